@@ -28,7 +28,6 @@ from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.execution.verification import verify_undone
 from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox, start
-from kafka_steward.sandbox.cluster import delete_topics
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 
@@ -73,7 +72,7 @@ def _of_mode(mode: str, sizes: Sequence[int]) -> list[Cancelled]:
         for size in sizes:
             for way in (_ours, _theirs):
                 rows.append(way(sandbox, cluster, Path(name), size))
-                delete_topics(sandbox, "by-")
+                sandbox.delete_topics("by-")
                 print(rows[-1], flush=True)
     return rows
 

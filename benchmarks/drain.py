@@ -25,7 +25,6 @@ from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.replication_status import drain_status
 from kafka_steward.sandbox import Sandbox, start
-from kafka_steward.sandbox.cluster import delete_topics
 
 #: Of 4 brokers in 3 racks these two are in one rack: there is only one way to empty one of them.
 _DRAINED, _TAKER = 4, 1
@@ -81,7 +80,7 @@ def _of_mode(mode: str, megabytes: int, throttle: int) -> list[Drained]:
             moves = _filled(sandbox, folder.name, megabytes)
             rows.append(_drained(sandbox, cluster, kind(sandbox, cluster, folder), moves, rate))
             print(rows[-1], flush=True)
-            delete_topics(sandbox, folder.name)
+            sandbox.delete_topics(folder.name)
     return rows
 
 

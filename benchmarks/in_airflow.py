@@ -10,8 +10,7 @@ from typing import Any
 from benchmarks.plain import VICTIM
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.demo import follow
-from kafka_steward.demo.story import airflow_in
+from kafka_steward.demo.story import airflow_in, failure_of, succeeded
 from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowDag
@@ -32,7 +31,7 @@ def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stag
             time.sleep(15)  # the watch is up: what is measured is detection, not its start
             sandbox.kill(VICTIM)
             with stages.stage("detect"):
-                failure = ask_until(lambda: follow.failure_of(journal, VICTIM), within_s=60)
+                failure = ask_until(lambda: failure_of(journal, VICTIM), within_s=60)
             run = ask_until(lambda: _ended(dag), within_s=900, every_s=1)
             due_s = failure.failure_timestamp_ms / 1000 + _GRACE_S
             stages.seconds["start"] = _moment(run["start_date"]) - due_s
@@ -42,8 +41,8 @@ def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stag
 
 
 def _ended(dag: AirflowDag) -> dict[str, Any] | None:
-    run = follow.latest_run(dag)
-    return run if run and follow.succeeded(dag) else None
+    run = dag.latest_run()
+    return run if run and succeeded(dag) else None
 
 
 def _add_tasks(stages: Stages, dag: AirflowDag, run_id: str) -> None:

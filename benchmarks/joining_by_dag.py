@@ -11,8 +11,7 @@ from typing import Any
 
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.demo import follow
-from kafka_steward.demo.story import airflow_in
+from kafka_steward.demo.story import airflow_in, succeeded
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowDag
@@ -66,8 +65,8 @@ def _live_s(bootstrap: list[str], broker: int) -> float:
 
 
 def _ended(dag: AirflowDag) -> dict[str, Any] | None:
-    run = follow.latest_run(dag)
-    return run if run and follow.succeeded(dag) else None
+    run = dag.latest_run()
+    return run if run and succeeded(dag) else None
 
 
 def _divide(stages: Stages, dag: AirflowDag, run: dict[str, Any], live_s: float) -> None:

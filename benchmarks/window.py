@@ -23,7 +23,6 @@ from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox, start
-from kafka_steward.sandbox.cluster import delete_topics
 from kafka_steward.settings import Settings
 
 _CHUNK = 50
@@ -79,7 +78,7 @@ def _of_mode(mode: str, sizes: Sizes) -> list[Windowed]:
             moves = _filled(sandbox, window, sizes)
             rows.append(_windowed(mode, cluster, journal, Path(name) / window, moves=moves, throttle=sizes.throttle))
             print(rows[-1], flush=True)
-            delete_topics(sandbox, window)
+            sandbox.delete_topics(window)
     return rows
 
 

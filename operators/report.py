@@ -191,7 +191,7 @@ class ReportPlanOperator(StewardOperator):
         if healed:
             message += " Every partition of the cluster is fully replicated."
         else:
-            dead = ", ".join(str(broker) for broker in sorted(snapshot.hosting - snapshot.live)) or "none"
+            dead = ", ".join(str(broker) for broker in sorted(snapshot.hosting_brokers - snapshot.live)) or "none"
             message += f" {behind} partitions are still under-replicated, {left} that this plan left. "
             message += f"Dead brokers: {dead}."
         return "healed" if healed else "not_healable", {

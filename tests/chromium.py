@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kafka_steward.sandbox.cache import exclusive
+from kafka_steward.sandbox.artifacts import locked_cache
 
 __all__ = ["Chromium", "chromium"]
 
@@ -64,7 +64,7 @@ def chromium() -> Chromium:
 
 def brought() -> Chromium:
     """The one in the cache, brought there by npm at the first call."""
-    with exclusive("chromium") as cache:
+    with locked_cache("chromium") as cache:
         folder = cache / f"chromium-{VERSION}"
         if not folder.exists():
             _bring(folder)

@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 
 from websockets.sync.client import ClientConnection, connect
 
-from kafka_steward.sandbox.process_group import ProcessGroup
+from kafka_steward.sandbox.processes import ProcessGroup
 from tests.chromium import Chromium, chromium
 from tests.eventually import eventually
 

@@ -32,11 +32,9 @@ from kafka.admin import (
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import AuthenticationFailed
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.cluster import MODES
-from kafka_steward.sandbox.kraft import KRaft
+from kafka_steward.sandbox.client import admin_client
 from kafka_steward.sandbox.layout import BrokerLayout, Layout, pick_ports
-from kafka_steward.sandbox.readiness import admin
-from kafka_steward.sandbox.zookeeper import ZooKeeper
+from kafka_steward.sandbox.modes import MODES, KRaft, ZooKeeper
 from tests.eventually import eventually
 
 __all__ = [
@@ -111,7 +109,7 @@ class Secured:
 
     def _let_in(self, name: str) -> None:
         # kafka-python asks any broker; of a ZooKeeper cluster only the controller does it, and no other one says so.
-        with admin(self.sandbox.bootstrap) as client:
+        with admin_client(self.sandbox.bootstrap) as client:
             client.alter_user_scram_credentials([UserScramCredentialUpsertion(name, "SCRAM-SHA-512", PASSWORD)])
         for address in self.addresses:
             KafkaCluster({**self.config(name), "bootstrap_servers": [address]}).close()
@@ -120,12 +118,12 @@ class Secured:
         """Give more rights."""
         if not entries:
             return
-        with admin(self.sandbox.bootstrap) as client:
+        with admin_client(self.sandbox.bootstrap) as client:
             assert client.create_acls([acl(name, entry) for entry in entries])["failed"] == []
 
     def forbid(self, name: str, *entries: Entry) -> None:
         """Take rights away."""
-        with admin(self.sandbox.bootstrap) as client:
+        with admin_client(self.sandbox.bootstrap) as client:
             client.delete_acls([acl(name, entry) for entry in entries])
 
     def config(self, name: str) -> dict[str, Any]:

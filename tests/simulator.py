@@ -19,6 +19,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal
 from kafka_steward.cluster.state import Broker, Directory, LogDir, Partition, Reassignment, Snapshot
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, Partition, Reassignment, Snapshot
 from kafka_steward.errors import BrokerUnreachable, ClusterError, ClusterUnreachable, KafkaRefused, KafkaTimeout
 
 TICK_MS = 1000
@@ -227,7 +228,7 @@ class Simulator:
                 partition.leader = preferred
         return answers
 
-    def log_dirs(self, brokers: Collection[int]) -> dict[int, LogDir]:
+    def log_dirs(self, brokers: Collection[int]) -> dict[int, BrokerLogDirs]:
         self._reached()
         found = {}
         for broker in self.alive & set(brokers) - self.mute:
@@ -236,10 +237,10 @@ class Simulator:
             whole = Directory("/disk-1", held, len(held), DISK, free, cordoned=cordoned)
             failed = [Directory(path, error=56) for path in self.failed_dirs.get(broker, ())]
             total, usable = (None, None) if cordoned else (DISK, free)
-            found[broker] = LogDir(held, total, usable, (whole, *failed))
+            found[broker] = BrokerLogDirs(held, total, usable, (whole, *failed))
         return found
 
-    def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, LogDir]:
+    def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, BrokerLogDirs]:
         del timeout_s
         return {
             broker: replace(

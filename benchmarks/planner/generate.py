@@ -10,9 +10,7 @@ from typing import Any
 
 from py4j.java_gateway import JavaGateway
 
-from kafka_steward.sandbox.jars import KAFKA_KRAFT, KAFKA_ZOOKEEPER, kafka_jars
-from kafka_steward.sandbox.java import java
-from kafka_steward.sandbox.maven import spark_home
+from kafka_steward.sandbox.artifacts import KAFKA_KRAFT, KAFKA_ZOOKEEPER, java, kafka_jars, spark_home
 
 VERSIONS = (KAFKA_ZOOKEEPER, KAFKA_KRAFT)
 

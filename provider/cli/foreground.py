@@ -14,31 +14,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import sleep
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from kafka_steward.cli.verb import Exit, print_error
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bars
+
+from kafka_steward.cli import Exit
+from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import ClusterError, JournalError, StewardError
 from kafka_steward.escaping import printable
+from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.runner import PlanRunner, StepRunner, run_to_end
+from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.triggers.checks import is_retriable
 from kafka_steward.triggers.progress import ProgressLog
-
-if TYPE_CHECKING:
-    from kafka_steward.cli.verb import CommandContext
-    from kafka_steward.execution.progress import Progress
-    from kafka_steward.execution.runner import StepRunner
-    from kafka_steward.settings import Settings
 
 
 class Interrupt:
     """Handles signals and provides the `wait` of a loop. Only for the main thread, where Python handles signals."""
 
     def __init__(self) -> None:
-        self._asked = self._waiting = False
+        self._signalled = self._waiting = False
 
     def wait(self, seconds: float) -> None:
         """Sleep. Raises KeyboardInterrupt if a signal arrived before, or arrives during the sleep."""
         self._waiting = True
         try:
-            if self._asked:
+            if self._signalled:
                 raise KeyboardInterrupt
             sleep(seconds)
         finally:
@@ -46,9 +49,9 @@ class Interrupt:
 
     def take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - what Python calls a handler with
         """Handle a signal. Raises KeyboardInterrupt during `wait`, and for a second signal at any point."""
-        if self._waiting or self._asked:
+        if self._waiting or self._signalled:
             raise KeyboardInterrupt
-        self._asked = True
+        self._signalled = True
         print_error("Stopping after this step; press Ctrl-C again to stop at once.")
 
 
@@ -64,21 +67,17 @@ def interruptible() -> Iterator[Interrupt]:
             signal.signal(number, handler)
 
 
-Report = Callable[["Progress"], None]
+Report = Callable[[Progress], None]
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 @contextmanager
-def followed() -> Iterator[Report]:
+def progress_report() -> Iterator[Report]:
     """Yield a function to call with each step's progress."""
     if not sys.stderr.isatty():
         yield ProgressLog(print_error, time.monotonic).report
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bars
-
     columns = (BarColumn(bar_width=30), TextColumn("{task.fields[text]}", markup=False))
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("plan", total=1.0, text="")
@@ -100,10 +99,8 @@ def bar_text(progress: Progress) -> str:
     if progress.eta_s is not None:
         parts.append(f"{_duration(progress.eta_s)} left")
     message = f"{', '.join(parts)}."
-    worth_telling = (
-        progress.held or progress.busy or progress.status.waits or progress.stalled or not progress.in_flight
-    )
-    return f"{message} {printable(progress.sentence)}" if worth_telling else message
+    notable = progress.held or progress.busy or progress.status.waits or progress.stalled or not progress.in_flight
+    return f"{message} {printable(progress.sentence)}" if notable else message
 
 
 def _bytes_text(progress: Progress) -> str:
@@ -152,8 +149,6 @@ def with_retries(
 
     Raises permanent errors at once, and transient errors after about two minutes.
     """
-    from kafka_steward.triggers.checks import is_retriable
-
     for attempt in range(1, _ATTEMPTS):
         try:
             return act()
@@ -166,22 +161,40 @@ def with_retries(
     return act()
 
 
-def run_in_foreground(
-    call: CommandContext, runner: StepRunner, digest: str, settings: Settings, interrupt: Interrupt
-) -> Progress:
-    """Step until the plan has ended, has stalled, or needs operator action.
+@dataclass(frozen=True)
+class Foreground:
+    """A verb that is executed in the foreground on the cluster of `opened`, until a signal."""
 
-    On a signal, or an error of the cluster or the journal, print how to continue, and re-raise.
-    """
-    from kafka_steward.execution.runner import run_to_end
+    call: CommandContext
+    opened: ClusterSession
+    interrupt: Interrupt
 
-    patient = RetryingRunner(runner, interrupt.wait)
-    try:
-        with followed() as report:
-            return run_to_end(patient, interrupt.wait, interval_s=lambda: settings.step_interval, report=report)
-    except (KeyboardInterrupt, ClusterError, JournalError):
-        print_error(*_how_to_resume(call, digest))
-        raise
+    def retry(self, act: Callable[[], T], *, stays: str) -> T:
+        """Call `act` as `with_retries` does."""
+        return with_retries(act, self.interrupt.wait, stays=stays)
+
+    def run_plan(self, digest: str) -> Progress:
+        """Step a plan until it has ended, has stalled, or needs operator action.
+
+        On a signal, or an error of the cluster or the journal, print how to continue, and re-raise.
+        """
+        opened, wait = self.opened, self.interrupt.wait
+        runner = PlanRunner(opened.cluster, opened.journal, digest, opened.settings, self.call.who)
+        try:
+            with progress_report() as report:
+                return run_to_end(
+                    RetryingRunner(runner, wait), wait, interval_s=lambda: opened.settings.step_interval, report=report
+                )
+        except (KeyboardInterrupt, ClusterError, JournalError):
+            print_error(*_how_to_resume(self.call, digest))
+            raise
+
+
+@contextmanager
+def in_foreground(call: CommandContext) -> Iterator[Foreground]:
+    """Open the cluster, and handle signals inside the block."""
+    with call.hook.open() as opened, interruptible() as interrupt:
+        yield Foreground(call, opened, interrupt)
 
 
 def _how_to_resume(call: CommandContext, digest: str) -> tuple[str, ...]:

@@ -7,25 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from airflow.cli.cli_config import ActionCommand, Arg
-
-from kafka_steward.cli.cancel import reason_of
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cli import Exit
 from kafka_steward.cli.show import plan_facts
-from kafka_steward.cli.verb import PLAN, RATE, REASON, CommandContext, Exit, print_error, verb
+from kafka_steward.cli.verb import CommandContext, print_error
+from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import ClusterError, LockLost, PlanError
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanStatus
-
-if TYPE_CHECKING:
-    from kafka_steward.assignment import Assignment, TopicPartition
-    from kafka_steward.cluster.state import Partition
-    from kafka_steward.hooks.steward import ClusterSession
-    from kafka_steward.journal.moves import MoveRow
-    from kafka_steward.journal.records import PlanRecord
-    from kafka_steward.journal.store import Journal
-
+from kafka_steward.execution.lifecycle import abandon_plan, change_throttle, current_plan, throttle_sentence
+from kafka_steward.execution.resolve import plan_by_prefix
+from kafka_steward.execution.upkeep import plans_with_leases, release_orphaned_throttles
+from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.store import Journal
 
 _BEGINS = "Reassignment of partition"
 
@@ -55,9 +50,9 @@ def partition_statuses(
     ]
 
 
-def exit_of(standings: Sequence[PartitionStatus]) -> Exit:
+def exit_of(statuses: Sequence[PartitionStatus]) -> Exit:
     """Return UNFINISHED if any partition is in progress; else FAILED if any is not where it should be; else DONE."""
-    codes = {standing.code for standing in standings}
+    codes = {status.code for status in statuses}
     return next((code for code in (Exit.UNFINISHED, Exit.FAILED) if code in codes), Exit.DONE)
 
 
@@ -73,16 +68,16 @@ def _status(record: PlanRecord, row: MoveRow, now: Partition | None, hidden: Col
         return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: its topic was deleted and created anew."
     if now.reassigning:
         return Exit.UNFINISHED, f"{_BEGINS} {name} is still in progress."
-    spared = row.state in {MoveState.DROPPED, MoveState.FAILED}
+    unmoved = row.state in {MoveState.DROPPED, MoveState.FAILED}
     undone = record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None
-    back = undone or (spared and record.status is PlanStatus.CANCELLED)
+    back = undone or (unmoved and record.status is PlanStatus.CANCELLED)
     wanted = row.move.before if back else row.move.after
     if now.replicas == wanted:
         return Exit.DONE, f"{_BEGINS} {name} {'was taken back' if back else 'is completed'}."
-    return _astray(record, row, now.replicas, wanted)
+    return _misplaced(record, row, now.replicas, wanted)
 
 
-def _astray(record: PlanRecord, row: MoveRow, now: Assignment, wanted: Assignment) -> tuple[Exit, str]:
+def _misplaced(record: PlanRecord, row: MoveRow, now: Assignment, wanted: Assignment) -> tuple[Exit, str]:
     name = row.topic_partition
     if not row.state.settled and not record.status.finished:
         return Exit.UNFINISHED, f"{_BEGINS} {name} has not begun."
@@ -95,52 +90,8 @@ def _astray(record: PlanRecord, row: MoveRow, now: Assignment, wanted: Assignmen
     )
 
 
-_VERIFY = """\
-Prints the lines of kafka-reassign-partitions --verify, from the cluster's own word. Exit code 0: every partition
-is where the plan puts it, or was taken back; 3: some are in progress, or a throttle is still owed; 1: some are
-elsewhere."""
-
-_THROTTLE = """\
-The next step of the plan carries the rate to all brokers that its moves copy to, so within seconds while a run or
-a terminal steps it. It holds for this plan until it ends, whatever the connection or a run says; a rate that someone
-else has set on a broker, and that is stricter, is left alone. Only the journal is needed."""
-
-_ABANDON = """\
-What has arrived stays, what is in flight goes on in Kafka, and another plan may have the cluster. Only the
-journal is needed: it works while the cluster does not answer. `verify` gives the throttles back once all has
-arrived."""
-
-
-def verbs() -> tuple[ActionCommand, ...]:
-    """Return the verbs of this module."""
-    message = "Its digest, or the beginning of it; without: the plan under way, or the last"
-    last = Arg(("plan",), help=message, nargs="?", metavar="PLAN")
-    on = "--cluster kafka_production"
-    about = "Say where each partition of a plan is, and give back throttles that ended plans left"
-    verified = [f"verify {on}", f"verify 3f2a91c0 {on} --output json"]
-    abandoned = [f"abandon 3f2a91c0 {on} --reason 'broker 4 will not return'"]
-    return (
-        verb("verify", about, _verify, (last,), examples=verified, details=_VERIFY),
-        verb(
-            "throttle",
-            "Change how fast a plan may copy, while it runs",
-            _throttle,
-            (PLAN, RATE, REASON),
-            examples=[f"throttle 3f2a91c0 200M {on} --reason 'the night is quiet'"],
-            details=_THROTTLE,
-        ),
-        verb(
-            "abandon",
-            "Give a plan up as it stands: nothing is taken back",
-            _abandon,
-            (PLAN, REASON),
-            examples=abandoned,
-            details=_ABANDON,
-        ),
-    )
-
-
-def _verify(call: CommandContext) -> Exit:
+def verify(call: CommandContext) -> Exit:
+    """Print the status of each partition of a plan; release throttles that ended plans left."""
     with call.hook.open() as opened:
         record = _plan(call, opened.journal)
         rows = opened.journal.plans.rows(record.digest)
@@ -161,9 +112,6 @@ def _verify(call: CommandContext) -> Exit:
 
 
 def _plan(call: CommandContext, journal: Journal) -> PlanRecord:
-    from kafka_steward.execution.lifecycle import current_plan
-    from kafka_steward.execution.resolve import plan_by_prefix
-
     if call.arguments.plan:
         return plan_by_prefix(journal, call.arguments.plan)
     current = current_plan(journal)
@@ -179,8 +127,6 @@ def _settle_throttles(call: CommandContext, opened: ClusterSession) -> tuple[lis
     Returns the plans whose leases were released, and the plans that still have leases. Nothing is released while any of
     their reassignments is in flight, as after an abandoned plan: it would continue without a throttle.
     """
-    from kafka_steward.execution.upkeep import plans_with_leases, release_orphaned_throttles
-
     before = plans_with_leases(opened.journal)
     in_flight = opened.cluster.reassignments() if before else {}
     if any(row.topic_partition in in_flight for plan in before for row in opened.journal.plans.rows_found(plan)):
@@ -193,30 +139,22 @@ def _settle_throttles(call: CommandContext, opened: ClusterSession) -> tuple[lis
     return [plan for plan in before if plan not in owed], owed
 
 
-def _throttle(call: CommandContext) -> Exit:
-    from kafka_steward.execution.lifecycle import change_throttle, throttle_sentence
-    from kafka_steward.execution.resolve import plan_by_prefix
-
-    reason, rate = reason_of(call), call.arguments.rate
-    with call.hook.journal(call.hook.cluster_id()) as journal:
+def throttle(call: CommandContext) -> None:
+    """Change the throttle of a plan."""
+    with call.journal() as journal:
         digest = plan_by_prefix(journal, call.arguments.plan).digest
-        changed = change_throttle(journal, digest, rate, call.who, reason)
+        changed = change_throttle(journal, digest, call.arguments.rate, call.who, call.reason)
     call.out.facts({**plan_facts(changed), "throttle": changed.throttle}, [throttle_sentence(changed)])
-    return Exit.DONE
 
 
-def _abandon(call: CommandContext) -> Exit:
-    from kafka_steward.execution.lifecycle import abandon_plan
-    from kafka_steward.execution.resolve import plan_by_prefix
-
-    reason = reason_of(call)
+def abandon(call: CommandContext) -> None:
+    """End a plan as it stands."""
     # Use the journal only: an unresponsive cluster is a reason to abandon a plan.
-    with call.hook.journal(call.hook.cluster_id()) as journal:
+    with call.journal() as journal:
         record = plan_by_prefix(journal, call.arguments.plan)
-        ended = abandon_plan(journal, record.digest, call.who, reason)
+        ended = abandon_plan(journal, record.digest, call.who, call.reason)
     call.out.facts(plan_facts(ended), [ended.reason])
     print_error(
         "What is in flight goes on in Kafka. To give back its throttles once it has arrived:",
         f"  {call.command(f'verify {ended.digest[:12]}')}",
     )
-    return Exit.DONE

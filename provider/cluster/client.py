@@ -4,9 +4,7 @@ Decoding the partitions of a large cluster occupies the interpreter, in kafka-py
 thread barely delays the others. Ten at a time do, since each gets its time slice before the event loop of a triggerer
 runs again: large responses are decoded one after the other.
 
-An error for a whole request is raised; errors per partition are returned.
-
-The same code supports ZooKeeper-mode and KRaft clusters. `calls` implements waiting, retries and the handling of
+The same code supports ZooKeeper-mode and KRaft clusters. `transport` implements waiting, retries and the handling of
 missing responses; `requests` and `configs` build requests and parse responses.
 """
 
@@ -14,69 +12,44 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.cluster import configs, log_requests, requests
-from kafka_steward.cluster import topics as making
+from kafka_steward.cluster import configs, requests
 from kafka_steward.cluster.configs import ConfigChange
 from kafka_steward.cluster.connection import checked_config
 from kafka_steward.cluster.lag import without_stray_replicas
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
-from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot
 from kafka_steward.cluster.transport import KafkaTransport, batches
-from kafka_steward.errors import ClusterError, KafkaRefused, KafkaTimeout
+from kafka_steward.errors import ClusterError, KafkaRefused
 
 #: Seconds that a snapshot waits for earlier ones. Then it proceeds, so that a stalled cluster does not block others.
-MAX_WAIT_S = 3.0
+_MAX_WAIT_S = 3.0
 
-_turn = threading.Lock()
+_decoding = threading.Lock()
 
 
 @contextmanager
-def limit_concurrent_decoding(patience_s: float = MAX_WAIT_S) -> Iterator[None]:
-    """Enter the context when no other thread of this process is in it, or after `patience_s` seconds at the latest."""
-    mine = _turn.acquire(timeout=patience_s)
+def limit_concurrent_decoding(max_wait_s: float = _MAX_WAIT_S) -> Iterator[None]:
+    """Enter the context when no other thread of this process is in it, or after `max_wait_s` seconds at the latest."""
+    acquired = _decoding.acquire(timeout=max_wait_s)
     try:
         yield
     finally:
-        if mine:
-            _turn.release()
+        if acquired:
+            _decoding.release()
 
 
-def raise_request_error(response: Any, doing: str) -> None:
-    """Raise KafkaRefused if the whole request was refused."""
-    code = int(getattr(response, "error_code", 0) or 0)
-    if code:
-        raise requests.refusal(code, getattr(response, "error_message", None), doing)
-
-
-def partition_errors(
-    asked: Iterable[TopicPartition], outcomes: Mapping[TopicPartition, tuple[int, str | None]], what: str
-) -> dict[TopicPartition, KafkaRefused | None]:
-    """Return None, or Kafka's refusal, per requested partition. Raises KafkaTimeout when one error is a time-out."""
-    late = sorted(partition for partition, (code, _) in outcomes.items() if code == requests.TIMED_OUT)
-    if late:
-        raise KafkaTimeout(
-            f"Kafka did not confirm {what} of {late[0]} in time; it may have been applied all the same: list what is "
-            "in flight before asking again."
-        )
-    results: dict[TopicPartition, KafkaRefused | None] = {}
-    for partition in asked:
-        code, message = outcomes.get(partition, (requests.UNKNOWN_ERROR, "the answer does not mention it"))
-        results[partition] = requests.refusal(code, message, f"{what} of {partition}") if code else None
-    return results
-
+#: The time-out until a broker shows a changed setting that it has accepted, and the interval of the polls, in seconds.
+_SHOWN_WITHIN_S, _POLL_S = 5.0, 0.05
 
 #: The metadata propagation delay: twice the longest measured lag of a broker behind the controller.
-PROPAGATION_DELAY_S = 0.5
-
-#: API keys whose support identifies the kind of a broker.
-_DESCRIBE_QUORUM, _DESCRIBE_CLUSTER = 55, 60
+_PROPAGATION_DELAY_S = 0.5
 
 
 class KafkaCluster:
@@ -87,21 +60,14 @@ class KafkaCluster:
     `expected_cluster_id`, and SettingError for an invalid configuration.
     """
 
-    def __init__(
-        self,
-        config: Mapping[str, Any],
-        *,
-        expected_cluster_id: str | None = None,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    ) -> None:
-        self._calls = KafkaTransport(checked_config(config), expected_cluster_id)
-        self._now_ms = now_ms
-        self._recent = MetadataReconciler(orders_raise_epochs=self.zookeeper_mode)
-        self._looked = False
-        self._listed_s = 0.0
+    def __init__(self, config: Mapping[str, Any], *, expected_cluster_id: str | None = None) -> None:
+        self._transport = KafkaTransport(checked_config(config), expected_cluster_id)
+        self._reconciler = MetadataReconciler(orders_raise_epochs=self.zookeeper_mode)
+        self._propagated = False
+        self._configs_changed_s = 0.0
 
     def __repr__(self) -> str:
-        return f"<KafkaCluster {self.cluster_id} at {self._calls.servers}>"
+        return f"<KafkaCluster {self.cluster_id} at {self._transport.servers}>"
 
     def __enter__(self) -> KafkaCluster:
         return self
@@ -113,17 +79,17 @@ class KafkaCluster:
 
     def close(self) -> None:
         """Close the connections and stop their thread."""
-        self._calls.close()
+        self._transport.close()
 
     @property
     def cluster_id(self) -> str:
-        """Kafka's own id of the cluster; every later response is compared with it."""
-        return self._calls.cluster_id
+        """Kafka's own id of the cluster; every later response with an id is compared with it."""
+        return self._transport.cluster_id
 
     @property
     def zookeeper_mode(self) -> bool:
-        """True if ZooKeeper keeps this cluster's metadata: its brokers do not support DescribeQuorum."""
-        return not self._calls.session().supports(_DESCRIBE_QUORUM)
+        """True if ZooKeeper keeps this cluster's metadata."""
+        return self._transport.session().zookeeper_mode
 
     def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
         """Return brokers, partitions and reassignments in flight, without sizes; only of `topics`, if given.
@@ -131,17 +97,21 @@ class KafkaCluster:
         Those of `topics` that we may not describe are `hidden`. Without `topics`, Kafka leaves them out silently.
 
         The controller is the source of truth for reassignments in flight; older state shown by a broker is corrected
-        (see `recent`). Just after a topic was created in KRaft, Kafka reports a full ISR while logs are still being
-        created.
+        (see `metadata_freshness`). Just after a topic was created in KRaft, Kafka reports a full ISR while logs are
+        still being created.
         """
-        taken_ms = self._now_ms()
+        taken_ms = time.time_ns() // 1_000_000
         self.reassignments()
-        self._await_metadata_propagation()
+        if not self._propagated:
+            # A reassignment that ended just before the client's first list is not in its memory, and could not be
+            # reconciled.
+            time.sleep(_PROPAGATION_DELAY_S)
+            self._propagated = True
         with limit_concurrent_decoding() if topics is None else nullcontext():
-            metadata = self._calls.metadata(topics)
-            partitions, internal = requests.partitions_in_metadata(metadata)
-            reconciled = self._recent.reconcile(partitions, self.reassignments())
-            hidden = requests.hidden_in_metadata(metadata)
+            metadata = self._transport.metadata(topics)
+            partitions, internal = requests.parse_partitions(metadata)
+            reconciled = self._reconciler.reconcile(partitions, self.reassignments())
+            hidden = requests.parse_hidden_topics(metadata)
         return Snapshot(self.cluster_id, taken_ms, self._brokers(), reconciled, internal, hidden)
 
     def live_brokers(self) -> dict[int, Broker]:
@@ -150,22 +120,18 @@ class KafkaCluster:
 
     def live_views(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, frozenset[int]]:
         """Return the live brokers as each of `brokers` itself lists them; brokers that do not respond are left out."""
-        answers = self._calls.each_broker(
+        answers = self._transport.responding_brokers(
             dict.fromkeys(brokers, partial(requests.metadata_request, ())), timeout_ms=int(timeout_s * 1000)
         )
-        views = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
-        for answer in views.values():
-            self._calls.verify_cluster_id(answer.cluster_id)
-        return {broker: frozenset(requests.live_in_metadata(answer)) for broker, answer in views.items()}
+        return {broker: frozenset(requests.parse_live_brokers(answer)) for broker, answer in answers.items()}
 
     def reassignments(self) -> dict[TopicPartition, Reassignment]:
         """Return all reassignments in flight, including external ones (KIP-455)."""
-        response = self._calls.on_controller(
-            partial(requests.list_request, self._calls.server_timeout_ms), change=False
+        response = self._transport.on_controller(
+            partial(requests.list_request, self._transport.server_timeout_ms), change=False
         )
-        raise_request_error(response, "listing reassignments")
-        listed = requests.listed(response)
-        self._recent.on_listed(listed, time.monotonic())
+        listed = requests.parse_reassignments(response)
+        self._reconciler.on_listed(listed, time.monotonic())
         return listed
 
     def alter(
@@ -182,7 +148,7 @@ class KafkaCluster:
         """
         # ZooKeeper-mode brokers learn of topic settings late, and do not throttle copies that begin before that.
         if self.zookeeper_mode:
-            time.sleep(max(0.0, self._listed_s + PROPAGATION_DELAY_S - time.monotonic()))
+            time.sleep(max(0.0, self._configs_changed_s + _PROPAGATION_DELAY_S - time.monotonic()))
         return self._alter(dict(targets), "the new assignment", keep_factor=keep_factor)
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
@@ -197,13 +163,11 @@ class KafkaCluster:
         """Elect the preferred leaders; return None per partition if its preferred leader leads, else the refusal."""
         results: dict[TopicPartition, KafkaRefused | None] = {}
         for batch in batches(list(partitions)):
-            request = partial(requests.elect_request, batch, self._calls.server_timeout_ms)
-            response = self._calls.on_controller(request, change=True)
-            raise_request_error(response, "electing leaders")
-            results |= partition_errors(batch, requests.elected(response), "the election of the preferred leader")
+            request = partial(requests.elect_request, batch, self._transport.server_timeout_ms)
+            results |= requests.parse_elections(self._transport.on_controller(request, change=True), batch)
         return results
 
-    def log_dirs(self, brokers: Collection[int], *, assigned: Snapshot | None = None) -> dict[int, LogDir]:
+    def log_dirs(self, brokers: Collection[int], *, assigned: Snapshot | None = None) -> dict[int, BrokerLogDirs]:
         """Return bytes by replica, and disk space, of each of `brokers`. Brokers that do not respond are left out.
 
         A broker that was offline may still hold replicas that were moved off it: with `assigned`, only replicas that
@@ -216,7 +180,7 @@ class KafkaCluster:
             else {broker: without_stray_replicas(dirs[broker], assigned, broker) for broker in dirs}
         )
 
-    def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, LogDir]:
+    def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, BrokerLogDirs]:
         """Return the log directories of each of `brokers`, without replicas; leave out brokers that do not respond."""
         return self._described(dict.fromkeys(brokers, ()), timeout_ms=int(timeout_s * 1000))
 
@@ -231,7 +195,7 @@ class KafkaCluster:
 
     def hidden_topics(self, topics: Collection[str]) -> frozenset[str]:
         """Return the elements of `topics` that we may not describe: it is unknown whether they exist."""
-        return requests.hidden_in_metadata(self._calls.metadata(sorted(topics))) if topics else frozenset()
+        return requests.parse_hidden_topics(self._transport.metadata(sorted(topics))) if topics else frozenset()
 
     def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
         """Return the log end offsets of `held`'s partitions on those brokers, leaders or followers.
@@ -240,15 +204,12 @@ class KafkaCluster:
         follower's true lag: see `lag`.
         """
         asked = {
-            broker: partial(log_requests.offsets_request, partitions)
-            for broker, partitions in held.items()
-            if partitions
+            broker: partial(requests.log_ends_request, partitions) for broker, partitions in held.items() if partitions
         }
         return {
             (partition, broker): end
-            for broker, answer in self._calls.each_broker(asked).items()
-            if not isinstance(answer, ClusterError)
-            for partition, end in log_requests.log_end_offsets(answer).items()
+            for broker, answer in self._transport.responding_brokers(asked).items()
+            for partition, end in requests.parse_log_ends(answer).items()
         }
 
     def topic_configs(
@@ -258,31 +219,62 @@ class KafkaCluster:
 
         Unknown topics are left out.
         """
-        return configs.read_topics(self._calls, topics, names, own_only=own_only)
+        values: dict[str, dict[str, str]] = {}
+        for batch in batches(list(topics)):
+            response = self._transport.any_broker(partial(configs.describe_request, configs.TOPIC, batch, names))
+            values |= configs.parse_values(response, own_only=own_only, missing=requests.NO_SUCH_TOPIC)
+        return values
 
     def broker_configs(
-        self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
+        self,
+        brokers: Collection[int],
+        names: Collection[str],
+        *,
+        own_only: bool = False,
+        timeout_s: float | None = None,
     ) -> dict[int, dict[str, str]]:
         """Return values by broker and key; with `own_only` only those set dynamically on the broker itself.
 
         Values from the broker's file and cluster-wide values are then excluded. Each request is sent to the broker
         itself; brokers that do not respond are left out.
         """
-        return configs.read_brokers(self._calls, brokers, names, own_only=own_only)
+        asked = {broker: partial(configs.describe_request, configs.BROKER, [str(broker)], names) for broker in brokers}
+        answers = self._transport.responding_brokers(
+            asked, timeout_ms=None if timeout_s is None else int(timeout_s * 1000)
+        )
+        return {
+            broker: configs.parse_values(answer, own_only=own_only)[str(broker)] for broker, answer in answers.items()
+        }
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         """Change single keys of topics (KIP-339); return None, or Kafka's refusal, per topic. Raises KafkaTimeout."""
-        results = configs.change_topics(self._calls, changes)
-        self._listed_s = time.monotonic()
+        results: dict[str, KafkaRefused | None] = {}
+        for batch in batches(list(changes)):
+            request = partial(configs.change_request, configs.TOPIC, {topic: changes[topic] for topic in batch})
+            results |= configs.parse_changes(self._transport.on_controller(request, change=True))
+        self._configs_changed_s = time.monotonic()
         return results
 
     def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
         """Change keys of brokers; return None, or the refusal, BrokerUnreachable or KafkaTimeout, per broker.
 
         Kafka accepts a change of a broker's setting at that broker only: the change of a failed broker has to wait.
-        Returns when the brokers show the change.
+        Returns when the brokers show the changes that they accepted. A broker of a ZooKeeper-mode cluster applies a
+        change a moment after it accepted it, and uses the old value until then: a copy that starts immediately would
+        not be throttled.
         """
-        return configs.change_brokers(self._calls, changes)
+        answers = self._transport.each_broker(
+            {
+                broker: partial(configs.change_request, configs.BROKER, {str(broker): several})
+                for broker, several in changes.items()
+            }
+        )
+        results = {
+            broker: answer if isinstance(answer, ClusterError) else configs.parse_changes(answer)[str(broker)]
+            for broker, answer in answers.items()
+        }
+        self._wait_until_shown({broker: changes[broker] for broker, error in results.items() if error is None})
+        return results
 
     def create_topic(
         self,
@@ -297,9 +289,16 @@ class KafkaCluster:
 
         `assignments`, one for each partition, replace `partitions` and `replication_factor`.
         """
-        return making.create(
-            self._calls, topic, partitions, replication_factor, assignments=assignments, settings=settings or {}
+        request = partial(
+            requests.create_topic_request,
+            topic,
+            partitions,
+            replication_factor,
+            assignments,
+            settings or {},
+            timeout_ms=self._transport.server_timeout_ms,
         )
+        return requests.parse_created_topic(self._transport.on_controller(request, change=True, once=True), topic)
 
     def create_partitions(
         self, topic: str, count: int, assignments: Sequence[Assignment] | None = None
@@ -308,41 +307,44 @@ class KafkaCluster:
 
         `assignments` are those of the new partitions.
         """
-        return making.add_partitions(self._calls, topic, count, assignments)
+        request = partial(
+            requests.create_partitions_request, topic, count, assignments, self._transport.server_timeout_ms
+        )
+        return requests.parse_created_partitions(self._transport.on_controller(request, change=True, once=True), topic)
+
+    def _wait_until_shown(self, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
+        """Wait, for a short time, until the responding brokers show the changes: they are already made."""
+        deadline = time.monotonic() + _SHOWN_WITHIN_S
+        keys = {change.name for several in changes.values() for change in several}
+        late = dict(changes)
+        while late:
+            try:
+                values = self.broker_configs(late, keys, own_only=True, timeout_s=_SHOWN_WITHIN_S)
+            except KafkaRefused:
+                return  # a principal that may change a setting is not necessarily allowed to read it
+            late = {broker: late[broker] for broker in values if not configs.is_shown(late[broker], values[broker])}
+            if not late or time.monotonic() >= deadline:
+                return
+            time.sleep(_POLL_S)
 
     def _described(
         self, held: Mapping[int, Collection[TopicPartition] | None], *, timeout_ms: int | None = None
-    ) -> dict[int, LogDir]:
+    ) -> dict[int, BrokerLogDirs]:
         """Return log directories by broker, with the sizes of `held`'s partitions (None: all partitions).
 
         Brokers that do not respond are left out.
         """
-        answers = self._calls.each_broker(
-            {broker: partial(log_requests.log_dirs_request, partitions) for broker, partitions in held.items()},
+        answers = self._transport.responding_brokers(
+            {broker: partial(requests.log_dirs_request, partitions) for broker, partitions in held.items()},
             timeout_ms=timeout_ms,
         )
-        answered = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
-        for broker, answer in answered.items():
-            raise_request_error(answer, f"describing the log directories of broker {broker}")
-        return {broker: log_requests.log_dir(answer) for broker, answer in answered.items()}
-
-    def _await_metadata_propagation(self) -> None:
-        """Wait, before the first snapshot only, until metadata has reached all brokers.
-
-        A reassignment that ended just before the client's first list is not in its memory and could not be reconciled.
-        """
-        if not self._looked:
-            time.sleep(PROPAGATION_DELAY_S)
-            self._looked = True
+        return {broker: requests.parse_log_dirs(answer, broker) for broker, answer in answers.items()}
 
     def _brokers(self) -> dict[int, Broker]:
-        if not self._calls.session().supports(_DESCRIBE_CLUSTER):
+        if not self._transport.session().describes_cluster:
             # Kafka before 2.8 does not support the request; it has no fenced brokers either.
-            return requests.live_in_metadata(self._calls.metadata(()))
-        response = self._calls.any_broker(requests.cluster_request)
-        raise_request_error(response, "describing the cluster")
-        self._calls.verify_cluster_id(response.cluster_id)
-        return requests.described_brokers(response)
+            return requests.parse_live_brokers(self._transport.metadata(()))
+        return requests.parse_brokers(self._transport.any_broker(requests.cluster_request))
 
     def _alter(
         self, targets: Mapping[TopicPartition, Assignment | None], what: str, *, keep_factor: bool = False
@@ -350,12 +352,11 @@ class KafkaCluster:
         results: dict[TopicPartition, KafkaRefused | None] = {}
         for batch in batches(list(targets)):
             wanted = {partition: targets[partition] for partition in batch}
-            timeout_ms = self._calls.server_timeout_ms
+            timeout_ms = self._transport.server_timeout_ms
             request = partial(requests.alter_request, wanted, timeout_ms, keep_factor=keep_factor)
-            response = self._calls.on_controller(request, change=True)
-            raise_request_error(response, f"{what} of {len(batch)} partitions")
-            answers = partition_errors(batch, requests.altered(response), what)
+            response = self._transport.on_controller(request, change=True)
+            answers = requests.parse_alterations(response, batch, what)
             accepted = {partition: targets[partition] for partition in batch if answers[partition] is None}
-            self._recent.on_accepted(accepted, time.monotonic())
+            self._reconciler.on_accepted(accepted, time.monotonic())
             results |= answers
         return results

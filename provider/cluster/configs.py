@@ -1,4 +1,4 @@
-"""Topic and broker configurations: read with their source, changed one key at a time (KIP-339).
+"""Requests that read topic and broker configurations with their source, and change one key at a time (KIP-339). No I/O.
 
 A value can be set on the topic or broker itself, or come from the cluster's defaults or a file. A client that changes a
 value temporarily has to know the source: a value that was not set before is deleted afterwards, not set to the default.
@@ -6,24 +6,19 @@ value temporarily has to know the source: a value that was not set before is del
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import Any
 
 from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
 from kafka_steward.cluster import requests
-from kafka_steward.cluster.transport import KafkaTransport, batches
-from kafka_steward.errors import ClusterError, KafkaRefused, KafkaTimeout
+from kafka_steward.errors import KafkaRefused, KafkaTimeout
 
 TOPIC, BROKER = 2, 4
 #: DescribeConfigs' sources that mean "set on this very resource": DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG.
 _OWN_SOURCES = frozenset({1, 2})
-#: The time-out until a broker shows a change that it has accepted, and the interval of the polls, in seconds.
-_SHOWN_WITHIN_S, _LOOK_EVERY_S = 5.0, 0.05
 
 
 class ConfigOp(str, Enum):
@@ -50,90 +45,6 @@ class ConfigChange:
     value: str | None = None
 
 
-def read_topics(
-    calls: KafkaTransport, topics: Collection[str], keys: Collection[str], *, own_only: bool
-) -> dict[str, dict[str, str]]:
-    """Return values by topic and key; leave out topics that do not or cannot exist.
-
-    Raises KafkaRefused for any other error.
-    """
-    values: dict[str, dict[str, str]] = {}
-    for batch in batches(list(topics)):
-        response = calls.any_broker(partial(describe_request, TOPIC, batch, keys))
-        values |= described(response, own_only=own_only, missing=requests.NO_SUCH_TOPIC)
-    return values
-
-
-def read_brokers(
-    calls: KafkaTransport,
-    brokers: Collection[int],
-    keys: Collection[str],
-    *,
-    own_only: bool,
-    timeout_ms: int | None = None,
-) -> dict[int, dict[str, str]]:
-    """Return values by broker and key, requested from each broker itself; leave out brokers that do not respond."""
-    asked = {broker: partial(describe_request, BROKER, [str(broker)], keys) for broker in brokers}
-    answers = calls.each_broker(asked, timeout_ms=timeout_ms)
-    return {
-        broker: described(answer, own_only=own_only)[str(broker)]
-        for broker, answer in answers.items()
-        if not isinstance(answer, ClusterError)
-    }
-
-
-def change_topics(
-    calls: KafkaTransport, changes: Mapping[str, Sequence[ConfigChange]]
-) -> dict[str, KafkaRefused | None]:
-    """Perform `changes`; return None, or Kafka's refusal, per topic."""
-    results: dict[str, KafkaRefused | None] = {}
-    for batch in batches(list(changes)):
-        request = partial(change_request, TOPIC, {topic: changes[topic] for topic in batch})
-        results |= changed(calls.on_controller(request, change=True))
-    return results
-
-
-def change_brokers(
-    calls: KafkaTransport, changes: Mapping[int, Sequence[ConfigChange]]
-) -> dict[int, ClusterError | None]:
-    """Perform `changes`, each at its own broker; return None, or the error, per broker.
-
-    Returns when the brokers show the changes that they accepted. A broker of a ZooKeeper-mode cluster applies a change
-    a moment after it accepted it, and uses the old value until then: a copy that starts immediately would not be
-    throttled.
-    """
-    answers = calls.each_broker(
-        {broker: partial(change_request, BROKER, {str(broker): several}) for broker, several in changes.items()}
-    )
-    results = {
-        broker: answer if isinstance(answer, ClusterError) else changed(answer)[str(broker)]
-        for broker, answer in answers.items()
-    }
-    _wait_until_shown(calls, {broker: changes[broker] for broker, error in results.items() if error is None})
-    return results
-
-
-def _wait_until_shown(calls: KafkaTransport, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
-    """Wait until the responding brokers show the changes, with a short time-out, since the changes are already made."""
-    deadline = time.monotonic() + _SHOWN_WITHIN_S
-    keys = {change.name for several in changes.values() for change in several}
-    late = dict(changes)
-    while late:
-        try:
-            shown = read_brokers(calls, late, keys, own_only=True, timeout_ms=int(_SHOWN_WITHIN_S * 1000))
-        except KafkaRefused:
-            return  # a principal that may change a setting is not necessarily allowed to read it
-        late = {broker: late[broker] for broker in shown if not _shows(shown[broker], late[broker])}
-        if not late or time.monotonic() >= deadline:
-            return
-        time.sleep(_LOOK_EVERY_S)
-
-
-def _shows(values: Mapping[str, str], changes: Sequence[ConfigChange]) -> bool:
-    wanted = {change.name: change.value for change in changes if change.op in {ConfigOp.SET, ConfigOp.DELETE}}
-    return all(values.get(name) == value for name, value in wanted.items())
-
-
 def describe_request(kind: int, names: Collection[str], keys: Collection[str]) -> Any:
     """Return the request that reads `keys` of the resources `names`."""
     return DescribeConfigsRequest(
@@ -141,7 +52,7 @@ def describe_request(kind: int, names: Collection[str], keys: Collection[str]) -
     )
 
 
-def described(response: Any, *, own_only: bool, missing: Collection[int] = frozenset()) -> dict[str, dict[str, str]]:
+def parse_values(response: Any, *, own_only: bool, missing: Collection[int] = frozenset()) -> dict[str, dict[str, str]]:
     """Return values by resource and key; leave out keys without a value, and resources with an error in `missing`."""
     values: dict[str, dict[str, str]] = {}
     for result in response.results:
@@ -166,7 +77,7 @@ def change_request(kind: int, changes: Mapping[str, Sequence[ConfigChange]]) -> 
     return IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
 
 
-def changed(response: Any) -> dict[str, KafkaRefused | None]:
+def parse_changes(response: Any) -> dict[str, KafkaRefused | None]:
     """Return None, or Kafka's refusal, by resource. Raises KafkaTimeout when a change was not confirmed in time."""
     outcomes = {
         str(result.resource_name): (int(result.error_code), result.error_message) for result in response.responses
@@ -180,3 +91,9 @@ def changed(response: Any) -> dict[str, KafkaRefused | None]:
         name: requests.refusal(code, message, f"changing the settings of {name}") if code else None
         for name, (code, message) in outcomes.items()
     }
+
+
+def is_shown(changes: Sequence[ConfigChange], values: Mapping[str, str]) -> bool:
+    """Return whether a broker's own `values` show its changes; changes of lists are not compared."""
+    wanted = {change.name: change.value for change in changes if change.op in {ConfigOp.SET, ConfigOp.DELETE}}
+    return all(values.get(name) == value for name, value in wanted.items())

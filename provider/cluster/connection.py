@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ssl
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ _PASSWORD = ("sasl_plain_username", "sasl_plain_password")
 _KERBEROS = ("sasl_kerberos_name", "sasl_kerberos_service_name", "sasl_kerberos_domain_name")
 
 #: The settings that each mechanism uses.
-_USED: Mapping[str, Collection[str]] = {
+_USED_BY: Mapping[str, Collection[str]] = {
     "PLAIN": _PASSWORD,
     "SCRAM-SHA-256": _PASSWORD,
     "SCRAM-SHA-512": _PASSWORD,
@@ -40,7 +40,7 @@ _USED: Mapping[str, Collection[str]] = {
 }
 
 #: The settings that each mechanism requires, and a description of them.
-_NEEDED: Mapping[str, tuple[Collection[str], str]] = {
+_NEEDED_BY: Mapping[str, tuple[Collection[str], str]] = {
     **dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), (_PASSWORD, "a user name and a password")),
     "OAUTHBEARER": (("sasl_oauth_token_provider",), "the dotted path of a class or function that gives tokens"),
 }
@@ -49,7 +49,7 @@ _NEEDED: Mapping[str, tuple[Collection[str], str]] = {
 _PACKAGES = {"AWS_MSK_IAM": "botocore", "GSSAPI": "sspi" if sys.platform == "win32" else "gssapi"}
 
 #: Settings that have an effect only together with another one.
-_TOGETHER = {"ssl_keyfile": "ssl_certfile", "ssl_password": "ssl_certfile"}
+_NEEDS = {"ssl_keyfile": "ssl_certfile", "ssl_password": "ssl_certfile"}
 
 
 def check_security(config: Mapping[str, Any]) -> None:
@@ -86,7 +86,7 @@ def _refuse_unused(given: Mapping[str, Any], protocol: str) -> None:
 
 
 def _check_certificates(given: Mapping[str, Any]) -> None:
-    for name, needed in _TOGETHER.items():
+    for name, needed in _NEEDS.items():
         if name in given and needed not in given:
             raise SettingError(
                 f"The Kafka setting {name} is of no use without {needed}; set that too, or remove {name}."
@@ -102,13 +102,13 @@ def _check_certificates(given: Mapping[str, Any]) -> None:
 
 def _check_mechanism(given: Mapping[str, Any], protocol: str) -> None:
     mechanism = str(given.get("sasl_mechanism"))
-    if mechanism not in _USED:
-        raise SettingError(f"The Kafka setting sasl_mechanism is {mechanism}; it takes one of {', '.join(_USED)}.")
-    needed, words = _NEEDED.get(mechanism, ((), ""))
+    if mechanism not in _USED_BY:
+        raise SettingError(f"The Kafka setting sasl_mechanism is {mechanism}; it takes one of {', '.join(_USED_BY)}.")
+    needed, words = _NEEDED_BY.get(mechanism, ((), ""))
     for name in (name for name in needed if name not in given):
         raise SettingError(f"The Kafka setting {name} is missing; {mechanism} needs {words}.")
     unused = sorted(
-        name for name in given if name.startswith("sasl_") and name not in (*_USED[mechanism], "sasl_mechanism")
+        name for name in given if name.startswith("sasl_") and name not in (*_USED_BY[mechanism], "sasl_mechanism")
     )
     if unused:
         raise SettingError(
@@ -152,17 +152,21 @@ _WHOLE = frozenset(
     name for name, value in KafkaAdminClient.DEFAULT_CONFIG.items() if isinstance(value, int) and value is not True
 ) & _KNOWN | {"receive_buffer_bytes", "send_buffer_bytes"}
 
-_MOST = 2**31 - 1
+_MAX = 2**31 - 1
 
 #: Settings for which two keys must have the same value: otherwise one of them would be silently overridden.
-_SINGLE = ("sasl_", "ssl_", "security_", "bootstrap_servers")
+_UNAMBIGUOUS = ("sasl_", "ssl_", "security_", "bootstrap_servers")
 
-_TEXT: Mapping[str, str] = {
+#: librdkafka's keys, and their equivalents.
+_EQUIVALENTS: Mapping[str, str] = {
     "bootstrap.servers": "bootstrap_servers",
     "metadata.broker.list": "bootstrap_servers",
     "client.dns.lookup": "client_dns_lookup",
     "client.id": "client_id",
     "oauth_cb": "sasl_oauth_token_provider",
+    "security.protocol": "security_protocol",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.mechanisms": "sasl_mechanism",
     "sasl.oauthbearer.config": _OAUTH_CONFIG,
     "sasl.username": "sasl_plain_username",
     "sasl.password": "sasl_plain_password",
@@ -172,15 +176,6 @@ _TEXT: Mapping[str, str] = {
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
     "ssl.crl.location": "ssl_crlfile",
-}
-
-_UPPER: Mapping[str, str] = {
-    "security.protocol": "security_protocol",
-    "sasl.mechanism": "sasl_mechanism",
-    "sasl.mechanisms": "sasl_mechanism",
-}
-
-_MILLISECONDS: Mapping[str, str] = {
     "socket.timeout.ms": "request_timeout_ms",
     "request.timeout.ms": "request_timeout_ms",
     "metadata.max.age.ms": "metadata_max_age_ms",
@@ -200,7 +195,6 @@ _IGNORED_TEXT = (
     "request.required.acks retries session.timeout.ms socket. statistics. stats_cb sticky. throttle_cb topic. "
     "transaction"
 )
-
 _IGNORED = tuple(_IGNORED_TEXT.split())
 
 
@@ -223,7 +217,7 @@ def client_config(extra: Mapping[str, Any]) -> dict[str, Any]:
     config: dict[str, Any] = {}
     for key, value in extra.items():
         for name, translated in _translated(key, value).items():
-            if name.startswith(_SINGLE) and config.get(name, translated) != translated:
+            if name.startswith(_UNAMBIGUOUS) and config.get(name, translated) != translated:
                 raise SettingError(
                     f"The Kafka setting {name} is given twice, with two values, once by {key}; keep one."
                 )
@@ -233,7 +227,7 @@ def client_config(extra: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_client_key(key: str) -> bool:
     """Return whether `client_config` handles `key`: translates, ignores, or refuses it."""
-    return key in _KNOWN or key in _SPECIAL or _is_ignored(key) or key.startswith(("ssl.", "sasl.", "security."))
+    return key in _KNOWN or key in _EQUIVALENTS or key.startswith((*_IGNORED, "ssl.", "sasl.", "security."))
 
 
 def checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -243,16 +237,16 @@ def checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
         raise SettingError(
             f"The Kafka setting {unknown[0]} is unknown; see kafka-python's KafkaAdminClient for the names."
         )
-    given = {name: _typed(name, value) for name, value in config.items()}
+    given = {name: _to_type(name, value) for name, value in config.items()}
     checked = {**DEFAULTS, **given, "bootstrap_servers": _servers(config.get("bootstrap_servers"))}
     check_security(checked)
     for name in (name for name in _FILES if checked.get(name)):
         if not Path(checked[name]).is_file():
             raise SettingError(f"The Kafka setting {name} names {checked[name]}, which is not a file on this machine.")
-    return {name: _usable(name, value, checked) for name, value in checked.items() if name != _OAUTH_CONFIG}
+    return {name: _for_client(name, value, checked) for name, value in checked.items() if name != _OAUTH_CONFIG}
 
 
-def _typed(name: str, value: Any) -> Any:
+def _to_type(name: str, value: Any) -> Any:
     """Return the value converted to the type that kafka-python expects; None and "" are returned unchanged."""
     if value in (None, "") or (name not in _WHOLE and name != "ssl_check_hostname"):
         return value
@@ -261,12 +255,12 @@ def _typed(name: str, value: Any) -> Any:
     except ValueError as error:
         takes = "true or false" if name == "ssl_check_hostname" else "a whole number"
         raise SettingError(f"The Kafka setting {name} is {shown(value)}; it takes {takes}.") from error
-    if not int(name.endswith("timeout_ms")) <= typed <= _MOST:
-        raise SettingError(f"The Kafka setting {name} is {shown(value)}; it must lie between 1 and {_MOST}.")
+    if not int(name.endswith("timeout_ms")) <= typed <= _MAX:
+        raise SettingError(f"The Kafka setting {name} is {shown(value)}; it must lie between 1 and {_MAX}.")
     return typed
 
 
-def _usable(name: str, value: Any, config: Mapping[str, Any]) -> Any:
+def _for_client(name: str, value: Any, config: Mapping[str, Any]) -> Any:
     """Return the value as kafka-python accepts it; a dotted path of a token provider is resolved now."""
     if name in _SECRETS and value:
         return Secret(value)
@@ -282,10 +276,9 @@ def _usable(name: str, value: Any, config: Mapping[str, Any]) -> Any:
 def _translated(key: str, value: Any) -> dict[str, Any]:
     if key in _KNOWN:
         return {key: value}
-    if key in _SPECIAL:
-        name, convert = _SPECIAL[key]
-        return {name: convert(key, value)}
-    if _is_ignored(key):
+    if key in _EQUIVALENTS:
+        return {_EQUIVALENTS[key]: _converted(key, value)}
+    if key.startswith(_IGNORED):
         return {}
     if key == "sasl.oauthbearer.method" and str(value).lower() == "default":
         return {}
@@ -299,19 +292,11 @@ def _translated(key: str, value: Any) -> dict[str, Any]:
     )
 
 
-def _is_ignored(key: str) -> bool:
-    return key.startswith(_IGNORED)
-
-
-def _text(_key: str, value: Any) -> Any:
-    return value
-
-
-def _upper(_key: str, value: Any) -> str:
-    return str(value).upper()
-
-
-def _milliseconds(key: str, value: Any) -> int:
+def _converted(key: str, value: Any) -> Any:
+    if _EQUIVALENTS[key] in ("security_protocol", "sasl_mechanism"):
+        return str(value).upper()
+    if not key.endswith(".ms"):
+        return value
     try:
         number = whole_number(value)
     except ValueError as error:
@@ -319,13 +304,6 @@ def _milliseconds(key: str, value: Any) -> int:
     if number < 0:
         raise SettingError(f"The Kafka connection's setting {key} is {shown(value)}; it must not be negative.")
     return number
-
-
-_SPECIAL: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
-    **{key: (name, _text) for key, name in _TEXT.items()},
-    **{key: (name, _upper) for key, name in _UPPER.items()},
-    **{key: (name, _milliseconds) for key, name in _MILLISECONDS.items()},
-}
 
 
 def _servers(given: Any) -> list[str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.lag import lag
-from kafka_steward.cluster.state import LogDir, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 
 DOWN_QUORUM = 2
 
@@ -33,7 +33,7 @@ def failed_brokers(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> f
 def down_votes(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> dict[int, frozenset[int]]:
     """Return, for each broker that has replicas and is not live, the live brokers that do not list it as live."""
     # -1 in a ZooKeeper-mode assignment is a placeholder for a pending replica, not a broker.
-    missing = {broker for broker in snapshot.hosting - snapshot.live if broker >= 0}
+    missing = {broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0}
     return {
         broker: frozenset(witness for witness in snapshot.live & set(views) if broker not in views[witness])
         for broker in sorted(missing)
@@ -109,7 +109,7 @@ def health_of(
     copies: CopiedBytes,
     before: CopiedBytes | None = None,
     owed: int = 0,
-    disks: Mapping[int, LogDir] | None = None,
+    disks: Mapping[int, BrokerLogDirs] | None = None,
     hidden_topics: tuple[str, ...] | None = None,
 ) -> Health:
     """Return the health of a cluster.
@@ -123,7 +123,7 @@ def health_of(
     return Health(
         partitions=len(partitions),
         live=tuple(sorted(snapshot.live)),
-        gone=tuple(sorted(broker for broker in snapshot.hosting - snapshot.live if broker >= 0)),
+        gone=tuple(sorted(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)),
         under_replicated=_those(each for each in partitions.values() if each.under_replicated),
         under_min_isr=_those(each for each in partitions.values() if _under_min_isr(each, min_isr)),
         offline=_those(each for each in partitions.values() if each.leader is None),
@@ -140,7 +140,7 @@ def health_of(
     )
 
 
-def copied_bytes(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], at_ms: int) -> CopiedBytes:
+def copied_bytes(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], at_ms: int) -> CopiedBytes:
     """Return the bytes copied to the replicas that reassignments are adding; leave out brokers without log data."""
     return CopiedBytes(
         at_ms,
@@ -153,10 +153,10 @@ def copied_bytes(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], at_ms: int)
     )
 
 
-def _failed_log_dirs(snapshot: Snapshot, disks: Mapping[int, LogDir]) -> dict[int, tuple[str, ...]]:
+def _failed_log_dirs(snapshot: Snapshot, disks: Mapping[int, BrokerLogDirs]) -> dict[int, tuple[str, ...]]:
     """Return the failed log directories by live broker: as reported by it, or inferred from offline replicas."""
     named = {broker: dirs.failed_paths for broker, dirs in disks.items() if dirs.failed_paths}
-    return dict(sorted({**dict.fromkeys(snapshot.lost_on_live, ()), **named}.items()))
+    return dict(sorted({**dict.fromkeys(snapshot.offline_on_live_brokers, ()), **named}.items()))
 
 
 def _those(partitions: Iterable[Partition]) -> tuple[TopicPartition, ...]:

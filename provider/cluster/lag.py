@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import LogDir, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 
 
 class LogEnds(Protocol):
@@ -20,11 +20,6 @@ class LogEnds(Protocol):
 
     def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
         """Return the log end offsets of `held`'s partitions on those brokers."""
-
-
-def log_ends(cluster: LogEnds, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
-    """Return the end offset of each log of `held` (broker to partitions); unreadable ones are left out."""
-    return cluster.log_ends(held)
 
 
 def partitions_by_broker(partitions: Iterable[Partition]) -> dict[int, list[TopicPartition]]:
@@ -49,7 +44,7 @@ def lag(ends: Mapping[tuple[TopicPartition, int], int], partition: Partition, br
     return None if leader_end is None or own_end is None else max(0, leader_end - own_end)
 
 
-def bytes_missing(dirs: Mapping[int, LogDir], partition: Partition, broker: int) -> int | None:
+def bytes_missing(dirs: Mapping[int, BrokerLogDirs], partition: Partition, broker: int) -> int | None:
     """Return the bytes of the leader's log that `broker` is missing; None while either is unknown. Never negative.
 
     A broker that responded and has no such replica yet is missing all bytes. If it did not respond, the result is None.
@@ -60,7 +55,7 @@ def bytes_missing(dirs: Mapping[int, LogDir], partition: Partition, broker: int)
     return None if whole is None else max(0, whole - dirs[broker].replica_bytes.get(partition.topic_partition, 0))
 
 
-def without_stray_replicas(directory: LogDir, snapshot: Snapshot, broker: int) -> LogDir:
+def without_stray_replicas(directory: BrokerLogDirs, snapshot: Snapshot, broker: int) -> BrokerLogDirs:
     """Return `directory` without stray replicas, which `snapshot` does not assign to `broker`.
 
     In ZooKeeper mode a broker that was offline still reports replicas that were moved off it, and deletes them a little

@@ -68,27 +68,29 @@ class MetadataReconciler:
 
     def __init__(self, *, orders_raise_epochs: bool = False) -> None:
         self._orders_raise_epochs = orders_raise_epochs
-        self._heard: dict[TopicPartition, tuple[Reassignment, float]] = {}
-        self._asked: dict[TopicPartition, _AcceptedRequest] = {}
+        self._listed: dict[TopicPartition, tuple[Reassignment, float]] = {}
+        self._accepted: dict[TopicPartition, _AcceptedRequest] = {}
         self._shown: dict[str, _TopicMetadata] = {}
         self._now_s = 0.0
 
     def on_listed(self, listed: Mapping[TopicPartition, Reassignment], now_s: float) -> None:
         """Record a list of the controller: exactly these reassignments are in flight."""
         self._now_s = now_s
-        self._heard |= {name: (in_flight, now_s) for name, in_flight in listed.items()}
-        for name in listed.keys() & self._asked.keys():
-            asked = self._asked.pop(name)
-            if asked.target == listed[name].target:
-                self._asked[name] = replace(asked, at_s=now_s)
-        self._heard = {name: kept for name, kept in self._heard.items() if now_s - kept[1] < STALE_LIMIT_S}
-        self._asked = {name: asked for name, asked in self._asked.items() if now_s - asked.at_s < STALE_LIMIT_S}
+        self._listed |= {name: (in_flight, now_s) for name, in_flight in listed.items()}
+        for name in listed.keys() & self._accepted.keys():
+            request = self._accepted.pop(name)
+            if request.target == listed[name].target:
+                self._accepted[name] = replace(request, at_s=now_s)
+        self._listed = {name: kept for name, kept in self._listed.items() if now_s - kept[1] < STALE_LIMIT_S}
+        self._accepted = {
+            name: request for name, request in self._accepted.items() if now_s - request.at_s < STALE_LIMIT_S
+        }
 
     def on_accepted(self, targets: Mapping[TopicPartition, Assignment | None], now_s: float) -> None:
         """Record targets that the controller has accepted; None is a cancel."""
         for name, target in targets.items():
             shown = self._shown.get(name.topic, _NO_METADATA)
-            self._asked[name] = _AcceptedRequest(target, shown.topic_id, shown.epochs.get(name.partition, -1), now_s)
+            self._accepted[name] = _AcceptedRequest(target, shown.topic_id, shown.epochs.get(name.partition, -1), now_s)
 
     def reconcile(
         self, partitions: Mapping[TopicPartition, Partition], listed: Mapping[TopicPartition, Reassignment]
@@ -103,26 +105,30 @@ class MetadataReconciler:
     def _reconciled(self, name: TopicPartition, seen: Partition, in_flight: Reassignment | None) -> Partition:
         if in_flight is not None:
             return _in_flight(seen, in_flight)
-        asked, heard = self._asked.get(name), self._heard.get(name)
-        if asked is not None and asked.target is not None and self._may_be_requested_target(asked.target, asked, seen):
-            return seen if asked.target == seen.replicas else _in_flight_to(seen, asked.target)
-        if heard is not None and self._still_shown(*heard, asked, seen):
-            return _in_flight(seen, heard[0])
+        request, was_listed = self._accepted.get(name), self._listed.get(name)
+        if (
+            request is not None
+            and request.target is not None
+            and self._may_be_requested_target(request.target, request, seen)
+        ):
+            return seen if request.target == seen.replicas else _in_flight_to(seen, request.target)
+        if was_listed is not None and self._still_shown(*was_listed, request, seen):
+            return _in_flight(seen, was_listed[0])
         return seen
 
-    def _may_be_requested_target(self, target: Assignment, asked: _AcceptedRequest, seen: Partition) -> bool:
+    def _may_be_requested_target(self, target: Assignment, request: _AcceptedRequest, seen: Partition) -> bool:
         """Return whether the broker shows the requested target, or a state that may be older than the request."""
-        if target == seen.replicas or self._now_s - asked.at_s < GRACE_S:
+        if target == seen.replicas or self._now_s - request.at_s < GRACE_S:
             return True
         raised = self._orders_raise_epochs or frozenset(target) != frozenset(seen.replicas)
-        return raised and _is_older(seen, asked)
+        return raised and _is_older(seen, request)
 
-    def _still_shown(self, was: Reassignment, at_s: float, asked: _AcceptedRequest | None, seen: Partition) -> bool:
+    def _still_shown(self, was: Reassignment, at_s: float, request: _AcceptedRequest | None, seen: Partition) -> bool:
         """Return whether the broker still shows, as in flight or not started, a move that has left the list."""
         if was.replicas == seen.replicas:
             # Without replicas to remove, this state may also be the completed one.
             return bool(was.removing) or self._now_s - at_s < GRACE_S
-        cancelled = asked is not None and asked.target is None and _is_older(seen, asked)
+        cancelled = request is not None and request.target is None and _is_older(seen, request)
         return cancelled and bool(was.adding)  # if no replica was being added, a cancel changes no replicas
 
 
@@ -135,9 +141,9 @@ def _metadata_by_topic(partitions: Mapping[TopicPartition, Partition]) -> dict[s
     return shown
 
 
-def _is_older(seen: Partition, asked: _AcceptedRequest) -> bool:
+def _is_older(seen: Partition, request: _AcceptedRequest) -> bool:
     # The epochs of a re-created topic start again.
-    return seen.topic_id == asked.topic_id and 0 <= seen.leader_epoch <= asked.epoch
+    return seen.topic_id == request.topic_id and 0 <= seen.leader_epoch <= request.epoch
 
 
 def _in_flight(seen: Partition, in_flight: Reassignment) -> Partition:

@@ -24,7 +24,7 @@ from kafka_steward.values import finite_number
 #: Seconds that a token of unknown lifetime is cached: connections that are opened together share it.
 _UNKNOWN_LIFE_S = 10.0
 #: A token is renewed this many seconds before it expires, or in the last tenth of its lifetime if that is shorter.
-_MARGIN_S, _MARGIN_SHARE = 30.0, 0.1
+_MARGIN_S, _MARGIN_FRACTION = 30.0, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
 
     def __init__(self, path: str, config: str | None = None, now_s: Callable[[], float] = time.time) -> None:
         self._path, self._now_s = path, now_s
-        self._ask, self._ask_extensions = _provider_of(path, config)
-        self._kept: _Token | None = None
+        self._get, self._get_extensions = _provider_of(path, config)
+        self._cached: _Token | None = None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -57,7 +57,10 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
 
         Raises ClusterUnreachable if the provider fails, and SettingError if it returns no valid token.
         """
-        return self._current().text
+        with self._lock:
+            if self._cached is None or self._now_s() >= self._cached.usable_until_s:
+                self._cached = self._new_token()
+            return self._cached.text
 
     def token(self) -> str:
         """Return a token to kafka-python, as `fetch` does.
@@ -71,18 +74,12 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
 
     def extensions(self) -> Mapping[str, str]:
         """Return the SASL extensions of the token."""
-        own = self._ask_extensions() if self._ask_extensions else {}
-        return {**own, **(self._kept.extensions if self._kept else {})}
-
-    def _current(self) -> _Token:
-        with self._lock:
-            if self._kept is None or self._now_s() >= self._kept.usable_until_s:
-                self._kept = self._new_token()
-            return self._kept
+        own = self._get_extensions() if self._get_extensions else {}
+        return {**own, **(self._cached.extensions if self._cached else {})}
 
     def _new_token(self) -> _Token:
         try:
-            answer = self._ask()
+            answer = self._get()
         except Exception as error:
             # The provider's code is not ours and may raise any error; its service may recover soon.
             raise ClusterUnreachable(
@@ -90,7 +87,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
                 "to the service that it asks."
             ) from error
         try:
-            return _read(answer, self._now_s())
+            return _parse(answer, self._now_s())
         except ValueError as error:
             raise SettingError(
                 f"The token provider {self._path} answered with {error}; it must give a token, or a token and the time "
@@ -98,10 +95,10 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
             ) from None
 
 
-def _read(answer: Any, now_s: float) -> _Token:
+def _parse(answer: Any, now_s: float) -> _Token:
     """Return the token in a provider's result. Raises ValueError that describes the result without quoting it."""
     if isinstance(answer, str):
-        return _Token(_plain(answer), now_s + _UNKNOWN_LIFE_S, {})
+        return _Token(_checked_text(answer), now_s + _UNKNOWN_LIFE_S, {})
     if not isinstance(answer, tuple | list) or not 2 <= len(answer) <= 4:
         raise ValueError(f"a value of type {type(answer).__name__}")
     text, expires, extensions = answer[0], answer[1], answer[3] if len(answer) == 4 else None
@@ -111,10 +108,12 @@ def _read(answer: Any, now_s: float) -> _Token:
         raise ValueError("a time of expiry that is no number") from None
     if left_s <= 0:
         raise ValueError("a token that has expired")
-    return _Token(_plain(text), now_s + left_s - min(_MARGIN_S, left_s * _MARGIN_SHARE), dict(extensions or {}))
+    return _Token(
+        _checked_text(text), now_s + left_s - min(_MARGIN_S, left_s * _MARGIN_FRACTION), dict(extensions or {})
+    )
 
 
-def _plain(text: Any) -> str:
+def _checked_text(text: Any) -> str:
     # Any other character could end the SASL message that contains the token.
     if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable():
         raise ValueError("a token that is no text of printable characters")
@@ -123,49 +122,49 @@ def _plain(text: Any) -> str:
 
 def _provider_of(path: str, config: str | None) -> tuple[Callable[[], Any], Callable[[], Mapping[str, str]] | None]:
     """Return functions that get a token, and SASL extensions if any, from the object at `path`. Raises SettingError."""
-    named = _imported(path)
-    if inspect.isclass(named):
-        named = _made(path, named, config)
-    elif config is not None and callable(getattr(named, "token", None)):
-        raise _vain(path)
-    if callable(getattr(named, "token", None)):
-        return named.token, getattr(named, "extensions", None)
-    if not callable(named):
+    target = _import(path)
+    if inspect.isclass(target):
+        target = _instance(path, target, config)
+    elif config is not None and callable(getattr(target, "token", None)):
+        raise _takes_no_argument(path)
+    if callable(getattr(target, "token", None)):
+        return target.token, getattr(target, "extensions", None)
+    if not callable(target):
         raise SettingError(f"The token provider {path} is neither a function nor a class with a method token.")
-    if _takes_one(named):
-        return lambda: named(config), None
+    if _takes_one(target):
+        return lambda: target(config), None
     if config is not None:
-        raise _vain(path)
-    return named, None
+        raise _takes_no_argument(path)
+    return target, None
 
 
-def _made(path: str, named: type, config: str | None) -> Any:
-    if config is not None and not _takes_one(named):
-        raise _vain(path)
+def _instance(path: str, target: type, config: str | None) -> Any:
+    if config is not None and not _takes_one(target):
+        raise _takes_no_argument(path)
     try:
-        return named() if config is None else named(config)
+        return target() if config is None else target(config)
     except Exception as error:
         raise SettingError(
             f"The token provider {path} cannot be made ({type(error).__name__}: {error}); mend it, or what it reads."
         ) from error
 
 
-def _takes_one(named: Any) -> bool:
+def _takes_one(target: Any) -> bool:
     try:
-        inspect.signature(named).bind("")
+        inspect.signature(target).bind("")
     except (TypeError, ValueError):
         return False
     return True
 
 
-def _vain(path: str) -> SettingError:
+def _takes_no_argument(path: str) -> SettingError:
     return SettingError(
         f"The token provider {path} takes no argument, and sasl.oauthbearer.config gives one; remove it, or let the "
         "provider take it."
     )
 
 
-def _imported(path: str) -> Any:
+def _import(path: str) -> Any:
     module, _, name = path.rpartition(".")
     if not module or not all(part.isidentifier() for part in path.split(".")):
         raise SettingError(f"The token provider {path!r} is no dotted path; write it like package.module.function.")

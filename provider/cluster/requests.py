@@ -1,4 +1,7 @@
-"""Conversion of Kafka's requests and responses from and to our dataclasses. No I/O.
+"""Kafka's requests from our dataclasses, and our dataclasses from Kafka's responses. No I/O.
+
+A function `..._request` builds a request, a function `parse_...` reads its response. An error for a whole request is
+raised; errors per partition are returned.
 
 kafka-python's own methods drop the error messages of a reassignment. Therefore its request classes are used directly,
 so that users see Kafka's own messages. kafka-python has no type annotations; nothing untyped leaves this module.
@@ -8,36 +11,30 @@ from __future__ import annotations
 
 import base64
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import kafka.errors
 from kafka.protocol.admin import (
     AlterPartitionReassignmentsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
     DescribeClusterRequest,
+    DescribeLogDirsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
+from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.cluster.state import Broker, Partition, Reassignment
-from kafka_steward.errors import KafkaRefused
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, Partition, Reassignment
+from kafka_steward.errors import KafkaRefused, KafkaTimeout
 from kafka_steward.escaping import printable
 
-INVALID_TOPIC = 17
 #: Errors for a topic that does not exist, and for an invalid topic name: the rest of the request is not affected.
-NO_SUCH_TOPIC = frozenset({3, INVALID_TOPIC})
-UNKNOWN_ERROR, NONE, UNKNOWN_TOPIC, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, ELECTION_NOT_NEEDED = (
-    -1,
-    0,
-    3,
-    7,
-    29,
-    41,
-    84,
-)
-
+NO_SUCH_TOPIC = frozenset({3, 17})
+UNKNOWN_ERROR, NONE, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, ELECTION_NOT_NEEDED = -1, 0, 7, 29, 41, 84
 
 #: Kafka's errors for a missing right, with the resource of the ACL.
 _RESOURCES = {NOT_AUTHORIZED: "every topic", 31: "the cluster"}
@@ -69,6 +66,13 @@ def refusal(code: int, message: str | None, doing: str) -> KafkaRefused:
     )
 
 
+def _raise_refusal(response: Any, doing: str) -> None:
+    """Raise KafkaRefused if the whole request was refused."""
+    code = int(getattr(response, "error_code", 0) or 0)
+    if code:
+        raise refusal(code, getattr(response, "error_message", None), doing)
+
+
 def _advice(code: int, doing: str) -> str:
     operation = next((each for began, each in _OPERATIONS.items() if doing.startswith(began)), None)
     if code not in _RESOURCES or operation is None:
@@ -82,14 +86,9 @@ def metadata_request(topics: Collection[str] | None) -> Any:
     return MetadataRequest(topics=named, allow_auto_topic_creation=False)
 
 
-def live_in_metadata(response: Any) -> dict[int, Broker]:
+def parse_live_brokers(response: Any) -> dict[int, Broker]:
     """Return the brokers in a Metadata response: those that its sender considers live."""
-    return {
-        int(broker.node_id): Broker(
-            int(broker.node_id), printable(str(broker.host)), int(broker.port), _rack(broker.rack)
-        )
-        for broker in response.brokers
-    }
+    return {int(broker.node_id): _broker(int(broker.node_id), broker) for broker in response.brokers}
 
 
 def cluster_request() -> Any:
@@ -97,24 +96,24 @@ def cluster_request() -> Any:
     return DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
 
 
-def described_brokers(response: Any) -> dict[int, Broker]:
-    """Return the brokers in a DescribeCluster response."""
+def parse_brokers(response: Any) -> dict[int, Broker]:
+    """Return the brokers in a DescribeCluster response. Raises KafkaRefused."""
+    _raise_refusal(response, "describing the cluster")
     return {
-        int(broker.broker_id): Broker(
-            int(broker.broker_id),
-            printable(str(broker.host)),
-            int(broker.port),
-            _rack(broker.rack),
-            bool(broker.is_fenced),
-        )
+        int(broker.broker_id): _broker(int(broker.broker_id), broker, fenced=bool(broker.is_fenced))
         for broker in response.brokers
     }
 
 
-def partitions_in_metadata(response: Any) -> tuple[dict[TopicPartition, Partition], frozenset[str]]:
+def _broker(id_: int, entry: Any, *, fenced: bool = False) -> Broker:
+    rack = None if entry.rack is None else str(entry.rack)
+    return Broker(id_, printable(str(entry.host)), int(entry.port), rack, fenced)
+
+
+def parse_partitions(response: Any) -> tuple[dict[TopicPartition, Partition], frozenset[str]]:
     """Return the partitions in a Metadata response, and its internal topics.
 
-    Topics that do not exist are left out, and so are those of `hidden_in_metadata`. Raises KafkaRefused for any other
+    Topics that do not exist are left out, and so are those of `parse_hidden_topics`. Raises KafkaRefused for any other
     error.
     """
     partitions: dict[TopicPartition, Partition] = {}
@@ -132,7 +131,7 @@ def partitions_in_metadata(response: Any) -> tuple[dict[TopicPartition, Partitio
     return partitions, frozenset(internal)
 
 
-def hidden_in_metadata(response: Any) -> frozenset[str]:
+def parse_hidden_topics(response: Any) -> frozenset[str]:
     """Return the topics in a Metadata response to a request by name that the principal may not describe.
 
     Kafka returns this error for every name that no ACL covers, whether or not the topic exists.
@@ -145,8 +144,9 @@ def list_request(timeout_ms: int) -> Any:
     return ListPartitionReassignmentsRequest(topics=None, timeout_ms=timeout_ms)
 
 
-def listed(response: Any) -> dict[TopicPartition, Reassignment]:
-    """Return the reassignments in flight in the controller's response."""
+def parse_reassignments(response: Any) -> dict[TopicPartition, Reassignment]:
+    """Return the reassignments in flight in the controller's response. Raises KafkaRefused."""
+    _raise_refusal(response, "listing reassignments")
     return {
         TopicPartition(str(topic.name), int(entry.partition_index)): Reassignment(
             _ids(entry.replicas), _ids(entry.adding_replicas), _ids(entry.removing_replicas)
@@ -181,13 +181,20 @@ def alter_request(
     )
 
 
-def altered(response: Any) -> dict[TopicPartition, tuple[int, str | None]]:
-    """Return error code and message by partition."""
-    return {
+def parse_alterations(
+    response: Any, partitions: Collection[TopicPartition], what: str
+) -> dict[TopicPartition, KafkaRefused | None]:
+    """Return None, or Kafka's refusal, per partition of the request. Raises KafkaRefused, KafkaTimeout.
+
+    `what` is the change of one partition, in words.
+    """
+    _raise_refusal(response, f"{what} of {len(partitions)} partitions")
+    outcomes = {
         TopicPartition(str(topic.name), int(entry.partition_index)): (int(entry.error_code), entry.error_message)
         for topic in response.responses
         for entry in topic.partitions
     }
+    return _results(partitions, outcomes, what)
 
 
 def elect_request(partitions: Collection[TopicPartition], timeout_ms: int) -> Any:
@@ -196,15 +203,165 @@ def elect_request(partitions: Collection[TopicPartition], timeout_ms: int) -> An
     return ElectLeadersRequest(election_type=0, topic_partitions=topics, timeout_ms=timeout_ms)
 
 
-def elected(response: Any) -> dict[TopicPartition, tuple[int, str | None]]:
-    """Return error code and message by partition; ELECTION_NOT_NEEDED is not an error."""
-    return {
+def parse_elections(response: Any, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
+    """Return None, or Kafka's refusal, per partition of the request. Raises KafkaRefused, KafkaTimeout.
+
+    An election that was not needed is no refusal.
+    """
+    _raise_refusal(response, "electing leaders")
+    outcomes = {
         TopicPartition(str(topic.topic), int(entry.partition_id)): (
             (NONE, None) if entry.error_code == ELECTION_NOT_NEEDED else (int(entry.error_code), entry.error_message)
         )
         for topic in response.replica_election_results
         for entry in topic.partition_result
     }
+    return _results(partitions, outcomes, "the election of the preferred leader")
+
+
+def _results(
+    partitions: Iterable[TopicPartition], outcomes: Mapping[TopicPartition, tuple[int, str | None]], what: str
+) -> dict[TopicPartition, KafkaRefused | None]:
+    late = sorted(partition for partition, (code, _) in outcomes.items() if code == TIMED_OUT)
+    if late:
+        raise KafkaTimeout(
+            f"Kafka did not confirm {what} of {late[0]} in time; it may have been applied all the same: list what is "
+            "in flight before asking again."
+        )
+    results: dict[TopicPartition, KafkaRefused | None] = {}
+    for partition in partitions:
+        code, message = outcomes.get(partition, (UNKNOWN_ERROR, "the answer does not mention it"))
+        results[partition] = refusal(code, message, f"{what} of {partition}") if code else None
+    return results
+
+
+def create_topic_request(
+    topic: str,
+    partitions: int,
+    replication_factor: int,
+    assignments: Sequence[Assignment] | None,
+    settings: Mapping[str, str],
+    *,
+    timeout_ms: int,
+) -> Any:
+    """Return the request that creates a topic; `assignments`, if given, replace the two numbers."""
+    kind = CreateTopicsRequest.CreatableTopic
+    # With assignments, Kafka requires both numbers to be -1.
+    wanted = kind(
+        name=topic,
+        num_partitions=-1 if assignments else partitions,
+        replication_factor=-1 if assignments else replication_factor,
+        assignments=[
+            kind.CreatableReplicaAssignment(partition_index=number, broker_ids=list(brokers))
+            for number, brokers in enumerate(assignments or ())
+        ],
+        configs=[kind.CreatableTopicConfig(name=name, value=value) for name, value in sorted(settings.items())],
+    )
+    return CreateTopicsRequest(topics=[wanted], timeout_ms=timeout_ms, validate_only=False)
+
+
+def parse_created_topic(response: Any, topic: str) -> KafkaRefused | None:
+    """Return None, or Kafka's refusal. Raises KafkaTimeout: the topic may have been created all the same."""
+    return _creation_result(response.topics[0], f"creating topic {topic}")
+
+
+def create_partitions_request(topic: str, count: int, assignments: Sequence[Assignment] | None, timeout_ms: int) -> Any:
+    """Return the request that increases a topic to `count` partitions; `assignments` are those of the new ones."""
+    kind = CreatePartitionsRequest.CreatePartitionsTopic
+    new = [kind.CreatePartitionsAssignment(broker_ids=list(brokers)) for brokers in assignments or ()]
+    wanted = kind(name=topic, count=count, assignments=new or None)
+    return CreatePartitionsRequest(topics=[wanted], timeout_ms=timeout_ms, validate_only=False)
+
+
+def parse_created_partitions(response: Any, topic: str) -> KafkaRefused | None:
+    """Return None, or Kafka's refusal. Raises KafkaTimeout: the partitions may have been created all the same."""
+    return _creation_result(response.results[0], f"adding partitions to topic {topic}")
+
+
+def _creation_result(entry: Any, doing: str) -> KafkaRefused | None:
+    code = int(entry.error_code)
+    if code == TIMED_OUT:
+        raise KafkaTimeout(f"Kafka did not confirm {doing} in time; it may have been done all the same: look first.")
+    return refusal(code, entry.error_message, doing) if code else None
+
+
+#: The timestamp that stands for the end of a log.
+_LATEST = -1
+#: The debugging replica id, which no broker has: any replica answers such a request, not only the leader.
+_DEBUGGING_REPLICA = -2
+
+
+def log_dirs_request(partitions: Collection[TopicPartition] | None = None) -> Any:
+    """Return the request for one broker's log directories, with the sizes of `partitions` (None: of all partitions)."""
+    kind = DescribeLogDirsRequest.DescribableLogDirTopic
+    topics = None if partitions is None else by_topic((partition, None) for partition in partitions)
+    return DescribeLogDirsRequest(
+        topics=topics and [kind(topic=topic, partitions=[number for number, _ in entries]) for topic, entries in topics]
+    )
+
+
+def parse_log_dirs(response: Any, broker: int) -> BrokerLogDirs:
+    """Return the disks of `broker`, which sent the response. Raises KafkaRefused.
+
+    A failed directory is not counted; a log that moves between two is counted once.
+    """
+    _raise_refusal(response, f"describing the log directories of broker {broker}")
+    directories = tuple(_directory(entry) for entry in response.results)
+    sizes = {name: size for each in directories for name, size in each.replica_bytes.items()}
+    taking = [each for each in directories if each.takes_replicas]
+    total, usable = _total(each.total_bytes for each in taking), _total(each.usable_bytes for each in taking)
+    return BrokerLogDirs(sizes, total, usable, directories)
+
+
+def _directory(entry: Any) -> Directory:
+    if entry.error_code:
+        return Directory(str(entry.log_dir), error=int(entry.error_code))
+    held = [(str(topic.name), each) for topic in entry.topics for each in topic.partitions]
+    sizes = {
+        TopicPartition(topic, int(each.partition_index)): int(each.partition_size)
+        for topic, each in held
+        if not each.is_future_key
+    }
+    total, usable = (int(value) for value in (entry.total_bytes, entry.usable_bytes))
+    return Directory(
+        str(entry.log_dir),
+        sizes,
+        logs=len(held),
+        # Kafka before 3.3 reports neither value.
+        total_bytes=total if total >= 0 else None,
+        usable_bytes=usable if usable >= 0 else None,
+        cordoned=bool(entry.is_cordoned),
+    )
+
+
+def log_ends_request(partitions: Collection[TopicPartition]) -> Any:
+    """Return the request for the end offsets of logs on the receiving broker, whether it leads them or not."""
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    topics = [
+        kind(
+            name=topic,
+            partitions=[kind.ListOffsetsPartition(partition_index=number, timestamp=_LATEST) for number, _ in entries],
+        )
+        for topic, entries in by_topic((partition, None) for partition in partitions)
+    ]
+    return ListOffsetsRequest(replica_id=_DEBUGGING_REPLICA, isolation_level=0, topics=topics, min_version=2)
+
+
+def parse_log_ends(response: Any) -> dict[TopicPartition, int]:
+    """Return log end offsets by partition; partitions that the broker does not hold are left out."""
+    return {
+        TopicPartition(str(topic.name), int(entry.partition_index)): int(entry.offset)
+        for topic in response.topics
+        for entry in topic.partitions
+        if not entry.error_code and entry.offset >= 0
+    }
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    """Return the sum; None if a value is unknown, or there are no values."""
+    known = list(values)
+    present = [value for value in known if value is not None]
+    return sum(present) if present and len(present) == len(known) else None
 
 
 def _partition(topic: str, topic_id: str | None, entry: Any) -> Partition:
@@ -239,11 +396,3 @@ def by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, l
 
 def _ids(values: Iterable[Any] | None) -> Assignment:
     return tuple(int(value) for value in values or ())
-
-
-def _host(broker: Any) -> str:
-    return printable(str(broker.host))
-
-
-def _rack(value: Any) -> str | None:
-    return None if value is None else str(value)

@@ -36,7 +36,9 @@ _CERTIFICATE = re.compile(
     "|ALERT_(BAD_CERTIFICATE|CERTIFICATE_EXPIRED|CERTIFICATE_REVOKED|CERTIFICATE_UNKNOWN|UNKNOWN_CA)"
 )
 #: Loggers that write passwords at DEBUG: the whole configuration, each request, each byte sent.
-_TELLTALES = ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser")
+_SECRET_LOGGERS = ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser")
+#: API keys whose support identifies the kind of a broker.
+_DESCRIBE_QUORUM, _DESCRIBE_CLUSTER = 55, 60
 #: The divisor of the bootstrap time-out for one server: a stalled server must not use up the time of the others.
 _SERVER_SHARE = 3
 
@@ -52,17 +54,18 @@ class Session:
     @classmethod
     def open(cls, config: Mapping[str, Any]) -> Session:
         """Connect. Raises AuthenticationFailed, ClusterUnreachable or SettingError."""
-        _keep_quiet()
-        _try_credentials(config)
+        quiet_client_logs()
+        _check_credentials(config)
         made: list[Any] = []
         try:
             admin = KafkaAdminClient(**config, kafka_client=partial(_client, made.append))
         except BaseException as error:
-            failures = [failure for client in made for failure in client.cluster_failures()]
+            # The errors that ended connections, one per server, in the order in which the servers first failed.
+            failures = [failure for client in made for failure in client.manager.failures.values()]
             for client in made:
                 client.close()
             if isinstance(error, kafka.errors.KafkaError):
-                raise _sentence(error, failures, config) from error
+                raise _translated(error, failures, config) from error
             raise
         return cls(admin, made[0].manager)
 
@@ -77,9 +80,15 @@ class Session:
         value = self.manager.cluster.cluster_id
         return None if value is None else str(value)
 
-    def supports(self, api_key: int) -> bool:
-        """Return whether the broker that responded first supports the request."""
-        return api_key in self.manager.broker_version_data.api_versions
+    @property
+    def zookeeper_mode(self) -> bool:
+        """True if ZooKeeper keeps the cluster's metadata: the broker that responded first lacks DescribeQuorum."""
+        return _DESCRIBE_QUORUM not in self.manager.broker_version_data.api_versions
+
+    @property
+    def describes_cluster(self) -> bool:
+        """True if the broker that responded first supports DescribeCluster, as since Kafka 2.8."""
+        return _DESCRIBE_CLUSTER in self.manager.broker_version_data.api_versions
 
     def close(self) -> None:
         """Close the connections and stop the thread. In a forked child do nothing: both belong to the parent."""
@@ -123,10 +132,6 @@ class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no type
         super().__init__(net=net, manager=manager, **config)
         self.manager = manager
 
-    def cluster_failures(self) -> list[Exception]:
-        """Return the errors that ended connections, one per server, in the order in which the servers first failed."""
-        return list(self.manager.failures.values())
-
 
 def _received(receive: Callable[[], tuple[bytes, Exception | None]]) -> tuple[bytes, Exception | None]:
     """Return the received data, and the end of the connection only once no data is left.
@@ -154,7 +159,7 @@ def authentication_failed(error: Exception, servers: str) -> AuthenticationFaile
     )
 
 
-def _try_credentials(config: Mapping[str, Any]) -> None:
+def _check_credentials(config: Mapping[str, Any]) -> None:
     """Get the credentials once before connecting, so that a failure raises here.
 
     kafka-python gets them on its own thread, where a failure only fails its connection.
@@ -163,10 +168,10 @@ def _try_credentials(config: Mapping[str, Any]) -> None:
     if isinstance(provider, TokenProvider):
         provider.fetch()
     if config.get("sasl_mechanism") == "AWS_MSK_IAM":
-        _try_aws()
+        _check_aws_credentials()
 
 
-def _try_aws() -> None:
+def _check_aws_credentials() -> None:
     from botocore.session import Session as AwsSession  # noqa: PLC0415 - needed for this mechanism only
 
     session = AwsSession()
@@ -178,7 +183,7 @@ def _try_aws() -> None:
             )
 
 
-def _sentence(error: Exception, failures: list[Exception], config: Mapping[str, Any]) -> ClusterError | SettingError:
+def _translated(error: Exception, failures: list[Exception], config: Mapping[str, Any]) -> ClusterError | SettingError:
     servers = ", ".join(config["bootstrap_servers"])
     if isinstance(error, _CertificateRefused):
         return AuthenticationFailed(
@@ -201,7 +206,7 @@ def _sentence(error: Exception, failures: list[Exception], config: Mapping[str, 
     )
 
 
-def _keep_quiet() -> None:
+def quiet_client_logs() -> None:
     """Quiet kafka-python, which logs each failed attempt as an ERROR while a cluster is being healed.
 
     Relevant failures are raised as our own errors. A level that was configured for the logger `kafka` is kept, but the
@@ -209,7 +214,7 @@ def _keep_quiet() -> None:
     """
     if logging.getLogger("kafka").level == logging.NOTSET:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    for name in _TELLTALES:
+    for name in _SECRET_LOGGERS:
         logger = logging.getLogger(name)
         if logger.getEffectiveLevel() < logging.INFO:
             logger.setLevel(logging.INFO)

@@ -104,7 +104,7 @@ class Directory:
 
 
 @dataclass(frozen=True, slots=True)
-class LogDir:
+class BrokerLogDirs:
     """One broker's disks: bytes per replica, the totals of its directories that accept replicas, and each directory.
 
     The totals exclude directories that have failed or are cordoned. They are None if a directory does not report its
@@ -150,12 +150,12 @@ class Snapshot:
         return frozenset(name.topic for name in self.partitions)
 
     @cached_property
-    def hosting(self) -> frozenset[int]:
+    def hosting_brokers(self) -> frozenset[int]:
         """The brokers in any partition's assignment, live or not."""
         return frozenset(broker for partition in self.partitions.values() for broker in partition.replicas)
 
     @cached_property
-    def lost_on_live(self) -> Mapping[int, tuple[TopicPartition, ...]]:
+    def offline_on_live_brokers(self) -> Mapping[int, tuple[TopicPartition, ...]]:
         """The offline replicas of each live broker: those in failed log directories. Sorted."""
         found: dict[int, list[TopicPartition]] = {}
         for name, partition in sorted(self.partitions.items()):

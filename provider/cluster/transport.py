@@ -29,31 +29,40 @@ from kafka_steward.errors import (
     WrongCluster,
 )
 
-TIMEOUTS = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError)
-
-RETRIABLE = (kafka.errors.RetriableError, kafka.errors.UnknownBrokerIdError)
+_TIMEOUTS = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError)
+_RETRIABLE = (kafka.errors.RetriableError, kafka.errors.UnknownBrokerIdError)
 
 #: kafka-python's own timer closes a stalled connection; ours, a little later, covers a connection that was never made.
 _GRACE_MS = 250
 
+#: The maximum number of items per request: a ZooKeeper-mode controller needs about 15 ms for each partition of a
+#: request, and the request has one time-out.
+MAX_BATCH = 50
+#: The number of attempts at a read, on different brokers, within the time of one request.
+_READ_ATTEMPTS = 3
+_PAUSE_S = 0.2
+#: The minimum time of an attempt, even of the last one.
+_LEAST_MS = 1000
+
+Item = TypeVar("Item")
 #: A factory of requests: each attempt needs a new one, since brokers may support different versions.
 Request = Callable[[], Any]
 
 
-async def send(manager: Any, request: Any, node: int, timeout_ms: int) -> Any:
+async def _send_one(manager: Any, request: Any, node: int, timeout_ms: int) -> Any:
     """Send a request to one broker and return its response. Raises kafka-python's errors."""
     sent = manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
     return await manager.wait_for(sent, timeout_ms + _GRACE_MS)
 
 
-async def send_all(manager: Any, asked: Mapping[int, Request], timeout_ms: int) -> dict[int, Any]:
+async def _send_all(manager: Any, asked: Mapping[int, Request], timeout_ms: int) -> dict[int, Any]:
     """Send requests to all brokers concurrently; return the responses, or kafka-python's errors, by broker."""
     deadline = time.monotonic() + (timeout_ms + _GRACE_MS) / 1000
-    pending = {broker: _sent(manager, request, broker, timeout_ms) for broker, request in asked.items()}
-    return {broker: await _settled(manager, sent, deadline) for broker, sent in pending.items()}
+    pending = {broker: _start_sending(manager, request, broker, timeout_ms) for broker, request in asked.items()}
+    return {broker: await _outcome(manager, sent, deadline) for broker, sent in pending.items()}
 
 
-async def refresh_nodes(manager: Any, timeout_ms: int) -> None:
+async def _refresh_nodes(manager: Any, timeout_ms: int) -> None:
     """Refresh kafka-python's table of brokers; if that fails, unknown brokers stay unknown."""
     try:
         await manager.wait_for(manager.call_soon(manager.cluster.refresh_metadata), timeout_ms)
@@ -61,47 +70,32 @@ async def refresh_nodes(manager: Any, timeout_ms: int) -> None:
         return
 
 
-def is_unknown_broker(answer: Any) -> bool:
+def _is_unknown_broker(answer: Any) -> bool:
     """Return whether `answer` is the error for a broker that is missing in kafka-python's table of brokers."""
     return isinstance(answer, kafka.errors.UnknownBrokerIdError)
 
 
-def error_text(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """Return the message of an error, without its class; the class name if it has no message."""
-    if is_unknown_broker(error):
+    if _is_unknown_broker(error):
         return "the cluster does not list it"
     return str(error.args[0]) if error.args else type(error).__name__
 
 
-def _sent(manager: Any, request: Request, broker: int, timeout_ms: int) -> Any:
+def _start_sending(manager: Any, request: Request, broker: int, timeout_ms: int) -> Any:
     try:
         return manager.send(request(), node_id=broker, request_timeout_ms=timeout_ms)
     except kafka.errors.KafkaError as error:
         return error
 
 
-async def _settled(manager: Any, sent: Any, deadline: float) -> Any:
+async def _outcome(manager: Any, sent: Any, deadline: float) -> Any:
     if isinstance(sent, kafka.errors.KafkaError):
         return sent
     try:
         return await manager.wait_for(sent, max(1, (deadline - time.monotonic()) * 1000))
     except kafka.errors.KafkaError as error:
         return error
-
-
-#: The maximum number of items per request: a ZooKeeper-mode controller needs about 15 ms for each partition of a
-#: request, and the request has one time-out.
-BATCH = 50
-
-#: The number of attempts at a read, on different brokers, within the time of one request.
-READ_ATTEMPTS = 3
-
-_PAUSE_S = 0.2
-
-#: The minimum time of an attempt, even of the last one.
-_LEAST_MS = 1000
-
-Item = TypeVar("Item")
 
 
 class KafkaTransport:
@@ -147,19 +141,18 @@ class KafkaTransport:
         if response.error_code:
             # Without this check, a refused request would look like a cluster without topics.
             raise requests.refusal(int(response.error_code), None, "describing the cluster's topics")
-        self.verify_cluster_id(response.cluster_id)
         return response
 
     def any_broker(self, request: Request) -> Any:
         """Return the response of any broker to a read request."""
-        return self._send_with_failover(request, self._least_loaded, self.timeout_ms // READ_ATTEMPTS, change=False)
+        return self._send_with_failover(request, self._least_loaded, self.timeout_ms // _READ_ATTEMPTS, change=False)
 
     def on_controller(self, request: Request, *, change: bool, once: bool = False) -> Any:
         """Return the controller's response; a request with `once` is not retried if it may have been received.
 
         Raises KafkaTimeout: a change may have been executed all the same.
         """
-        attempt_ms = self.timeout_ms if change else self.timeout_ms // READ_ATTEMPTS
+        attempt_ms = self.timeout_ms if change else self.timeout_ms // _READ_ATTEMPTS
         if once:
             self._controller = None  # a cached controller that has failed since would use up the only attempt
         return self._send_with_failover(request, self._find_controller, attempt_ms, change=change, once=once)
@@ -171,15 +164,20 @@ class KafkaTransport:
         """
         wait_ms = timeout_ms or self.timeout_ms
         manager = self.session().manager
-        answers = manager.run(send_all, manager, asked, wait_ms)
-        unknown = {broker: asked[broker] for broker, answer in answers.items() if is_unknown_broker(answer)}
+        answers = manager.run(_send_all, manager, asked, wait_ms)
+        unknown = {broker: asked[broker] for broker, answer in answers.items() if _is_unknown_broker(answer)}
         if unknown:
             # These brokers may have joined since kafka-python's last metadata refresh.
-            manager.run(refresh_nodes, manager, wait_ms)
-            answers |= manager.run(send_all, manager, unknown, wait_ms)
+            manager.run(_refresh_nodes, manager, wait_ms)
+            answers |= manager.run(_send_all, manager, unknown, wait_ms)
         return {broker: self._broker_answer(broker, answer) for broker, answer in answers.items()}
 
-    def verify_cluster_id(self, cluster_id: str | None) -> None:
+    def responding_brokers(self, asked: Mapping[int, Request], *, timeout_ms: int | None = None) -> dict[int, Any]:
+        """Return the responses of `each_broker`; leave out brokers that do not respond."""
+        answers = self.each_broker(asked, timeout_ms=timeout_ms)
+        return {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
+
+    def _verify_cluster_id(self, cluster_id: str | None) -> None:
         """Compare a response's cluster id with the known one, or record it if none is known yet.
 
         Raises WrongCluster if they differ, and ClusterUnreachable if the response contains no id.
@@ -195,7 +193,7 @@ class KafkaTransport:
 
     def _verified(self, session: Session) -> Session:
         try:
-            self.verify_cluster_id(session.cluster_id)
+            self._verify_cluster_id(session.cluster_id)
         except ClusterError:
             session.close()
             raise
@@ -221,11 +219,11 @@ class KafkaTransport:
                 left_ms = int((deadline - time.monotonic()) * 1000)
                 return self._send(request(), node, max(_LEAST_MS, min(attempt_ms, left_ms)))
             except kafka.errors.KafkaError as error:
-                sent = sent or isinstance(error, (kafka.errors.KafkaConnectionError, *TIMEOUTS))
-                unsure = isinstance(error, TIMEOUTS) or once
+                sent = sent or isinstance(error, (kafka.errors.KafkaConnectionError, *_TIMEOUTS))
+                unsure = isinstance(error, _TIMEOUTS) or once
                 last = (change and sent and unsure) or time.monotonic() >= deadline
                 self._drop_cached_controller(error)
-                if last or not isinstance(error, RETRIABLE):
+                if last or not isinstance(error, _RETRIABLE):
                     self._raise_translated(error, change=change and sent)
             except ClusterUnreachable as error:
                 # The whole cluster became unreachable between two attempts.
@@ -236,12 +234,18 @@ class KafkaTransport:
 
     def _send(self, request: Any, node: int, attempt_ms: int) -> Any:
         manager = self.session().manager
-        response = manager.run(send, manager, request, node, attempt_ms)
+        response = manager.run(_send_one, manager, request, node, attempt_ms)
         code = getattr(response, "error_code", requests.NONE)
         if code == requests.NOT_CONTROLLER:
             raise kafka.errors.NotControllerError
         if code == requests.TIMED_OUT:
             raise kafka.errors.RequestTimedOutError("the controller did not answer the broker in time")
+        return self._of_this_cluster(response)
+
+    def _of_this_cluster(self, response: Any) -> Any:
+        """Return a response, after comparing the cluster id in it, if it is of a kind that has one."""
+        if hasattr(response, "cluster_id") and not response.error_code:
+            self._verify_cluster_id(response.cluster_id)
         return response
 
     def _least_loaded(self, tried: set[int]) -> int:
@@ -267,7 +271,7 @@ class KafkaTransport:
 
     def _drop_cached_controller(self, error: Exception) -> None:
         self._controller = None
-        if is_unknown_broker(error):
+        if _is_unknown_broker(error):
             self._drop_session()
 
     def _drop_session(self) -> None:
@@ -281,26 +285,26 @@ class KafkaTransport:
             raise authentication_failed(error, self.servers) from error
         if isinstance(error, kafka.errors.IncompatibleBrokerVersion):
             raise KafkaRefused(35, str(error), f"Kafka at {self.servers} is too old for this: {error}.") from error
-        words = error_text(error)
+        words = _error_text(error)
         if change:
             raise KafkaTimeout(
                 f"Kafka at {self.servers} did not confirm a change in time ({words}); it may have been applied all the "
                 "same: list what is in flight before asking again."
             ) from error
-        if isinstance(error, TIMEOUTS):
+        if isinstance(error, _TIMEOUTS):
             raise KafkaTimeout(f"Kafka at {self.servers} did not answer in time ({words}); try again.") from error
         raise ClusterUnreachable(f"No broker of {self.servers} could answer ({words}); check that they run.") from error
 
     def _broker_answer(self, broker: int, answer: Any) -> Any:
         if isinstance(answer, kafka.errors.IncompatibleBrokerVersion):
             self._raise_translated(answer, change=False)
-        if isinstance(answer, TIMEOUTS):
-            return KafkaTimeout(f"Broker {broker} did not answer in time ({error_text(answer)}).")
+        if isinstance(answer, _TIMEOUTS):
+            return KafkaTimeout(f"Broker {broker} did not answer in time ({_error_text(answer)}).")
         if isinstance(answer, kafka.errors.KafkaError):
-            return BrokerUnreachable(broker, f"Broker {broker} cannot be reached ({error_text(answer)}).")
-        return answer
+            return BrokerUnreachable(broker, f"Broker {broker} cannot be reached ({_error_text(answer)}).")
+        return self._of_this_cluster(answer)
 
 
 def batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """Split `items` into batches of at most `BATCH`, each small enough for one request."""
-    return (items[start : start + BATCH] for start in range(0, len(items), BATCH))
+    """Split `items` into batches of at most `MAX_BATCH`, each small enough for one request."""
+    return (items[start : start + MAX_BATCH] for start in range(0, len(items), MAX_BATCH))

@@ -16,7 +16,6 @@ from kafka_steward.sandbox.airflow import AirflowDag
 
 _GRACE_S = 10.0
 _THROTTLE = 8_000_000
-_VICTIM = 2
 _KAFKA = {"kraft": "Kafka 4.3 in KRaft mode", "zookeeper": "Kafka 3.9 with ZooKeeper"}
 
 
@@ -47,8 +46,8 @@ def _demo(stack: ExitStack, mode: str, *, keep: bool) -> None:
     screen.begin("Kafka Steward: a broker dies, and the cluster is made whole again")
     home = stack.enter_context(folder(keep=keep))
     scene = _set_up(stack, screen, mode, home)
-    ending = play(scene, screen, _VICTIM)
-    _say_where(screen, scene, home, keep=keep)
+    ending = play(scene)
+    _say_where(scene, home, keep=keep)
     screen.last(str(ending))
     if keep:
         _wait_for_interrupt()
@@ -65,10 +64,11 @@ def _set_up(stack: ExitStack, screen: Screen, mode: str, home: Path) -> Scene:
     heal = AirflowDag(airflow, "heal")
     heal.unpause()
     screen.step("unpaused", "the DAG heal listens: its watch looks at the cluster every 2 s")
-    return Scene(sandbox, airflow, heal, journal_url, _GRACE_S)
+    return Scene(screen, sandbox, airflow, heal, journal_url, _GRACE_S)
 
 
-def _say_where(screen: Screen, scene: Scene, home: Path, *, keep: bool) -> None:
+def _say_where(scene: Scene, home: Path, *, keep: bool) -> None:
+    screen = scene.screen
     screen.say(f"Airflow UI: {scene.airflow.url}  (user admin, password admin)")
     if keep:
         screen.say(f"Kafka: {scene.sandbox.bootstrap}")

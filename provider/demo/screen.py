@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from itertools import groupby
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
+from rich.table import Table as Drawing
 
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.journal.audit import AuditRecord, StoredAuditRecord
+from kafka_steward.journal.audit import StoredAuditRecord
+from kafka_steward.journal.render import Table, audit_table
 
 _WIDTH = 140
 
@@ -72,15 +74,15 @@ class Screen:
         ) as progress:
             yield Bar(progress, progress.add_task(name, total=1.0, text=""), self._console)
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def table(self, title: str, table: Table) -> None:
         """Print a table with a title above it."""
-        table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(*row)
+        drawn = Drawing(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in table.columns:
+            drawn.add_column(column, overflow="fold")
+        for row in table.rows:
+            drawn.add_row(*map(escape, row))
         self._console.print()
-        self._console.print(table)
+        self._console.print(drawn)
 
     def last(self, line: str) -> None:
         """Print the line that scripts read: never wrapped, coloured or marked up."""
@@ -89,88 +91,50 @@ class Screen:
         self._console.file.flush()
 
 
-TRAIL_COLUMNS = ("UTC", "action", "what", "outcome", "why", "who")
-
-BROKER_COLUMNS = ("broker", "rack", "replicas before", "replicas after", "leaders before", "leaders after", "now")
-
-
-def broker_rows(before: Snapshot, after: Snapshot) -> list[tuple[str, ...]]:
+def broker_table(before: Snapshot, after: Snapshot) -> Table:
     """Return a row for each broker of `before`: its replicas and leaders, before and after."""
-    counts = [_replicas(before), _replicas(after), _leaders(before), _leaders(after)]
-    return [
+    replicas = [
+        Counter(broker for each in seen.partitions.values() for broker in each.replicas) for seen in (before, after)
+    ]
+    leaders = [
+        Counter(each.leader for each in seen.partitions.values() if each.leader is not None) for seen in (before, after)
+    ]
+    rows: list[tuple[str, ...]] = [
         (
             str(broker.id),
             broker.rack or "-",
-            *(str(count.get(broker.id, 0)) for count in counts),
+            *(str(count[broker.id]) for count in (*replicas, *leaders)),
             "live" if broker.id in after.live else "dead",
         )
         for broker in sorted(before.brokers.values(), key=lambda broker: broker.id)
     ]
+    columns = ("broker", "rack", "replicas before", "replicas after", "leaders before", "leaders after", "now")
+    return Table(columns, rows)
 
 
-def cluster_rows(moments: Sequence[tuple[str, Snapshot]]) -> list[tuple[str, ...]]:
+def cluster_table(moments: Sequence[tuple[str, Snapshot]]) -> Table:
     """Return one row per snapshot: its name, under-replicated and offline partitions, racks of the narrowest one."""
-    return [
-        (name, str(under_replicated(snapshot)), str(_offline(snapshot)), str(_narrowest(snapshot)))
-        for name, snapshot in moments
-    ]
+    rows: list[tuple[str, ...]] = []
+    for name, snapshot in moments:
+        partitions = snapshot.partitions.values()
+        offline = sum(partition.leader is None for partition in partitions)
+        racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
+        narrowest = min((len({racks.get(broker) for broker in each.replicas}) for each in partitions), default=0)
+        rows.append((name, str(under_replicated(snapshot)), str(offline), str(narrowest)))
+    return Table(("", "under-replicated", "offline", "racks of the narrowest partition"), rows)
 
 
-def trail_rows(trail: Sequence[StoredAuditRecord]) -> list[tuple[str, ...]]:
+def audit_trail(trail: Sequence[StoredAuditRecord]) -> Table:
     """Return the audit trail in its order; consecutive rows of one operation are merged into one line."""
     together = groupby(trail, key=lambda row: (row.entry.action, row.outcome, row.entry.who, row.entry.broker is None))
-    return [_trail_row(list(rows)) for _, rows in together]
+    several = [list(rows) for _, rows in together]
+    table = audit_table([rows[0] for rows in several])
+    more = [f" and {len(rows) - 1} more" if len(rows) > 1 else "" for rows in several]
+    return Table(
+        table.columns, [(*row[:2], row[2] + others, *row[3:]) for row, others in zip(table.rows, more, strict=True)]
+    )
 
 
 def under_replicated(snapshot: Snapshot) -> int:
     """Return the number of partitions that have fewer in-sync replicas than assigned ones."""
     return sum(partition.under_replicated for partition in snapshot.partitions.values())
-
-
-def _replicas(snapshot: Snapshot) -> Mapping[int, int]:
-    return _count_by_broker([broker for partition in snapshot.partitions.values() for broker in partition.replicas])
-
-
-def _leaders(snapshot: Snapshot) -> Mapping[int, int]:
-    return _count_by_broker(
-        [partition.leader for partition in snapshot.partitions.values() if partition.leader is not None]
-    )
-
-
-def _count_by_broker(brokers: Sequence[int]) -> Mapping[int, int]:
-    return {broker: brokers.count(broker) for broker in set(brokers)}
-
-
-def _offline(snapshot: Snapshot) -> int:
-    return sum(partition.leader is None for partition in snapshot.partitions.values())
-
-
-def _narrowest(snapshot: Snapshot) -> int:
-    racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
-    spans = [len({racks.get(broker) for broker in partition.replicas}) for partition in snapshot.partitions.values()]
-    return min(spans, default=0)
-
-
-def _trail_row(rows: Sequence[StoredAuditRecord]) -> tuple[str, ...]:
-    first = rows[0]
-    when = datetime.fromtimestamp(first.when_ms / 1000, tz=timezone.utc)
-    others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
-    return (
-        when.strftime("%H:%M:%S"),
-        first.entry.action.value,
-        _what(first.entry) + others,
-        first.outcome.value,
-        first.entry.reason,
-        str(first.entry.who),
-    )
-
-
-def _what(entry: AuditRecord) -> str:
-    if entry.topic is not None:
-        change = f" {_text(entry.before)} → {_text(entry.after)}" if isinstance(entry.after, list) else ""
-        return f"{entry.topic}-{entry.partition}{change}"
-    return f"broker {entry.broker}" if entry.broker is not None else "the plan" if entry.plan else "the cluster"
-
-
-def _text(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

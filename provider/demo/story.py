@@ -1,38 +1,32 @@
 """The demo's course: a cluster with data, a broker that fails, and the heal by Kafka Steward.
 
-Its environment is a real Kafka cluster, a real Airflow, topics with data, and one DAG file.
+Its environment is a real Kafka cluster, a real Airflow, topics with data, and one DAG file. From the failure on, the
+demo only polls the journal and Airflow's REST API, and never acts.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.demo import follow
-from kafka_steward.demo.screen import (
-    BROKER_COLUMNS,
-    TRAIL_COLUMNS,
-    Bar,
-    Screen,
-    broker_rows,
-    cluster_rows,
-    trail_rows,
-    under_replicated,
-)
+from kafka_steward.demo.screen import Bar, Screen, audit_trail, broker_table, cluster_table, under_replicated
 from kafka_steward.errors import StewardError
+from kafka_steward.journal import paths
+from kafka_steward.journal.kip_documents import FailedBroker
+from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.airflow import AirflowDag, LocalAirflow
-from kafka_steward.sandbox.java import java
+from kafka_steward.sandbox.airflow import AirflowDag, AirflowSilent, LocalAirflow
+from kafka_steward.sandbox.artifacts import java
 
 CONNECTION = "kafka_steward_default"
 
@@ -44,16 +38,31 @@ heal_cluster = heal()
 """
 
 _TOPICS = ("clicks", "orders", "payments")
-
 _PARTITIONS = 24
-
 _BYTES = 40_000_000
+_MEGABYTE = 1_000_000
+
+_VICTIM = 2
+_POLL_S = 0.3
+_DETECTED_WITHIN_S = 60.0
+_PLANNED_WITHIN_S = 300.0
+_HEALED_WITHIN_S = 600.0
+
+#: The states of a task that is under way.
+_ACTIVE = {"running", "deferred", "queued", "up_for_retry"}
+
+_Answer = TypeVar("_Answer")
+
+
+class DemoFailed(StewardError, RuntimeError):
+    """The demo did not reach its goal; the message states where it stopped and why."""
 
 
 @dataclass(frozen=True)
 class Scene:
     """The environment of the demo. `grace_s` is the time in seconds until a missing broker counts as failed."""
 
+    screen: Screen
     sandbox: Sandbox
     airflow: LocalAirflow
     heal: AirflowDag
@@ -61,7 +70,7 @@ class Scene:
     grace_s: float
 
 
-@contextmanager
+@contextlib.contextmanager
 def folder(*, keep: bool) -> Iterator[Path]:
     """Yield a folder for all files of the demo, which is removed at the end; after a failure it keeps the logs."""
     path = Path(tempfile.mkdtemp(prefix="kafka-steward-demo-"))
@@ -105,15 +114,6 @@ def create_topics(sandbox: Sandbox) -> str:
     )
 
 
-_MEGABYTE = 1_000_000
-
-_DETECTED_WITHIN_S = 60.0
-
-_PLANNED_WITHIN_S = 300.0
-
-_HEALED_WITHIN_S = 600.0
-
-
 @dataclass(frozen=True)
 class DemoResult:
     """The result of the demo; its string form is the demo's last line."""
@@ -132,38 +132,52 @@ class DemoResult:
         )
 
 
-def play(scene: Scene, screen: Screen, victim: int) -> DemoResult:
-    """Kill `victim`, show the heal, and return the result. Raises DemoFailed with one message."""
-    with ExitStack() as stack:
-        cluster = stack.enter_context(KafkaCluster({"bootstrap_servers": scene.sandbox.bootstrap.split(",")}))
-        journal = stack.enter_context(open_journal(scene.journal_url, cluster.cluster_id))
+def play(scene: Scene) -> DemoResult:
+    """Kill a broker, show the heal, and return the result. Raises DemoFailed with one message."""
+    with (
+        KafkaCluster({"bootstrap_servers": scene.sandbox.bootstrap.split(",")}) as cluster,
+        open_journal(scene.journal_url, cluster.cluster_id) as journal,
+    ):
         began_ms, before = journal.now_ms(), cluster.snapshot()
-        killed = _kill(scene, screen, before, victim)
-        _show_detection(scene, screen, journal, victim, killed)
-        record, proof = _show_planning(scene, screen, journal, victim)
+        _kill(scene, before)
+        killed = time.monotonic()
+        _show_detection(scene, journal, killed)
+        record, proof = _show_planning(scene, journal)
         dead = cluster.snapshot()
-        _show_moving(screen, journal, record)
-        _show_end_of_run(scene, screen)
+        _show_moving(scene.screen, journal, record)
+        _show_end_of_run(scene)
         after = cluster.snapshot()
-        ending = _ending(victim, record, proof, after, time.monotonic() - killed)
-        _show_trail(screen, journal, began_ms)
-        _show_tables(screen, [("before", before), ("broker dead", dead), ("healed", after)])
-        return ending
+        left = under_replicated(after)
+        if left or _VICTIM in after.hosting_brokers:
+            raise DemoFailed(f"The plan {record.digest[:12]} ended, and {left} partitions are under-replicated.")
+        seconds = time.monotonic() - killed
+        moved, bound = proof["replicas_moved"], proof["lower_bound"]
+        trail = journal.audit.rows(since_ms=began_ms)
+        scene.screen.table(
+            f"The audit trail of this run ({len(trail)} rows, neighbours drawn together; times in UTC)",
+            audit_trail(trail),
+        )
+        scene.screen.table("Brokers, before and after", broker_table(before, after))
+        moments = [("before", before), ("broker dead", dead), ("healed", after)]
+        scene.screen.table("The cluster", cluster_table(moments))
+        return DemoResult(_VICTIM, record.partitions, moved, bound, left, seconds)
 
 
-def _kill(scene: Scene, screen: Screen, before: Snapshot, victim: int) -> float:
-    held = [partition for partition in before.partitions.values() if victim in partition.replicas]
-    led = sum(partition.leader == victim for partition in held)
-    process = scene.sandbox.brokers[victim].pid
-    scene.sandbox.kill(victim)
-    screen.step("kill", f"broker {victim} (process {process}) got SIGKILL: it held {len(held)} replicas and led {led}")
-    return time.monotonic()
-
-
-def _show_detection(scene: Scene, screen: Screen, journal: Journal, victim: int, killed: float) -> None:
-    failure = follow.wait_for(
-        lambda: follow.failure_of(journal, victim), within_s=_DETECTED_WITHIN_S, what=f"broker {victim} to be missed"
+def _kill(scene: Scene, before: Snapshot) -> None:
+    held = [partition for partition in before.partitions.values() if _VICTIM in partition.replicas]
+    led = sum(partition.leader == _VICTIM for partition in held)
+    process = scene.sandbox.brokers[_VICTIM].pid
+    scene.sandbox.kill(_VICTIM)
+    scene.screen.step(
+        "kill", f"broker {_VICTIM} (process {process}) got SIGKILL: it held {len(held)} replicas and led {led}"
     )
+
+
+def _show_detection(scene: Scene, journal: Journal, killed: float) -> None:
+    failure = _wait_for(
+        lambda: failure_of(journal, _VICTIM), within_s=_DETECTED_WITHIN_S, what=f"broker {_VICTIM} to be missed"
+    )
+    screen = scene.screen
     screen.step("detected", f"{time.monotonic() - killed:.1f} s after the kill; first seen is written in the journal")
     screen.step("grace", f"{scene.grace_s:.0f} s for it to come back (the default is 30 min)")
     due_ms = failure.failure_timestamp_ms + int(scene.grace_s * 1000)
@@ -173,18 +187,18 @@ def _show_detection(scene: Scene, screen: Screen, journal: Journal, victim: int,
             time.sleep(0.2)
 
 
-def _show_planning(scene: Scene, screen: Screen, journal: Journal, victim: int) -> tuple[PlanRecord, Mapping[str, Any]]:
-    run = follow.wait_for(lambda: follow.latest_run(scene.heal), within_s=_PLANNED_WITHIN_S, what="a run of heal")
-    screen.step("due", "the DAG heal runs")
-    with screen.bar("plan") as bar:
-        record = follow.wait_for(
-            lambda: follow.latest_heal(journal, victim),
+def _show_planning(scene: Scene, journal: Journal) -> tuple[PlanRecord, Mapping[str, Any]]:
+    run = _wait_for(scene.heal.latest_run, within_s=_PLANNED_WITHIN_S, what="a run of heal")
+    scene.screen.step("due", "the DAG heal runs")
+    with scene.screen.bar("plan") as bar:
+        record = _wait_for(
+            lambda: next((each for each in journal.plans.latest(5) if _VICTIM in each.failed_brokers), None),
             within_s=_PLANNED_WITHIN_S,
             what="a plan",
-            meanwhile=lambda: bar.show(0, 0, follow.running_task(scene.heal, run["dag_run_id"])),
+            meanwhile=lambda: bar.show(0, 0, _current_task(scene.heal, run["dag_run_id"])),
         )
     proof = scene.heal.returned(run["dag_run_id"], "plan")
-    screen.step(
+    scene.screen.step(
         "plan",
         f"{proof['replicas_moved']} replicas to place, {proof['lower_bound']} is the fewest possible, "
         f"{len(record.chunks)} chunks; digest {record.digest[:12]}",
@@ -195,18 +209,16 @@ def _show_planning(scene: Scene, screen: Screen, journal: Journal, victim: int) 
 def _show_moving(screen: Screen, journal: Journal, record: PlanRecord) -> None:
     began = time.monotonic()
     with screen.bar("move") as bar:
-        follow.wait_for(
+        ended = _wait_for(
             lambda: _ended(journal, record.digest, bar, began),
             within_s=_HEALED_WITHIN_S,
             what="the plan to be carried out",
         )
-    ended = journal.plans.get(record.digest)
-    reason = ended.reason if ended else ""
-    screen.step("moved", f"in {time.monotonic() - began:.1f} s: {reason}")
+    screen.step("moved", f"in {time.monotonic() - began:.1f} s: {ended.reason}")
 
 
 def _ended(journal: Journal, digest: str, bar: Bar, began: float) -> PlanRecord | None:
-    now = follow.moving(journal.plans.rows(digest))
+    now = moving(journal.plans.rows(digest))
     speed = now.settled_bytes / (time.monotonic() - began)
     left = f", {(now.bytes - now.settled_bytes) / speed:.0f} s left" if speed else ""
     bar.show(
@@ -219,32 +231,87 @@ def _ended(journal: Journal, digest: str, bar: Bar, began: float) -> PlanRecord 
     return record if record and record.status.finished else None
 
 
-def _show_end_of_run(scene: Scene, screen: Screen) -> None:
-    with screen.bar("check") as bar:
-        follow.wait_for(
-            lambda: follow.succeeded(scene.heal),
+def _show_end_of_run(scene: Scene) -> None:
+    with scene.screen.bar("check") as bar:
+        _wait_for(
+            lambda: succeeded(scene.heal),
             within_s=_HEALED_WITHIN_S,
             what="the DAG run to end",
             meanwhile=lambda: bar.show(0, 0, "every replica in the ISR, preferred leaders elected"),
         )
-    screen.step("whole", "every replica is in its ISR, preferred leaders lead, and the DAG run succeeded")
+    scene.screen.step("whole", "every replica is in its ISR, preferred leaders lead, and the DAG run succeeded")
 
 
-def _ending(victim: int, record: PlanRecord, proof: Mapping[str, Any], after: Snapshot, seconds: float) -> DemoResult:
-    left = under_replicated(after)
-    if left or victim in after.hosting:
-        raise follow.DemoFailed(f"The plan {record.digest[:12]} ended, and {left} partitions are under-replicated.")
-    return DemoResult(victim, record.partitions, proof["replicas_moved"], proof["lower_bound"], left, seconds)
+@dataclass(frozen=True)
+class Moving:
+    """Progress of a plan: settled and total partitions, settled and total bytes, and the current chunk."""
+
+    settled: int
+    partitions: int
+    settled_bytes: int
+    bytes: int
+    in_flight: int
+    chunk: int
+    chunks: int
 
 
-def _show_trail(screen: Screen, journal: Journal, since_ms: int) -> None:
-    trail = journal.audit.rows(since_ms=since_ms)
-    screen.table(
-        f"The audit trail of this run ({len(trail)} rows, neighbours drawn together)", TRAIL_COLUMNS, trail_rows(trail)
+def moving(rows: list[MoveRow]) -> Moving:
+    """Return the totals of a plan's rows."""
+    settled = [row for row in rows if row.state.settled]
+    waiting = [row.move.chunk for row in rows if not row.state.settled]
+    chunks = max((row.move.chunk for row in rows), default=-1) + 1
+    return Moving(
+        settled=len(settled),
+        partitions=len(rows),
+        settled_bytes=sum(row.move.size_bytes or 0 for row in settled),
+        bytes=sum(row.move.size_bytes or 0 for row in rows),
+        in_flight=sum(row.state is MoveState.SUBMITTED for row in rows),
+        chunk=min(waiting, default=chunks - 1) + 1,
+        chunks=chunks,
     )
 
 
-def _show_tables(screen: Screen, moments: list[tuple[str, Snapshot]]) -> None:
-    screen.table("Brokers, before and after", BROKER_COLUMNS, broker_rows(moments[0][1], moments[-1][1]))
-    columns = ("", "under-replicated", "offline", "racks of the narrowest partition")
-    screen.table("The cluster", columns, cluster_rows(moments))
+def _wait_for(
+    question: Callable[[], _Answer | None],
+    *,
+    within_s: float,
+    what: str,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> _Answer:
+    """Poll `question` until it returns a value. Raises DemoFailed, naming `what`, after `within_s` seconds.
+
+    An api-server that is too busy to answer is polled again.
+    """
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(AirflowSilent):
+            if (answer := question()) is not None:
+                return answer
+            meanwhile()
+        time.sleep(_POLL_S)
+    raise DemoFailed(f"The demo waited {within_s:.0f} s for {what}, in vain.")
+
+
+def failure_of(journal: Journal, broker: int) -> FailedBroker | None:
+    """Return the entry that the watch wrote for a dead broker."""
+    node = journal.tree.get(paths.failed_broker(broker))
+    return FailedBroker.from_node(node) if node else None
+
+
+def _current_task(heal: AirflowDag, run_id: str) -> str:
+    """Return the current task of a run, e.g. `task plan`. Raises DemoFailed when a task has failed without a retry."""
+    states = {task["task_id"]: task["state"] for task in heal.tasks(run_id)}
+    failed = [task for task, state in states.items() if state in {"failed", "upstream_failed"}]
+    if failed:
+        raise DemoFailed(f"The task {failed[0]} failed. The end of its log: {heal.log(run_id, failed[0])[-1500:]}")
+    active = next((task for task, state in states.items() if state in _ACTIVE), None)
+    return f"task {active}" if active else "Airflow starts the next task"
+
+
+def succeeded(heal: AirflowDag) -> bool | None:
+    """Return True once the newest run has succeeded, else None. Raises DemoFailed when one of its tasks has failed."""
+    run = heal.latest_run()
+    if run is None or run["state"] == "success":
+        return True if run else None
+    _current_task(heal, run["dag_run_id"])
+    return None

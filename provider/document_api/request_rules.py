@@ -131,7 +131,7 @@ def _after(asked: RequestedAssignment, earlier: Decision) -> Decision:
 def _wrong_target(asked: RequestedAssignment, partition: Partition, sight: ClusterView) -> str:
     if not asked.replicas:
         return "it names no broker"
-    known = frozenset(sight.snapshot.brokers) | sight.snapshot.hosting
+    known = frozenset(sight.snapshot.brokers) | sight.snapshot.hosting_brokers
     strangers = [broker for broker in asked.replicas if broker not in known]
     if strangers:
         return f"the cluster has no broker {strangers[0]}"

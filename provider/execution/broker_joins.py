@@ -74,7 +74,7 @@ def poll_joined(
     return Joined(
         due=due,
         eligible=tuple(sorted(able)),
-        empty=tuple(sorted(snapshot.live - snapshot.hosting)),
+        empty=tuple(sorted(snapshot.live - snapshot.hosting_brokers)),
         live=tuple(sorted(snapshot.live)),
         owed=missing,
         sentence=_sentence(pending, missing, able),
@@ -139,8 +139,8 @@ def update_brokers(known: EmptyBrokersDocument, snapshot: Snapshot) -> EmptyBrok
     """Return the updated record after a poll. Pure. If no broker holds replicas, no broker becomes unclaimed."""
     waited = frozenset(known.waiting) & snapshot.live
     # A broker that holds replicas is not new, and a drained broker is not new either: an expand would undo the drain.
-    old = (frozenset(known.old) | snapshot.hosting) & snapshot.live - waited
-    waiting = waited | (snapshot.live - old if snapshot.hosting else frozenset[int]())
+    old = (frozenset(known.old) | snapshot.hosting_brokers) & snapshot.live - waited
+    waiting = waited | (snapshot.live - old if snapshot.hosting_brokers else frozenset[int]())
     # A new broker is announced at once.
     announced_ms = known.announced_ms if waiting <= frozenset(known.waiting) else 0
     return replace(known, waiting=_ids(waiting), old=_ids(old), announced_ms=announced_ms)
@@ -203,7 +203,7 @@ def _fill_first(journal: Journal, snapshot: Snapshot) -> str:
 def _empty_brokers(
     brokers: tuple[int, ...], due: tuple[int, ...], snapshot: Snapshot, why: str, now_ms: int
 ) -> EmptyBrokers:
-    empty = tuple(broker for broker in brokers if broker not in snapshot.hosting)
+    empty = tuple(broker for broker in brokers if broker not in snapshot.hosting_brokers)
     message = f"Broker {', '.join(map(str, brokers))} has joined." if brokers else "No broker has joined that waits."
     message += f" The expand waits: {why}." if why else ""
     return EmptyBrokers(brokers, empty, due, message, now_ms)

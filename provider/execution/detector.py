@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kafka_steward.cluster.health import failed_brokers
-from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
 from kafka_steward.execution.failures import (
@@ -97,10 +97,10 @@ def _lasts_ms(view: LivenessView) -> int:
     return LOST_MS if missing else CALM_MS
 
 
-def _view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, LogDir]) -> LivenessView:
-    known = frozenset(broker for broker in snapshot.live | snapshot.hosting if broker >= 0)
+def _view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, BrokerLogDirs]) -> LivenessView:
+    known = frozenset(broker for broker in snapshot.live | snapshot.hosting_brokers if broker >= 0)
     holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
-    lost = {broker: len(names) for broker, names in snapshot.lost_on_live.items()}
+    lost = {broker: len(names) for broker, names in snapshot.offline_on_live_brokers.items()}
     paths = {broker: dirs.failed_paths for broker, dirs in disks.items() if dirs.failed_paths}
     return LivenessView(failed, snapshot.live, known, holding, {**dict.fromkeys(lost, ()), **paths}, lost)
 

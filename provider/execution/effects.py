@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Snapshot
+from kafka_steward.cluster.transport import batches
 from kafka_steward.errors import ClusterError, KafkaRefused, LockLost
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.recovery import HIDDEN
@@ -20,9 +21,6 @@ from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.store import Journal
 
 Key = TypeVar("Key")
-
-#: Changes in one request: a ZooKeeper-mode controller takes some 15 ms for each. The fence is read between batches.
-BATCH = 50
 
 
 class AuditedCalls:
@@ -52,9 +50,9 @@ class AuditedCalls:
         of `call` propagate: the outcome of that batch is then unknown, and the batches after it were not submitted.
         """
         results: dict[Key, ClusterError | None] = {}
-        keys = list(entries)
-        for start in range(0, len(keys), BATCH):
-            batch = {key: entries[key] for key in keys[start : start + BATCH]}
+        # One request each: the fence is read between them.
+        for keys in batches(list(entries)):
+            batch = {key: entries[key] for key in keys}
             try:
                 results.update(self._execute_batch(batch, call))
             except ClusterError:

@@ -192,5 +192,5 @@ def _faults(name: TopicPartition, replicas: Assignment, snapshot: Snapshot) -> I
     for broker in replicas:
         if broker in snapshot.live:
             continue
-        known = broker in snapshot.brokers or broker in snapshot.hosting
+        known = broker in snapshot.brokers or broker in snapshot.hosting_brokers
         yield f"{name} names broker {broker}, which is {'not live' if known else 'no broker of this cluster'}."

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange
-from kafka_steward.cluster.state import Broker, LogDir, Reassignment, Snapshot
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot
 from kafka_steward.errors import ClusterError, KafkaRefused
 
 
@@ -48,10 +48,10 @@ class ClusterPort(Protocol):
     def elect_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
         """Elect the preferred leaders of these partitions."""
 
-    def log_dirs(self, brokers: Collection[int]) -> dict[int, LogDir]:
+    def log_dirs(self, brokers: Collection[int]) -> dict[int, BrokerLogDirs]:
         """Return bytes by replica, and the disks' space; a broker that does not answer is left out."""
 
-    def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, LogDir]:
+    def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, BrokerLogDirs]:
         """Return the same without the contents of the directories: failed and cordoned ones. Fast, for the watch."""
 
     def log_sizes(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:

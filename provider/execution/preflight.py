@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.cluster.state import Directory, LogDir, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Directory, Partition, Snapshot
 from kafka_steward.execution.moves import Held, HoldReason
 
 
@@ -71,7 +71,7 @@ def satisfied(move: Move, partition: Partition, live: frozenset[int]) -> bool:
 
 
 def rooms_of(
-    log_dirs: Mapping[int, LogDir], *, min_free: float, arriving: Mapping[int, Sequence[IncomingReplica]]
+    log_dirs: Mapping[int, BrokerLogDirs], *, min_free: float, arriving: Mapping[int, Sequence[IncomingReplica]]
 ) -> dict[int, tuple[Room, ...]]:
     """Return the bytes that each log directory may still receive before less than `min_free` of its volume is free.
 

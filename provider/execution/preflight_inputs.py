@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.execution.moves import OPEN
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.preflight import (
@@ -30,7 +30,7 @@ def load_preflight_inputs(
     journal: Journal,
     rows: Sequence[MoveRow],
     snapshot: Snapshot,
-    log_dirs: Mapping[int, LogDir],
+    log_dirs: Mapping[int, BrokerLogDirs],
     *,
     fence: Fence,
     auto_generated: bool,
@@ -79,7 +79,7 @@ def _min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, 
 
 
 def _sizes(
-    cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, LogDir]
+    cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
 ) -> dict[TopicPartition, int]:
     """Return the sizes of the partitions whose moves copy data, as reported by their leaders.
 
@@ -102,7 +102,7 @@ def _sizes(
 
 
 def _incoming_replicas(
-    in_flight: Sequence[MoveRow], log_dirs: Mapping[int, LogDir], sizes: Mapping[TopicPartition, int]
+    in_flight: Sequence[MoveRow], log_dirs: Mapping[int, BrokerLogDirs], sizes: Mapping[TopicPartition, int]
 ) -> dict[int, list[IncomingReplica]]:
     """Return the replicas in transfer to each broker, with the bytes that have not arrived yet.
 

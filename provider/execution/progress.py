@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.cluster.state import LogDir
+from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.moves import Held, unsettled
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
@@ -49,7 +49,7 @@ def copied_bytes(move: Move) -> int:
     return (move.size_bytes or 0) * len(move.adding)
 
 
-def arrived_bytes(in_flight: Iterable[Move], log_dirs: Mapping[int, LogDir]) -> dict[TopicPartition, int]:
+def arrived_bytes(in_flight: Iterable[Move], log_dirs: Mapping[int, BrokerLogDirs]) -> dict[TopicPartition, int]:
     """Return the bytes copied to the receiving brokers, by partition.
 
     This exceeds the planned size if producers keep writing.
@@ -62,7 +62,7 @@ def counted_bytes(in_flight: Iterable[Move], arrived: Mapping[TopicPartition, in
     return sum(min(copied_bytes(move), arrived.get(move.topic_partition, 0)) for move in in_flight)
 
 
-def _received(move: Move, log_dirs: Mapping[int, LogDir]) -> int:
+def _received(move: Move, log_dirs: Mapping[int, BrokerLogDirs]) -> int:
     dirs = (log_dirs[broker] for broker in move.adding if broker in log_dirs)
     return sum(each.replica_bytes.get(move.topic_partition, 0) for each in dirs)
 

@@ -199,7 +199,7 @@ def check_readiness(cluster: ClusterPort, journal: Journal) -> Readiness:
 
 
 def _dead(snapshot: Snapshot) -> str:
-    dead = sorted(broker for broker in snapshot.hosting - snapshot.live if broker >= 0)
+    dead = sorted(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
     return f"broker {', '.join(map(str, dead))} is not live" if dead else ""
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 
 from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition
 from kafka_steward.cluster.lag import bytes_missing
-from kafka_steward.cluster.state import LogDir, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.execution.moves import OPEN, phase_of
 from kafka_steward.execution.observe import TRANSITION_OF, Observation, ObservedState
 from kafka_steward.execution.staging import completed_stages, is_staged
@@ -232,7 +232,9 @@ class FallingBehind:
     sufficient_rate: int
 
 
-def sample_lag(snapshot: Snapshot, moves: Iterable[Move], log_dirs: Mapping[int, LogDir], at_ms: int) -> LagSample:
+def sample_lag(
+    snapshot: Snapshot, moves: Iterable[Move], log_dirs: Mapping[int, BrokerLogDirs], at_ms: int
+) -> LagSample:
     """Return the lag of the moves in flight; partitions of unknown lag are left out."""
     missing, size, adding = {}, {}, {}
     for move in moves:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import LogDir, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.errors import RequestError
 
 #: The number of partitions that a message names; the others are only counted.
@@ -65,7 +65,7 @@ class DrainStatus:
         )
 
 
-def drain_status(snapshot: Snapshot, log_dirs: Mapping[int, LogDir], brokers: Collection[int]) -> DrainStatus:
+def drain_status(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], brokers: Collection[int]) -> DrainStatus:
     """Return the replicas on `brokers` according to the metadata and to their own log directories."""
     wanted = frozenset(brokers)
     assigned = sorted(name for name, each in snapshot.partitions.items() if wanted & frozenset(each.replicas))

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.cluster.state import LogDir, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.execution.moves import unsettled
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.replication_status import refuse_wrong_drain
@@ -67,10 +67,10 @@ def begun_moves(journal: Journal) -> dict[TopicPartition, Move]:
 
 
 def broker_rows(
-    snapshot: Snapshot, log_dirs: Mapping[int, LogDir], failed: Collection[int], draining: Collection[int] = ()
+    snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], failed: Collection[int], draining: Collection[int] = ()
 ) -> list[dict[str, Any]]:
     """Return a row for each broker that is live or has replicas."""
-    known = sorted(snapshot.live | snapshot.hosting)
+    known = sorted(snapshot.live | snapshot.hosting_brokers)
     racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
     usable = {broker: dirs.usable_bytes for broker, dirs in log_dirs.items()}
     return [
@@ -88,14 +88,14 @@ def broker_rows(
 
 def _state(broker: int, snapshot: Snapshot, failed: Collection[int]) -> str:
     if broker in snapshot.live:
-        return "live" if broker in snapshot.hosting else "new"
+        return "live" if broker in snapshot.hosting_brokers else "new"
     # A dead broker that has not failed yet gets no new replicas and keeps its own: a heal treats that as draining.
     return "failed" if broker in failed else "draining"
 
 
 def partition_rows(
     snapshot: Snapshot,
-    log_dirs: Mapping[int, LogDir],
+    log_dirs: Mapping[int, BrokerLogDirs],
     min_isr: Mapping[str, int],
     targets: Mapping[TopicPartition, int],
 ) -> list[dict[str, Any]]:
@@ -115,7 +115,9 @@ def _moving(row: dict[str, Any], begun: Mapping[TopicPartition, Move]) -> dict[s
     }
 
 
-def _partition_row(partition: Partition, log_dirs: Mapping[int, LogDir], min_isr: Mapping[str, int]) -> dict[str, Any]:
+def _partition_row(
+    partition: Partition, log_dirs: Mapping[int, BrokerLogDirs], min_isr: Mapping[str, int]
+) -> dict[str, Any]:
     return {
         "topic": partition.topic,
         "topic_id": partition.topic_id,
@@ -137,7 +139,7 @@ def _lost(row: Mapping[str, Any], snapshot: Snapshot, failed: Collection[int]) -
     return sorted(partition.offline & snapshot.live & frozenset(failed) & frozenset(partition.replicas)) or None
 
 
-def _size(partition: Partition, log_dirs: Mapping[int, LogDir]) -> int | None:
+def _size(partition: Partition, log_dirs: Mapping[int, BrokerLogDirs]) -> int | None:
     """Return the size on the leader; without one, the largest that a replica reports."""
     facts = {
         broker: log_dirs[broker].replica_bytes[partition.topic_partition]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.concurrency import (
     ConcurrencyLimits,
@@ -224,11 +224,11 @@ class Step:
     def _attempts(self) -> dict[TopicPartition, int]:
         return {row.topic_partition: row.attempt for row in self._moves.rows()}
 
-    def _log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, LogDir]:
+    def _log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
         brokers = {broker for row in rows if not row.state.settled for broker in row.move.adding}
         return self._cluster.log_dirs(sorted(brokers & snapshot.live)) if brokers & snapshot.live else {}
 
-    def _start(self, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> list[Held]:
+    def _start(self, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> list[Held]:
         waiting = [row for row in rows if row.state in OPEN]
         if not waiting:
             return []

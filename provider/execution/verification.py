@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.recovery import HIDDEN, changed_by, subject
@@ -147,7 +147,9 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verifi
     )
 
 
-def differences(rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> list[SkippedPartition]:
+def differences(
+    rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
+) -> list[SkippedPartition]:
     """Return the partitions that are not as they were before these moves started, and why. Pure."""
     return [
         SkippedPartition(*row.topic_partition, why)
@@ -156,7 +158,7 @@ def differences(rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[i
     ]
 
 
-def _difference(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> str | None:
+def _difference(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> str | None:
     partition, move = snapshot.partitions[row.topic_partition], row.move
     if partition.reassigning:
         return "it is still being reassigned"
@@ -171,7 +173,7 @@ def _difference(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]
     return f"broker {silent[0]} does not say whether it keeps a log of it" if silent else None
 
 
-def _holds(log_dir: LogDir, row: MoveRow) -> bool:
+def _holds(log_dir: BrokerLogDirs, row: MoveRow) -> bool:
     return row.topic_partition in log_dir.replica_bytes
 
 

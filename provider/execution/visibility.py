@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal
-from kafka_steward.cluster.state import LogDir, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import KafkaRefused, RequestError
 from kafka_steward.execution.ports import ClusterPort
 
@@ -36,7 +36,9 @@ def describable(cluster: ClusterPort, topic: str) -> Snapshot:
     return snapshot
 
 
-def hidden_in(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> dict[str, tuple[int, ...]]:
+def hidden_in(
+    cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
+) -> dict[str, tuple[int, ...]]:
     """Return the topics that we may not describe and brokers host, with those brokers; sorted. Raises ClusterError.
 
     A broker may host a topic for a moment after its deletion: Kafka does not report that one as hidden.
@@ -49,7 +51,7 @@ def hidden_in(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, L
     return {topic: tuple(sorted(held[topic])) for topic in sorted(hidden)}
 
 
-def refuse_hidden(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, LogDir]) -> None:
+def refuse_hidden(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> None:
     """Raise RequestError when the brokers host topics that we may not describe: a plan would leave them out."""
     hidden = hidden_in(cluster, snapshot, log_dirs)
     if hidden:

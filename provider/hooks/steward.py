@@ -191,7 +191,7 @@ class StewardHook(BaseHook):
         Raises ClusterUnreachable, AuthenticationFailed, SettingError, and WrongCluster if the same bootstrap servers
         answered with another cluster.id before: two clusters must never share a journal's records.
         """
-        _quiet_loggers()
+        _quiet_migrations()
         memory = ClusterIdPin(self._journal_url)
         cluster = KafkaCluster(
             self.access.client, expected_cluster_id=self.access.expected_cluster_id or memory.get(self.access)
@@ -292,13 +292,11 @@ def _as_submitted(access: ClusterConfig, cluster: KafkaCluster, journal: Journal
     )  # all methods except `alter` are the cluster's own
 
 
-def _quiet_loggers() -> None:
-    # A task's log reports the changes to the cluster. The client's log of each connection would hide them, and the
-    # client logs an error for each dead broker, which is an expected state here and reported by our own messages.
-    for name, level in (("kafka", logging.CRITICAL), ("alembic.runtime.migration", logging.WARNING)):
-        logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET:
-            logger.setLevel(level)
+def _quiet_migrations() -> None:
+    # A task's log reports the changes to the cluster, which the log of each migration would hide.
+    logger = logging.getLogger("alembic.runtime.migration")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
 
 
 def _mask(secrets: Sequence[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import signal
 import sys
 import time
@@ -14,7 +13,8 @@ from pathlib import Path
 from types import FrameType
 
 from kafka_steward.errors import StewardError
-from kafka_steward.sandbox.cluster import MODES, Sandbox, start
+from kafka_steward.sandbox.cluster import Sandbox, start
+from kafka_steward.sandbox.modes import MODES
 
 _DESCRIPTION = """\
 Starts a real Kafka cluster on this machine and keeps it running until Ctrl-C or SIGTERM.
@@ -35,8 +35,6 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0 after a signal, 1 if the cluster did not start or failed."""
     options = _parser().parse_args(arguments)
-    # kafka-python logs each connection that a starting broker refuses.
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with _start(options) as sandbox:

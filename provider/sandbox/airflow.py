@@ -27,8 +27,7 @@ from urllib.request import Request, urlopen
 
 from kafka_steward.errors import StewardError
 from kafka_steward.sandbox.layout import pick_ports
-from kafka_steward.sandbox.process import die_with_parent_command
-from kafka_steward.sandbox.process_group import ProcessGroup
+from kafka_steward.sandbox.processes import ProcessGroup, run_to_end
 
 _EVERY_S = 0.5
 
@@ -61,15 +60,16 @@ class AirflowDag:
 
     def runs(self) -> list[dict[str, Any]]:
         """Return the DAG's runs, oldest first, as in the REST API."""
-        runs: list[dict[str, Any]] = self._api("GET", self._path("dagRuns") + "?order_by=run_after&limit=100")[
-            "dag_runs"
-        ]
-        return runs
+        return list(self._api("GET", self._path("dagRuns") + "?order_by=run_after&limit=100")["dag_runs"])
+
+    def latest_run(self) -> dict[str, Any] | None:
+        """Return the newest run, if there is one."""
+        runs = self.runs()
+        return runs[-1] if runs else None
 
     def run(self, run_id: str) -> dict[str, Any]:
         """Return one run."""
-        run: dict[str, Any] = self._api("GET", self._path("dagRuns", run_id))
-        return run
+        return dict(self._api("GET", self._path("dagRuns", run_id)))
 
     def wait(self, run_id: str, *, within_s: float = 300.0) -> dict[str, Any]:
         """Wait until a run has succeeded or failed; return the run."""
@@ -83,9 +83,7 @@ class AirflowDag:
 
     def tasks(self, run_id: str) -> list[dict[str, Any]]:
         """Return the task instances of a run."""
-        answer = self._api("GET", self._path("dagRuns", run_id, "taskInstances"))
-        tasks: list[dict[str, Any]] = answer["task_instances"]
-        return tasks
+        return list(self._api("GET", self._path("dagRuns", run_id, "taskInstances"))["task_instances"])
 
     def log(self, run_id: str, task_id: str, attempt: int = 1) -> str:
         """Return the log of one try of a task, a line per event."""
@@ -95,9 +93,8 @@ class AirflowDag:
 
     def returned(self, run_id: str, task_id: str) -> Any:
         """Return a task's result: its XCom `return_value`."""
-        return self._api("GET", self._path("dagRuns", run_id, "taskInstances", task_id, "xcomEntries", "return_value"))[
-            "value"
-        ]
+        path = self._path("dagRuns", run_id, "taskInstances", task_id, "xcomEntries", "return_value")
+        return self._api("GET", path)["value"]
 
     def _known(self) -> bool:
         known = self._api("GET", f"/api/v2/dags?dag_id_pattern={quote(self.dag_id)}&exclude_stale=true")["dags"]
@@ -200,10 +197,7 @@ class LocalAirflow:
 
     def command(self, *arguments: str, within_s: float = 120.0) -> str:
         """Run an `airflow` command in this installation; return its output. Raises AirflowFailed."""
-        command = die_with_parent_command([*_airflow(), *arguments])
-        done = subprocess.run(
-            command, env=self.environment(), capture_output=True, text=True, timeout=within_s, check=False
-        )
+        done = run_to_end([*_airflow(), *arguments], environment=self.environment(), within_s=within_s)
         if done.returncode:
             raise AirflowFailed(f"`airflow {' '.join(arguments)}` failed: {(done.stderr or done.stdout)[-2000:]}")
         return done.stdout

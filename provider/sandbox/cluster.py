@@ -12,18 +12,13 @@ from pathlib import Path
 from types import TracebackType
 
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.sandbox.classes import class_archive
-from kafka_steward.sandbox.jars import kafka_jars
-from kafka_steward.sandbox.java import Jvm, java
-from kafka_steward.sandbox.kraft import KRaft
+from kafka_steward.sandbox import client
+from kafka_steward.sandbox.artifacts import java, kafka_jars
+from kafka_steward.sandbox.jvm import Jvm, class_archive
 from kafka_steward.sandbox.layout import Layout
-from kafka_steward.sandbox.load import create, fill, topic_spec
-from kafka_steward.sandbox.process import Process
-from kafka_steward.sandbox.readiness import ask, unready_brokers, unready_partitions, wait_until_none
-from kafka_steward.sandbox.zookeeper import ZooKeeper
+from kafka_steward.sandbox.modes import MODES
+from kafka_steward.sandbox.processes import Process
 
-#: The storage of a cluster's metadata, by mode.
-MODES: Mapping[str, type[KRaft | ZooKeeper]] = {"kraft": KRaft, "zookeeper": ZooKeeper}
 _READY_S = 120.0
 
 
@@ -126,19 +121,30 @@ class Sandbox:
         if self._service is not None:
             self._service.signal(signal.SIGCONT)
 
+    def restore(self) -> None:
+        """Resume paused processes and restart dead brokers; return when all are listed as live."""
+        self.resume_service()
+        for broker in self.paused:
+            self.resume(broker)
+        for broker in self.dead:
+            self.restart(broker)
+        self.wait_ready()
+
     def wait_ready(self, *, within_s: float = _READY_S) -> None:
         """Wait until every broker that is neither dead nor paused answers and is listed as live."""
         away = self.dead | self.paused
         expected = {id_: place.address for id_, place in self._layout.brokers.items() if id_ not in away}
-        wait_until_none(
-            lambda: unready_brokers(expected),
-            within_s=within_s,
-            while_waiting=lambda: self._require_alive(expected),
-        )
+
+        def require_alive() -> None:
+            self.require_service()
+            for broker in expected:
+                self._running[broker].require_alive()
+
+        client.wait_until_none(lambda: client.unready_brokers(expected), within_s=within_s, while_waiting=require_alive)
 
     def wait_replicated(self, topics: Collection[str] | None = None, *, within_s: float = _READY_S) -> None:
         """Wait until each partition of these topics (None: of all) has a leader, a full ISR and its logs."""
-        wait_until_none(lambda: unready_partitions(self.bootstrap, topics), within_s=within_s)
+        client.wait_until_none(lambda: client.unready_partitions(self.bootstrap, topics), within_s=within_s)
 
     def create_topics(
         self,
@@ -154,13 +160,18 @@ class Sandbox:
         `assignments` (broker ids by partition) replaces the counts.
         """
         names = [topics] if isinstance(topics, str) else list(topics)
-        spec = topic_spec(partitions, replication_factor, assignments=assignments, configs=configs)
-        create(self.bootstrap, dict.fromkeys(names, spec))
+        client.create_topics(
+            self.bootstrap, names, partitions, replication_factor, assignments=assignments, configs=configs
+        )
         self.wait_replicated(names)
+
+    def delete_topics(self, prefix: str) -> None:
+        """Delete every topic whose name begins with `prefix`; cancel its reassignments in flight first."""
+        client.delete_topics(self.bootstrap, prefix)
 
     def fill(self, topic: str, bytes_: int) -> int:
         """Produce `bytes_` of data, spread evenly over the topic's partitions and acknowledged by the whole ISR."""
-        return fill(self.bootstrap, topic, bytes_)
+        return client.fill(self.bootstrap, topic, bytes_)
 
     def forget_config_changes(self) -> None:
         """Delete old configuration changes, whose number slows down a long-lived cluster with ZooKeeper."""
@@ -203,11 +214,6 @@ class Sandbox:
         config = self._configs[broker]
         self._running[broker] = self._jvm.start(f"broker-{broker}", "kafka.Kafka", str(config))
         self._paused.discard(broker)
-
-    def _require_alive(self, brokers: Collection[int]) -> None:
-        self.require_service()
-        for broker in brokers:
-            self._running[broker].require_alive()
 
 
 def start(
@@ -254,30 +260,3 @@ def _empty_folder(folder: Path | None, undo: ExitStack) -> Path:
     if any(folder.iterdir()):
         raise SandboxFailed(f"The folder {folder} is not empty, and a sandbox starts anew: choose another one.")
     return folder.resolve()
-
-
-def restore_cluster(sandbox: Sandbox) -> None:
-    """Resume paused processes and restart dead brokers; return when all are listed as live."""
-    sandbox.resume_service()
-    for broker in sandbox.paused:
-        sandbox.resume(broker)
-    for broker in sandbox.dead:
-        sandbox.restart(broker)
-    sandbox.wait_ready()
-
-
-def delete_topics(sandbox: Sandbox, prefix: str) -> None:
-    """Delete every topic whose name begins with `prefix`; cancel its reassignments in flight first."""
-    doomed = [name for name in ask(sandbox.bootstrap, lambda client: client.list_topics()) if name.startswith(prefix)]
-    if not doomed:
-        return
-    _cancel(sandbox, set(doomed))
-    ask(sandbox.bootstrap, lambda client: client.delete_topics(doomed, raise_errors=False))
-
-
-def _cancel(sandbox: Sandbox, topics: set[str]) -> None:
-    # With ZooKeeper, a topic is deleted only after its reassignment has completed, which may never happen.
-    listed = ask(sandbox.bootstrap, lambda client: client.list_partition_reassignments())
-    moving = [partition for partition in listed if partition.topic in topics]
-    if moving:
-        ask(sandbox.bootstrap, lambda client: client.alter_partition_reassignments(dict.fromkeys(moving)))

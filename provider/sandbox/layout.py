@@ -57,7 +57,7 @@ _reserved: set[int] = set()
 def _reserve(port: int) -> bool:
     """Reserve a port for the life of this process; return False if it is reserved.
 
-    A server binds its port only seconds after the port was picked: until then, only the reservation tells others.
+    A server binds its port only seconds after the port was picked: until then, others see only the reservation.
     """
     if port in _reserved:
         return False

@@ -21,7 +21,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafka_steward.sandbox.cluster import MODES, Sandbox, delete_topics, restore_cluster, start
+from kafka_steward.sandbox.cluster import Sandbox, start
+from kafka_steward.sandbox.modes import MODES
 
 __all__ = ["kraft_sandbox", "sandbox", "topic", "zookeeper_sandbox"]
 
@@ -75,7 +76,7 @@ def _restored(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "sandbox" in request.fixturenames:
         cluster: Sandbox = request.getfixturevalue("sandbox")
-        restore_cluster(cluster)
+        cluster.restore()
         cluster.wait_replicated(within_s=180)
         cluster.forget_config_changes()
 
@@ -86,8 +87,8 @@ def topic(request: pytest.FixtureRequest, sandbox: Sandbox) -> Iterator[str]:
     slug = re.sub(r"[^a-z0-9]+", "-", request.node.originalname.removeprefix("test_").lower())[:40].strip("-")
     name = f"{slug}-{secrets.token_hex(3)}"
     yield name
-    restore_cluster(sandbox)
-    delete_topics(sandbox, name)
+    sandbox.restore()
+    sandbox.delete_topics(name)
 
 
 def _mode_of(item: pytest.Item) -> str | None:

@@ -14,8 +14,8 @@ import pytest
 
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
-from kafka_steward.sandbox.java import java
-from kafka_steward.sandbox.process_group import marked_processes
+from kafka_steward.sandbox.artifacts import java
+from kafka_steward.sandbox.processes import marked_processes
 from tests.airflow_home import connect
 from tests.eventually import eventually
 from tests.postgres import PostgresServer

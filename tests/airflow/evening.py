@@ -18,7 +18,6 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
-from kafka_steward.sandbox.cluster import delete_topics
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked, ended, reported
 from tests.eventually import eventually
@@ -236,7 +235,7 @@ class Evening:
     def _heal(self) -> dict[str, Any]:
         """By the death of a broker."""
         # With three brokers left, nobody could heal four replicas.
-        delete_topics(self.sandbox, "owed")
+        self.sandbox.delete_topics("owed")
         heal = self._dag("heal")
         self._pause("heal", paused=False)
         self.sandbox.kill(4)

@@ -15,7 +15,7 @@ from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.tree import ZkTree
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import LocalAirflow
-from kafka_steward.sandbox.java import java
+from kafka_steward.sandbox.artifacts import java
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked
 from tests.eventually import eventually

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.cli import Exit
 from kafka_steward.cli.manage import exit_of, partition_statuses
-from kafka_steward.cli.verb import Exit
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.recovery import HIDDEN
 from kafka_steward.journal.moves import MoveRow, MoveState

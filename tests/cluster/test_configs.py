@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
-from kafka_steward.cluster import configs
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp, change_brokers, read_topics
+from kafka_steward.cluster import client
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import BrokerUnreachable, KafkaRefused
 
 KEY = "follower.replication.throttled.rate"
@@ -32,6 +33,10 @@ class Brokers:
         self.looks += not changing
         return {broker: self.answer(broker, request) for broker, request in requests.items()}
 
+    def responding_brokers(self, asked: Mapping[int, Any], *, timeout_ms: int | None = None) -> dict[int, Any]:
+        answers = self.each_broker(asked, timeout_ms=timeout_ms)
+        return {broker: answer for broker, answer in answers.items() if not isinstance(answer, BrokerUnreachable)}
+
     def answer(self, broker: int, request: Any) -> Any:
         if broker in self.dead:
             return BrokerUnreachable(broker, "gone")
@@ -47,44 +52,50 @@ class Brokers:
         return SimpleNamespace(results=[result])
 
 
+def over(transport: Any) -> KafkaCluster:
+    cluster = KafkaCluster.__new__(KafkaCluster)
+    cluster._transport = transport
+    return cluster
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(configs, "_SHOWN_WITHIN_S", 0.2)
-    monkeypatch.setattr(configs, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(client, "_SHOWN_WITHIN_S", 0.2)
+    monkeypatch.setattr(client, "_POLL_S", 0.001)
 
 
 @pytest.mark.parametrize(("change", "expected"), [(SET, {1: "100", 2: "7"}), (DELETE, {2: "7"})])
 def test_it_is_waited_for(change: ConfigChange, expected: dict[int, str]) -> None:
     brokers = Brokers(5, values={1: "7", 2: "7"})
-    assert change_brokers(brokers, {1: [change]}) == {1: None}  # type: ignore[arg-type]  # asks nothing but `each`
+    assert over(brokers).change_broker_configs({1: [change]}) == {1: None}
     assert (brokers.shown, brokers.looks) == (expected, 5)
 
 
 def test_one_that_never_shows_it_is_not_waited_for_for_long() -> None:
     brokers = Brokers(10**9)
-    assert change_brokers(brokers, {1: [SET]}) == {1: None}  # type: ignore[arg-type]
+    assert over(brokers).change_broker_configs({1: [SET]}) == {1: None}
     assert brokers.shown == {}
 
 
 def test_one_that_is_gone_is_not_waited_for() -> None:
     brokers = Brokers(3, dead=[2])
-    results = change_brokers(brokers, {1: [SET], 2: [SET]})  # type: ignore[arg-type]
+    results = over(brokers).change_broker_configs({1: [SET], 2: [SET]})
     assert (results[1], type(results[2])) == (None, BrokerUnreachable)
     assert (brokers.shown, brokers.looks) == ({1: "100"}, 3)
 
 
 @pytest.mark.parametrize("code", [3, 17])
 def test_a_topic_that_does_not_or_cannot_exist_is_left_out_and_others_are_read(code: int) -> None:
-    calls: Any = SimpleNamespace(any_broker=lambda _: answer_of({"my topic": code, "t": 0}))
-    assert read_topics(calls, ["my topic", "t"], ["min.insync.replicas"], own_only=False) == {
+    transport: Any = SimpleNamespace(any_broker=lambda _: answer_of({"my topic": code, "t": 0}))
+    assert over(transport).topic_configs(["my topic", "t"], ["min.insync.replicas"]) == {
         "t": {"min.insync.replicas": "2"}
     }
 
 
 def test_a_topic_that_may_not_be_read_is_a_refusal() -> None:
-    calls: Any = SimpleNamespace(any_broker=lambda _: answer_of({"secret": 29, "t": 0}))
+    transport: Any = SimpleNamespace(any_broker=lambda _: answer_of({"secret": 29, "t": 0}))
     with pytest.raises(KafkaRefused, match="secret"):
-        read_topics(calls, ["secret", "t"], ["min.insync.replicas"], own_only=False)
+        over(transport).topic_configs(["secret", "t"], ["min.insync.replicas"])
 
 
 def answer_of(topics: Mapping[str, int]) -> Any:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.health import Health, copied_bytes, down_votes, failed_brokers, health_of
-from kafka_steward.cluster.state import Broker, LogDir, Partition, Snapshot
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Partition, Snapshot
 
 BROKERS = range(1, 6)
 
@@ -83,7 +83,7 @@ def moving(isr: set[int], *, leader: int | None = 1) -> Snapshot:
 
 
 def looked(snapshot: Snapshot, sizes: dict[int, int] | None = None, **more: object) -> Health:
-    dirs = {broker: LogDir({TopicPartition("t", 0): size}) for broker, size in (sizes or {}).items()}
+    dirs = {broker: BrokerLogDirs({TopicPartition("t", 0): size}) for broker, size in (sizes or {}).items()}
     facts = {"min_isr": {"t": 2}, "ends": {}, "copies": copied_bytes(snapshot, dirs, 2_000)}
     return health_of(snapshot, **{**facts, **more})  # type: ignore[arg-type]  # what is not given is the usual
 
@@ -168,8 +168,12 @@ def test_only_what_replicas_being_added_hold_counts_as_copied() -> None:
     receiving = Partition("t", 0, (1, 4), frozenset({1}), 1, adding=(4,))
     written = Partition("t", 1, (4, 3), frozenset({4}), 4, adding=(3,))
     snapshot = Snapshot("id", 0, brokers, {first: receiving, second: written})
-    before = copied_bytes(snapshot, {3: LogDir({second: 10}), 4: LogDir({first: 10, second: 1_000})}, 1_000)
-    after = copied_bytes(snapshot, {3: LogDir({second: 30}), 4: LogDir({first: 40, second: 9_000})}, 2_000)
+    before = copied_bytes(
+        snapshot, {3: BrokerLogDirs({second: 10}), 4: BrokerLogDirs({first: 10, second: 1_000})}, 1_000
+    )
+    after = copied_bytes(
+        snapshot, {3: BrokerLogDirs({second: 30}), 4: BrokerLogDirs({first: 40, second: 9_000})}, 2_000
+    )
     assert after.bytes_ == {(first, 4): 40, (second, 3): 30}
     health = health_of(snapshot, min_isr={}, ends={}, copies=after, before=before)
     assert health.bytes_in == {1: 0, 2: 0, 3: 20, 4: 30}
@@ -186,7 +190,7 @@ def test_the_max_lag_is_that_of_replicas_being_added() -> None:
 
 def test_bytes_per_second_go_into_the_new_broker_and_out_of_the_leader() -> None:
     snapshot = moving({1, 2, 3})
-    before = copied_bytes(snapshot, {4: LogDir({TopicPartition("t", 0): 1_000})}, 1_000)
+    before = copied_bytes(snapshot, {4: BrokerLogDirs({TopicPartition("t", 0): 1_000})}, 1_000)
     health = looked(snapshot, {4: 3_500}, before=before)
     assert health.bytes_in == {1: 0, 2: 0, 3: 0, 4: 2_500}
     assert health.bytes_out == {1: 2_500, 2: 0, 3: 0, 4: 0}

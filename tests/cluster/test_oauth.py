@@ -11,7 +11,7 @@ import kafka.errors
 import pytest
 
 from kafka_steward.cluster.oauth import TokenProvider
-from kafka_steward.cluster.session import _try_credentials
+from kafka_steward.cluster.session import _check_credentials
 from kafka_steward.errors import ClusterUnreachable, SettingError
 
 NOW_S = 1_000_000.0
@@ -108,7 +108,7 @@ def test_a_provider_that_fails_is_told_and_may_be_asked_again(module: ModuleType
     with pytest.raises(kafka.errors.KafkaConnectionError, match=r"company_tokens\.named failed"):
         tokens.token()  # on kafka-python's thread, which knows its own errors only
     with pytest.raises(ClusterUnreachable, match=sentence):
-        _try_credentials({"sasl_oauth_token_provider": tokens})
+        _check_credentials({"sasl_oauth_token_provider": tokens})
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_aws_without_credentials_or_region_is_told(
     monkeypatch.setitem(sys.modules, "botocore", ModuleType("botocore"))
     monkeypatch.setitem(sys.modules, "botocore.session", made)
     if not missing:
-        _try_credentials({"sasl_mechanism": "AWS_MSK_IAM"})
+        _check_credentials({"sasl_mechanism": "AWS_MSK_IAM"})
         return
     with pytest.raises(SettingError, match=f"AWS_MSK_IAM finds no AWS {missing} here"):
-        _try_credentials({"sasl_mechanism": "AWS_MSK_IAM"})
+        _check_credentials({"sasl_mechanism": "AWS_MSK_IAM"})

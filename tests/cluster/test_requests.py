@@ -25,8 +25,8 @@ from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.metadata import MetadataResponse
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster import log_requests, requests
-from kafka_steward.cluster.state import Broker, Directory, LogDir, Partition, Reassignment
+from kafka_steward.cluster import requests
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, Partition, Reassignment
 from kafka_steward.errors import KafkaRefused
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -49,7 +49,7 @@ def topic(name: str = "t", *, error_code: int = 0, internal: bool = False, topic
 
 
 def test_partitions_keep_their_order_their_leader_and_the_id_as_kafka_prints_it() -> None:
-    partitions, internal = requests.partitions_in_metadata(MetadataResponse(topics=[topic()]))
+    partitions, internal = requests.parse_partitions(MetadataResponse(topics=[topic()]))
     assert partitions == {
         T0: Partition("t", 0, (1, 2, 3), frozenset({1, 3}), 1, "9g1_CWT6SzqQ8QdxwdBc3Q"),
         T1: Partition("t", 1, (4, -1), frozenset({4}), None, "9g1_CWT6SzqQ8QdxwdBc3Q"),
@@ -59,7 +59,7 @@ def test_partitions_keep_their_order_their_leader_and_the_id_as_kafka_prints_it(
 
 def test_internal_topics_are_flagged_and_topics_without_an_id_have_none() -> None:
     answer = MetadataResponse(topics=[topic("__consumer_offsets", internal=True, topic_id=uuid.UUID(int=0))])
-    partitions, internal = requests.partitions_in_metadata(answer)
+    partitions, internal = requests.parse_partitions(answer)
     assert internal == {"__consumer_offsets"}
     assert {partition.topic_id for partition in partitions.values()} == {None}
 
@@ -67,10 +67,10 @@ def test_internal_topics_are_flagged_and_topics_without_an_id_have_none() -> Non
 def test_a_topic_that_does_not_exist_is_left_out_and_a_forbidden_one_too_and_another_error_is_raised() -> None:
     for code in (3, 17, 29):
         answer = MetadataResponse(topics=[topic("u", error_code=code), topic()])
-        assert requests.partitions_in_metadata(answer)[0].keys() == {T0, T1}
-        assert requests.hidden_in_metadata(answer) == ({"u"} if code == 29 else frozenset())
+        assert requests.parse_partitions(answer)[0].keys() == {T0, T1}
+        assert requests.parse_hidden_topics(answer) == ({"u"} if code == 29 else frozenset())
     with pytest.raises(KafkaRefused, match=r"describing topic t: .* \(error 5\)"):
-        requests.partitions_in_metadata(MetadataResponse(topics=[topic(error_code=5)]))
+        requests.parse_partitions(MetadataResponse(topics=[topic(error_code=5)]))
 
 
 def test_a_fenced_broker_is_listed_and_marked() -> None:
@@ -81,7 +81,7 @@ def test_a_fenced_broker_is_listed_and_marked() -> None:
             kind(broker_id=2, host="h", port=9093, rack=None, is_fenced=True),
         ]
     )
-    assert requests.described_brokers(answer) == {
+    assert requests.parse_brokers(answer) == {
         1: Broker(1, "h", 9092, "a"),
         2: Broker(2, "h", 9093, None, fenced=True),
     }
@@ -92,7 +92,9 @@ def test_kafkas_words_are_kept_and_a_cancellation_is_not_an_empty_target() -> No
     words = "The manual partition assignment includes the broker 1 more than once."
     partition = kind.ReassignablePartitionResponse(partition_index=0, error_code=39, error_message=words)
     answer = AlterPartitionReassignmentsResponse(responses=[kind(name="t", partitions=[partition])])
-    assert requests.altered(answer) == {T0: (39, words)}
+    refused = requests.parse_alterations(answer, [T0], "the new assignment")[T0]
+    assert refused is not None
+    assert (refused.code, refused.message) == (39, words)
     sent = requests.alter_request({T0: None, T1: ()}, 1000)
     read = AlterPartitionReassignmentsRequest.decode(sent.encode(version=1), version=1)
     assert {entry.partition_index: entry.replicas for entry in read.topics[0].partitions} == {0: None, 1: []}
@@ -142,12 +144,15 @@ def test_a_right_that_is_missing_is_named(code: int, doing: str, right: str) -> 
 
 def test_an_election_that_was_not_needed_is_no_refusal() -> None:
     kind = ElectLeadersResponse.ReplicaElectionResult
-    results = [
+    entries = [
         kind.PartitionResult(partition_id=0, error_code=84, error_message="not needed"),
         kind.PartitionResult(partition_id=1, error_code=80, error_message="The preferred leader was not available."),
     ]
-    answer = ElectLeadersResponse(replica_election_results=[kind(topic="t", partition_result=results)])
-    assert requests.elected(answer) == {T0: (0, None), T1: (80, "The preferred leader was not available.")}
+    answer = ElectLeadersResponse(replica_election_results=[kind(topic="t", partition_result=entries)])
+    results = requests.parse_elections(answer, [T0, T1])
+    refused = results[T1]
+    assert refused is not None
+    assert (results[T0], refused.code, refused.message) == (None, 80, "The preferred leader was not available.")
 
 
 def test_what_is_in_flight_is_read_with_what_is_added_and_removed() -> None:
@@ -155,7 +160,9 @@ def test_what_is_in_flight_is_read_with_what_is_added_and_removed() -> None:
     entry = kind.OngoingPartitionReassignment(
         partition_index=0, replicas=[4, 2, 3, 1], adding_replicas=[4], removing_replicas=[1]
     )
-    flying = requests.listed(ListPartitionReassignmentsResponse(topics=[kind(name="t", partitions=[entry])]))
+    flying = requests.parse_reassignments(
+        ListPartitionReassignmentsResponse(topics=[kind(name="t", partitions=[entry])])
+    )
     assert flying == {T0: Reassignment((4, 2, 3, 1), (4,), (1,))}
     assert (flying[T0].target, flying[T0].original) == ((4, 2, 3), (2, 3, 1))
 
@@ -179,10 +186,10 @@ def log_dirs_answer(*, total: int = 100, **more: Any) -> DescribeLogDirsResponse
     return DescribeLogDirsResponse(results=[one, two])
 
 
-def described(version: int = 5, **more: Any) -> LogDir:
+def described(version: int = 5, **more: Any) -> BrokerLogDirs:
     """The answer as a broker sends it."""
     sent = log_dirs_answer(**more).encode(version=version)
-    return log_requests.log_dir(DescribeLogDirsResponse.decode(sent, version=version))
+    return requests.parse_log_dirs(DescribeLogDirsResponse.decode(sent, version=version), 1)
 
 
 A = Directory("/a", {T0: 5}, 1, 100, 60)
@@ -190,20 +197,20 @@ B = Directory("/b", {T1: 7}, 2, 100, 30)
 
 
 def test_log_dirs_add_up_and_a_log_on_its_way_to_another_disk_counts_once() -> None:
-    assert described() == LogDir({T0: 5, T1: 7}, total_bytes=200, usable_bytes=90, directories=(A, B))
+    assert described() == BrokerLogDirs({T0: 5, T1: 7}, total_bytes=200, usable_bytes=90, directories=(A, B))
 
 
 def test_a_failed_disk_counts_for_nothing_and_is_named() -> None:
     found = described(error_code=56)
-    assert found == LogDir({T0: 5}, 100, 60, (A, Directory("/b", error=56)))
+    assert found == BrokerLogDirs({T0: 5}, 100, 60, (A, Directory("/b", error=56)))
     assert found.failed_paths == ("/b",)
     assert not found.cordoned
 
 
 def test_untold_space_is_unknown() -> None:
     untold = replace(B, total_bytes=None, usable_bytes=None)
-    assert described(total=-1) == LogDir({T0: 5, T1: 7}, directories=(A, untold))
-    assert described(version=1) == LogDir(
+    assert described(total=-1) == BrokerLogDirs({T0: 5, T1: 7}, directories=(A, untold))
+    assert described(version=1) == BrokerLogDirs(
         {T0: 5, T1: 7}, directories=(replace(A, total_bytes=None, usable_bytes=None), untold)
     )
 
@@ -211,17 +218,17 @@ def test_untold_space_is_unknown() -> None:
 def test_a_cordoned_directory_keeps_what_it_has_and_has_no_room() -> None:
     """KIP-1066; brokers before Kafka 4.3 answer without it."""
     found = described(is_cordoned=True)
-    assert found == LogDir({T0: 5, T1: 7}, 100, 60, (A, replace(B, cordoned=True)))
+    assert found == BrokerLogDirs({T0: 5, T1: 7}, 100, 60, (A, replace(B, cordoned=True)))
     assert not found.cordoned
     assert not described(version=4, is_cordoned=True).directories[1].cordoned
     both = replace(found, directories=(replace(A, cordoned=True), Directory("/b", error=56)))
     assert both.cordoned
-    assert not LogDir({}).cordoned
+    assert not BrokerLogDirs({}).cordoned
 
 
 @pytest.mark.parametrize(("asked", "sent"), [(None, None), ((), []), ((T0, T1), [("t", [0, 1])])])
 def test_log_directories_are_asked_for_everything_nothing_or_some(asked: Any, sent: Any) -> None:
-    encoded = log_requests.log_dirs_request(asked).encode(version=5)
+    encoded = requests.log_dirs_request(asked).encode(version=5)
     read = DescribeLogDirsRequest.decode(encoded, version=5)
     assert (read.topics and [(each.topic, each.partitions) for each in read.topics]) == sent
 
@@ -229,11 +236,11 @@ def test_log_directories_are_asked_for_everything_nothing_or_some(asked: Any, se
 def test_topics_that_an_acl_hides_are_told_from_those_that_are_gone() -> None:
     kind = MetadataResponse.MetadataResponseTopic
     topics = [kind(name=name, error_code=code, partitions=[]) for name, code in {"t": 0, "u": 29, "v": 3}.items()]
-    assert requests.hidden_in_metadata(MetadataResponse(topics=topics)) == {"u"}
+    assert requests.parse_hidden_topics(MetadataResponse(topics=topics)) == {"u"}
 
 
 def test_log_ends_are_asked_as_no_brokers_replica_so_that_followers_answer() -> None:
-    sent = log_requests.offsets_request([T0, T1])
+    sent = requests.log_ends_request([T0, T1])
     read = ListOffsetsRequest.decode(sent.encode(version=7), version=7)
     assert read.replica_id == -2
     assert [(entry.partition_index, entry.timestamp) for entry in read.topics[0].partitions] == [(0, -1), (1, -1)]
@@ -246,7 +253,7 @@ def test_logs_that_a_broker_does_not_hold_have_no_end() -> None:
         kind.ListOffsetsPartitionResponse(partition_index=1, error_code=3, offset=-1),
     ]
     answer = ListOffsetsResponse(topics=[kind(name="t", partitions=entries)])
-    assert log_requests.log_end_offsets(answer) == {T0: 129}
+    assert requests.parse_log_ends(answer) == {T0: 129}
 
 
 replica_lists = st.lists(st.integers(-1, 9), max_size=4)

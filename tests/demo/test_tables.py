@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
-from kafka_steward.demo.follow import moving
-from kafka_steward.demo.screen import broker_rows, cluster_rows, trail_rows
-from kafka_steward.demo.story import DemoResult
+from kafka_steward.demo.screen import audit_trail, broker_table, cluster_table
+from kafka_steward.demo.story import DemoResult, moving
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.moves import MoveRow, MoveState
 
@@ -24,7 +23,7 @@ def row(number: int, action: Action, partition: int) -> StoredAuditRecord:
 
 
 def test_a_broker_is_shown_with_what_it_held_then_and_holds_now() -> None:
-    rows = broker_rows(snapshot((1, 2), {1, 2}, 2), snapshot((1, 3), {1, 3}, 1, dead=2))
+    rows = broker_table(snapshot((1, 2), {1, 2}, 2), snapshot((1, 3), {1, 3}, 1, dead=2)).rows
     assert rows == [
         ("1", "r1", "1", "1", "0", "1", "live"),
         ("2", "r2", "1", "0", "1", "0", "dead"),
@@ -34,14 +33,14 @@ def test_a_broker_is_shown_with_what_it_held_then_and_holds_now() -> None:
 
 def test_the_cluster_is_shown_at_each_moment() -> None:
     moments = [("before", snapshot((1, 2), {1, 2}, 1)), ("broker dead", snapshot((1, 2), set(), None, dead=2))]
-    assert cluster_rows(moments) == [("before", "0", "0", "2"), ("broker dead", "1", "1", "2")]
+    assert cluster_table(moments).rows == [("before", "0", "0", "2"), ("broker dead", "1", "1", "2")]
 
 
 def test_what_was_done_in_one_go_is_one_line_of_the_trail() -> None:
     trail = [row(1, Action.SUBMIT, 0), row(2, Action.SUBMIT, 1), row(3, Action.SETTLE, 0)]
-    assert [cells[1:3] for cells in trail_rows(trail)] == [
-        ("submit", "t-0 1,2 → 1,3 and 1 more"),
-        ("settle", "t-0 1,2 → 1,3"),
+    assert [cells[1:4] for cells in audit_trail(trail).rows] == [
+        ("submit", "t-0 and 1 more", "[1,2] -> [1,3]"),
+        ("settle", "t-0", "[1,2] -> [1,3]"),
     ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import LogDir
+from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.progress import (
     TransferRate,
     arrived_bytes,
@@ -28,7 +28,7 @@ def test_a_move_of_unknown_size_and_one_that_copies_nothing_count_as_no_bytes() 
 
 
 def test_what_receivers_have_and_no_one_else_has_arrived() -> None:
-    log_dirs = {1: LogDir({T0: 100}), 4: LogDir({T1: 7, T0: 30}), 5: LogDir({T1: 9})}
+    log_dirs = {1: BrokerLogDirs({T0: 100}), 4: BrokerLogDirs({T1: 7, T0: 30}), 5: BrokerLogDirs({T1: 9})}
     assert arrived_bytes([WIDE, SHRINKING], log_dirs) == {T0: 30, T1: 0}
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import Directory, LogDir
+from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.execution.concurrency import ConcurrencyLimits, admit_moves
 from kafka_steward.execution.failures import DiskDecision, LivenessView, decide_disks, disk_sentence
 from kafka_steward.execution.observe import ObservedState, observe_moves
@@ -86,7 +86,7 @@ def test_each_broker_with_a_failed_directory_has_a_sentence_of_its_own() -> None
 
 
 def test_a_directory_whose_free_space_must_all_stay_free_has_no_room() -> None:
-    full = LogDir({}, directories=(Directory("/a", total_bytes=1000, usable_bytes=250),))
+    full = BrokerLogDirs({}, directories=(Directory("/a", total_bytes=1000, usable_bytes=250),))
     assert rooms_of({1: full}, min_free=0.25, arriving={}) == {1: (Room("", 0, 0),)}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import Directory, LogDir
+from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.execution.detector import DetectionResult, Detector
 from kafka_steward.execution.failures import LivenessView, decide_disks
 from kafka_steward.execution.health import (
@@ -218,5 +218,5 @@ def test_a_broker_that_does_not_tell_which_directory_is_counted_by_its_offline_r
 
 def test_a_directory_that_failed_is_none_that_is_cordoned() -> None:
     failed = Directory("/a", error=56)
-    assert LogDir({}, directories=(failed, Directory("/b"))).failed_paths == ("/a",)
-    assert not LogDir({}, directories=(failed, Directory("/b"))).cordoned
+    assert BrokerLogDirs({}, directories=(failed, Directory("/b"))).failed_paths == ("/a",)
+    assert not BrokerLogDirs({}, directories=(failed, Directory("/b"))).cordoned

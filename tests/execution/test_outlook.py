@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import Directory, LogDir
+from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.execution.preflight import (
     IncomingReplica,
     Room,
@@ -36,14 +36,14 @@ def disk(path: str, total: int | None, usable: int | None, **more: Any) -> Direc
 
 def test_room_is_what_each_directory_has_above_the_share_that_must_stay_free() -> None:
     told = {
-        1: LogDir({}, directories=(disk("/a", 1000, 400, logs=3),)),
-        2: LogDir({}, directories=(disk("/a", None, None),)),
-        4: LogDir({}, directories=(disk("/a", 1000, 400), disk("/b", 1000, None))),
-        5: LogDir({}, directories=(disk("/a", None, 400),)),
-        6: LogDir(
+        1: BrokerLogDirs({}, directories=(disk("/a", 1000, 400, logs=3),)),
+        2: BrokerLogDirs({}, directories=(disk("/a", None, None),)),
+        4: BrokerLogDirs({}, directories=(disk("/a", 1000, 400), disk("/b", 1000, None))),
+        5: BrokerLogDirs({}, directories=(disk("/a", None, 400),)),
+        6: BrokerLogDirs(
             {}, directories=(disk("/a", 1000, 400, cordoned=True), disk("/b", 100, 90), disk("/c", 0, 0, error=56))
         ),
-        7: LogDir({}, directories=(disk("/a", 1000, 400, cordoned=True),)),
+        7: BrokerLogDirs({}, directories=(disk("/a", 1000, 400, cordoned=True),)),
     }
     assert rooms_of(told, min_free=0.15, arriving={}) == {1: (Room("", 3, 250),), 6: (Room("/b", 0, 75),)}
 
@@ -52,7 +52,7 @@ def test_what_is_on_its_way_takes_room_where_it_is_or_where_kafka_will_put_it() 
     here, there = TopicPartition("t", 0), TopicPartition("t", 1)
     first, second = disk("/a", 1000, 900, logs=1, replica_bytes={here: 5}), disk("/b", 1000, 800, logs=0)
     arriving = {3: [IncomingReplica(here, 40), IncomingReplica(there, 70)]}
-    rooms = rooms_of({3: LogDir({}, directories=(first, second))}, min_free=0.1, arriving=arriving)
+    rooms = rooms_of({3: BrokerLogDirs({}, directories=(first, second))}, min_free=0.1, arriving=arriving)
     assert rooms == {3: (Room("/a", 1, 760), Room("/b", 1, 630))}
     assert placed(rooms[3], 630) == (Room("/a", 1, 760), Room("/b", 2, 0))
     assert placed(rooms[3], 631) is None

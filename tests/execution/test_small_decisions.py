@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import LogDir
+from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.effects import elect_preferred, not_led_by_preferred
 from kafka_steward.execution.progress import (
     TransferRate,
@@ -33,8 +33,8 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 def test_bytes_count_once_for_each_copy_and_never_more_than_the_move() -> None:
     wide = move("t-0", "123", "453", size=100)
     assert copied_bytes(wide) == 200
-    assert arrived_bytes([wide], {4: LogDir({T0: 30}), 5: LogDir({T0: 20})}) == {T0: 50}
-    assert arrived_bytes([wide], {4: LogDir({T0: 500})}) == {T0: 500}
+    assert arrived_bytes([wide], {4: BrokerLogDirs({T0: 30}), 5: BrokerLogDirs({T0: 20})}) == {T0: 50}
+    assert arrived_bytes([wide], {4: BrokerLogDirs({T0: 500})}) == {T0: 500}
     assert counted_bytes([wide], {T0: 500}) == 200
     assert arrived_bytes([wide], {}) == {T0: 0}
 

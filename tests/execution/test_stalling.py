@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.cluster.state import LogDir, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.errors import SettingError
 from kafka_steward.execution.observe import Observation, ObservedState
 from kafka_steward.execution.recovery import (
@@ -60,10 +60,10 @@ def test_a_look_tells_what_the_replica_that_is_furthest_behind_lacks() -> None:
         partition_of(5, 2, isr=(1, 2, 3, 4)),
     )
     log_dirs = {
-        1: LogDir({names[0]: 1_000, names[1]: 70, names[2]: 70, names[3]: 70, names[4]: 70}),
-        2: LogDir({names[5]: 500}),
-        4: LogDir({names[0]: 100}),
-        5: LogDir({names[0]: 600, names[5]: 499}),
+        1: BrokerLogDirs({names[0]: 1_000, names[1]: 70, names[2]: 70, names[3]: 70, names[4]: 70}),
+        2: BrokerLogDirs({names[5]: 500}),
+        4: BrokerLogDirs({names[0]: 100}),
+        5: BrokerLogDirs({names[0]: 600, names[5]: 499}),
     }
     assert sample_lag(snapshot, moves, log_dirs, 7) == LagSample(
         7,

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from kafka_steward.sandbox.java import java
+from kafka_steward.sandbox.artifacts import java
 from kafka_steward.sandbox.layout import pick_ports
 from tests.journal.certificate import Certificate
 from tests.postgres import _die_with_parent

@@ -173,7 +173,7 @@ def test_a_cluster_with_another_id_is_refused_and_the_connection_closed(sandbox:
 
 def test_a_connection_that_suddenly_answers_as_another_cluster_is_refused(sandbox: Sandbox) -> None:
     with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
-        cluster._calls.cluster_id = "another"
+        cluster._transport.cluster_id = "another"
         for look in (cluster.snapshot, cluster.live_brokers, lambda: cluster.live_views([1])):
             with pytest.raises(WrongCluster):
                 look()

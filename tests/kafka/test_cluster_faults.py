@@ -20,7 +20,7 @@ from tests.eventually import eventually
 def controller(cluster: KafkaCluster) -> int:
     """The broker that the client takes for the controller, and has asked just now."""
     cluster.reassignments()
-    found = cluster._calls._controller
+    found = cluster._transport._controller
     assert found is not None
     return found
 

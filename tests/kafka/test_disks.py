@@ -52,7 +52,7 @@ def test_a_log_directory_that_fails_is_named_and_healed(own: Sandbox, tmp_path: 
         eventually(lambda: failed(cluster, disk), within=60)
 
         def offline() -> set[TopicPartition]:
-            names = set(cluster.snapshot().lost_on_live.get(1, ()))
+            names = set(cluster.snapshot().offline_on_live_brokers.get(1, ()))
             assert names == set(held)
             return names
 

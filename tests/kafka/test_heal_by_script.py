@@ -32,7 +32,6 @@ from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.cluster import delete_topics
 from kafka_steward.settings import Settings
 from tests.eventually import eventually
 from tests.local_plan import plan_folder
@@ -149,7 +148,7 @@ def test_a_killed_broker_is_healed(script: Script, sandbox: Sandbox, topic: str)
 
 def verify_moved_away(snapshot: Snapshot, broker: int) -> None:
     assert (out_of_sync(snapshot), not_led_by_preferred(snapshot)) == ((), [])
-    assert broker not in snapshot.hosting
+    assert broker not in snapshot.hosting_brokers
 
 
 def verify_audit(script: Script, digest: str, *, moved: int) -> None:
@@ -248,7 +247,7 @@ def test_a_topic_deleted_in_the_middle_is_dropped(script: Script, sandbox: Sandb
     sandbox.kill(1)
     runner = script.plan(script.until_due(1).failed, settings=Settings(throttle=SLOW))
     assert runner.step().in_flight == 2
-    delete_topics(sandbox, doomed)
+    sandbox.delete_topics(doomed)
     progress = to_the_end(runner)
     assert (progress.completed, progress.dropped, progress.left) == (1, 1, 0)
     rows = {row.topic_partition: row.detail for row in script.journal.plans.rows(progress.digest)}

@@ -6,10 +6,10 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.lag import bytes_missing, lag, log_ends, partitions_by_broker
+from kafka_steward.cluster.lag import bytes_missing, lag, partitions_by_broker
 from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.readiness import admin
+from kafka_steward.sandbox.client import admin_client
 from tests.eventually import eventually
 from tests.throttles import add_entries, entries, rates, set_rates
 
@@ -30,7 +30,7 @@ def test_true_lag_is_seen_where_kafkas_offset_lag_says_none(
 
     def begun() -> tuple[int, int]:
         partition = cluster.snapshot([topic]).partitions[name]
-        behind = lag(log_ends(cluster, partitions_by_broker([partition])), partition, 4)
+        behind = lag(cluster.log_ends(partitions_by_broker([partition])), partition, 4)
         missing = bytes_missing(cluster.log_dirs([1, 2, 3, 4]), partition, 4)
         assert behind is not None
         assert missing is not None
@@ -52,7 +52,7 @@ def test_true_lag_is_seen_where_kafkas_offset_lag_says_none(
     def caught_up() -> None:
         partition = cluster.snapshot([topic]).partitions[name]
         assert partition.isr == {2, 3, 4}
-        assert lag(log_ends(cluster, partitions_by_broker([partition])), partition, 4) == 0
+        assert lag(cluster.log_ends(partitions_by_broker([partition])), partition, 4) == 0
         assert bytes_missing(cluster.log_dirs([2, 3, 4]), partition, 4) == 0
 
     eventually(caught_up)
@@ -64,7 +64,7 @@ def test_every_replica_tells_its_own_end_and_brokers_without_one_are_left_out(
     name = TopicPartition(topic, 0)
     sandbox.create_topics(topic, assignments={0: [1, 2, 3]})
     sandbox.fill(topic, 100_000)
-    ends = log_ends(cluster, {broker: [name] for broker in [1, 2, 3, 4, 99]})
+    ends = cluster.log_ends({broker: [name] for broker in [1, 2, 3, 4, 99]})
     assert set(ends) == {(name, 1), (name, 2), (name, 3)}
     assert len(set(ends.values())) == 1
     assert min(ends.values()) > 0
@@ -72,7 +72,7 @@ def test_every_replica_tells_its_own_end_and_brokers_without_one_are_left_out(
 
 def offset_lag(sandbox: Sandbox, topic: str, broker: int) -> int:
     """What DescribeLogDirs says of the topic's one replica on `broker`."""
-    with admin(sandbox.bootstrap) as client:
+    with admin_client(sandbox.bootstrap) as client:
         (answer,) = client.describe_log_dirs({topic: [0]}, [broker])
     (told,) = [p["offset_lag"] for d in answer["log_dirs"] for t in d["topics"] for p in t["partitions"]]
     return int(told)

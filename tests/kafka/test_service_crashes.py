@@ -23,7 +23,7 @@ from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.process import Process
+from kafka_steward.sandbox.processes import Process
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.eventually import eventually

@@ -109,7 +109,7 @@ def test_a_rate_for_all_brokers_is_not_taken_for_a_brokers_own(
 ) -> None:
     def set_for_all(change: ConfigChange) -> None:
         request = partial(configs.change_request, configs.BROKER, {"": [change]})
-        assert configs.changed(cluster._calls.on_controller(request, change=True)) == {"": None}
+        assert configs.parse_changes(cluster._transport.on_controller(request, change=True)) == {"": None}
 
     sandbox.create_topics(topic, assignments={0: [4]})
     set_for_all(ConfigChange(FOLLOWER.rate_key, ConfigOp.SET, "5000000"))

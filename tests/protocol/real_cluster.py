@@ -22,7 +22,6 @@ from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.cluster import restore_cluster
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.airflow_home import Connect
 from tests.eventually import eventually
@@ -153,7 +152,7 @@ def site(
             with kazoo_hands(sandbox.zookeeper) as hands:
                 conn_id = connect(host=sandbox.bootstrap, extra={**extra, "zookeeper": sandbox.zookeeper})
                 yield Site(sandbox, cluster, hands, conn_id, topic)
-        restore_cluster(sandbox)  # a dead broker keeps its rate
+        sandbox.restore()  # a dead broker keeps its rate
         clear = [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)]
         cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
 

@@ -12,13 +12,13 @@ from kazoo.client import KazooClient
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.readiness import admin, ask
+from kafka_steward.sandbox.client import admin_client, retry_on_admin
 from tests.eventually import eventually
 from tests.sandbox.processes import descendants, listening
 
 
 def listed(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
-    brokers = ask(sandbox.bootstrap, lambda client: client.describe_cluster()["brokers"])
+    brokers = retry_on_admin(sandbox.bootstrap, lambda client: client.describe_cluster()["brokers"])
     return {broker["broker_id"]: broker for broker in brokers}
 
 
@@ -38,7 +38,7 @@ def test_a_created_topic_has_its_logs_and_a_filled_one_its_bytes(sandbox: Sandbo
     sandbox.create_topics(topic, partitions=8, replication_factor=3)
     sent = sandbox.fill(topic, 10_000_000)
     assert 9_900_000 <= sent <= 11_000_000
-    with admin(sandbox.bootstrap) as client:
+    with admin_client(sandbox.bootstrap) as client:
         answers = client.describe_log_dirs({topic: list(range(8))}, list(sandbox.brokers))
     sizes = [
         partition["partition_size"]
@@ -118,7 +118,7 @@ def test_a_tool_that_fails_says_why(sandbox: Sandbox) -> None:
 
 
 def test_all_features_are_finalized(kraft_sandbox: Sandbox) -> None:
-    features = ask(kraft_sandbox.bootstrap, lambda client: client.describe_features())
+    features = retry_on_admin(kraft_sandbox.bootstrap, lambda client: client.describe_features())
     assert features["transaction.version"]["finalized"] == (2, 2)
     assert features["eligible.leader.replicas.version"]["finalized"] == (1, 1)
 
@@ -147,5 +147,5 @@ def _same(found: set[int], expected: set[int]) -> None:
 
 def _seen_by(sandbox: Sandbox, broker: int) -> set[int]:
     # A client of several brokers may ask the paused one, which accepts connections and never answers.
-    with admin(f"127.0.0.1:{sandbox.brokers[broker].port}") as client:
+    with admin_client(f"127.0.0.1:{sandbox.brokers[broker].port}") as client:
         return {seen.node_id for seen in client._manager.cluster.brokers()}

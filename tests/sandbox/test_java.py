@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.sandbox.java import Java, find_java, java, private_java
+from kafka_steward.sandbox.artifacts import Java, find_java, java, private_java
 
 pytestmark = pytest.mark.process
 

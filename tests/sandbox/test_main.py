@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.sandbox.readiness import unready_brokers
+from kafka_steward.sandbox.client import unready_brokers
 from tests.eventually import eventually
 from tests.sandbox.processes import alive, descendants, heed_ctrl_c, listening
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.sandbox.process_group import ProcessGroup, marked_processes
+from kafka_steward.sandbox.processes import ProcessGroup, marked_processes
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.process
@@ -20,7 +20,7 @@ STUBBORN = ["bash", "-c", "trap '' TERM; setsid bash -c \"trap '' TERM; sleep 30
 OWNER = """
 import sys, time
 from pathlib import Path
-from kafka_steward.sandbox.process_group import ProcessGroup
+from kafka_steward.sandbox.processes import ProcessGroup
 ProcessGroup(sys.argv[1]).spawn({command!r}, env={{"PATH": "/usr/bin:/bin"}}, log=Path(sys.argv[2]))
 time.sleep(300)
 """

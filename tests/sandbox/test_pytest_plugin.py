@@ -15,8 +15,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.cluster import delete_topics, restore_cluster
-from kafka_steward.sandbox.readiness import ask
+from kafka_steward.sandbox.client import retry_on_admin
 from tests.eventually import eventually
 from tests.throttles import rates, set_rates
 
@@ -55,9 +54,9 @@ def test_damage_is_mended(sandbox: Sandbox) -> None:
     sandbox.pause(4)
     sandbox.pause_service()
     assert (sandbox.dead, sandbox.paused) == (frozenset({2}), frozenset({4}))
-    restore_cluster(sandbox)
+    sandbox.restore()
     assert (sandbox.dead, sandbox.paused) == (frozenset(), frozenset())
-    brokers = ask(sandbox.bootstrap, lambda client: client.describe_cluster()["brokers"])
+    brokers = retry_on_admin(sandbox.bootstrap, lambda client: client.describe_cluster()["brokers"])
     assert sorted(broker["broker_id"] for broker in brokers if not broker.get("is_fenced")) == [1, 2, 3, 4]
 
 
@@ -69,7 +68,7 @@ def test_a_topic_is_deleted_with_what_is_in_flight_for_it(sandbox: Sandbox, topi
     try:
         slow_down(sandbox, 3, 4)
         eventually(lambda: _in_flight(sandbox, TopicPartition(topic, 0), next(targets)))
-        delete_topics(sandbox, topic)
+        sandbox.delete_topics(topic)
         eventually(lambda: _gone(sandbox, topic))
     finally:
         with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
@@ -87,8 +86,8 @@ def slow_down(sandbox: Sandbox, *brokers: int) -> None:
 
 
 def _in_flight(sandbox: Sandbox, partition: TopicPartition, target: list[int]) -> None:
-    ask(sandbox.bootstrap, lambda client: client.alter_partition_reassignments({partition: target}))
-    assert partition in ask(sandbox.bootstrap, lambda client: client.list_partition_reassignments())
+    retry_on_admin(sandbox.bootstrap, lambda client: client.alter_partition_reassignments({partition: target}))
+    assert partition in retry_on_admin(sandbox.bootstrap, lambda client: client.list_partition_reassignments())
 
 
 def _shows(cluster: KafkaCluster, broker: int, rate: int) -> None:
@@ -96,4 +95,4 @@ def _shows(cluster: KafkaCluster, broker: int, rate: int) -> None:
 
 
 def _gone(sandbox: Sandbox, topic: str) -> None:
-    assert topic not in ask(sandbox.bootstrap, lambda client: client.list_topics())
+    assert topic not in retry_on_admin(sandbox.bootstrap, lambda client: client.list_topics())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.classes import class_archive
+from kafka_steward.sandbox.jvm import class_archive
 
 pytestmark = pytest.mark.process
 

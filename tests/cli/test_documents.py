@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.cli.verb import Exit
+from kafka_steward.cli import Exit
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.tree import Node

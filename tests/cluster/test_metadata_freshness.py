@@ -122,7 +122,7 @@ def test_what_was_asked_flies_until_the_broker_shows_it_or_something_newer() -> 
     assert not shown(recent, OLD, epoch=8).reassigning  # someone else took it back
     recent.on_listed({}, STALE_LIMIT_S)
     assert not shown(recent, OLD, epoch=7).reassigning
-    assert recent._asked == {}
+    assert recent._accepted == {}
 
 
 def test_a_topic_that_was_created_anew_is_no_old_news() -> None:

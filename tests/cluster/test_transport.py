@@ -8,7 +8,7 @@ import kafka.errors
 import pytest
 
 from kafka_steward.cluster import transport as module
-from kafka_steward.cluster.topics import add_partitions, create
+from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.transport import KafkaTransport
 from kafka_steward.errors import KafkaTimeout
 
@@ -56,12 +56,18 @@ def broken() -> kafka.errors.KafkaConnectionError:
     return kafka.errors.KafkaConnectionError("the socket was closed")
 
 
+def over(calls: KafkaTransport) -> KafkaCluster:
+    cluster = KafkaCluster.__new__(KafkaCluster)
+    cluster._transport = calls
+    return cluster
+
+
 def created(calls: KafkaTransport) -> Any:
-    return create(calls, "t", 1, 1, assignments=None, settings={})
+    return over(calls).create_topic("t", 1, 1)
 
 
 def added(calls: KafkaTransport) -> Any:
-    return add_partitions(calls, "t", 2, None)
+    return over(calls).create_partitions("t", 2)
 
 
 @pytest.mark.parametrize("ask", [created, added])

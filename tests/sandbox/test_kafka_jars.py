@@ -12,19 +12,16 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.sandbox import jars
-from kafka_steward.sandbox.cache import cache_folder
-from kafka_steward.sandbox.jars import KAFKA_KRAFT, KAFKA_ZOOKEEPER, kafka_jars, lock_of
-from kafka_steward.sandbox.java import Java, java
+from kafka_steward.sandbox import artifacts
+from kafka_steward.sandbox.artifacts import KAFKA_KRAFT, KAFKA_ZOOKEEPER, Java, cache_folder, java, kafka_jars, lock_of
 
 VERSIONS = (KAFKA_KRAFT, KAFKA_ZOOKEEPER)
 #: Prints one line for each time that Spark's resolver is run.
 FETCH = """
-from kafka_steward.sandbox import jars
-from kafka_steward.sandbox.java import java
-resolve = jars.resolve
-jars.resolve = lambda *given, **named: (print("resolving", flush=True), resolve(*given, **named))[1]
-print(len(jars.kafka_jars(jars.KAFKA_KRAFT, java())), "jars")
+from kafka_steward.sandbox import artifacts
+resolve = artifacts.resolve
+artifacts.resolve = lambda *given, **named: (print("resolving", flush=True), resolve(*given, **named))[1]
+print(len(artifacts.kafka_jars(artifacts.KAFKA_KRAFT, artifacts.java())), "jars")
 """
 
 pytestmark = pytest.mark.process
@@ -56,7 +53,7 @@ def test_a_lock_names_every_jar_once_with_its_version(version: str) -> None:
 
 
 def test_a_second_run_fetches_nothing(copied_cache: Path, runtime: Java, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars, "resolve", _must_not_be_called)
+    monkeypatch.setattr(artifacts, "resolve", _must_not_be_called)
     assert {jar.name for jar in kafka_jars(KAFKA_ZOOKEEPER, runtime)} == set(lock_of(KAFKA_ZOOKEEPER))
 
 
@@ -77,7 +74,7 @@ def test_another_pyspark_is_named_when_its_scala_library_is_another_one(copied_c
     with pytest.raises(
         SandboxFailed, match=r"PySpark brought scala-library-2\.13\.99\.jar; install the PySpark version"
     ):
-        jars.verify(copied_cache, lock_of(KAFKA_ZOOKEEPER))
+        artifacts.verify(copied_cache, lock_of(KAFKA_ZOOKEEPER))
 
 
 def test_a_version_that_is_not_pinned_is_one_sentence(runtime: Java) -> None:

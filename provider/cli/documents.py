@@ -1,0 +1,126 @@
+"""Verbs for the KIPs' documents: pending replicas, the kill switch, announced restarts, the queue, and their watch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kafka_steward.cli.foreground import in_foreground
+from kafka_steward.cli.verb import CommandContext, print_error
+from kafka_steward.document_api.controller import DocumentController
+from kafka_steward.document_api.documents import queue_add, queue_list, queue_remove
+from kafka_steward.errors import RequestError
+from kafka_steward.escaping import printable
+from kafka_steward.execution.pending import PendingReplica, eligible_brokers
+from kafka_steward.execution.pending_replicas import list_pending
+from kafka_steward.execution.readiness import announce_restart, disable_reassignment, enable_reassignment
+from kafka_steward.journal.render import Table
+
+#: Maximum number of seconds between two polls of the watch.
+_POLL_S = 5.0
+
+
+def owed(call: CommandContext) -> None:
+    """Print the pending replicas of under-replicated topics (KIP-409)."""
+    with call.hook.open() as opened:
+        snapshot = opened.cluster.snapshot()
+        listed = list_pending(opened.journal, snapshot)
+        able = sorted(eligible_brokers(listed, snapshot))
+    chosen = [pending for pending in listed if call.arguments.topic in (None, pending.partition.topic)]
+    cells: list[tuple[str, ...]] = [
+        (
+            str(pending.partition),
+            ", ".join(map(str, pending.document.brokers)),
+            str(0 if pending.over else pending.missing),
+            pending.state.value,
+            pending.sentence,
+        )
+        for pending in chosen
+    ]
+    table = Table(("partition", "has", "owed", "standing", "why"), cells)
+    call.out.rows([_pending_facts(pending) for pending in chosen], table)
+    missing = sum(pending.missing for pending in chosen if not pending.over)
+    if not missing:
+        print_error("No replica is owed.")
+    elif able:
+        print_error(f"{missing} replicas are owed; broker {', '.join(map(str, able))} can take some: run the DAG fill.")
+    else:
+        print_error(f"{missing} replicas are owed, and no live broker can take one; they are added when brokers join.")
+
+
+def _pending_facts(pending: PendingReplica) -> dict[str, Any]:
+    return {
+        **pending.partition._asdict(),
+        "placeholders": list(pending.document.replicas),
+        "replication_factor": pending.document.target_rf,
+        "owed": 0 if pending.over else pending.missing,
+        "standing": pending.state.value,
+        "sentence": pending.sentence,
+    }
+
+
+def disable(call: CommandContext) -> None:
+    """Let no reassignment start."""
+    with call.journal() as journal:
+        sentence = disable_reassignment(journal, who=call.who, reason=call.arguments.reason)
+    call.out.facts({"enabled": False, "sentence": sentence}, [sentence])
+
+
+def enable(call: CommandContext) -> None:
+    """Let reassignments start again."""
+    with call.journal() as journal:
+        sentence = enable_reassignment(journal, who=call.who, reason=call.arguments.reason)
+    call.out.facts({"enabled": True, "sentence": sentence}, [sentence])
+
+
+def bounce(call: CommandContext) -> None:
+    """Announce the restart of a broker."""
+    with call.journal() as journal:
+        sentence = announce_restart(journal, call.arguments.broker, who=call.who, lasts_ms=call.arguments.ms)
+    call.out.facts({"broker": call.arguments.broker, "sentence": sentence}, [sentence])
+
+
+def add_to_queue(call: CommandContext) -> None:
+    """Append the reassignments of a file to the queue."""
+    try:
+        text = Path(call.arguments.file).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"The reassignment file {call.arguments.file} cannot be read: {error}.") from error
+    with call.journal() as journal:
+        count = queue_add(journal, text, who=call.who)
+    sentence = f"{count} partitions are queued; each leaves the queue when it starts."
+    call.out.facts({"partitions": count, "sentence": sentence}, [sentence])
+
+
+def list_queue(call: CommandContext) -> None:
+    """Print the queue."""
+    with call.journal() as journal:
+        queued = queue_list(journal)
+    rows = [{"topic": each.topic, "partition": each.partition, "replicas": list(each.replicas)} for each in queued]
+    cells: list[tuple[str, ...]] = [(str(each.topic_partition), ",".join(map(str, each.replicas))) for each in queued]
+    call.out.rows(rows, Table(("partition", "replicas"), cells))
+
+
+def remove_queue(call: CommandContext) -> None:
+    """Remove the queue."""
+    with call.journal() as journal:
+        removed = queue_remove(journal, who=call.who)
+    sentence = "The queue was taken away; what has started goes on." if removed else "Nothing is queued."
+    call.out.facts({"removed": removed, "sentence": sentence}, [sentence])
+
+
+def watch(call: CommandContext) -> NoReturn:
+    """Execute what documents request, until a signal."""
+    with in_foreground(call) as foreground:
+        opened, wait = foreground.opened, foreground.interrupt.wait
+        zookeeper = opened.access.zookeeper is not None
+        controller = DocumentController(opened.cluster, opened.journal, opened.settings, call.who, zookeeper=zookeeper)
+        print_error(f"Watching cluster {opened.cluster.cluster_id}.")
+        printed: set[str] = set()
+        while True:
+            result = foreground.retry(controller.poll, stays="Ctrl-C stops.")
+            for sentence in result.sentences:
+                if sentence not in printed:
+                    print(printable(sentence), flush=True)
+            printed = set(result.sentences)
+            wait(_POLL_S if result.pause_s is None else min(_POLL_S, result.pause_s))
