@@ -18,7 +18,6 @@ from kafka_steward.hooks.context import actor_of, hook_of, is_scheduled
 from kafka_steward.operators.base import fail_without_retry, opened_by
 from kafka_steward.operators.folders import page_at, plan_at, snapshot_at
 from kafka_steward.operators.people import Approvers, approvers_of, checked_bytes, request_shown
-from kafka_steward.triggers.checks import is_retriable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -195,7 +194,7 @@ class ApprovePlanOperator(ApprovalOperator):
         try:
             yield
         except StewardError as error:
-            if not is_retriable(error):
+            if not error.retriable:
                 raise
             self.log.warning(
                 "The answer is not written down yet, and is tried again in %d s: %s", pause_s, printable(str(error))

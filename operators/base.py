@@ -14,7 +14,6 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
-from kafka_steward.triggers.checks import is_retriable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -59,7 +58,7 @@ def opened_by(hook: StewardHook) -> ClusterSession:
     try:
         return hook.open()
     except StewardError as error:
-        if is_retriable(error):
+        if error.retriable:
             raise
         raise AirflowFailException(str(error)) from error
 

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of, overrides_of
-from kafka_steward.triggers.checks import CheckResult, evaluate, is_retriable
+from kafka_steward.triggers.checks import CheckResult, evaluate
 from kafka_steward.triggers.wait import WaitTrigger
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class StewardSensor(BaseSensorOperator):
                 journal = opened.origin
                 answer = evaluate(self.question, opened, self.arguments(context))
         except StewardError as error:
-            if not is_retriable(error):
+            if not error.retriable:
                 raise AirflowFailException(str(error)) from error
             answer = CheckResult(False, f"{error} Asking again.")
         self.log.info("%s", printable(answer.sentence))

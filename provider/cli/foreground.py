@@ -152,13 +152,11 @@ def with_retries(
 
     Raises permanent errors at once, and transient errors after about two minutes.
     """
-    from kafka_steward.triggers.checks import is_retriable
-
     for attempt in range(1, _ATTEMPTS):
         try:
             return act()
         except StewardError as error:
-            if not is_retriable(error):
+            if not error.retriable:
                 raise
             if attempt == 1:
                 say(f"{error} Trying again; {stays}")

@@ -10,16 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import (
-    AuthenticationFailed,
-    ClusterError,
-    JournalError,
-    PlanError,
-    RequestError,
-    StewardError,
-    WrongCluster,
-    WrongJournal,
-)
+from kafka_steward.errors import PlanError, RequestError
 
 if TYPE_CHECKING:
     from kafka_steward.cluster.state import Snapshot
@@ -46,15 +37,6 @@ def evaluate(question: str, opened: ClusterSession, arguments: Mapping[str, Any]
     if question not in CHECKS:
         raise RequestError(f"There is no question {question!r}; there are {', '.join(CHECKS)}.")
     return CHECKS[question](opened, arguments)
-
-
-def is_retriable(error: StewardError) -> bool:
-    """Return whether waiting may resolve the error: true for an unreachable cluster, false for a wrong password.
-
-    Errors of the cluster and the journal may pass, except AuthenticationFailed, WrongCluster and WrongJournal.
-    """
-    for_good = AuthenticationFailed | WrongCluster | WrongJournal
-    return isinstance(error, ClusterError | JournalError) and not isinstance(error, for_good)
 
 
 def brokers_failed(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:

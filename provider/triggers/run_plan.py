@@ -11,7 +11,6 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.triggers.checks import is_retriable
 from kafka_steward.triggers.on_kill import request_cancel_and_step, task_is_over
 from kafka_steward.triggers.progress import ProgressLog, emit_progress
 from kafka_steward.triggers.worker import ClusterWorker
@@ -99,7 +98,7 @@ class RunPlanTrigger(BaseTrigger):
         try:
             progress = await self._run_to_end()
         except StewardError as error:
-            return {"ended": False, "sentence": str(error), "progress": None, "for_good": not is_retriable(error)}
+            return {"ended": False, "sentence": str(error), "progress": None, "for_good": not error.retriable}
         return {"ended": progress.ended, "sentence": progress.sentence, "progress": progress.to_json()}
 
     async def _run_to_end(self) -> Progress:
@@ -112,7 +111,7 @@ class RunPlanTrigger(BaseTrigger):
                 self.log.warning(
                     "Plan %s: %s Attempt %d of %d.", self.digest[:12], printable(str(error)), failures, _ATTEMPTS
                 )
-                if failures >= _ATTEMPTS or not is_retriable(error):
+                if failures >= _ATTEMPTS or not error.retriable:
                     raise
                 await self._wait(_RETRY_S)
                 continue

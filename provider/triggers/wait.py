@@ -11,7 +11,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.triggers.checks import CheckResult, evaluate, is_retriable
+from kafka_steward.triggers.checks import CheckResult, evaluate
 from kafka_steward.triggers.run_plan import FIRST_EVENT_AFTER_S
 from kafka_steward.triggers.worker import ClusterWorker
 
@@ -69,7 +69,7 @@ class WaitTrigger(BaseTrigger):
             try:
                 answer = await self._thread.submit(self._ask)
             except StewardError as error:
-                if not is_retriable(error):
+                if not error.retriable:
                     return CheckResult(False, str(error))
                 answer = CheckResult(False, f"{error} Asking again.")
             self._log_new(answer.sentence)
