@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kafka_steward.dags.apply import apply
 from kafka_steward.dags.cancel import cancel
 from kafka_steward.dags.fill import broker_joined, fill
@@ -11,7 +9,7 @@ from kafka_steward.dags.heal import broker_failed, heal
 from kafka_steward.dags.health import health
 from kafka_steward.dags.rebalance import empty_broker_joined, rebalance
 from kafka_steward.dags.throttle import throttle
-from kafka_steward.operators.deprecated import former_names
+from kafka_steward.deprecated import keep_former_names
 
 __all__ = [
     "apply",
@@ -26,5 +24,4 @@ __all__ = [
     "throttle",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk import DAG, Asset, BaseOperator, XComArg
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import rebalance_params
+from kafka_steward.deprecated import keep_former_names
 from kafka_steward.errors import SettingError
-from kafka_steward.operators.deprecated import former_names
 from kafka_steward.operators.gate import ClusterReadyOperator
 from kafka_steward.operators.joined import ClaimEmptyBrokersOperator
 from kafka_steward.operators.notify import Notifiers
@@ -21,8 +21,7 @@ from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["empty_broker_joined", "rebalance"]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)
 
 #: Initial values of the form of a DAG that starts when a broker joins.
 _JOINING = {"operation": "expand", "when_busy": "wait"}

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of, hook_of
 from kafka_steward.operators.base import StewardOperator
-from kafka_steward.operators.deprecated import former_names
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 __all__ = ["AnnounceBrokerRestartOperator"]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)
 
 
 class AnnounceBrokerRestartOperator(StewardOperator):

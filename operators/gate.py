@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from kafka_steward.deprecated import keep_former_names
 from kafka_steward.errors import SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import overrides_of
 from kafka_steward.operators.base import StewardOperator, fail_without_retry, skip_rest
-from kafka_steward.operators.deprecated import former_names
 from kafka_steward.triggers.checks import CheckResult, evaluate
 from kafka_steward.triggers.wait import WaitTrigger
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterReadyOperator"]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)
 
 
 class ClusterReadyOperator(StewardOperator):

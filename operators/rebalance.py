@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafka_steward.deprecated import keep_former_names, warn_of_former_argument
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import is_scheduled
 from kafka_steward.operators.base import fail_without_retry
 from kafka_steward.operators.conf import refuse_unknown_keys
-from kafka_steward.operators.deprecated import former_argument, former_names
 from kafka_steward.operators.plan import PlanReassignmentOperator
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REQUEST_FIELDS", "PlanRebalanceOperator", "refuse_wrong_form"]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)
 
 #: The fields of the form that define the plan.
 REQUEST_FIELDS = (
@@ -63,7 +62,7 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
     ) -> None:
         super().__init__(**kwargs)
         if wishes is not None:
-            former_argument(PlanRebalanceOperator, "wishes", "request")
+            warn_of_former_argument(PlanRebalanceOperator, "wishes", "request")
         self.request = request if wishes is None else wishes
         if self.request is None:
             raise TypeError("PlanRebalanceOperator needs the argument request.")

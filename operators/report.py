@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
 
+from kafka_steward.deprecated import keep_former_names
 from kafka_steward.errors import SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import StewardOperator
-from kafka_steward.operators.deprecated import former_names
 from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 from kafka_steward.operators.pending_replicas import NOTHING_PENDING, reconcile
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReportPlanOperator"]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)
 
 #: The most partitions not moved that a report lists; the rest is only counted.
 _LISTED = 50
