@@ -10,9 +10,8 @@ from airflow.sdk import DAG, XComArg
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import apply_params
-from kafka_steward.operators.conf import refuse_unknown_keys
-from kafka_steward.operators.notify import Notifiers
-from kafka_steward.operators.people import Approvers
+from kafka_steward.operators.approve import Approvers
+from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.reassignment import CheckReassignmentOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 

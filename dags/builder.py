@@ -13,8 +13,8 @@ from airflow.sdk import DAG, Asset, AssetWatcher, BaseOperator, TriggerRule, XCo
 
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.approve import ApprovePlanOperator
+from kafka_steward.operators.base import Notifiers, as_notifiers
 from kafka_steward.operators.leaders import ElectLeadersOperator
-from kafka_steward.operators.notify import Notifiers, as_notifiers
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator

@@ -10,10 +10,9 @@ from airflow.sdk import DAG, XComArg
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import cancel_params
+from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.cancel import CancelReassignmentOperator
-from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.leaders import ElectLeadersOperator
-from kafka_steward.operators.notify import Notifiers
 
 __all__ = ["cancel"]
 

@@ -10,8 +10,7 @@ from airflow.sdk import DAG, Asset
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import fill_params
-from kafka_steward.operators.conf import refuse_unknown_keys
-from kafka_steward.operators.notify import Notifiers
+from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator

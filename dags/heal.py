@@ -11,9 +11,8 @@ from airflow.sdk import DAG, Asset, XComArg
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import heal_params
 from kafka_steward.errors import SettingError
-from kafka_steward.operators.conf import refuse_unknown_keys
+from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.failures import FindFailuresOperator
-from kafka_steward.operators.notify import Notifiers
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator

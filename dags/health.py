@@ -10,9 +10,8 @@ from airflow.sdk import DAG, Param
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.errors import SettingError
-from kafka_steward.operators.conf import refuse_unknown_keys
+from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.health import ReportHealthOperator
-from kafka_steward.operators.notify import Notifiers
 
 __all__ = ["health"]
 

@@ -12,10 +12,10 @@ from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import rebalance_params
 from kafka_steward.deprecated import keep_former_names
 from kafka_steward.errors import SettingError
+from kafka_steward.operators.approve import Approvers
+from kafka_steward.operators.base import Notifiers
 from kafka_steward.operators.gate import ClusterReadyOperator
 from kafka_steward.operators.joined import ClaimEmptyBrokersOperator
-from kafka_steward.operators.notify import Notifiers
-from kafka_steward.operators.people import Approvers
 from kafka_steward.operators.rebalance import REQUEST_FIELDS, PlanRebalanceOperator, refuse_wrong_form
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 

@@ -2,4 +2,4 @@
 
 from kafka_steward.deprecated import keep_former_modules
 
-keep_former_modules(__name__, "given", "outcome", "owed")
+keep_former_modules(__name__, "conf", "given", "notify", "outcome", "owed", "people", "rollback", "spark")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import actor_of, hook_of
+from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ class AnnounceBrokerRestartOperator(StewardOperator):
         if not str(self.broker).isdecimal():
             raise RequestError(f"{self.broker!r} is no broker; it is a number from 0 on.")
         lasts_ms = None if self.lasts is None else int(self.lasts.total_seconds() * 1000)
-        hook = hook_of(self, context)
-        with hook.journal(hook.cluster_id()) as journal:
+        with self.open_journal(context) as journal:
             sentence = announce_restart(journal, int(self.broker), who=actor_of(context), lasts_ms=lasts_ms)
         self.log.info("%s", printable(sentence))
         return sentence

@@ -1,4 +1,4 @@
-"""Cancel of a plan: its pending reassignments, or all of its moves, return to the original assignment (KIP-236)."""
+"""Cancel and rollback: pending reassignments, or all moves of a plan, return to the original assignment (KIP-236)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from airflow.sdk.exceptions import AirflowException
 from kafka_steward.errors import SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_fields, actor_of, overrides_of
+from kafka_steward.operators.base import Notifiers, as_notifiers, notify
 from kafka_steward.operators.execution import PlanExecutionOperator, refuse
-from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
 from kafka_steward.triggers.run_plan import RunPlanTrigger
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kafka_steward.execution.lifecycle import Scope
     from kafka_steward.hooks.steward import ClusterSession
 
-__all__ = ["CancelReassignmentOperator"]
+__all__ = ["CancelReassignmentOperator", "RollbackReassignmentOperator"]
 
 _SCOPES = ("pending", "plan")
 
@@ -150,3 +150,18 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
     def _reason(self, person: str | None) -> str:
         return str(self.reason or (f"requested by {person}" if person else "no reason was given"))
+
+
+class RollbackReassignmentOperator(CancelReassignmentOperator):
+    """Restores the original assignment, replica order included, of every partition of a running or ended plan.
+
+    Pending reassignments are cancelled. Completed moves are reverted in chunks, the last first, throttled like any
+    plan. Partitions that were changed externally since, were re-created, or would need a dead broker are left unchanged
+    and listed. The operator is CancelReassignmentOperator with `scope="plan"`, and takes its other arguments.
+
+    >>> RollbackReassignmentOperator(task_id="undo", plan="3f2a91c0").scope
+    'plan'
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "scope": "plan"})

@@ -11,8 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
-from kafka_steward.operators.base import StewardOperator, fail_without_retry
-from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
+from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifiers, fail_without_retry, notify
 from kafka_steward.triggers.progress import emit_health
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.deprecated import keep_former_names, warn_of_former_argument
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import is_scheduled
-from kafka_steward.operators.base import fail_without_retry
-from kafka_steward.operators.conf import refuse_unknown_keys
+from kafka_steward.operators.base import fail_without_retry, refuse_unknown_keys
 from kafka_steward.operators.plan import PlanReassignmentOperator
 
 if TYPE_CHECKING:

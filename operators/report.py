@@ -13,8 +13,7 @@ from airflow.sdk.exceptions import AirflowException
 from kafka_steward.deprecated import keep_former_names
 from kafka_steward.errors import SettingError
 from kafka_steward.escaping import printable
-from kafka_steward.operators.base import StewardOperator
-from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
+from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifiers, notify
 from kafka_steward.operators.pending_replicas import NOTHING_PENDING, reconcile
 
 if TYPE_CHECKING:

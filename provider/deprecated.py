@@ -53,6 +53,12 @@ _FORMER: Mapping[str, _Former] = {
     "dags.documents.cancel_asked": _Former("dags.documents.cancel_requested"),
     "dags.broker_new": _Former("dags.empty_broker_joined"),
     "dags.rebalance.broker_new": _Former("dags.rebalance.empty_broker_joined"),
+    **_moved("operators.conf", "operators.base", "refuse_unknown_keys", "unknown_keys"),
+    **_moved("operators.notify", "operators.base", "Notifiers", "as_notifiers", "notify"),
+    **_moved("operators.people", "operators.approve", "Approvers", "approvers_of", "checked_bytes", "request_shown"),
+    **_moved("operators.rollback", "operators.cancel", "RollbackReassignmentOperator"),
+    **_moved("operators.spark", "operators.plan", "LOCAL_CONN_ID", "LOCAL_CONF", "QUIET_CONF", "Master"),
+    **_moved("operators.spark", "operators.plan", "local_environment", "master_of", "offer_local_connection"),
     # The trigger of a cancel, in tasks that an earlier release deferred.
     "triggers.undo_plan.UndoPlanTrigger": _Former("triggers.run_plan.RunPlanTrigger"),
 }

@@ -30,7 +30,6 @@ _OPERATORS = (
     "plan",
     "submit",
     "cancel",
-    "rollback",
     "throttle",
     "leaders",
     "failures",

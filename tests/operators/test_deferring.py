@@ -13,9 +13,8 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.identity import Identity
 from kafka_steward.operators.base import StewardOperator
-from kafka_steward.operators.cancel import CancelReassignmentOperator
+from kafka_steward.operators.cancel import CancelReassignmentOperator, RollbackReassignmentOperator
 from kafka_steward.operators.gate import ClusterReadyOperator
-from kafka_steward.operators.rollback import RollbackReassignmentOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.provider_info import get_provider_info
 from kafka_steward.settings import Settings
