@@ -14,8 +14,7 @@ from kafka_steward.errors import SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import overrides_of
 from kafka_steward.operators.base import StewardOperator, fail_without_retry, skip_rest
-from kafka_steward.triggers.checks import CheckResult, evaluate
-from kafka_steward.triggers.wait import WaitTrigger
+from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifiers, fail_without_retry, notify
-from kafka_steward.triggers.progress import emit_health
+from kafka_steward.triggers.reporting import emit_health
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

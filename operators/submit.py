@@ -11,16 +11,15 @@ from kafka_steward.hooks.context import actor_fields, actor_of, overrides_of
 from kafka_steward.operators.base import fail_without_retry
 from kafka_steward.operators.execution import PlanExecutionOperator
 from kafka_steward.operators.folders import address_of, plan_at, snapshot_at
-from kafka_steward.triggers.on_kill import checked_on_kill, request_cancel_and_step, task_is_over
-from kafka_steward.triggers.run_plan import RunPlanTrigger
+from kafka_steward.triggers.run_plan import RunPlanTrigger, checked_on_kill, request_cancel_and_step, task_is_over
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.execution.runner import StepRunner
-    from kafka_steward.hooks.fresh import FreshConnections
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.records import PlanRecord
+    from kafka_steward.triggers.worker import FreshConnections
 
 __all__ = ["SubmitReassignmentOperator"]
 

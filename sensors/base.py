@@ -12,8 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of, overrides_of
-from kafka_steward.triggers.checks import CheckResult, evaluate
-from kafka_steward.triggers.wait import WaitTrigger
+from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

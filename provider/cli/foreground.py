@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kafka_steward.cli.verb import Exit, print_error
 from kafka_steward.errors import ClusterError, JournalError, StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.triggers.progress import ProgressLog
+from kafka_steward.triggers.reporting import ProgressLog
 
 if TYPE_CHECKING:
     from kafka_steward.cli.verb import CommandContext

@@ -12,7 +12,7 @@ from kafka_steward.journal.identity import Identity
 from kafka_steward.provider_info import get_provider_info
 from kafka_steward.sensors import base
 from kafka_steward.sensors.base import StewardSensor
-from kafka_steward.triggers.checks import CheckResult
+from kafka_steward.triggers.wait import CheckResult
 from tests.airflow_home import context
 from tests.operators.simulated import CONN_ID, MakeCluster, make_cluster
 

@@ -11,8 +11,7 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.triggers import run_plan
-from kafka_steward.triggers.on_kill import checked_on_kill, task_is_over
-from kafka_steward.triggers.run_plan import RunPlanTrigger
+from kafka_steward.triggers.run_plan import RunPlanTrigger, checked_on_kill, task_is_over
 from tests.triggers.progress_values import DIGEST
 
 WHO = {"dag_id": "heal", "run_id": "manual__1", "task_id": "submit", "try_number": 1}
