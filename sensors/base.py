@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -11,13 +11,13 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import hook_of, overrides_of
+from kafka_steward.hooks.context import actor_fields, hook_of, overrides_of
 from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["StewardSensor"]
+__all__ = ["BrokersSensor", "StewardSensor"]
 
 
 class StewardSensor(BaseSensorOperator):
@@ -87,3 +87,18 @@ class StewardSensor(BaseSensorOperator):
             answer = CheckResult(False, f"{error} Asking again.")
         self.log.info("%s", printable(answer.sentence))
         return answer, journal
+
+
+class BrokersSensor(StewardSensor):
+    """A sensor of all brokers, or of those in `brokers`."""
+
+    template_fields: Sequence[str] = (*StewardSensor.template_fields, "brokers")
+
+    def __init__(self, *, brokers: Collection[int] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.brokers = brokers
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        """Return the broker ids and the actor for the audit trail."""
+        brokers = None if self.brokers is None else [int(broker) for broker in self.brokers]
+        return {"brokers": brokers, "who": actor_fields(context)}
