@@ -9,12 +9,12 @@ from airflow.sdk import DAG, Asset, XComArg
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import heal_params
-from kafka_steward.errors import SettingError
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
+from kafka_steward.values import one_of
 
 __all__ = ["broker_failed", "heal"]
 
@@ -55,8 +55,7 @@ def heal(
     and submits nothing. With `on_kill="cancel"` the plan is cancelled when a user marks the task `submit`. All else is
     as in every workflow: see kafka_steward.dags.
     """
-    if mode not in ("heal", "report"):
-        raise SettingError(f"The mode of a heal is {mode!r}; it takes heal or report.")
+    one_of("The mode of a heal", mode, "heal", "report")
     workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill)
     shared = workflow.shared
     with workflow.dag(

@@ -8,9 +8,9 @@ from typing import Any
 from airflow.sdk import DAG, Param
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
-from kafka_steward.errors import SettingError
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.health import ReportHealthOperator
+from kafka_steward.values import one_of
 
 __all__ = ["health"]
 
@@ -53,11 +53,9 @@ def health(
 
 
 def _params(when_unhealthy: str) -> dict[str, Param]:
-    if when_unhealthy not in ("report", "fail"):
-        raise SettingError(f"when_unhealthy is {when_unhealthy!r}; it takes report or fail.")
     return {
         "when_unhealthy": Param(
-            when_unhealthy,
+            one_of("when_unhealthy", when_unhealthy, "report", "fail"),
             "report: report only. fail: fail the run when a measure exceeds its limit.",
             type="string",
             enum=["report", "fail"],

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
@@ -187,22 +186,17 @@ class ApprovePlanOperator(ApprovalOperator):
     def _written(self, context: Context, write: Callable[[ClusterSession], T]) -> T:
         """Write into the journal, and retry while it is unreachable. Raises the error of the last attempt."""
         for pause_s in _PAUSES_S:
-            with self._with_retries(pause_s), opened_by(hook_of(self, context)) as opened:
-                return write(opened)
+            try:
+                with opened_by(hook_of(self, context)) as opened:
+                    return write(opened)
+            except StewardError as error:
+                if not error.retriable:
+                    raise
+                again = "The answer is not written down yet, and is tried again in %d s: %s"
+                self.log.warning(again, pause_s, printable(str(error)))
+            time.sleep(pause_s)
         with opened_by(hook_of(self, context)) as opened:
             return write(opened)
-
-    @contextmanager
-    def _with_retries(self, pause_s: float) -> Iterator[None]:
-        try:
-            yield
-        except StewardError as error:
-            if not error.retriable:
-                raise
-            self.log.warning(
-                "The answer is not written down yet, and is tried again in %d s: %s", pause_s, printable(str(error))
-            )
-            time.sleep(pause_s)
 
 
 def _answer(given: Approval, *, approved: bool, asked: bool) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk.exceptions import AirflowException
 
-from kafka_steward.errors import SettingError
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import actor_fields, actor_of, overrides_of
+from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import Notifiers, as_notifiers, notify
 from kafka_steward.operators.execution import PlanExecutionOperator, refuse
-from kafka_steward.triggers.run_plan import RunPlanTrigger
+from kafka_steward.values import one_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["CancelReassignmentOperator", "RollbackReassignmentOperator"]
-
-_SCOPES = ("pending", "plan")
 
 
 class CancelReassignmentOperator(PlanExecutionOperator):
@@ -77,9 +74,9 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         """Request the cancel, then run it to its end, or defer to the trigger that does."""
         from kafka_steward.execution.lifecycle import request_cancel
         from kafka_steward.execution.resolve import resolve_plan_to_cancel
-        from kafka_steward.execution.runner import PlanRunner
 
-        scope, who = self._scope(), actor_of(context)
+        scope = cast("Scope", one_of("The scope of a cancel", self.scope, "pending", "plan"))
+        who = actor_of(context)
         with self.kept_open(context) as connections:
             opened = connections.now()
             digest = resolve_plan_to_cancel(opened.journal, self.plan or None, scope=scope, who=who)
@@ -92,21 +89,12 @@ class CancelReassignmentOperator(PlanExecutionOperator):
                 even_if_disabled=bool(self.even_if_disabled),
             )
 
-            def runner(opened: ClusterSession) -> PlanRunner:
-                return PlanRunner(opened.cluster, opened.journal, digest, opened.settings, who)
-
-            progress = runner(opened).step()
+            progress = self.runner_of(opened, digest, context).step()
             self.log.info("%s", printable(progress.sentence))
             if not progress.ended and self.deferrable:
-                given = self.conn_id, digest, overrides_of(self.settings, context), actor_fields(context)
-                self.defer(
-                    trigger=RunPlanTrigger(*given, journal=opened.origin),
-                    method_name="execute_complete",
-                    kwargs={"digest": digest},
-                    timeout=self.plan_timeout,
-                )
+                self.defer_to_trigger(opened, digest, context, kwargs={"digest": digest})
             if not progress.ended:
-                progress = self.run_to_completion(connections, runner)
+                progress = self.run_to_completion(connections, digest, context)
             return self._found(connections.now(), digest, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], digest: str) -> dict[str, Any]:
@@ -142,11 +130,6 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         for each in found.returned:
             self.log.info("%s", printable(each.sentence))
         return found.to_json()
-
-    def _scope(self) -> Scope:
-        if self.scope not in _SCOPES:
-            raise SettingError(f"The scope of a cancel is {self.scope!r}; it takes {' or '.join(_SCOPES)}.")
-        return cast("Scope", self.scope)
 
     def _reason(self, person: str | None) -> str:
         return str(self.reason or (f"requested by {person}" if person else "no reason was given"))

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import hook_of
+from kafka_steward.hooks.context import actor_fields, actor_of, hook_of, overrides_of
 from kafka_steward.operators.base import StewardOperator, opened_by
 from kafka_steward.triggers.reporting import ProgressLog, emit_progress
+from kafka_steward.triggers.run_plan import RunPlanTrigger
 from kafka_steward.triggers.worker import REREAD_S, FreshConnections
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.execution.progress import Progress
-    from kafka_steward.execution.runner import StepRunner
+    from kafka_steward.execution.runner import PlanRunner, StepRunner
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
 
 __all__ = ["PlanExecutionOperator", "refuse"]
@@ -62,22 +63,43 @@ class PlanExecutionOperator(StewardOperator):
         with closing(FreshConnections(hook, opened_by, reread_s=self._reread_s)) as connections:
             yield connections
 
+    def runner_of(self, opened: ClusterSession, digest: str, context: Context) -> PlanRunner:
+        """Return the runner of a plan over open connections."""
+        from kafka_steward.execution.runner import PlanRunner
+
+        return PlanRunner(opened.cluster, opened.journal, digest, opened.settings, actor_of(context))
+
+    def defer_to_trigger(
+        self,
+        opened: ClusterSession,
+        digest: str,
+        context: Context,
+        *,
+        kwargs: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> NoReturn:
+        """Defer to the trigger that steps the plan to its end; `options` are arguments of RunPlanTrigger."""
+        overrides, who = overrides_of(self.settings, context), actor_fields(context)
+        trigger = RunPlanTrigger(self.conn_id, digest, overrides, who, journal=opened.origin, **options)
+        self.defer(trigger=trigger, method_name="execute_complete", kwargs=kwargs, timeout=self.plan_timeout)
+
     def run_to_completion(
         self,
         connections: FreshConnections,
-        make: Callable[[ClusterSession], StepRunner],
+        digest: str,
+        context: Context,
         *,
         killed: Callable[[ClusterSession, StepRunner], None] | None = None,
     ) -> Progress:
         """Step in this process until the plan has ended. Raises AirflowException for a stall.
 
-        `make` returns the stepper for open connections, and is called again when they were opened again. Raises
-        AirflowFailException (no retry) for a plan that is blocked. If the task is killed, `killed` is called in this
-        thread, not in the signal handler.
+        Raises AirflowFailException (no retry) for a plan that is blocked. If the task is killed, `killed` is called in
+        this thread, not in the signal handler.
         """
         from kafka_steward.execution.runner import run_to_end
 
-        log, followed = ProgressLog(self.log.info, time.monotonic), _Followed(connections, make)
+        log = ProgressLog(self.log.info, time.monotonic)
+        followed = _Followed(connections, lambda opened: self.runner_of(opened, digest, context))
 
         def report(progress: Progress) -> None:
             log.report(progress)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.deprecated import keep_former_names
-from kafka_steward.errors import SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import overrides_of
 from kafka_steward.operators.base import StewardOperator, fail_without_retry, skip_rest
 from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate
+from kafka_steward.values import one_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -58,8 +58,7 @@ class ClusterReadyOperator(StewardOperator):
     def execute(self, context: Context) -> str:
         """Check the cluster; then return, skip the downstream tasks, or wait."""
         with fail_without_retry():
-            if self.when_busy not in ("skip", "wait"):
-                raise SettingError(f"when_busy is {self.when_busy!r}; it takes skip or wait.")
+            one_of("when_busy", self.when_busy, "skip", "wait")
             answer, journal = self._answer(context)
         if answer.met:
             return answer.sentence

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.deprecated import keep_former_names
-from kafka_steward.errors import SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifiers, notify
 from kafka_steward.operators.pending_replicas import NOTHING_PENDING, reconcile
+from kafka_steward.values import one_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -91,11 +91,9 @@ class ReportPlanOperator(StewardOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if verify not in ("outcome", "heal", "fill"):
-            raise SettingError(f"verify is {verify!r}; it takes outcome, heal or fill.")
         self.plan = plan
         self.submitted: Any = submitted
-        self.verify = verify
+        self.verify = one_of("verify", verify, "outcome", "heal", "fill")
         self.review = review
         self.answer = answer
         self.brokers: Any = brokers

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from kafka_steward.errors import PlanError, SettingError, StewardError
+from kafka_steward.errors import PlanError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.triggers.reporting import ProgressLog, emit_progress
 from kafka_steward.triggers.worker import ClusterWorker
@@ -30,8 +30,6 @@ FIRST_EVENT_AFTER_S = 10.0
 #: Seconds between attempts while the journal is unreachable, or the connection cannot be used.
 _RETRY_S = 15.0
 _ATTEMPTS = 40
-#: Actions of a killed task: nothing (its plan stays resumable), or request the cancel of its plan.
-ON_KILL = ("nothing", "cancel")
 #: States of a task that is not continued.
 _OVER = frozenset({"failed", "success", "skipped"})
 #: Steps of a cancel that a killed task runs itself; the watch or the cancel DAG runs the rest.
@@ -150,13 +148,6 @@ class RunPlanTrigger(BaseTrigger):
     async def _wait(self, seconds: float) -> None:
         if seconds > 0:
             await asyncio.sleep(seconds)
-
-
-def checked_on_kill(value: str) -> str:
-    """Return the value itself. Raises SettingError for a value that on_kill does not take."""
-    if value not in ON_KILL:
-        raise SettingError(f"on_kill is {value!r}; it takes {' or '.join(ON_KILL)}.")
-    return value
 
 
 def task_is_over(who: Mapping[str, Any], map_index: int = -1) -> bool:

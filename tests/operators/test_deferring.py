@@ -67,7 +67,7 @@ MAKE: dict[type[StewardOperator], Callable[[Cluster], StewardOperator]] = {
 def deferring() -> list[type[StewardOperator]]:
     names = [name for entry in get_provider_info()["operators"] for name in entry["python-modules"]]
     found = {each for name in names for _, each in inspect.getmembers(importlib.import_module(name), inspect.isclass)}
-    ours = {each for each in found if issubclass(each, StewardOperator)}
+    ours = {each for each in found if issubclass(each, StewardOperator) and each.__module__ in names}
     defer = [each for each in ours if any("self.defer(" in inspect.getsource(of) for of in bases(each))]
     return sorted(defer, key=lambda each: each.__name__)
 
