@@ -25,8 +25,14 @@ from airflow.sdk.log import mask_secret
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, SettingError, StewardError, VersionConflict
 from kafka_steward.execution.znode_submission import ZnodeReassignmentClient
-from kafka_steward.hooks.access import ClusterConfig, ConnectionFields, cluster_config
-from kafka_steward.hooks.journals import journal_url, refuse_airflows_own, secrets_in
+from kafka_steward.hooks.access import (
+    ClusterConfig,
+    ConnectionFields,
+    cluster_config,
+    journal_url,
+    refuse_airflows_own,
+    secrets_in,
+)
 from kafka_steward.journal.codec import is_text, parse_json
 from kafka_steward.journal.quarantine import quarantine_document
 from kafka_steward.journal.store import Journal, open_journal
