@@ -14,9 +14,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_fields, actor_of, hook_of, overrides_of
 from kafka_steward.operators.base import StewardOperator, opened_by
+from kafka_steward.triggers.base import REREAD_S, FreshConnections
 from kafka_steward.triggers.reporting import ProgressLog, emit_progress
 from kafka_steward.triggers.run_plan import RunPlanTrigger
-from kafka_steward.triggers.worker import REREAD_S, FreshConnections
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.deprecated import keep_former_names
@@ -15,9 +16,6 @@ from kafka_steward.hooks.context import overrides_of
 from kafka_steward.operators.base import StewardOperator, fail_without_retry, skip_rest
 from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate
 from kafka_steward.values import one_of
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["ClusterReadyOperator"]
 

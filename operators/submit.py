@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kafka_steward.execution.runner import StepRunner
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.records import PlanRecord
-    from kafka_steward.triggers.worker import FreshConnections
+    from kafka_steward.triggers.base import FreshConnections
 
 __all__ = ["SubmitReassignmentOperator"]
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator, fail_without_retry
 from kafka_steward.values import shown, whole_number
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["ChangeThrottleOperator"]
 

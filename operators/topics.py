@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator, fail_without_retry
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["CreatePartitionsOperator", "CreateTopicOperator"]
 

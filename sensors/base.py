@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_fields, hook_of, overrides_of
 from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["BrokersSensor", "StewardSensor"]
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from kafka_steward.errors import RequestError
 from kafka_steward.sensors.base import StewardSensor
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["IsrCatchUpSensor"]
 

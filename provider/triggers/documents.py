@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from kafka_steward.document_api.controller import DocumentController
@@ -18,9 +17,9 @@ from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action, Actor, StoredAuditRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER, ZooKeeperWatcher
+from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.periodic import PeriodicCheck
 from kafka_steward.triggers.reporting import event_of
-from kafka_steward.triggers.worker import ClusterWorker
 
 #: How far back a new reader starts in the audit trail, in milliseconds.
 _BACK_MS = 60_000
@@ -56,16 +55,6 @@ POLL_S = 5.0
 _NOTIFIED_POLL_S = 30.0
 
 
-@dataclass
-class _ClusterState:
-    """State of one connection: re-created after an error."""
-
-    opened: ClusterSession
-    protocol: DocumentController
-    audit_events: AuditEventReader
-    poll_s: float
-
-
 class DocumentCheck(PeriodicCheck[PollResult]):
     """Polls the documents periodically, and at once when ZooKeeper notifies a change; `nudged` is called then too.
 
@@ -90,7 +79,7 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         self._event = event
         self._log = log
         self._nudged = nudged
-        self._place: _ClusterState | None = None
+        self._opened: ClusterSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._controllers = 0
 
@@ -106,30 +95,30 @@ class DocumentCheck(PeriodicCheck[PollResult]):
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, PollResult, float]:
         """Execute the documents."""
-        if self._place is None or self._place.opened is not opened:
-            self._place = self._settle_in(opened)
-        place = self._place
-        result = place.protocol.poll()
-        new = self._emits and place.audit_events.has_new(self._event)
+        if self._opened is not opened:
+            self._settle_in(opened)
+        result = self._controller.poll()
+        new = self._emits and self._audit_events.has_new(self._event)
         event = event_of(opened, opened.journal.now_ms()) if new else None
-        return event, result, place.poll_s if result.pause_s is None else min(place.poll_s, result.pause_s)
+        return event, result, self._poll_s if result.pause_s is None else min(self._poll_s, result.pause_s)
 
     def report(self, found: PollResult) -> None:
         """Log each new message."""
         self.reporter.log_new(found.sentences)
 
-    def _settle_in(self, opened: ClusterSession) -> _ClusterState:
+    def _settle_in(self, opened: ClusterSession) -> None:
+        """Take new connections into use: they were opened for the first time, or again after an error."""
         options = opened.access.zookeeper
         who = Actor(task_id="watch")
-        protocol = DocumentController(
-            opened.cluster, opened.journal, opened.settings, who, zookeeper=opened.access.zookeeper is not None
+        self._controller = DocumentController(
+            opened.cluster, opened.journal, opened.settings, who, zookeeper=options is not None
         )
         self._controllers = 0
         if options is not None:
             opened.add_close_callback(ZooKeeperWatcher(options, self._changed).close)
-        return _ClusterState(
-            opened, protocol, AuditEventReader(opened.journal), POLL_S if options is None else _NOTIFIED_POLL_S
-        )
+        self._audit_events = AuditEventReader(opened.journal)
+        self._poll_s = POLL_S if options is None else _NOTIFIED_POLL_S
+        self._opened = opened
 
     def _changed(self, path: str) -> None:
         # Called on a thread of the ZooKeeper client.

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.reporting import WatchReporter, emit_health, event_of, gauge
-from kafka_steward.triggers.worker import ClusterWorker
 
 if TYPE_CHECKING:
     from kafka_steward.cluster.health import CopiedBytes

@@ -1,4 +1,4 @@
-"""What is logged, and emitted as Airflow metrics, for dashboards and alerts: of plans, of clusters and of watches.
+"""Log lines and Airflow metrics of plans, clusters and watches, for dashboards and alerts.
 
 `docs/metrics.md` lists the metrics.
 """
@@ -162,7 +162,7 @@ class WatchReporter:
             self._log("%s", printable(sentence))
             self._logged = about
 
-    def log_new(self, sentences: list[str], **_: Any) -> None:
+    def log_new(self, sentences: list[str]) -> None:
         """Log each message that was not logged recently."""
         for sentence in sentences:
             if sentence not in self._lines:

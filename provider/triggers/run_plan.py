@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_steward.errors import PlanError, StewardError
 from kafka_steward.escaping import printable
+from kafka_steward.triggers.base import ClusterTrigger
 from kafka_steward.triggers.reporting import ProgressLog, emit_progress
-from kafka_steward.triggers.worker import ClusterWorker
 
 if TYPE_CHECKING:
     from kafka_steward.execution.progress import Progress
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from kafka_steward.hooks.steward import ClusterSession
 
 
-#: An event within about 6 s of the deferral costs the task a try: the executor still reports the deferred worker.
-FIRST_EVENT_AFTER_S = 10.0
 #: Seconds between attempts while the journal is unreachable, or the connection cannot be used.
 _RETRY_S = 15.0
 _ATTEMPTS = 40
@@ -36,7 +32,7 @@ _OVER = frozenset({"failed", "success", "skipped"})
 _STEPS = 4
 
 
-class RunPlanTrigger(BaseTrigger):
+class RunPlanTrigger(ClusterTrigger):
     """Steps the plan `digest` of the cluster behind `conn_id` in a thread; fires when it ends, fails or stalls.
 
     A plan that is cancelled with a rollback of all its moves ends with its rollback.
@@ -47,6 +43,8 @@ class RunPlanTrigger(BaseTrigger):
     requested after Airflow has reported the task as failed, success or skipped. `journal` is the task's
     `ClusterSession.origin`: a plan in another journal is not stepped.
     """
+
+    KEYWORDS = ("conn_id", "digest", "overrides", "who", "when_killed", "map_index", "journal")
 
     def __init__(
         self,
@@ -60,31 +58,12 @@ class RunPlanTrigger(BaseTrigger):
         journal: Mapping[str, Any] | None = None,
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
-        self.conn_id = conn_id
+        super().__init__(conn_id, overrides, journal)
         self.digest = digest
-        self.overrides = dict(overrides or {})
         self.who = dict(who or {})
         self.when_killed = when_killed
         self.map_index = map_index
-        self.journal = journal
-        self._thread = ClusterWorker(conn_id, self.overrides, journal=journal)
         self._runner: tuple[ClusterSession, StepRunner] | None = None
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and keywords, enough to rebuild the trigger in any triggerer."""
-        names = ("conn_id", "digest", "overrides", "who", "when_killed", "map_index", "journal")
-        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Step to the end, then yield one event, `{"ended": bool, "sentence": str, "progress": {...} | None}`.
-
-        An event without progress has `"for_good"`: whether a further try would change nothing.
-        """
-        began_s = time.monotonic()
-        payload = await self._payload()
-        await self._wait(FIRST_EVENT_AFTER_S - (time.monotonic() - began_s))
-        yield TriggerEvent(payload)
 
     async def on_kill(self) -> None:
         """Request the cancel if that is configured and the task itself was ended, not only this trigger."""
@@ -98,11 +77,11 @@ class RunPlanTrigger(BaseTrigger):
         finally:
             self._thread.close()  # Airflow has called `cleanup` before
 
-    async def cleanup(self) -> None:
-        """Close the connections; leave the plan as it is."""
-        self._thread.close()
+    async def payload(self) -> dict[str, Any]:
+        """Step to the end; return `{"ended": bool, "sentence": str, "progress": {...} | None}`.
 
-    async def _payload(self) -> dict[str, Any]:
+        A payload without progress has `"for_good"`: whether a further try would change nothing.
+        """
         try:
             progress = await self._run_to_end()
         except StewardError as error:
@@ -144,10 +123,6 @@ class RunPlanTrigger(BaseTrigger):
         from kafka_steward.journal.audit import Actor
 
         return PlanRunner(opened.cluster, opened.journal, self.digest, opened.settings, Actor(**self.who))
-
-    async def _wait(self, seconds: float) -> None:
-        if seconds > 0:
-            await asyncio.sleep(seconds)
 
 
 def task_is_over(who: Mapping[str, Any], map_index: int = -1) -> bool:

@@ -6,25 +6,18 @@ arguments are JSON values, because a trigger serializes them.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError, RequestError, StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.triggers.run_plan import FIRST_EVENT_AFTER_S
-from kafka_steward.triggers.worker import ClusterWorker
+from kafka_steward.triggers.base import ClusterTrigger
 
 if TYPE_CHECKING:
-    from kafka_steward.cluster.state import Snapshot
     from kafka_steward.execution.replication_status import OutOfSyncPartition
     from kafka_steward.hooks.steward import ClusterSession
-    from kafka_steward.journal.moves import MoveRow
 
 
 #: The most partitions that a message names; the rest is only counted.
@@ -72,7 +65,8 @@ def caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResu
         waits = _plan_waits(opened, digest)
         if isinstance(waits, CheckResult):
             return waits
-        return _answer(_catching_up(out_of_sync(snapshot, _existing(snapshot, waits)), snapshot), len(waits))
+        behind = out_of_sync(snapshot, [name for name in waits if name in snapshot.partitions])
+        return _answer([one for one in behind if one.reassigning or snapshot.live & set(one.missing)], len(waits))
     given = arguments.get("partitions")
     partitions = None if given is None else [TopicPartition(str(topic), int(number)) for topic, number in given]
     missing = [] if partitions is None else [name for name in partitions if name not in snapshot.partitions]
@@ -131,19 +125,8 @@ def _plan_waits(opened: ClusterSession, digest: str) -> list[TopicPartition] | C
         raise PlanError(f"The plan {digest[:12]} is not in the journal of cluster {opened.cluster.cluster_id}.")
     if not record.status.finished:
         return CheckResult(False, f"The plan {digest[:12]} has not ended: it is {record.status.value}.")
-    return [row.move.topic_partition for row in opened.journal.plans.rows(digest) if _is_waited_for(row)]
-
-
-def _is_waited_for(row: MoveRow) -> bool:
-    return row.state.value in ("completed", "satisfied", "dropped")
-
-
-def _existing(snapshot: Snapshot, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-    return [name for name in partitions if name in snapshot.partitions]
-
-
-def _catching_up(behind: Sequence[OutOfSyncPartition], snapshot: Snapshot) -> list[OutOfSyncPartition]:
-    return [one for one in behind if one.reassigning or snapshot.live & set(one.missing)]
+    moved = ("completed", "satisfied", "dropped")
+    return [row.move.topic_partition for row in opened.journal.plans.rows(digest) if row.state.value in moved]
 
 
 def _answer(behind: Sequence[OutOfSyncPartition], of: int) -> CheckResult:
@@ -165,13 +148,15 @@ CHECKS: Mapping[str, Callable[[ClusterSession, Mapping[str, Any]], CheckResult]]
 }
 
 
-class WaitTrigger(BaseTrigger):
+class WaitTrigger(ClusterTrigger):
     """Runs the check `question` on the cluster behind `conn_id` every `interval_s` seconds; fires once, when it is met.
 
     The check runs in a thread. While the cluster or journal is unreachable, it is retried. An error that waiting cannot
     resolve (a wrong password, an unknown plan) fires as a failure. The sensor's timeout ends the wait. `journal` is the
     task's `ClusterSession.origin`.
     """
+
+    KEYWORDS = ("conn_id", "question", "arguments", "interval_s", "overrides", "journal")
 
     def __init__(
         self,
@@ -184,31 +169,16 @@ class WaitTrigger(BaseTrigger):
         journal: Mapping[str, Any] | None = None,
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
-        self.conn_id = conn_id
+        super().__init__(conn_id, overrides, journal)
         self.question = question
         self.arguments = dict(arguments or {})
         self.interval_s = interval_s
-        self.overrides = dict(overrides or {})
-        self.journal = journal
-        self._thread = ClusterWorker(conn_id, self.overrides, journal=journal)
         self._logged = ""
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and keywords, enough to rebuild the trigger in any triggerer."""
-        names = ("conn_id", "question", "arguments", "interval_s", "overrides", "journal")
-        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Check until met, then yield one event, `{"done": bool, "sentence": str, "value": ...}`."""
-        began_s = time.monotonic()
+    async def payload(self) -> dict[str, Any]:
+        """Check until met; return `{"done": bool, "sentence": str, "value": ...}`."""
         answer = await self._answer()
-        await self._wait(FIRST_EVENT_AFTER_S - (time.monotonic() - began_s))
-        yield TriggerEvent({"done": answer.met, "sentence": answer.sentence, "value": answer.value})
-
-    async def cleanup(self) -> None:
-        """Close the connections."""
-        self._thread.close()
+        return {"done": answer.met, "sentence": answer.sentence, "value": answer.value}
 
     async def _answer(self) -> CheckResult:
         while True:
@@ -230,7 +200,3 @@ class WaitTrigger(BaseTrigger):
         if sentence != self._logged:
             self.log.info("%s", printable(sentence))
             self._logged = sentence
-
-    async def _wait(self, seconds: float) -> None:
-        if seconds > 0:
-            await asyncio.sleep(seconds)

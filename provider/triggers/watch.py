@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.periodic import (
     BrokerFailureCheck,
     BrokerJoinCheck,
@@ -25,7 +26,6 @@ from kafka_steward.triggers.periodic import (
     EmptyBrokerCheck,
     PeriodicCheck,
 )
-from kafka_steward.triggers.worker import ClusterWorker
 
 if TYPE_CHECKING:
     from kafka_steward.triggers.documents import DocumentCheck

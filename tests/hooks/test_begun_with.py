@@ -11,9 +11,9 @@ import pytest
 from kafka_steward.errors import WrongJournal
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.run_plan import RunPlanTrigger
 from kafka_steward.triggers.wait import WaitTrigger
-from kafka_steward.triggers.worker import ClusterWorker
 from tests.airflow_home import Connect, context
 
 ELSEWHERE = {"id": "bb", "place": "sqlite:////airflow/journal.db on the host triggerer-1"}

@@ -18,6 +18,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.sql.history import Looks
 from kafka_steward.journal.store import open_journal
 from kafka_steward.settings import Settings
+from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.documents import DocumentCheck
 from kafka_steward.triggers.periodic import (
     BrokerFailureCheck,
@@ -26,7 +27,6 @@ from kafka_steward.triggers.periodic import (
     EmptyBrokerCheck,
     PeriodicCheck,
 )
-from kafka_steward.triggers.worker import ClusterWorker
 from tests.protocol.simulated_watch import document
 from tests.simulator import Simulator
 

@@ -29,7 +29,7 @@ from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.reporting import emit_health, emit_progress
 from kafka_steward.triggers.periodic import ClusterHealthCheck
-from kafka_steward.triggers.worker import ClusterWorker
+from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.simulator import Simulator
 from tests.triggers.progress_values import progress

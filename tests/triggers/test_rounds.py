@@ -17,6 +17,7 @@ from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.sql.engine import open_database
 from kafka_steward.journal.sql.history import HealthRows
 from kafka_steward.settings import Settings
+from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.periodic import (
     OFF_S,
     BrokerFailureCheck,
@@ -25,7 +26,6 @@ from kafka_steward.triggers.periodic import (
     EmptyBrokerCheck,
 )
 from kafka_steward.triggers.watch import WatchTrigger
-from kafka_steward.triggers.worker import ClusterWorker
 from tests.eventually import eventually
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator

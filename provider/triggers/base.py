@@ -1,4 +1,4 @@
-"""Connections for work that lasts, opened again when the Airflow connection was edited; and the thread of a trigger.
+"""Common parts of the triggers: connections that follow edits of the Airflow connection, and a thread that owns them.
 
 One thread per trigger: a stalled cluster blocks neither the triggerer's event loop nor another trigger.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_steward.errors import StewardError
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: An event within about 6 s of the deferral costs the task a try: the executor still reports the deferred worker.
+FIRST_EVENT_AFTER_S = 10.0
 #: Seconds between two lookups of the Airflow connection.
 REREAD_S = 60.0
 
@@ -142,3 +147,44 @@ class _WorkerState:
 
     executor: ThreadPoolExecutor
     connections: FreshConnections
+
+
+class ClusterTrigger(BaseTrigger):
+    """A trigger that works on the cluster behind `conn_id` in a thread, and fires once.
+
+    `overrides` are settings as strings and numbers. `journal` is the task's `ClusterSession.origin`.
+    """
+
+    #: The names of the constructor's arguments, which are attributes too.
+    KEYWORDS: ClassVar[tuple[str, ...]]
+
+    def __init__(self, conn_id: str, overrides: Mapping[str, Any] | None, journal: Mapping[str, Any] | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
+        self.conn_id = conn_id
+        self.overrides = dict(overrides or {})
+        self.journal = journal
+        self._thread = ClusterWorker(conn_id, self.overrides, journal=journal)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and keywords, enough to rebuild the trigger in any triggerer."""
+        path = f"{type(self).__module__}.{type(self).__name__}"
+        return path, {name: getattr(self, name) for name in self.KEYWORDS}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Work to the end, then yield one event with the payload."""
+        began_s = time.monotonic()
+        payload = await self.payload()
+        await self._wait(FIRST_EVENT_AFTER_S - (time.monotonic() - began_s))
+        yield TriggerEvent(payload)
+
+    @abstractmethod
+    async def payload(self) -> dict[str, Any]:
+        """Work to the end; return the payload of the event."""
+
+    async def cleanup(self) -> None:
+        """Close the connections, and nothing else."""
+        self._thread.close()
+
+    async def _wait(self, seconds: float) -> None:
+        if seconds > 0:
+            await asyncio.sleep(seconds)
