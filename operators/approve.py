@@ -99,7 +99,7 @@ class ApprovePlanOperator(ApprovalOperator):
             approval = approval_of(opened.journal, plan.digest)
         why = approval_exemption(plan.moves, unattended=is_scheduled(context), approve_above=self.approve_above)
         if approval is None and not why:
-            self._ask(context, plan, snapshot)
+            self._request_approval(context, plan, snapshot)
         if approval is None:
             self.log.info("No person is asked: %s.", printable(why))
             approval = self._approve(context, Approval(plan.digest, None, why))
@@ -115,7 +115,7 @@ class ApprovePlanOperator(ApprovalOperator):
         person = answer["responded_by_user"] or {}
         name = person.get("name") or person.get("id")
         reason = str((answer["params_input"] or {}).get("reason") or "")
-        if approved and name is not None and name == self._barred(context):
+        if approved and name is not None and name == self._excluded_user(context):
             self.log.warning("%s started this run and may not approve its plan; others are asked.", printable(name))
             return self.execute(context)
         if not approved and name is None:
@@ -127,7 +127,7 @@ class ApprovePlanOperator(ApprovalOperator):
             self._reject(context, given)
         return _answer(self._approve(context, given), approved=True, asked=True)
 
-    def _ask(self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder) -> NoReturn:
+    def _request_approval(self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder) -> NoReturn:
         from kafka_steward.execution.plan_report import in_bytes, plan_summary
 
         with fail_without_retry():
@@ -136,7 +136,7 @@ class ApprovePlanOperator(ApprovalOperator):
         self.subject = f"Move {moved} replicas, {size} ({plan.proof['operation']}, plan {plan.digest[:12]})?"
         # Not the stored page: whoever may write XComs and the workspace could replace it together with its digest.
         self.body = plan_summary(plan, snapshot)
-        self.assigned_users = self._others(context)
+        self.assigned_users = self._remaining_approvers(context)
         self.log.info("%s\n%s", printable(self.subject), printable_lines(self.body))
         # A cleared task keeps the page of its first request, which may show another plan.
         if request_shown(self, context) != (self.subject, self.body, self.assigned_users or []):
@@ -151,17 +151,17 @@ class ApprovePlanOperator(ApprovalOperator):
             raise
         raise AssertionError("Airflow's own operator waits by raising.")
 
-    def _barred(self, context: Context) -> str | None:
+    def _excluded_user(self, context: Context) -> str | None:
         """Return the name of the user who may not approve: without `self_approval`, the one who started the run."""
         return None if self.self_approval else getattr(context["dag_run"], "triggering_user_name", None)
 
-    def _others(self, context: Context) -> list[Any] | None:
+    def _remaining_approvers(self, context: Context) -> list[Any] | None:
         """Return the approvers without the user who may not approve. Fails without a retry when none is left."""
-        barred = self._barred(context)
-        left = [user for user in self.assigned_users or () if barred not in (user["id"], user["name"])]
+        excluded = self._excluded_user(context)
+        left = [user for user in self.assigned_users or () if excluded not in (user["id"], user["name"])]
         if self.assigned_users and not left:
             raise AirflowFailException(
-                f"Nobody may approve the plan: {printable(str(barred))} started this run, and is its only approver; "
+                f"Nobody may approve the plan: {printable(str(excluded))} started this run, and is its only approver; "
                 "let somebody else start it, or name another approver."
             )
         return left or None
@@ -169,13 +169,13 @@ class ApprovePlanOperator(ApprovalOperator):
     def _approve(self, context: Context, yes: Approval) -> Approval:
         from kafka_steward.execution.publishing import approve
 
-        return self._written(context, lambda opened: approve(opened.journal, yes, actor_of(context)))
+        return self._write(context, lambda opened: approve(opened.journal, yes, actor_of(context)))
 
     def _reject(self, context: Context, no: Approval) -> NoReturn:
         from kafka_steward.execution.publishing import reject
 
         by, who = f"by {no.person}" if no.person else "as nobody answered", actor_of(context)
-        self._written(
+        self._write(
             context, lambda opened: reject(opened.journal, no.plan, who, person=no.person, reason=no.reason or by)
         )
         context["ti"].xcom_push("return_value", _answer(no, approved=False, asked=True))
@@ -183,7 +183,7 @@ class ApprovePlanOperator(ApprovalOperator):
         self.log.info("%s", printable(sentence))
         raise AirflowSkipException(printable(sentence))
 
-    def _written(self, context: Context, write: Callable[[ClusterSession], T]) -> T:
+    def _write(self, context: Context, write: Callable[[ClusterSession], T]) -> T:
         """Write into the journal, and retry while it is unreachable. Raises the error of the last attempt."""
         for pause_s in _PAUSES_S:
             try:

@@ -145,12 +145,12 @@ def unknown_keys(conf: Mapping[str, Any], known: Collection[str], dag_id: str) -
     unknown = sorted(str(key) for key in conf if key not in known and key not in _OF_AIRFLOW)
     if not unknown:
         return ""
-    named = " and ".join(_named(key, known) for key in unknown[:3])
+    named = " and ".join(_with_suggestion(key, known) for key in unknown[:3])
     more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
     return f"The DAG {dag_id} has no parameter {named}{more}; trigger it with its own, which its form lists."
 
 
-def _named(key: str, known: Collection[str]) -> str:
+def _with_suggestion(key: str, known: Collection[str]) -> str:
     close = get_close_matches(key, known, n=1)
     return f"{key[:100]!r} (did you mean {close[0]!r}?)" if close else f"{key[:100]!r}"
 

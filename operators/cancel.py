@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowException
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import Notifiers, as_notifiers, notify
-from kafka_steward.operators.execution import PlanExecutionOperator, refuse
+from kafka_steward.operators.execution import PlanExecutionOperator, fail_task
 from kafka_steward.values import one_of
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
         scope = cast("Scope", one_of("The scope of a cancel", self.scope, "pending", "plan"))
         who = actor_of(context)
-        with self.kept_open(context) as connections:
-            opened = connections.now()
+        with self.open_connections(context) as connections:
+            opened = connections.current()
             digest = resolve_plan_to_cancel(opened.journal, self.plan or None, scope=scope, who=who)
             request_cancel(
                 opened.journal,
@@ -95,21 +95,21 @@ class CancelReassignmentOperator(PlanExecutionOperator):
                 self.defer_to_trigger(opened, digest, context, kwargs={"digest": digest})
             if not progress.ended:
                 progress = self.run_to_completion(connections, digest, context)
-            return self._found(connections.now(), digest, context)
+            return self._report(connections.current(), digest, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], digest: str) -> dict[str, Any]:
         """Verify the cancel after the trigger, and return the result."""
-        self.ended(event)
+        self.progress_of(event)
         with self.open(context) as opened:
-            return self._found(opened, digest, context)
+            return self._report(opened, digest, context)
 
-    def _found(self, opened: ClusterSession, digest: str, context: Context) -> dict[str, Any]:
+    def _report(self, opened: ClusterSession, digest: str, context: Context) -> dict[str, Any]:
         from kafka_steward.execution.rollback import unsuccessful_rollback
 
         rollback = unsuccessful_rollback(opened.journal, digest)
         if rollback is not None:
-            refuse(f"The rollback of plan {digest[:12]} was itself ended: {rollback.reason}", for_good=True)
-        found = self._verified(opened, digest)
+            fail_task(f"The rollback of plan {digest[:12]} was itself ended: {rollback.reason}", for_good=True)
+        found = self._verify(opened, digest)
         self.log.info("%s", printable(found["sentence"]))
         for kind in ("left_alone", "skipped"):
             for each in found[kind]:
@@ -118,7 +118,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         notify(self.on_cancelled, context, "cancelled", found)
         return found
 
-    def _verified(self, opened: ClusterSession, digest: str) -> dict[str, Any]:
+    def _verify(self, opened: ClusterSession, digest: str) -> dict[str, Any]:
         from kafka_steward.execution.verification import until_undone, verify_undone
 
         within_s = self.verify_timeout.total_seconds()

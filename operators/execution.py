@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kafka_steward.execution.runner import PlanRunner, StepRunner
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
 
-__all__ = ["PlanExecutionOperator", "refuse"]
+__all__ = ["PlanExecutionOperator", "fail_task"]
 
 
 class PlanExecutionOperator(StewardOperator):
@@ -49,7 +49,7 @@ class PlanExecutionOperator(StewardOperator):
         self._killed.set()
 
     @contextmanager
-    def kept_open(self, context: Context) -> Iterator[FreshConnections]:
+    def open_connections(self, context: Context) -> Iterator[FreshConnections]:
         """Yield connections that follow edits of the Airflow connection; they keep to one journal.
 
         Opening them raises as `opened_by` does.
@@ -57,7 +57,7 @@ class PlanExecutionOperator(StewardOperator):
 
         def hook(before: ClusterSession | None) -> StewardHook:
             found = hook_of(self, context)
-            found.begun_with = found.begun_with if before is None else before.origin
+            found.expected_origin = found.expected_origin if before is None else before.origin
             return found
 
         with closing(FreshConnections(hook, opened_by, reread_s=self._reread_s)) as connections:
@@ -115,16 +115,16 @@ class PlanExecutionOperator(StewardOperator):
 
         progress = run_to_end(followed, wait, interval_s=lambda: followed.opened.settings.step_interval, report=report)
         if not progress.ended:
-            refuse(progress.sentence, for_good=progress.waits_for_person)
+            fail_task(progress.sentence, for_good=progress.waits_for_person)
         return progress
 
-    def ended(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+    def progress_of(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the progress of a trigger's event if the plan ended. Raise otherwise, as `run_to_completion` does."""
         progress: Mapping[str, Any] | None = event["progress"]
         if progress is None:
-            refuse(event["sentence"], for_good=event.get("for_good", False))
+            fail_task(event["sentence"], for_good=event.get("for_good", False))
         if not event["ended"]:
-            refuse(event["sentence"], for_good=progress["status"] == "stuck")
+            fail_task(event["sentence"], for_good=progress["status"] == "stuck")
         self.log.info("%s", printable(event["sentence"]))
         return progress
 
@@ -140,17 +140,17 @@ class _Followed:
 
     def __init__(self, connections: FreshConnections, make: Callable[[ClusterSession], StepRunner]) -> None:
         self._connections, self._make = connections, make
-        self.opened = connections.now()
+        self.opened = connections.current()
         self.stepper = make(self.opened)
 
     def step(self) -> Progress:
         """Take one step, over the connections as they are now."""
-        opened = self._connections.now()
+        opened = self._connections.current()
         if opened is not self.opened:
             self.opened, self.stepper = opened, self._make(opened)
         return self.stepper.step()
 
 
-def refuse(sentence: str, *, for_good: bool) -> NoReturn:
+def fail_task(sentence: str, *, for_good: bool) -> NoReturn:
     """Fail the task; with `for_good`, without the remaining retries."""
     raise (AirflowFailException if for_good else AirflowException)(printable(sentence))

@@ -64,7 +64,7 @@ class ClusterReadyOperator(StewardOperator):
             skip_rest(self, context, answer.sentence)
         if self.deferrable:
             self._defer(context, journal)
-        return self._waited(context)
+        return self._wait_until_ready(context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:  # noqa: ARG002 - Airflow's
         """Return the message of the trigger's event. Fails without a retry if waiting cannot resolve the error."""
@@ -87,7 +87,7 @@ class ClusterReadyOperator(StewardOperator):
         trigger = WaitTrigger(self.conn_id, "ready", {}, self.poke_interval.total_seconds(), overrides, journal=journal)
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.wait_timeout)
 
-    def _waited(self, context: Context) -> str:
+    def _wait_until_ready(self, context: Context) -> str:
         polls = max(1, int(self.wait_timeout / self.poke_interval))
         for _ in range(polls):
             if self._killed.wait(self.poke_interval.total_seconds()):

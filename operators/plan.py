@@ -97,9 +97,9 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
         """Run the job, and return the plan that it wrote."""
-        return self._plan_from(self._taken_snapshot(), context)
+        return self._plan_snapshot(self._read_snapshot(), context)
 
-    def _taken_snapshot(self) -> SnapshotFolder:
+    def _read_snapshot(self) -> SnapshotFolder:
         """Read the snapshot. Raises PlanError if it is missing, edited, or another one than the task took."""
         from kafka_steward.planning.files.formats import read_snapshot
 
@@ -108,7 +108,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             raise PlanError(f"The snapshot at {self.snapshot['uri']} is not the one that was taken; take a new one.")
         return snapshot
 
-    def _plan_from(self, snapshot: SnapshotFolder, context: Context) -> dict[str, Any]:
+    def _plan_snapshot(self, snapshot: SnapshotFolder, context: Context) -> dict[str, Any]:
         """Run the job on the snapshot that was read, and return the plan that it wrote."""
         from kafka_steward.planning.files.formats import read_plan
 
@@ -124,7 +124,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         _refuse_unreachable(master, uri)
         given = self.conf or {}
         # The Python of this machine already has the contents of the archive.
-        archived = {} if master.is_local else _archived(self.archive, given)
+        archived = {} if master.is_local else _archive_conf(self.archive, given)
         self.conf = {**QUIET_CONF, **(LOCAL_CONF if master.is_local else {}), **given, **archived}
         if master.is_local:
             self.env_vars = {**local_environment(), **(self.env_vars or {})}
@@ -141,7 +141,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             try:
                 super().execute(context)
             except AirflowException as error:
-                raise PlanningFailed(f"The Spark job ended without a plan: {_last_words(error)}") from error
+                raise PlanningFailed(f"The Spark job ended without a plan: {_last_message(error)}") from error
 
     def _result(self, uri: str, plan: PlanFolder) -> dict[str, Any]:
         proof = plan.proof
@@ -155,7 +155,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         return {"uri": uri, "digest": plan.digest, **numbers, "partitions": len(plan.moves), "unplaced": unplaced}
 
 
-def _archived(archive: str | None, conf: Mapping[str, str]) -> dict[str, str]:
+def _archive_conf(archive: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     """Return the configuration that adds the archive to the executors' path, merged with the task's own values."""
     from kafka_steward.planning.spark.archive import archive_conf
 
@@ -199,7 +199,7 @@ def _check(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
         raise PlanError(f"The plan {plan.digest[:12]} does not check, and will not be used: {verdict.problems[0]}")
 
 
-def _last_words(error: Exception) -> str:
+def _last_message(error: Exception) -> str:
     """Return the last line that is not from Spark's own log: the job's message, or the exception that ended it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if not _LOG_LINE.match(line)]

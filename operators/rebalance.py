@@ -71,14 +71,14 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
         from kafka_steward.execution.plan_requests import no_op_reason, options_for
 
         with fail_without_retry():
-            request, snapshot = _request_of(self.request), self._taken_snapshot()
+            request, snapshot = _request_of(self.request), self._read_snapshot()
             options = options_for(request, snapshot, scheduled=is_scheduled(context))
         nothing = no_op_reason(request, snapshot)
         if nothing:
             self.log.info("%s", printable(nothing))
             return {**_NO_PLAN, "operation": request.operation, "nothing": nothing}
         self.operation, self.options = request.operation, {**options, **self.options}
-        return {**self._plan_from(snapshot, context), "operation": request.operation, "nothing": ""}
+        return {**self._plan_snapshot(snapshot, context), "operation": request.operation, "nothing": ""}
 
 
 def refuse_wrong_form(context: Context) -> None:

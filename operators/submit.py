@@ -66,10 +66,10 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         """Publish the plan unless the journal has it; then execute it, or defer to the trigger that does."""
         from kafka_steward.execution.rollback import is_open
 
-        with self.kept_open(context) as connections:
-            opened = connections.now()
+        with self.open_connections(context) as connections:
+            opened = connections.current()
             with fail_without_retry() if self.require_approval else nullcontext():
-                record = self._published(opened, context)
+                record = self._publish(opened, context)
             if record.status.finished and not is_open(opened.journal, record):
                 self.log.info("Nothing is left to do: %s", printable(record.reason))
                 return _result(record.digest, record.status.value, record.reason, record.partitions, record.left)
@@ -77,15 +77,15 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
                 self.defer_to_trigger(
                     opened, record.digest, context, when_killed=self.when_killed, map_index=_map_index(context)
                 )
-            return self._carried_out(connections, record.digest, context)
+            return self._run(connections, record.digest, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
-        """Return the result from the trigger's event. Raises as `ended` does."""
-        progress = self.ended(event)
+        """Return the result from the trigger's event. Raises as `progress_of` does."""
+        progress = self.progress_of(event)
         total, left = progress["partitions_total"], progress["left"]
         return _result(progress["digest"], progress["status"], event["sentence"], total, left)
 
-    def _published(self, opened: ClusterSession, context: Context) -> PlanRecord:
+    def _publish(self, opened: ClusterSession, context: Context) -> PlanRecord:
         from kafka_steward.execution.publishing import publish_plan, refuse_unapproved
 
         _, digest = address_of(self.plan)
@@ -103,7 +103,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
             require_approval=self.require_approval,
         )
 
-    def _carried_out(self, connections: FreshConnections, digest: str, context: Context) -> dict[str, Any]:
+    def _run(self, connections: FreshConnections, digest: str, context: Context) -> dict[str, Any]:
         def killed(opened: ClusterSession, runner: StepRunner) -> None:
             if self.when_killed == "cancel" and task_is_over(actor_fields(context), _map_index(context)):
                 self.log.info("%s", printable(request_cancel_and_step(opened, digest, actor_fields(context), runner)))

@@ -84,7 +84,7 @@ def keep_former_names(module: str) -> None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         message = f"{module}.{name} is deprecated, and gone in version 0.2; use {_replacement(former)}."
         warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return _resolved(prefix + name)
+        return _resolve(prefix + name)
 
     # Not defined in the module: a type checker would then accept every name of it.
     vars(sys.modules[module])["__getattr__"] = resolve
@@ -102,7 +102,7 @@ def _replacement(former: _Former) -> str:
 
 
 @cache
-def _resolved(key: str) -> Any:
+def _resolve(key: str) -> Any:
     former = _FORMER[key]
     module, name = former.path.rsplit(".", 1)
     current = getattr(import_module(f"{_PACKAGE}.{module}"), name)

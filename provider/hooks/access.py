@@ -229,7 +229,7 @@ def journal_url(setting: str, connection: Callable[[str], tuple[str, ConnectionF
     libpq (`sslmode`, `sslrootcert`, `options`). Raises SettingError, also for an extra that would be ignored.
     """
     if "://" in setting:
-        return _parsed_url(setting)
+        return _parse_url(setting)
     kind, given, schema = connection(setting)
     dialect = dialect_named(kind)
     if dialect is None:
@@ -245,7 +245,7 @@ def secrets_in(setting: object) -> list[str]:
     """Return the parts of a setting `journal` to mask: the secrets of a URL, or the whole text of an unreadable one."""
     text = str(setting or "")
     try:
-        return secrets_of(_parsed_url(text)) if "://" in text else []
+        return secrets_of(_parse_url(text)) if "://" in text else []
     except SettingError:
         return [text]
 
@@ -266,7 +266,7 @@ def refuse_airflows_own(url: URL) -> None:
         )
 
 
-def _parsed_url(text: str) -> URL:
+def _parse_url(text: str) -> URL:
     try:
         return make_url(text)
     except (ArgumentError, ValueError):  # such as a port that is not a number

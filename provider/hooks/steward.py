@@ -160,7 +160,7 @@ class StewardHook(BaseHook):
         journal: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.begun_with = journal
+        self.expected_origin = journal
         self.conn_id = conn_id
         self.overrides = dict(overrides or {})
 
@@ -228,7 +228,7 @@ class StewardHook(BaseHook):
         journal = open_journal(self._journal_url, cluster_id, zookeeper=options, compare=compare)
         try:
             if journal.identity is not None:
-                journal.identity.must_be(self.begun_with)
+                journal.identity.must_be(self.expected_origin)
         except BaseException:
             journal.close()
             raise
@@ -240,7 +240,7 @@ class StewardHook(BaseHook):
         try:
             kafkas = self.access.zookeeper is not None and cluster.zookeeper_mode
             journal = self.journal(cluster.cluster_id, kafkas=kafkas)
-            return ClusterSession(self.access, _as_submitted(self.access, cluster, journal), journal)
+            return ClusterSession(self.access, _with_submission(self.access, cluster, journal), journal)
         except BaseException:
             cluster.close()
             raise
@@ -285,7 +285,7 @@ class StewardHook(BaseHook):
         return connection.conn_type or "", self._fields(conn_id), connection.schema
 
 
-def _as_submitted(access: ClusterConfig, cluster: KafkaCluster, journal: Journal) -> KafkaCluster:
+def _with_submission(access: ClusterConfig, cluster: KafkaCluster, journal: Journal) -> KafkaCluster:
     if access.settings.submission == "admin":
         return cluster
     if access.zookeeper is None:

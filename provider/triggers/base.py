@@ -32,11 +32,11 @@ REREAD_S = 60.0
 
 
 class FreshConnections:
-    """The connections of one cluster. They are opened at the first call of `now`, and again after `close`.
+    """The connections of one cluster. They are opened at the first call of `current`, and again after `close`.
 
     `hook` returns a new hook, which looks up the Airflow connection and takes the connections in use, if any;
-    `connect` opens it. Every `reread_s` seconds `now` compares the Airflow connection with the one in use. If it was
-    edited, all connections are opened again. `clock` counts seconds. Not thread-safe.
+    `connect` opens it. Every `reread_s` seconds `current` compares the Airflow connection with the one in use. If it
+    was edited, all connections are opened again. `clock` counts seconds. Not thread-safe.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class FreshConnections:
         self._leaving = ExitStack()
         self._read_s = 0.0
 
-    def now(self) -> ClusterSession:
+    def current(self) -> ClusterSession:
         """Return the open connections as the Airflow connection describes them. Raises the errors of `connect`."""
         if self._opened is None:
             return self._open(self._hook(None))
@@ -125,7 +125,7 @@ class ClusterWorker:
 
     def _call(self, state: _WorkerState, call: Callable[[ClusterSession], T]) -> T:
         try:
-            return call(state.connections.now())
+            return call(state.connections.current())
         except BaseException:
             state.connections.close()
             raise

@@ -56,7 +56,7 @@ _NOTIFIED_POLL_S = 30.0
 
 
 class DocumentCheck(PeriodicCheck[PollResult]):
-    """Polls the documents periodically, and at once when ZooKeeper notifies a change; `nudged` is called then too.
+    """Polls the documents periodically, and at once when ZooKeeper notifies a change; `on_change` is called then too.
 
     After a controller change everything is re-read: KIP-236 and KIP-46 assign that to the controller's failover.
     """
@@ -70,7 +70,7 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         overrides: Mapping[str, Any],
         event: str,
         log: Callable[..., None],
-        nudged: Callable[[], None],
+        on_change: Callable[[], None],
         *,
         log_error: Callable[..., None] | None = None,
     ) -> None:
@@ -78,7 +78,7 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         super().__init__(conn_id, ClusterWorker(conn_id, overrides), log, log_error=log_error, emits=emits)
         self._event = event
         self._log = log
-        self._nudged = nudged
+        self._on_change = on_change
         self._opened: ClusterSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._controllers = 0
@@ -96,7 +96,7 @@ class DocumentCheck(PeriodicCheck[PollResult]):
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, PollResult, float]:
         """Execute the documents."""
         if self._opened is not opened:
-            self._settle_in(opened)
+            self._use(opened)
         result = self._controller.poll()
         new = self._emits and self._audit_events.has_new(self._event)
         event = event_of(opened, opened.journal.now_ms()) if new else None
@@ -106,7 +106,7 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         """Log each new message."""
         self.reporter.log_new(found.sentences)
 
-    def _settle_in(self, opened: ClusterSession) -> None:
+    def _use(self, opened: ClusterSession) -> None:
         """Take new connections into use: they were opened for the first time, or again after an error."""
         options = opened.access.zookeeper
         who = Actor(task_id="watch")
@@ -133,4 +133,4 @@ class DocumentCheck(PeriodicCheck[PollResult]):
 
     def _wake_all(self) -> None:
         self.wake()
-        self._nudged()
+        self._on_change()

@@ -62,7 +62,7 @@ def caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResu
 
     snapshot = opened.cluster.snapshot()
     if digest := arguments.get("plan"):
-        waits = _plan_waits(opened, digest)
+        waits = _partitions_of_plan(opened, digest)
         if isinstance(waits, CheckResult):
             return waits
         behind = out_of_sync(snapshot, [name for name in waits if name in snapshot.partitions])
@@ -119,7 +119,7 @@ def healthy(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult
     return CheckResult(not violated_limits(health, limits), health_sentence(health), health.measures)
 
 
-def _plan_waits(opened: ClusterSession, digest: str) -> list[TopicPartition] | CheckResult:
+def _partitions_of_plan(opened: ClusterSession, digest: str) -> list[TopicPartition] | CheckResult:
     record = opened.journal.plans.get(digest)
     if record is None:
         raise PlanError(f"The plan {digest[:12]} is not in the journal of cluster {opened.cluster.cluster_id}.")

@@ -65,7 +65,7 @@ def test_a_trigger_opens_the_journal_of_its_task_or_none(monkeypatch: pytest.Mon
     opened = []
 
     def open_and_fail(hook: StewardHook) -> None:
-        opened.append(hook.begun_with)
+        opened.append(hook.expected_origin)
         raise WrongJournal("Another one.")
 
     monkeypatch.setattr(StewardHook, "open", open_and_fail)
