@@ -192,8 +192,9 @@ class ApprovePlanOperator(ApprovalOperator):
             except StewardError as error:
                 if not error.retriable:
                     raise
-                again = "The answer is not written down yet, and is tried again in %d s: %s"
-                self.log.warning(again, pause_s, printable(str(error)))
+                self.log.warning(
+                    "The answer is not written down yet, and is tried again in %d s: %s", pause_s, printable(str(error))
+                )
             time.sleep(pause_s)
         with opened_by(hook_of(self, context)) as opened:
             return write(opened)

@@ -15,8 +15,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["keep_former_modules", "keep_former_names", "warn_of_former_argument"]
-
 _PACKAGE = "kafka_steward"
 
 
