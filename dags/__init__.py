@@ -1,8 +1,16 @@
-"""Workflows: one function each, which returns a DAG."""
+"""Workflows: one function each, which returns a DAG.
+
+All take a `conn_id`, the id of an Airflow connection; the default one adds nothing to the DAG's id. `settings` override
+the connection's, and a run's own parameters override both. With `deferrable=False` the worker waits, else the triggerer
+does. Without `spark_conn_id`, plans are made on the worker. Notifiers (`on_failed`, `on_done`, ...) are functions, or
+Airflow's notifiers, called with the task's context, to which `kafka_steward` is added.
+
+The other `options` are `dag_id`; `retries` (5) and `retry_delay` (30 s, with exponential backoff), which cover an
+outage of Airflow's API server; `on_failed`; and every option of airflow.sdk.DAG. All raise SettingError, when the DAG
+file is parsed, for a wrong setting.
+"""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from kafka_steward.dags.apply import apply
 from kafka_steward.dags.cancel import cancel
@@ -11,7 +19,7 @@ from kafka_steward.dags.heal import broker_failed, heal
 from kafka_steward.dags.health import health
 from kafka_steward.dags.rebalance import empty_broker_joined, rebalance
 from kafka_steward.dags.throttle import throttle
-from kafka_steward.operators.deprecated import former_names
+from kafka_steward.deprecated import keep_former_names
 
 __all__ = [
     "apply",
@@ -26,5 +34,4 @@ __all__ = [
     "throttle",
 ]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)

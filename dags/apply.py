@@ -10,9 +10,8 @@ from airflow.sdk import DAG, XComArg
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import apply_params
-from kafka_steward.operators.conf import refuse_unknown_keys
-from kafka_steward.operators.notify import Notifiers
-from kafka_steward.operators.people import Approvers
+from kafka_steward.operators.approve import Approvers
+from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.reassignment import CheckReassignmentOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
@@ -28,48 +27,25 @@ user approves exactly that plan, which is then executed in throttled chunks; the
 def apply(
     conn_id: str = DEFAULT_CONN_ID,
     *,
-    dag_id: str | None = None,
     settings: Mapping[str, Any] | None = None,
     spark_conn_id: str | None = None,
     deferrable: bool = True,
-    retries: int = 5,
-    retry_delay: timedelta = timedelta(seconds=30),
     approval_timeout: timedelta = timedelta(days=1),
     approvers: Approvers = None,
     self_approval: bool = True,
     on_kill: str = "nothing",
     on_approval_asked: Any = None,
-    on_failed: Notifiers = None,
     on_done: Notifiers = None,
-    **dag_options: Any,
+    **options: Any,
 ) -> DAG:
     """Return a manually triggered DAG that executes a manually written reassignment on the cluster behind `conn_id`.
 
-    `settings` override the connection's, and a run's own parameters override both. A plan that is not approved within
-    `approval_timeout` is rejected; `approvers` and `self_approval` determine who may approve it, as in
-    ApprovePlanOperator. `on_approval_asked` takes Airflow's notifiers; the others are called with the task's context,
-    to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the DAG
-    file is parsed, for a wrong setting.
+    A plan that is not approved within `approval_timeout` is rejected; `approvers` and `self_approval` determine who may
+    approve it, as in ApprovePlanOperator. `on_approval_asked` takes Airflow's notifiers. All else is as in every
+    workflow: see kafka_steward.dags.
     """
-    workflow = Workflow(conn_id, settings, spark_conn_id, deferrable, on_kill)
-    approval = {
-        "approvers": approvers,
-        "self_approval": self_approval,
-        "response_timeout": approval_timeout,
-        "notifiers": on_approval_asked,
-    }
-    with workflow.dag(
-        "apply",
-        dag_id,
-        dag_options,
-        retries=retries,
-        retry_delay=retry_delay,
-        on_failed=on_failed,
-        schedule=None,
-        params=apply_params(workflow.shared["settings"]),
-        is_paused_upon_creation=False,
-        doc_md=_DOC,
-    ) as dag:
+    workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill)
+    with workflow.dag("apply", _DOC, apply_params(workflow.settings), **options) as dag:
         check = CheckReassignmentOperator(
             task_id="check",
             reassignment=dag.param("reassignment"),
@@ -79,5 +55,13 @@ def apply(
         snapshot = SnapshotClusterOperator(task_id="snapshot", **workflow.shared)
         plan = workflow.plan(snapshot, operation="apply", options={"reassignment": XComArg(check, "reassignment")})
         check >> snapshot >> plan
-        workflow.execute_approved(snapshot, plan, approval, on_done=on_done)
+        workflow.execute_approved(
+            snapshot,
+            plan,
+            approvers=approvers,
+            self_approval=self_approval,
+            response_timeout=approval_timeout,
+            notifiers=on_approval_asked,
+            on_done=on_done,
+        )
     return dag

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
-from airflow.sdk import DAG, Asset, AssetWatcher, BaseOperator, TriggerRule, XComArg
+from airflow.sdk import DAG, Asset, AssetWatcher, BaseOperator, Param, TriggerRule, XComArg
 
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.approve import ApprovePlanOperator
+from kafka_steward.operators.base import Notifiers, as_notifiers
 from kafka_steward.operators.leaders import ElectLeadersOperator
-from kafka_steward.operators.notify import Notifiers, as_notifiers
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
@@ -33,7 +32,6 @@ _LONGEST_PLANNING = timedelta(hours=2)
 _LONGEST_CATCH_UP = timedelta(days=1)
 
 
-@dataclass(frozen=True)
 class Workflow:
     """A workflow on the cluster behind `conn_id`: its DAG, and the tasks that several workflows have.
 
@@ -42,36 +40,46 @@ class Workflow:
     that it does not take. Values from the connection and the configuration are not known while a DAG is parsed.
     """
 
-    conn_id: str
-    settings: Mapping[str, Any] | None
-    spark_conn_id: str | None = None
-    deferrable: bool = True
-    on_kill: str = "nothing"
-    #: The arguments of every operator.
-    shared: dict[str, Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        given = dict(self.settings or {})
-        for name in given:
+    def __init__(
+        self,
+        conn_id: str,
+        settings: Mapping[str, Any] | None,
+        *,
+        spark_conn_id: str | None = None,
+        deferrable: bool = True,
+        on_kill: str = "nothing",
+    ) -> None:
+        self.conn_id = conn_id
+        self.settings = dict(settings or {})
+        self.spark_conn_id = spark_conn_id
+        self.deferrable = deferrable
+        self.on_kill = on_kill
+        for name in self.settings:
             if name not in SETTINGS:
                 raise SettingError(f"There is no setting {name!r}; there are {', '.join(SETTINGS)}.")
-        Settings.refuse_wrong(given)
-        object.__setattr__(self, "shared", {"conn_id": self.conn_id, "settings": given})
+        Settings.refuse_wrong(self.settings)
+        #: The arguments of every operator.
+        self.shared: dict[str, Any] = {"conn_id": conn_id, "settings": self.settings}
 
     def dag(
         self,
         name: str,
-        dag_id: str | None,
-        given: Mapping[str, Any],
+        doc: str,
+        params: Mapping[str, Param],
+        schedule: Any = None,
+        /,
         *,
-        retries: int,
-        retry_delay: timedelta,
-        on_failed: Notifiers,
-        **ours: Any,
+        dag_id: str | None = None,
+        retries: int = 5,
+        retry_delay: timedelta = timedelta(seconds=30),
+        on_failed: Notifiers = None,
+        **options: Any,
     ) -> DAG:
-        """Return the DAG: options `ours`, overridden by its author's `given`, with exponential retry backoff.
+        """Return the DAG with the form `params`; `options` of its author override the builder's.
 
-        Its id is the workflow's name, plus the connection's unless that is the default one.
+        Its id is the workflow's name, plus the connection's unless that is the default one. The defaults of `retries`
+        and `retry_delay`, with exponential backoff, cover an outage of Airflow's API server. A DAG that starts by
+        itself is created paused.
         """
         if dag_id is None:
             suffix = re.sub(r"[^A-Za-z0-9._-]", "_", self.conn_id)
@@ -82,16 +90,18 @@ class Workflow:
             "retry_exponential_backoff": 2,
             "max_retry_delay": timedelta(minutes=10),
         }
-        options = {
+        ours = {
+            "doc_md": doc,
+            "params": params,
+            "schedule": schedule,
+            "is_paused_upon_creation": schedule is not None,
             "catchup": False,
             "tags": ["kafka-steward"],
             "allowed_run_types": _RUN_TYPES,
             "on_failure_callback": as_notifiers(on_failed) or None,
-            **ours,
-            **given,
-            "default_args": {**retrying, **given.get("default_args", {})},
         }
-        return DAG(dag_id, **options)
+        default_args = {**retrying, **options.pop("default_args", {})}
+        return DAG(dag_id, **{**ours, **options, "default_args": default_args})
 
     def plan(
         self, snapshot: BaseOperator, kind: type[PlanReassignmentOperator] = PlanReassignmentOperator, **options: Any
@@ -131,10 +141,10 @@ class Workflow:
         self,
         snapshot: BaseOperator,
         plan: BaseOperator,
-        approval: Mapping[str, Any],
         *,
         on_done: Notifiers,
         draining_brokers: Any = None,
+        **approval: Any,
     ) -> None:
         """Add the tasks after `plan` of a workflow that asks: review, approve, execute, report.
 

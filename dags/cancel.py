@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, XComArg
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import cancel_params
+from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.cancel import CancelReassignmentOperator
-from kafka_steward.operators.conf import refuse_unknown_keys
 from kafka_steward.operators.leaders import ElectLeadersOperator
-from kafka_steward.operators.notify import Notifiers
 
 __all__ = ["cancel"]
 
@@ -30,35 +28,18 @@ was verified in Kafka afterwards, and names each partition that is not in its or
 def cancel(
     conn_id: str = DEFAULT_CONN_ID,
     *,
-    dag_id: str | None = None,
     settings: Mapping[str, Any] | None = None,
     deferrable: bool = True,
-    retries: int = 5,
-    retry_delay: timedelta = timedelta(seconds=30),
     on_cancelled: Notifiers = None,
-    on_failed: Notifiers = None,
-    **dag_options: Any,
+    **options: Any,
 ) -> DAG:
     """Return a manually triggered DAG that cancels or rolls back a plan of the cluster behind `conn_id`.
 
-    The DAG is created unpaused: it does nothing by itself, and in an emergency it must be usable at once.
-    `settings` override the connection's, and a run's own parameters override both. Notifiers are called with the task's
-    context, to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when
-    the DAG file is parsed, for a wrong setting.
+    The DAG is created unpaused: it does nothing by itself, and in an emergency it must be usable at once. All else is
+    as in every workflow: see kafka_steward.dags.
     """
     workflow = Workflow(conn_id, settings, deferrable=deferrable)
-    with workflow.dag(
-        "cancel",
-        dag_id,
-        dag_options,
-        retries=retries,
-        retry_delay=retry_delay,
-        on_failed=on_failed,
-        schedule=None,
-        params=cancel_params(workflow.shared["settings"]),
-        is_paused_upon_creation=False,
-        doc_md=_DOC,
-    ) as dag:
+    with workflow.dag("cancel", _DOC, cancel_params(workflow.settings), **options) as dag:
         cancelled = CancelReassignmentOperator(
             task_id="cancel",
             plan=dag.param("plan"),

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk import Asset
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, asset_of
-from kafka_steward.operators.deprecated import former_names
+from kafka_steward.deprecated import keep_former_names
 
 __all__ = ["cancel_requested", "reassignment_requested"]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)
 
 
 def cancel_requested(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Asset
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import fill_params
-from kafka_steward.operators.conf import refuse_unknown_keys
-from kafka_steward.operators.notify import Notifiers
+from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
@@ -37,37 +35,25 @@ def broker_joined(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | 
 def fill(
     conn_id: str = DEFAULT_CONN_ID,
     *,
-    dag_id: str | None = None,
     settings: Mapping[str, Any] | None = None,
     spark_conn_id: str | None = None,
     deferrable: bool = True,
-    retries: int = 5,
-    retry_delay: timedelta = timedelta(seconds=30),
-    on_failed: Notifiers = None,
     on_filled: Notifiers = None,
-    **dag_options: Any,
+    **options: Any,
 ) -> DAG:
     """Return a DAG that adds the pending replicas of the cluster behind `conn_id`. It is created paused.
 
-    While it is unpaused, its watch runs in the triggerer. `settings` override the connection's, and a run's own
-    parameters override both. Notifiers are called with the task's context, to which `kafka_steward` is added.
-    `dag_options` are those of airflow.sdk.DAG, such as a `schedule` of your own. Raises SettingError, when the DAG file
-    is parsed, for a wrong setting.
+    While it is unpaused, its watch runs in the triggerer. `options` may hold a `schedule` of your own. All else is as
+    in every workflow: see kafka_steward.dags.
     """
-    workflow = Workflow(conn_id, settings, spark_conn_id, deferrable)
+    workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable)
     shared = workflow.shared
     with workflow.dag(
         "fill",
-        dag_id,
-        dag_options,
-        retries=retries,
-        retry_delay=retry_delay,
-        on_failed=on_failed,
-        schedule=[broker_joined(conn_id, shared["settings"])],
-        params=fill_params(shared["settings"]),
-        is_paused_upon_creation=True,
-        max_active_runs=1,
-        doc_md=_DOC,
+        _DOC,
+        fill_params(workflow.settings),
+        [broker_joined(conn_id, workflow.settings)],
+        **{"max_active_runs": 1, **options},
     ) as dag:
         found = FindPendingReplicasOperator(task_id="find_owed", pre_execute=refuse_unknown_keys, **shared)
         snapshot = SnapshotClusterOperator(task_id="snapshot", pending_replicas=True, **shared)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Asset, XComArg
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import heal_params
-from kafka_steward.errors import SettingError
-from kafka_steward.operators.conf import refuse_unknown_keys
+from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.failures import FindFailuresOperator
-from kafka_steward.operators.notify import Notifiers
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
+from kafka_steward.values import one_of
 
 __all__ = ["broker_failed", "heal"]
 
@@ -41,44 +39,31 @@ def broker_failed(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | 
 def heal(
     conn_id: str = DEFAULT_CONN_ID,
     *,
-    dag_id: str | None = None,
     mode: str = "heal",
     settings: Mapping[str, Any] | None = None,
     spark_conn_id: str | None = None,
     deferrable: bool = True,
-    retries: int = 5,
-    retry_delay: timedelta = timedelta(seconds=30),
     on_kill: str = "nothing",
     on_failure_detected: Notifiers = None,
     on_not_healable: Notifiers = None,
-    on_failed: Notifiers = None,
     on_healed: Notifiers = None,
-    **dag_options: Any,
+    **options: Any,
 ) -> DAG:
     """Return a DAG that restores full replication of the cluster behind `conn_id` after a broker failure.
 
     The DAG is created paused. While it is unpaused, its watch runs in the triggerer. `mode="report"` plans and reports,
-    and submits nothing. `settings` override the connection's, and a run's own parameters override both. The defaults of
-    `retries` cover an outage of Airflow's API server. With `on_kill="cancel"` the plan is cancelled when a user marks
-    the task `submit`. Notifiers are called with the task's context, to which `kafka_steward` is added. `dag_options`
-    are those of airflow.sdk.DAG. Raises SettingError, when the DAG file is parsed, for a wrong setting.
+    and submits nothing. With `on_kill="cancel"` the plan is cancelled when a user marks the task `submit`. All else is
+    as in every workflow: see kafka_steward.dags.
     """
-    if mode not in ("heal", "report"):
-        raise SettingError(f"The mode of a heal is {mode!r}; it takes heal or report.")
-    workflow = Workflow(conn_id, settings, spark_conn_id, deferrable, on_kill)
+    one_of("The mode of a heal", mode, "heal", "report")
+    workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill)
     shared = workflow.shared
     with workflow.dag(
         "heal",
-        dag_id,
-        dag_options,
-        retries=retries,
-        retry_delay=retry_delay,
-        on_failed=on_failed,
-        schedule=[broker_failed(conn_id, shared["settings"])],
-        params=heal_params(mode, shared["settings"]),
-        is_paused_upon_creation=True,
-        max_active_runs=1,
-        doc_md=_DOC,
+        _DOC,
+        heal_params(mode, workflow.settings),
+        [broker_failed(conn_id, workflow.settings)],
+        **{"max_active_runs": 1, **options},
     ) as dag:
         found = FindFailuresOperator(
             task_id="find_failures",

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
-from kafka_steward.errors import SettingError
-from kafka_steward.operators.conf import refuse_unknown_keys
+from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.health import ReportHealthOperator
-from kafka_steward.operators.notify import Notifiers
+from kafka_steward.values import one_of
 
 __all__ = ["health"]
 
@@ -27,35 +25,21 @@ measure exceeds its limit.
 def health(
     conn_id: str = DEFAULT_CONN_ID,
     *,
-    dag_id: str | None = None,
     when_unhealthy: str = "report",
     limits: Mapping[str, float] | None = None,
     settings: Mapping[str, Any] | None = None,
-    retries: int = 5,
-    retry_delay: timedelta = timedelta(seconds=30),
     on_unhealthy: Notifiers = None,
-    on_failed: Notifiers = None,
-    **dag_options: Any,
+    **options: Any,
 ) -> DAG:
     """Return a DAG that reports the health of the cluster behind `conn_id`.
 
     It runs on demand, or with `schedule="@hourly"` on a schedule. `limits` and `when_unhealthy` ("report" or "fail")
     are those of ReportHealthOperator. `on_unhealthy` is called with the task's context, to which `kafka_steward` is
-    added, with the message and the measures. `dag_options` are those of airflow.sdk.DAG. Raises SettingError, when the
-    DAG file is parsed, for a wrong setting.
+    added, with the message and the measures. All else is as in every workflow: see kafka_steward.dags.
     """
     workflow = Workflow(conn_id, settings)
     with workflow.dag(
-        "health",
-        dag_id,
-        dag_options,
-        retries=retries,
-        retry_delay=retry_delay,
-        on_failed=on_failed,
-        schedule=None,
-        params=_params(when_unhealthy),
-        max_active_runs=1,
-        doc_md=_DOC,
+        "health", _DOC, _params(when_unhealthy), **{"max_active_runs": 1, "is_paused_upon_creation": None, **options}
     ) as dag:
         ReportHealthOperator(
             task_id="health",
@@ -69,11 +53,9 @@ def health(
 
 
 def _params(when_unhealthy: str) -> dict[str, Param]:
-    if when_unhealthy not in ("report", "fail"):
-        raise SettingError(f"when_unhealthy is {when_unhealthy!r}; it takes report or fail.")
     return {
         "when_unhealthy": Param(
-            when_unhealthy,
+            one_of("when_unhealthy", when_unhealthy, "report", "fail"),
             "report: report only. fail: fail the run when a measure exceeds its limit.",
             type="string",
             enum=["report", "fail"],

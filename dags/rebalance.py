@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk import DAG, Asset, BaseOperator, XComArg
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
 from kafka_steward.dags.params import rebalance_params
+from kafka_steward.deprecated import keep_former_names
 from kafka_steward.errors import SettingError
-from kafka_steward.operators.deprecated import former_names
+from kafka_steward.operators.approve import Approvers
+from kafka_steward.operators.base import Notifiers
 from kafka_steward.operators.gate import ClusterReadyOperator
 from kafka_steward.operators.joined import ClaimEmptyBrokersOperator
-from kafka_steward.operators.notify import Notifiers
-from kafka_steward.operators.people import Approvers
 from kafka_steward.operators.rebalance import REQUEST_FIELDS, PlanRebalanceOperator, refuse_wrong_form
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["empty_broker_joined", "rebalance"]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)
 
 #: Initial values of the form of a DAG that starts when a broker joins.
 _JOINING = {"operation": "expand", "when_busy": "wait"}
@@ -48,24 +47,20 @@ def empty_broker_joined(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, A
 def rebalance(
     conn_id: str = DEFAULT_CONN_ID,
     *,
-    dag_id: str | None = None,
     schedule: Any = None,
     on_join: bool = False,
     fields: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     spark_conn_id: str | None = None,
     deferrable: bool = True,
-    retries: int = 5,
-    retry_delay: timedelta = timedelta(seconds=30),
     approval_timeout: timedelta = timedelta(days=1),
     approve_above: int | None = None,
     approvers: Approvers = None,
     self_approval: bool = True,
     on_kill: str = "nothing",
     on_approval_asked: Any = None,
-    on_failed: Notifiers = None,
     on_done: Notifiers = None,
-    **dag_options: Any,
+    **options: Any,
 ) -> DAG:
     """Return a DAG that rebalances, expands, drains, or sets the replication factor of the cluster behind `conn_id`.
 
@@ -73,37 +68,34 @@ def rebalance(
     its `fields`, values of the form's fields, set another budget. With `on_join` it is `expand`, and starts when empty
     brokers join.
 
-    `settings` override the connection's, and a run's own parameters override both. Neither can override the approval:
-    `approve_above`, `approvers`, `self_approval` and `approval_timeout`, as in ApprovePlanOperator. `on_approval_asked`
-    takes Airflow's notifiers, the others are called with the task's context and `kafka_steward`. Raises SettingError.
+    A run's own parameters override the `settings`, but not the approval: `approve_above`, `approvers`, `self_approval`
+    and `approval_timeout`, as in ApprovePlanOperator. `on_approval_asked` takes Airflow's notifiers. All else is as in
+    every workflow: see kafka_steward.dags.
     """
     if on_join and schedule is not None:
         raise SettingError("A rebalance has on_join or a schedule, not both; call rebalance() once for each.")
-    workflow = Workflow(conn_id, settings, spark_conn_id, deferrable, on_kill)
-    given = workflow.shared["settings"]
+    workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill)
+    given = workflow.settings
     starts = [empty_broker_joined(conn_id, given)] if on_join else schedule
-    approval = {
-        "approve_above": approve_above,
-        "approvers": approvers,
-        "self_approval": self_approval,
-        "response_timeout": approval_timeout,
-        "notifiers": on_approval_asked,
-    }
     with workflow.dag(
         "expand" if on_join else "rebalance",
-        dag_id,
-        dag_options,
-        retries=retries,
-        retry_delay=retry_delay,
-        on_failed=on_failed,
-        schedule=starts,
-        params=rebalance_params({**(_JOINING if on_join else {}), **(fields or {})}, given),
-        is_paused_upon_creation=starts is not None,
-        max_active_runs=1,
-        doc_md=_DOC,
+        _DOC,
+        rebalance_params({**(_JOINING if on_join else {}), **(fields or {})}, given),
+        starts,
+        **{"max_active_runs": 1, **options},
     ) as dag:
         snapshot, plan = _plan(workflow, dag, on_join=on_join)
-        workflow.execute_approved(snapshot, plan, approval, on_done=on_done, draining_brokers=dag.param("brokers"))
+        workflow.execute_approved(
+            snapshot,
+            plan,
+            approve_above=approve_above,
+            approvers=approvers,
+            self_approval=self_approval,
+            response_timeout=approval_timeout,
+            notifiers=on_approval_asked,
+            on_done=on_done,
+            draining_brokers=dag.param("brokers"),
+        )
     return dag
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import DAG
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import throttle_params
-from kafka_steward.operators.conf import refuse_unknown_keys
-from kafka_steward.operators.notify import Notifiers
+from kafka_steward.operators.base import refuse_unknown_keys
 from kafka_steward.operators.throttle import ChangeThrottleOperator
 
 __all__ = ["throttle"]
@@ -28,33 +26,16 @@ overrides the connection and the plan's own run. A stricter rate that was set ex
 def throttle(
     conn_id: str = DEFAULT_CONN_ID,
     *,
-    dag_id: str | None = None,
     settings: Mapping[str, Any] | None = None,
-    retries: int = 5,
-    retry_delay: timedelta = timedelta(seconds=30),
-    on_failed: Notifiers = None,
-    **dag_options: Any,
+    **options: Any,
 ) -> DAG:
     """Return a manually triggered DAG that changes the rate of a running plan of the cluster behind `conn_id`.
 
     The DAG is created unpaused: it does nothing by itself, and in an emergency it must be usable at once. It needs only
-    the journal, so it works while Kafka does not answer. `settings` override the connection's. Notifiers are called
-    with the task's context, to which `kafka_steward` is added. `dag_options` are those of airflow.sdk.DAG. Raises
-    SettingError, when the DAG file is parsed, for a wrong setting.
+    the journal, so it works while Kafka does not answer. All else is as in every workflow: see kafka_steward.dags.
     """
     workflow = Workflow(conn_id, settings)
-    with workflow.dag(
-        "throttle",
-        dag_id,
-        dag_options,
-        retries=retries,
-        retry_delay=retry_delay,
-        on_failed=on_failed,
-        schedule=None,
-        params=throttle_params(),
-        is_paused_upon_creation=False,
-        doc_md=_DOC,
-    ) as dag:
+    with workflow.dag("throttle", _DOC, throttle_params(), **options) as dag:
         ChangeThrottleOperator(
             task_id="throttle",
             plan=dag.param("plan"),

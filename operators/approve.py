@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 
-from kafka_steward.errors import StewardError
+from kafka_steward.errors import SettingError, StewardError
 from kafka_steward.escaping import printable, printable_lines
 from kafka_steward.hooks.context import actor_of, hook_of, is_scheduled
 from kafka_steward.operators.base import fail_without_retry, opened_by
 from kafka_steward.operators.folders import page_at, plan_at, snapshot_at
-from kafka_steward.operators.people import Approvers, approvers_of, checked_bytes, request_shown
-from kafka_steward.triggers.checks import is_retriable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.execution_time.hitl import HITLUser
 
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.plans import Approval
     from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
-__all__ = ["ApprovePlanOperator"]
+__all__ = ["ApprovePlanOperator", "Approvers"]
 
 T = TypeVar("T")
+
+#: Ids of Airflow's users, or `{"id", "name"}` of each; None allows every user who may answer for the DAG.
+Approvers: TypeAlias = "Collection[str | Mapping[str, str]] | None"
 
 #: Seconds between retries while the journal is unreachable. A failed task would request approval again.
 _PAUSES_S = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
@@ -98,7 +99,7 @@ class ApprovePlanOperator(ApprovalOperator):
             approval = approval_of(opened.journal, plan.digest)
         why = approval_exemption(plan.moves, unattended=is_scheduled(context), approve_above=self.approve_above)
         if approval is None and not why:
-            self._ask(context, plan, snapshot)
+            self._request_approval(context, plan, snapshot)
         if approval is None:
             self.log.info("No person is asked: %s.", printable(why))
             approval = self._approve(context, Approval(plan.digest, None, why))
@@ -114,7 +115,7 @@ class ApprovePlanOperator(ApprovalOperator):
         person = answer["responded_by_user"] or {}
         name = person.get("name") or person.get("id")
         reason = str((answer["params_input"] or {}).get("reason") or "")
-        if approved and name is not None and name == self._barred(context):
+        if approved and name is not None and name == self._excluded_user(context):
             self.log.warning("%s started this run and may not approve its plan; others are asked.", printable(name))
             return self.execute(context)
         if not approved and name is None:
@@ -126,7 +127,7 @@ class ApprovePlanOperator(ApprovalOperator):
             self._reject(context, given)
         return _answer(self._approve(context, given), approved=True, asked=True)
 
-    def _ask(self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder) -> NoReturn:
+    def _request_approval(self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder) -> NoReturn:
         from kafka_steward.execution.plan_report import in_bytes, plan_summary
 
         with fail_without_retry():
@@ -135,7 +136,7 @@ class ApprovePlanOperator(ApprovalOperator):
         self.subject = f"Move {moved} replicas, {size} ({plan.proof['operation']}, plan {plan.digest[:12]})?"
         # Not the stored page: whoever may write XComs and the workspace could replace it together with its digest.
         self.body = plan_summary(plan, snapshot)
-        self.assigned_users = self._others(context)
+        self.assigned_users = self._remaining_approvers(context)
         self.log.info("%s\n%s", printable(self.subject), printable_lines(self.body))
         # A cleared task keeps the page of its first request, which may show another plan.
         if request_shown(self, context) != (self.subject, self.body, self.assigned_users or []):
@@ -150,17 +151,17 @@ class ApprovePlanOperator(ApprovalOperator):
             raise
         raise AssertionError("Airflow's own operator waits by raising.")
 
-    def _barred(self, context: Context) -> str | None:
+    def _excluded_user(self, context: Context) -> str | None:
         """Return the name of the user who may not approve: without `self_approval`, the one who started the run."""
         return None if self.self_approval else getattr(context["dag_run"], "triggering_user_name", None)
 
-    def _others(self, context: Context) -> list[Any] | None:
+    def _remaining_approvers(self, context: Context) -> list[Any] | None:
         """Return the approvers without the user who may not approve. Fails without a retry when none is left."""
-        barred = self._barred(context)
-        left = [user for user in self.assigned_users or () if barred not in (user["id"], user["name"])]
+        excluded = self._excluded_user(context)
+        left = [user for user in self.assigned_users or () if excluded not in (user["id"], user["name"])]
         if self.assigned_users and not left:
             raise AirflowFailException(
-                f"Nobody may approve the plan: {printable(str(barred))} started this run, and is its only approver; "
+                f"Nobody may approve the plan: {printable(str(excluded))} started this run, and is its only approver; "
                 "let somebody else start it, or name another approver."
             )
         return left or None
@@ -168,13 +169,13 @@ class ApprovePlanOperator(ApprovalOperator):
     def _approve(self, context: Context, yes: Approval) -> Approval:
         from kafka_steward.execution.publishing import approve
 
-        return self._written(context, lambda opened: approve(opened.journal, yes, actor_of(context)))
+        return self._write(context, lambda opened: approve(opened.journal, yes, actor_of(context)))
 
     def _reject(self, context: Context, no: Approval) -> NoReturn:
         from kafka_steward.execution.publishing import reject
 
         by, who = f"by {no.person}" if no.person else "as nobody answered", actor_of(context)
-        self._written(
+        self._write(
             context, lambda opened: reject(opened.journal, no.plan, who, person=no.person, reason=no.reason or by)
         )
         context["ti"].xcom_push("return_value", _answer(no, approved=False, asked=True))
@@ -182,25 +183,21 @@ class ApprovePlanOperator(ApprovalOperator):
         self.log.info("%s", printable(sentence))
         raise AirflowSkipException(printable(sentence))
 
-    def _written(self, context: Context, write: Callable[[ClusterSession], T]) -> T:
+    def _write(self, context: Context, write: Callable[[ClusterSession], T]) -> T:
         """Write into the journal, and retry while it is unreachable. Raises the error of the last attempt."""
         for pause_s in _PAUSES_S:
-            with self._with_retries(pause_s), opened_by(hook_of(self, context)) as opened:
-                return write(opened)
+            try:
+                with opened_by(hook_of(self, context)) as opened:
+                    return write(opened)
+            except StewardError as error:
+                if not error.retriable:
+                    raise
+                self.log.warning(
+                    "The answer is not written down yet, and is tried again in %d s: %s", pause_s, printable(str(error))
+                )
+            time.sleep(pause_s)
         with opened_by(hook_of(self, context)) as opened:
             return write(opened)
-
-    @contextmanager
-    def _with_retries(self, pause_s: float) -> Iterator[None]:
-        try:
-            yield
-        except StewardError as error:
-            if not is_retriable(error):
-                raise
-            self.log.warning(
-                "The answer is not written down yet, and is tried again in %d s: %s", pause_s, printable(str(error))
-            )
-            time.sleep(pause_s)
 
 
 def _answer(given: Approval, *, approved: bool, asked: bool) -> dict[str, Any]:
@@ -210,3 +207,61 @@ def _answer(given: Approval, *, approved: bool, asked: bool) -> dict[str, Any]:
 
 def _ms(when: datetime | None) -> int | None:
     return None if when is None else int(when.timestamp() * 1000)
+
+
+def approvers_of(given: Approvers) -> list[HITLUser] | None:
+    """Return the approvers in Airflow's format, without duplicates. Raises SettingError for an empty or invalid value.
+
+    The id format depends on Airflow's auth manager: the name with SimpleAuthManager, a number with the FAB provider's.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str | Mapping) or not given:
+        raise SettingError(
+            f"approvers is {given!r}; it takes a list of the ids of Airflow's users, or None for no limit."
+        )
+    users = [_user(one) for one in given]
+    return [user for at, user in enumerate(users) if user not in users[:at]]
+
+
+def _user(given: Any) -> HITLUser:
+    fields = {"id": given, "name": given} if isinstance(given, str) else given
+    if not isinstance(fields, Mapping) or not all(isinstance(fields.get(name), str) for name in ("id", "name")):
+        raise SettingError(f"The approver {given!r} is neither the id of a user nor {{'id': ..., 'name': ...}}.")
+    return {"id": fields["id"], "name": fields["name"]}
+
+
+def checked_bytes(approve_above: Any) -> int | None:
+    """Return `approve_above` unchanged. Raises SettingError unless it is a number of bytes or None.
+
+    Only a literal of the DAG author is accepted: no field of a run's form and no other result of a run can replace it.
+    """
+    if approve_above is None or (type(approve_above) is int and approve_above >= 0):
+        return approve_above
+    raise SettingError(f"approve_above is {approve_above!r}; it takes a whole number of bytes, or None to ask always.")
+
+
+def request_shown(operator: HITLOperator, context: Context) -> tuple[str, str | None, list[HITLUser]]:
+    """Request input as HITLOperator does; return the subject, body and approvers that Airflow then shows.
+
+    Airflow keeps one request for each task of a run, and shows the first one even if a later try requests something
+    else.
+    """
+    # HITLOperator sends the same message, but discards the response.
+    from airflow.sdk.api.datamodels._generated import HITLUser as User
+    from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    shown: Any = SUPERVISOR_COMMS.send(
+        msg=CreateHITLDetailPayload(
+            ti_id=context["task_instance"].id,
+            options=operator.options,
+            subject=operator.subject,
+            body=operator.body,
+            defaults=operator.defaults,
+            multiple=operator.multiple,
+            params=operator.serialized_params,
+            assigned_users=[User(**user) for user in operator.assigned_users or ()],
+        )
+    )
+    return shown.subject, shown.body, [{"id": user.id, "name": user.name} for user in shown.assigned_users or ()]

@@ -1,27 +1,47 @@
-"""Common parts of the operators: the cluster, the settings, and the actor for the audit trail."""
+"""Common parts of the operators: the cluster, the end of a task, the validation of a run's conf, the notifiers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+import structlog
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
-from kafka_steward.triggers.checks import is_retriable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
+    from kafka_steward.journal.store import Journal
 
-__all__ = ["StewardOperator", "attempt_folder", "opened_by", "skip_rest", "fail_without_retry"]
+__all__ = [
+    "Notifiers",
+    "StewardOperator",
+    "as_notifiers",
+    "attempt_folder",
+    "fail_without_retry",
+    "notify",
+    "opened_by",
+    "refuse_unknown_keys",
+    "skip_rest",
+    "unknown_keys",
+]
+
+log = structlog.get_logger(__name__)
+
+#: One or several of Airflow's notifiers, or functions of the context.
+Notifiers: TypeAlias = "Callable[[Any], Any] | Sequence[Callable[[Any], Any]] | None"
+#: Airflow's TriggerDagRunOperator adds this key to every conf.
+_OF_AIRFLOW = frozenset({"openlineage"})
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -49,6 +69,11 @@ class StewardOperator(BaseOperator):
         """Return the connected cluster and its journal, as a context manager. Raises as `opened_by` does."""
         return opened_by(hook_of(self, context))
 
+    def open_journal(self, context: Context) -> Journal:
+        """Return the open journal of the cluster, as a context manager. Works while the cluster is down, too."""
+        hook = hook_of(self, context)
+        return hook.journal(hook.cluster_id())
+
 
 def opened_by(hook: StewardHook) -> ClusterSession:
     """Return the hook's open cluster and journal. Raises a StewardError that a retry may resolve.
@@ -59,7 +84,7 @@ def opened_by(hook: StewardHook) -> ClusterSession:
     try:
         return hook.open()
     except StewardError as error:
-        if is_retriable(error):
+        if error.retriable:
             raise
         raise AirflowFailException(str(error)) from error
 
@@ -102,3 +127,53 @@ def _folder_name(text: str) -> str:
         return name
     # `a:b` and `a+b` are two different runs, and `..` must not lead out of the workspace.
     return f"{name}-{sha256(text.encode()).hexdigest()[:12]}"
+
+
+def refuse_unknown_keys(context: Context) -> None:
+    """Fail the task without a retry when the run's conf has a key that is not a parameter of its DAG.
+
+    Meant as the `pre_execute` of a DAG's first task: it calls neither Kafka nor the journal.
+    """
+    dag = context["dag"]
+    sentence = unknown_keys(getattr(context["dag_run"], "conf", None) or {}, tuple(dag.params), dag.dag_id)
+    if sentence:
+        raise AirflowFailException(printable(sentence))
+
+
+def unknown_keys(conf: Mapping[str, Any], known: Collection[str], dag_id: str) -> str:
+    """Return the message that rejects the keys of `conf` that are not `known`; empty when all are known. Pure."""
+    unknown = sorted(str(key) for key in conf if key not in known and key not in _OF_AIRFLOW)
+    if not unknown:
+        return ""
+    named = " and ".join(_with_suggestion(key, known) for key in unknown[:3])
+    more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+    return f"The DAG {dag_id} has no parameter {named}{more}; trigger it with its own, which its form lists."
+
+
+def _with_suggestion(key: str, known: Collection[str]) -> str:
+    close = get_close_matches(key, known, n=1)
+    return f"{key[:100]!r} (did you mean {close[0]!r}?)" if close else f"{key[:100]!r}"
+
+
+def as_notifiers(given: Notifiers) -> list[Callable[[Any], Any]]:
+    """Return the notifiers as a list, whether none, one or several are given."""
+    if given is None:
+        return []
+    return [given] if callable(given) else list(given)
+
+
+def notify(notifiers: Sequence[Callable[[Any], Any]], context: Context, event: str, facts: Mapping[str, Any]) -> None:
+    """Call each notifier with the context plus the key `kafka_steward`: `{"event", "sentence", ...}`.
+
+    A notifier that fails is only logged: an undelivered notification must not stop the repair of a cluster.
+    """
+    payload = {**context, "kafka_steward": {"event": event, **facts}}
+    for notifier in notifiers:
+        _call(notifier, payload)
+
+
+def _call(notifier: Callable[[Any], Any], payload: Mapping[str, Any]) -> None:
+    try:
+        notifier(payload)
+    except Exception as error:  # noqa: BLE001 - user code may raise anything
+        log.warning("A notifier failed", notifier=repr(notifier), error=repr(error))

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow.sdk import Context
+
+from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import actor_of, hook_of
+from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator
-from kafka_steward.operators.deprecated import former_names
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["AnnounceBrokerRestartOperator"]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)
 
 
 class AnnounceBrokerRestartOperator(StewardOperator):
@@ -45,8 +43,7 @@ class AnnounceBrokerRestartOperator(StewardOperator):
         if not str(self.broker).isdecimal():
             raise RequestError(f"{self.broker!r} is no broker; it is a number from 0 on.")
         lasts_ms = None if self.lasts is None else int(self.lasts.total_seconds() * 1000)
-        hook = hook_of(self, context)
-        with hook.journal(hook.cluster_id()) as journal:
+        with self.open_journal(context) as journal:
             sentence = announce_restart(journal, int(self.broker), who=actor_of(context), lasts_ms=lasts_ms)
         self.log.info("%s", printable(sentence))
         return sentence

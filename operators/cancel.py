@@ -1,4 +1,4 @@
-"""Cancel of a plan: its pending reassignments, or all of its moves, return to the original assignment (KIP-236)."""
+"""Cancel and rollback: pending reassignments, or all moves of a plan, return to the original assignment (KIP-236)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk.exceptions import AirflowException
 
-from kafka_steward.errors import SettingError
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import actor_fields, actor_of, overrides_of
-from kafka_steward.operators.execution import PlanExecutionOperator, refuse
-from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
-from kafka_steward.triggers.run_plan import RunPlanTrigger
+from kafka_steward.hooks.context import actor_of
+from kafka_steward.operators.base import Notifiers, as_notifiers, notify
+from kafka_steward.operators.execution import PlanExecutionOperator, fail_task
+from kafka_steward.values import one_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
     from kafka_steward.execution.lifecycle import Scope
     from kafka_steward.hooks.steward import ClusterSession
 
-__all__ = ["CancelReassignmentOperator"]
-
-_SCOPES = ("pending", "plan")
+__all__ = ["CancelReassignmentOperator", "RollbackReassignmentOperator"]
 
 
 class CancelReassignmentOperator(PlanExecutionOperator):
@@ -77,11 +74,11 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         """Request the cancel, then run it to its end, or defer to the trigger that does."""
         from kafka_steward.execution.lifecycle import request_cancel
         from kafka_steward.execution.resolve import resolve_plan_to_cancel
-        from kafka_steward.execution.runner import PlanRunner
 
-        scope, who = self._scope(), actor_of(context)
-        with self.kept_open(context) as connections:
-            opened = connections.now()
+        scope = cast("Scope", one_of("The scope of a cancel", self.scope, "pending", "plan"))
+        who = actor_of(context)
+        with self.open_connections(context) as connections:
+            opened = connections.current()
             digest = resolve_plan_to_cancel(opened.journal, self.plan or None, scope=scope, who=who)
             request_cancel(
                 opened.journal,
@@ -92,36 +89,27 @@ class CancelReassignmentOperator(PlanExecutionOperator):
                 even_if_disabled=bool(self.even_if_disabled),
             )
 
-            def runner(opened: ClusterSession) -> PlanRunner:
-                return PlanRunner(opened.cluster, opened.journal, digest, opened.settings, who)
-
-            progress = runner(opened).step()
+            progress = self.runner_of(opened, digest, context).step()
             self.log.info("%s", printable(progress.sentence))
             if not progress.ended and self.deferrable:
-                given = self.conn_id, digest, overrides_of(self.settings, context), actor_fields(context)
-                self.defer(
-                    trigger=RunPlanTrigger(*given, journal=opened.origin),
-                    method_name="execute_complete",
-                    kwargs={"digest": digest},
-                    timeout=self.plan_timeout,
-                )
+                self.defer_to_trigger(opened, digest, context, kwargs={"digest": digest})
             if not progress.ended:
-                progress = self.run_to_completion(connections, runner)
-            return self._found(connections.now(), digest, context)
+                progress = self.run_to_completion(connections, digest, context)
+            return self._report(connections.current(), digest, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], digest: str) -> dict[str, Any]:
         """Verify the cancel after the trigger, and return the result."""
-        self.ended(event)
+        self.progress_of(event)
         with self.open(context) as opened:
-            return self._found(opened, digest, context)
+            return self._report(opened, digest, context)
 
-    def _found(self, opened: ClusterSession, digest: str, context: Context) -> dict[str, Any]:
+    def _report(self, opened: ClusterSession, digest: str, context: Context) -> dict[str, Any]:
         from kafka_steward.execution.rollback import unsuccessful_rollback
 
         rollback = unsuccessful_rollback(opened.journal, digest)
         if rollback is not None:
-            refuse(f"The rollback of plan {digest[:12]} was itself ended: {rollback.reason}", for_good=True)
-        found = self._verified(opened, digest)
+            fail_task(f"The rollback of plan {digest[:12]} was itself ended: {rollback.reason}", for_good=True)
+        found = self._verify(opened, digest)
         self.log.info("%s", printable(found["sentence"]))
         for kind in ("left_alone", "skipped"):
             for each in found[kind]:
@@ -130,7 +118,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         notify(self.on_cancelled, context, "cancelled", found)
         return found
 
-    def _verified(self, opened: ClusterSession, digest: str) -> dict[str, Any]:
+    def _verify(self, opened: ClusterSession, digest: str) -> dict[str, Any]:
         from kafka_steward.execution.verification import until_undone, verify_undone
 
         within_s = self.verify_timeout.total_seconds()
@@ -143,10 +131,20 @@ class CancelReassignmentOperator(PlanExecutionOperator):
             self.log.info("%s", printable(each.sentence))
         return found.to_json()
 
-    def _scope(self) -> Scope:
-        if self.scope not in _SCOPES:
-            raise SettingError(f"The scope of a cancel is {self.scope!r}; it takes {' or '.join(_SCOPES)}.")
-        return cast("Scope", self.scope)
-
     def _reason(self, person: str | None) -> str:
         return str(self.reason or (f"requested by {person}" if person else "no reason was given"))
+
+
+class RollbackReassignmentOperator(CancelReassignmentOperator):
+    """Restores the original assignment, replica order included, of every partition of a running or ended plan.
+
+    Pending reassignments are cancelled. Completed moves are reverted in chunks, the last first, throttled like any
+    plan. Partitions that were changed externally since, were re-created, or would need a dead broker are left unchanged
+    and listed. The operator is CancelReassignmentOperator with `scope="plan"`, and takes its other arguments.
+
+    >>> RollbackReassignmentOperator(task_id="undo", plan="3f2a91c0").scope
+    'plan'
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "scope": "plan"})

@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import hook_of
-from kafka_steward.hooks.fresh import REREAD_S, FreshConnections
+from kafka_steward.hooks.context import actor_fields, actor_of, hook_of, overrides_of
 from kafka_steward.operators.base import StewardOperator, opened_by
-from kafka_steward.triggers.progress import ProgressLog, emit_progress
+from kafka_steward.triggers.base import REREAD_S, FreshConnections
+from kafka_steward.triggers.reporting import ProgressLog, emit_progress
+from kafka_steward.triggers.run_plan import RunPlanTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.execution.progress import Progress
-    from kafka_steward.execution.runner import StepRunner
+    from kafka_steward.execution.runner import PlanRunner, StepRunner
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
 
-__all__ = ["PlanExecutionOperator", "refuse"]
+__all__ = ["PlanExecutionOperator", "fail_task"]
 
 
 class PlanExecutionOperator(StewardOperator):
@@ -48,7 +49,7 @@ class PlanExecutionOperator(StewardOperator):
         self._killed.set()
 
     @contextmanager
-    def kept_open(self, context: Context) -> Iterator[FreshConnections]:
+    def open_connections(self, context: Context) -> Iterator[FreshConnections]:
         """Yield connections that follow edits of the Airflow connection; they keep to one journal.
 
         Opening them raises as `opened_by` does.
@@ -56,28 +57,49 @@ class PlanExecutionOperator(StewardOperator):
 
         def hook(before: ClusterSession | None) -> StewardHook:
             found = hook_of(self, context)
-            found.begun_with = found.begun_with if before is None else before.origin
+            found.expected_origin = found.expected_origin if before is None else before.origin
             return found
 
         with closing(FreshConnections(hook, opened_by, reread_s=self._reread_s)) as connections:
             yield connections
 
+    def runner_of(self, opened: ClusterSession, digest: str, context: Context) -> PlanRunner:
+        """Return the runner of a plan over open connections."""
+        from kafka_steward.execution.runner import PlanRunner
+
+        return PlanRunner(opened.cluster, opened.journal, digest, opened.settings, actor_of(context))
+
+    def defer_to_trigger(
+        self,
+        opened: ClusterSession,
+        digest: str,
+        context: Context,
+        *,
+        kwargs: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> NoReturn:
+        """Defer to the trigger that steps the plan to its end; `options` are arguments of RunPlanTrigger."""
+        overrides, who = overrides_of(self.settings, context), actor_fields(context)
+        trigger = RunPlanTrigger(self.conn_id, digest, overrides, who, journal=opened.origin, **options)
+        self.defer(trigger=trigger, method_name="execute_complete", kwargs=kwargs, timeout=self.plan_timeout)
+
     def run_to_completion(
         self,
         connections: FreshConnections,
-        make: Callable[[ClusterSession], StepRunner],
+        digest: str,
+        context: Context,
         *,
         killed: Callable[[ClusterSession, StepRunner], None] | None = None,
     ) -> Progress:
         """Step in this process until the plan has ended. Raises AirflowException for a stall.
 
-        `make` returns the stepper for open connections, and is called again when they were opened again. Raises
-        AirflowFailException (no retry) for a plan that is blocked. If the task is killed, `killed` is called in this
-        thread, not in the signal handler.
+        Raises AirflowFailException (no retry) for a plan that is blocked. If the task is killed, `killed` is called in
+        this thread, not in the signal handler.
         """
         from kafka_steward.execution.runner import run_to_end
 
-        log, followed = ProgressLog(self.log.info, time.monotonic), _Followed(connections, make)
+        log = ProgressLog(self.log.info, time.monotonic)
+        followed = _Followed(connections, lambda opened: self.runner_of(opened, digest, context))
 
         def report(progress: Progress) -> None:
             log.report(progress)
@@ -93,16 +115,16 @@ class PlanExecutionOperator(StewardOperator):
 
         progress = run_to_end(followed, wait, interval_s=lambda: followed.opened.settings.step_interval, report=report)
         if not progress.ended:
-            refuse(progress.sentence, for_good=progress.waits_for_person)
+            fail_task(progress.sentence, for_good=progress.waits_for_person)
         return progress
 
-    def ended(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+    def progress_of(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the progress of a trigger's event if the plan ended. Raise otherwise, as `run_to_completion` does."""
         progress: Mapping[str, Any] | None = event["progress"]
         if progress is None:
-            refuse(event["sentence"], for_good=event.get("for_good", False))
+            fail_task(event["sentence"], for_good=event.get("for_good", False))
         if not event["ended"]:
-            refuse(event["sentence"], for_good=progress["status"] == "stuck")
+            fail_task(event["sentence"], for_good=progress["status"] == "stuck")
         self.log.info("%s", printable(event["sentence"]))
         return progress
 
@@ -118,17 +140,17 @@ class _Followed:
 
     def __init__(self, connections: FreshConnections, make: Callable[[ClusterSession], StepRunner]) -> None:
         self._connections, self._make = connections, make
-        self.opened = connections.now()
+        self.opened = connections.current()
         self.stepper = make(self.opened)
 
     def step(self) -> Progress:
         """Take one step, over the connections as they are now."""
-        opened = self._connections.now()
+        opened = self._connections.current()
         if opened is not self.opened:
             self.opened, self.stepper = opened, self._make(opened)
         return self.stepper.step()
 
 
-def refuse(sentence: str, *, for_good: bool) -> NoReturn:
+def fail_task(sentence: str, *, for_good: bool) -> NoReturn:
     """Fail the task; with `for_good`, without the remaining retries."""
     raise (AirflowFailException if for_good else AirflowException)(printable(sentence))

@@ -9,8 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of, hook_of
-from kafka_steward.operators.base import StewardOperator, opened_by, skip_rest
-from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
+from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifiers, notify, opened_by, skip_rest
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

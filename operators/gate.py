@@ -5,25 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_steward.errors import SettingError
+from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import overrides_of
 from kafka_steward.operators.base import StewardOperator, fail_without_retry, skip_rest
-from kafka_steward.operators.deprecated import former_names
-from kafka_steward.triggers.checks import CheckResult, evaluate
-from kafka_steward.triggers.wait import WaitTrigger
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
+from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate
+from kafka_steward.values import one_of
 
 __all__ = ["ClusterReadyOperator"]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)
 
 
 class ClusterReadyOperator(StewardOperator):
@@ -60,8 +56,7 @@ class ClusterReadyOperator(StewardOperator):
     def execute(self, context: Context) -> str:
         """Check the cluster; then return, skip the downstream tasks, or wait."""
         with fail_without_retry():
-            if self.when_busy not in ("skip", "wait"):
-                raise SettingError(f"when_busy is {self.when_busy!r}; it takes skip or wait.")
+            one_of("when_busy", self.when_busy, "skip", "wait")
             answer, journal = self._answer(context)
         if answer.met:
             return answer.sentence
@@ -69,7 +64,7 @@ class ClusterReadyOperator(StewardOperator):
             skip_rest(self, context, answer.sentence)
         if self.deferrable:
             self._defer(context, journal)
-        return self._waited(context)
+        return self._wait_until_ready(context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:  # noqa: ARG002 - Airflow's
         """Return the message of the trigger's event. Fails without a retry if waiting cannot resolve the error."""
@@ -92,7 +87,7 @@ class ClusterReadyOperator(StewardOperator):
         trigger = WaitTrigger(self.conn_id, "ready", {}, self.poke_interval.total_seconds(), overrides, journal=journal)
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.wait_timeout)
 
-    def _waited(self, context: Context) -> str:
+    def _wait_until_ready(self, context: Context) -> str:
         polls = max(1, int(self.wait_timeout / self.poke_interval))
         for _ in range(polls):
             if self._killed.wait(self.poke_interval.total_seconds()):

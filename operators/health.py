@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
-from kafka_steward.operators.base import StewardOperator, fail_without_retry
-from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
-from kafka_steward.triggers.progress import emit_health
+from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifiers, fail_without_retry, notify
+from kafka_steward.triggers.reporting import emit_health
+from kafka_steward.values import one_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -64,8 +63,7 @@ class ReportHealthOperator(StewardOperator):
         )
 
         with fail_without_retry():
-            if self.when_unhealthy not in ("report", "fail"):
-                raise RequestError(f"when_unhealthy is {self.when_unhealthy!r}; it takes report or fail.")
+            one_of("when_unhealthy", self.when_unhealthy, "report", "fail")
             limits = checked_limits(self.limits)
         with self.open(context) as opened:
             health = self._measured(opened)

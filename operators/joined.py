@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow.sdk import Context
+
+from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import is_scheduled
 from kafka_steward.operators.base import StewardOperator, skip_rest
-from kafka_steward.operators.deprecated import former_names
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["ClaimEmptyBrokersOperator"]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)
 
 
 class ClaimEmptyBrokersOperator(StewardOperator):

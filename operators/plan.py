@@ -1,31 +1,26 @@
-"""Planning: a Spark job turns a snapshot into a plan."""
+"""Planning: a Spark job, on this machine or on the master of an Airflow connection, turns a snapshot into a plan."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from dataclasses import dataclass
+from importlib import metadata, util
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.operators.folders import write_page
-from kafka_steward.operators.spark import (
-    LOCAL_CONF,
-    LOCAL_CONN_ID,
-    QUIET_CONF,
-    Master,
-    local_environment,
-    master_of,
-    offer_local_connection,
-)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,6 +30,18 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanReassignmentOperator"]
 
+#: The connection that represents this machine. SparkSubmitHook would use YARN for a missing connection.
+LOCAL_CONN_ID = "kafka_steward_local_spark"
+#: At Spark's default level its own messages would hide those of the job.
+QUIET_CONF: Mapping[str, str] = {"spark.log.level": "WARN"}
+#: A local job listens on the loopback interface only, and has no web UI. Its JVM lives for seconds, so the C2
+#: compiler and a parallel garbage collector would not pay off.
+LOCAL_CONF: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 #: `26/11/21 09:02:37 INFO SparkContext: ...`
 _LOG_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN) ")
 
@@ -90,9 +97,9 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
         """Run the job, and return the plan that it wrote."""
-        return self._plan_from(self._taken_snapshot(), context)
+        return self._plan_snapshot(self._read_snapshot(), context)
 
-    def _taken_snapshot(self) -> SnapshotFolder:
+    def _read_snapshot(self) -> SnapshotFolder:
         """Read the snapshot. Raises PlanError if it is missing, edited, or another one than the task took."""
         from kafka_steward.planning.files.formats import read_snapshot
 
@@ -101,7 +108,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             raise PlanError(f"The snapshot at {self.snapshot['uri']} is not the one that was taken; take a new one.")
         return snapshot
 
-    def _plan_from(self, snapshot: SnapshotFolder, context: Context) -> dict[str, Any]:
+    def _plan_snapshot(self, snapshot: SnapshotFolder, context: Context) -> dict[str, Any]:
         """Run the job on the snapshot that was read, and return the plan that it wrote."""
         from kafka_steward.planning.files.formats import read_plan
 
@@ -117,7 +124,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         _refuse_unreachable(master, uri)
         given = self.conf or {}
         # The Python of this machine already has the contents of the archive.
-        archived = {} if master.is_local else _archived(self.archive, given)
+        archived = {} if master.is_local else _archive_conf(self.archive, given)
         self.conf = {**QUIET_CONF, **(LOCAL_CONF if master.is_local else {}), **given, **archived}
         if master.is_local:
             self.env_vars = {**local_environment(), **(self.env_vars or {})}
@@ -134,7 +141,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             try:
                 super().execute(context)
             except AirflowException as error:
-                raise PlanningFailed(f"The Spark job ended without a plan: {_last_words(error)}") from error
+                raise PlanningFailed(f"The Spark job ended without a plan: {_last_message(error)}") from error
 
     def _result(self, uri: str, plan: PlanFolder) -> dict[str, Any]:
         proof = plan.proof
@@ -148,7 +155,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         return {"uri": uri, "digest": plan.digest, **numbers, "partitions": len(plan.moves), "unplaced": unplaced}
 
 
-def _archived(archive: str | None, conf: Mapping[str, str]) -> dict[str, str]:
+def _archive_conf(archive: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     """Return the configuration that adds the archive to the executors' path, merged with the task's own values."""
     from kafka_steward.planning.spark.archive import archive_conf
 
@@ -163,7 +170,7 @@ def _archived(archive: str | None, conf: Mapping[str, str]) -> dict[str, str]:
 
 def _job() -> str:
     # Located, not imported: the worker itself needs no Spark session.
-    spec = find_spec("kafka_steward.planning.spark.job")
+    spec = util.find_spec("kafka_steward.planning.spark.job")
     if spec is None or spec.origin is None:
         raise PlanningFailed("The planner is missing: install airflow-provider-kafka-steward anew on the worker.")
     return spec.origin
@@ -192,8 +199,75 @@ def _check(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
         raise PlanError(f"The plan {plan.digest[:12]} does not check, and will not be used: {verdict.problems[0]}")
 
 
-def _last_words(error: Exception) -> str:
+def _last_message(error: Exception) -> str:
     """Return the last line that is not from Spark's own log: the job's message, or the exception that ended it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if not _LOG_LINE.match(line)]
     return (said or lines or [type(error).__name__])[-1]
+
+
+@dataclass(frozen=True)
+class Master:
+    """A Spark master URL."""
+
+    url: str
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether the whole job runs in one process of this machine."""
+        return self.url.startswith("local")
+
+
+def master_of(spark_conn_id: str | None) -> Master:
+    """Return the master that the connection names; this machine without a connection. Raises SettingError."""
+    if spark_conn_id is None:
+        return Master("local[*]")
+    try:
+        connection = BaseHook.get_connection(spark_conn_id)
+    except AirflowNotFoundException as error:
+        raise SettingError(
+            f"There is no Airflow connection {spark_conn_id}; create it (type spark), or leave out spark_conn_id to "
+            "plan on the worker itself."
+        ) from error
+    return Master(connection.host or "yarn")
+
+
+def offer_local_connection() -> None:
+    """Define LOCAL_CONN_ID for this process, through the environment variable that Airflow reads connections from."""
+    os.environ[f"AIRFLOW_CONN_{LOCAL_CONN_ID.upper()}"] = json.dumps({"conn_type": "spark", "host": "local[*]"})
+
+
+def local_environment() -> dict[str, str]:
+    """Return the environment variables that spark-submit needs to run here, with this Python and its PySpark.
+
+    Raises PlanningFailed, with the command that repairs it, when PySpark is missing or is the client without jars.
+    """
+    home = os.environ.get("SPARK_HOME") or _pyspark_home()
+    if not (Path(home) / "jars").is_dir():
+        raise PlanningFailed(
+            f"Spark is missing: {home} has no jars, because the package pyspark-client was installed over pyspark. Run "
+            f"`{sys.executable} -m pip install --force-reinstall --no-deps pyspark=={_version()}` on the worker."
+        )
+    binaries = os.pathsep.join((f"{home}/bin", str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    return {
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PATH": binaries,
+    }
+
+
+def _pyspark_home() -> str:
+    found = util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise PlanningFailed(
+            "Spark is missing: the package pyspark is not installed on the worker. Run "
+            f"`{sys.executable} -m pip install 'apache-airflow-providers-apache-spark[pyspark]'`."
+        )
+    return str(Path(found.origin).parent)
+
+
+def _version() -> str:
+    installed = {one.name: one.version for one in metadata.distributions() if one.name.startswith("pyspark")}
+    return installed.get("pyspark") or installed.get("pyspark-client") or "4.*"

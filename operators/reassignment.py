@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from kafka_steward.operators.base import StewardOperator, fail_without_retry
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["CheckReassignmentOperator"]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafka_steward.deprecated import keep_former_names, warn_of_former_argument
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import is_scheduled
-from kafka_steward.operators.base import fail_without_retry
-from kafka_steward.operators.conf import refuse_unknown_keys
-from kafka_steward.operators.deprecated import former_argument, former_names
+from kafka_steward.operators.base import fail_without_retry, refuse_unknown_keys
 from kafka_steward.operators.plan import PlanReassignmentOperator
 
 if TYPE_CHECKING:
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REQUEST_FIELDS", "PlanRebalanceOperator", "refuse_wrong_form"]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)
 
 #: The fields of the form that define the plan.
 REQUEST_FIELDS = (
@@ -63,7 +61,7 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
     ) -> None:
         super().__init__(**kwargs)
         if wishes is not None:
-            former_argument(PlanRebalanceOperator, "wishes", "request")
+            warn_of_former_argument(PlanRebalanceOperator, "wishes", "request")
         self.request = request if wishes is None else wishes
         if self.request is None:
             raise TypeError("PlanRebalanceOperator needs the argument request.")
@@ -73,14 +71,14 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
         from kafka_steward.execution.plan_requests import no_op_reason, options_for
 
         with fail_without_retry():
-            request, snapshot = _request_of(self.request), self._taken_snapshot()
+            request, snapshot = _request_of(self.request), self._read_snapshot()
             options = options_for(request, snapshot, scheduled=is_scheduled(context))
         nothing = no_op_reason(request, snapshot)
         if nothing:
             self.log.info("%s", printable(nothing))
             return {**_NO_PLAN, "operation": request.operation, "nothing": nothing}
         self.operation, self.options = request.operation, {**options, **self.options}
-        return {**self._plan_from(snapshot, context), "operation": request.operation, "nothing": ""}
+        return {**self._plan_snapshot(snapshot, context), "operation": request.operation, "nothing": ""}
 
 
 def refuse_wrong_form(context: Context) -> None:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
 
-from kafka_steward.errors import SettingError
+from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
-from kafka_steward.operators.base import StewardOperator
-from kafka_steward.operators.deprecated import former_names
-from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
+from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifiers, notify
 from kafka_steward.operators.pending_replicas import NOTHING_PENDING, reconcile
+from kafka_steward.values import one_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReportPlanOperator"]
 
-if not TYPE_CHECKING:
-    __getattr__ = former_names(__name__)
+keep_former_names(__name__)
 
 #: The most partitions not moved that a report lists; the rest is only counted.
 _LISTED = 50
@@ -36,7 +34,7 @@ _DELETED_WITHIN_S, _POLL_S = 120.0, 2.0
 
 
 @dataclass(frozen=True)
-class _Ended:
+class _EndedPlan:
     """The journal's facts about the plan: its record, the effect of a cancel, and the audit rows by action."""
 
     record: PlanRecord | None
@@ -93,11 +91,9 @@ class ReportPlanOperator(StewardOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if verify not in ("outcome", "heal", "fill"):
-            raise SettingError(f"verify is {verify!r}; it takes outcome, heal or fill.")
         self.plan = plan
         self.submitted: Any = submitted
-        self.verify = verify
+        self.verify = one_of("verify", verify, "outcome", "heal", "fill")
         self.review = review
         self.answer = answer
         self.brokers: Any = brokers
@@ -108,7 +104,7 @@ class ReportPlanOperator(StewardOperator):
         """Verify, log the report, and notify."""
         known = {**self.plan, **(self.submitted or {})}
         with self.open(context) as opened:
-            ended = _ended(opened, str(known.get("digest")))
+            ended = _ended_plan(opened, str(known.get("digest")))
             if self.verify == "outcome":
                 event, found = "done", self._outcome(opened, ended)
             elif self.verify == "heal":
@@ -125,7 +121,7 @@ class ReportPlanOperator(StewardOperator):
         notify(self.on_not_healable if event == "not_healable" else self.on_done, context, event, facts)
         return facts
 
-    def _outcome(self, opened: ClusterSession, ended: _Ended) -> dict[str, Any]:
+    def _outcome(self, opened: ClusterSession, ended: _EndedPlan) -> dict[str, Any]:
         from kafka_steward.execution.plan_report import outcome_of
 
         left: list[tuple[str, str]] = []
@@ -141,7 +137,7 @@ class ReportPlanOperator(StewardOperator):
             if self.plan.get("unplaced"):
                 sentence += f" {self.plan['unplaced']} partitions could not be placed; proof.json at "
                 sentence += f"{self.plan['uri']} says why."
-        drained = self._drained(opened, complete=status == "completed" and not left)
+        drained = self._drain_status(opened, complete=status == "completed" and not left)
         return {
             "sentence": sentence if drained is None else f"{sentence} {drained.sentence}",
             "status": status,
@@ -159,7 +155,7 @@ class ReportPlanOperator(StewardOperator):
         why = f" ({answer['reason']})" if answer.get("person") and answer.get("reason") else ""
         return "rejected", f"The plan {self.plan['digest'][:12]} was rejected {by}{why}; nothing was submitted."
 
-    def _drained(self, opened: ClusterSession, *, complete: bool) -> DrainStatus | None:
+    def _drain_status(self, opened: ClusterSession, *, complete: bool) -> DrainStatus | None:
         """Return the drain status of the drained brokers; wait while Kafka still has logs to delete.
 
         Raises AirflowException when logs remain after `_DELETED_WITHIN_S` seconds.
@@ -178,7 +174,7 @@ class ReportPlanOperator(StewardOperator):
                 raise AirflowException(printable(found.sentence))
             time.sleep(_POLL_S)
 
-    def _heal(self, opened: ClusterSession, ended: _Ended) -> tuple[str, dict[str, Any]]:
+    def _heal(self, opened: ClusterSession, ended: _EndedPlan) -> tuple[str, dict[str, Any]]:
         snapshot = opened.cluster.snapshot()
         behind = sum(partition.under_replicated for partition in snapshot.partitions.values())
         left = self.submitted["left"]
@@ -204,7 +200,7 @@ class ReportPlanOperator(StewardOperator):
             "cancelled": bool(ended.cancelled),
         }
 
-    def _fill(self, opened: ClusterSession, ended: _Ended, context: Context) -> dict[str, Any]:
+    def _fill(self, opened: ClusterSession, ended: _EndedPlan, context: Context) -> dict[str, Any]:
         _, pending, missing = reconcile(self, opened, context)
         states = Counter(each.state.value for each in pending)
         still = (
@@ -220,9 +216,11 @@ class ReportPlanOperator(StewardOperator):
         }
 
 
-def _ended(opened: ClusterSession, digest: str) -> _Ended:
+def _ended_plan(opened: ClusterSession, digest: str) -> _EndedPlan:
     from kafka_steward.execution.rollback import cancel_outcome
 
     record = opened.journal.plans.get(digest)
     cancelled = "" if record is None else cancel_outcome(opened.journal, record)
-    return _Ended(record, cancelled, Counter(row.entry.action.value for row in opened.journal.audit.rows(plan=digest)))
+    return _EndedPlan(
+        record, cancelled, Counter(row.entry.action.value for row in opened.journal.audit.rows(plan=digest))
+    )

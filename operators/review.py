@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow.sdk import TriggerRule
+from airflow.sdk import Context, TriggerRule
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from kafka_steward.escaping import printable, printable_lines
-from kafka_steward.operators.base import StewardOperator
+from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifiers, notify
 from kafka_steward.operators.folders import page_at, plan_at, snapshot_at
-from kafka_steward.operators.notify import Notifiers, as_notifiers, notify
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["ReviewPlanOperator"]
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import actor_fields, actor_of, overrides_of
+from kafka_steward.hooks.context import actor_fields, actor_of
 from kafka_steward.operators.base import fail_without_retry
 from kafka_steward.operators.execution import PlanExecutionOperator
 from kafka_steward.operators.folders import address_of, plan_at, snapshot_at
-from kafka_steward.triggers.on_kill import checked_on_kill, request_cancel_and_step, task_is_over
-from kafka_steward.triggers.run_plan import RunPlanTrigger
+from kafka_steward.triggers.run_plan import request_cancel_and_step, task_is_over
+from kafka_steward.values import one_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.execution.runner import StepRunner
-    from kafka_steward.hooks.fresh import FreshConnections
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.records import PlanRecord
+    from kafka_steward.triggers.base import FreshConnections
 
 __all__ = ["SubmitReassignmentOperator"]
 
@@ -60,30 +60,32 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         self.plan = plan
         self.snapshot = snapshot
         self.require_approval = require_approval
-        self.when_killed = checked_on_kill(on_kill)
+        self.when_killed = one_of("on_kill", on_kill, "nothing", "cancel")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the plan unless the journal has it; then execute it, or defer to the trigger that does."""
         from kafka_steward.execution.rollback import is_open
 
-        with self.kept_open(context) as connections:
-            opened = connections.now()
+        with self.open_connections(context) as connections:
+            opened = connections.current()
             with fail_without_retry() if self.require_approval else nullcontext():
-                record = self._published(opened, context)
+                record = self._publish(opened, context)
             if record.status.finished and not is_open(opened.journal, record):
                 self.log.info("Nothing is left to do: %s", printable(record.reason))
                 return _result(record.digest, record.status.value, record.reason, record.partitions, record.left)
             if self.deferrable:
-                self._defer(opened, record.digest, context)
-            return self._carried_out(connections, record.digest, context)
+                self.defer_to_trigger(
+                    opened, record.digest, context, when_killed=self.when_killed, map_index=_map_index(context)
+                )
+            return self._run(connections, record.digest, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
-        """Return the result from the trigger's event. Raises as `ended` does."""
-        progress = self.ended(event)
+        """Return the result from the trigger's event. Raises as `progress_of` does."""
+        progress = self.progress_of(event)
         total, left = progress["partitions_total"], progress["left"]
         return _result(progress["digest"], progress["status"], event["sentence"], total, left)
 
-    def _published(self, opened: ClusterSession, context: Context) -> PlanRecord:
+    def _publish(self, opened: ClusterSession, context: Context) -> PlanRecord:
         from kafka_steward.execution.publishing import publish_plan, refuse_unapproved
 
         _, digest = address_of(self.plan)
@@ -101,29 +103,12 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
             require_approval=self.require_approval,
         )
 
-    def _defer(self, opened: ClusterSession, digest: str, context: Context) -> NoReturn:
-        trigger = RunPlanTrigger(
-            self.conn_id,
-            digest,
-            overrides_of(self.settings, context),
-            actor_fields(context),
-            when_killed=self.when_killed,
-            map_index=_map_index(context),
-            journal=opened.origin,
-        )
-        self.defer(trigger=trigger, method_name="execute_complete", timeout=self.plan_timeout)
-
-    def _carried_out(self, connections: FreshConnections, digest: str, context: Context) -> dict[str, Any]:
-        from kafka_steward.execution.runner import PlanRunner
-
-        def run(opened: ClusterSession) -> PlanRunner:
-            return PlanRunner(opened.cluster, opened.journal, digest, opened.settings, actor_of(context))
-
+    def _run(self, connections: FreshConnections, digest: str, context: Context) -> dict[str, Any]:
         def killed(opened: ClusterSession, runner: StepRunner) -> None:
             if self.when_killed == "cancel" and task_is_over(actor_fields(context), _map_index(context)):
                 self.log.info("%s", printable(request_cancel_and_step(opened, digest, actor_fields(context), runner)))
 
-        progress = self.run_to_completion(connections, run, killed=killed)
+        progress = self.run_to_completion(connections, digest, context, killed=killed)
         status, total = progress.status.value, progress.partitions_total
         return _result(digest, status, progress.sentence, total, progress.left)
 

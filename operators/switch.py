@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import actor_of, hook_of
+from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["DisableReassignmentOperator", "EnableReassignmentOperator"]
 
@@ -34,8 +33,7 @@ class DisableReassignmentOperator(StewardOperator):
         """Disable reassignments."""
         from kafka_steward.execution.readiness import disable_reassignment
 
-        hook = hook_of(self, context)
-        with hook.journal(hook.cluster_id()) as journal:  # works while the cluster is down too
+        with self.open_journal(context) as journal:
             sentence = disable_reassignment(journal, who=actor_of(context), reason=self.reason)
         self.log.info("%s", printable(sentence))
         return sentence
@@ -58,8 +56,7 @@ class EnableReassignmentOperator(StewardOperator):
         """Enable reassignments."""
         from kafka_steward.execution.readiness import enable_reassignment
 
-        hook = hook_of(self, context)
-        with hook.journal(hook.cluster_id()) as journal:  # works while the cluster is down too
+        with self.open_journal(context) as journal:
             sentence = enable_reassignment(journal, who=actor_of(context), reason=self.reason)
         self.log.info("%s", printable(sentence))
         return sentence

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import actor_of, hook_of
+from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator, fail_without_retry
 from kafka_steward.values import shown, whole_number
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["ChangeThrottleOperator"]
 
@@ -55,8 +53,7 @@ class ChangeThrottleOperator(StewardOperator):
 
         rate, who = self._rate(), actor_of(context)
         reason = str(self.reason or "").strip() or "no reason was given"
-        hook = hook_of(self, context)
-        with fail_without_retry(), hook.journal(hook.cluster_id()) as journal:  # works while the cluster is down too
+        with fail_without_retry(), self.open_journal(context) as journal:
             digest = plan_to_throttle(journal, self.plan or None, who=who)
             changed = change_throttle(journal, digest, rate, who, reason)
         sentence = throttle_sentence(changed)

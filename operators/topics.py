@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator, fail_without_retry
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["CreatePartitionsOperator", "CreateTopicOperator"]
 
@@ -58,7 +57,7 @@ class CreateTopicOperator(StewardOperator):
             allowed = opened.settings.enable_under_replicated_topic_creation
             made = create_topic(opened.cluster, opened.journal, wanted, allowed=allowed, who=actor_of(context))
             notice = unwatched_reason(opened.journal) if made.owed else ""
-        sentence = _logged(self, made.sentence, notice)
+        sentence = _log_result(self, made.sentence, notice)
         return {
             "topic": self.topic,
             "existed": made.existed,
@@ -98,11 +97,11 @@ class CreatePartitionsOperator(StewardOperator):
                 opened.cluster, opened.journal, self.topic, int(self.count), later=self.later, who=actor_of(context)
             )
             notice = unwatched_reason(opened.journal) if added.waits else ""
-        sentence = _logged(self, added.sentence, notice)
+        sentence = _log_result(self, added.sentence, notice)
         return {"topic": self.topic, "done": added.done, "waits": added.waits, "sentence": sentence}
 
 
-def _logged(operator: StewardOperator, sentence: str, notice: str) -> str:
+def _log_result(operator: StewardOperator, sentence: str, notice: str) -> str:
     """Log the result and, if the remaining work has no consumer, the notice about that; return both as one text."""
     operator.log.info("%s", printable(sentence))
     if notice:

@@ -29,6 +29,8 @@ Each message is one readable sentence: the fault, its place, and the remedy.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from kafka_steward.escaping import printable
 
 __all__ = [
@@ -60,6 +62,9 @@ __all__ = [
 class StewardError(Exception):
     """Any error that Kafka Steward raises deliberately."""
 
+    #: Whether waiting may resolve it: true for an unreachable cluster, false for a wrong password.
+    retriable: ClassVar[bool] = False
+
     def __str__(self) -> str:
         """Return the message as one printable line: it may quote text from outside, and Airflow logs each error."""
         return printable(super().__str__())
@@ -84,6 +89,8 @@ class DocumentError(RequestError):
 class ClusterError(StewardError, RuntimeError):
     """Kafka cannot comply with a request, or refuses to."""
 
+    retriable = True
+
 
 class ClusterUnreachable(ClusterError, ConnectionError):
     """No bootstrap server answers."""
@@ -92,9 +99,13 @@ class ClusterUnreachable(ClusterError, ConnectionError):
 class AuthenticationFailed(ClusterError, PermissionError):
     """The servers answer and reject the credentials."""
 
+    retriable = False
+
 
 class WrongCluster(ClusterError):
     """The address answers with another cluster's id than it did before."""
+
+    retriable = False
 
 
 class BrokerUnreachable(ClusterError, ConnectionError):
@@ -121,6 +132,8 @@ class KafkaRefused(ClusterError):
 class JournalError(StewardError, RuntimeError):
     """The durable record failed, or its content differs from what was expected."""
 
+    retriable = True
+
 
 class JournalUnreachable(JournalError, ConnectionError):
     """The journal's database or ZooKeeper does not answer."""
@@ -140,6 +153,8 @@ class VersionConflict(JournalError):
 
 class WrongJournal(JournalError):
     """Another journal than intended, or one half of it without the other."""
+
+    retriable = False
 
 
 class SlotTaken(JournalError):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from kafka_steward.settings import SETTINGS, Setting
 
 _NAME = "Kafka Steward"
-
 
 _PLACES: dict[str, tuple[str, str]] = {
     "journal": (
@@ -25,28 +25,8 @@ _SWITCH_WORDS = {False: "off", True: "on"}
 #: Types of options in Airflow's schema, where they differ from those of JSON.
 _OPTION_TYPES = {"number": "float"}
 
-_OPERATORS = (
-    "snapshot",
-    "plan",
-    "submit",
-    "cancel",
-    "rollback",
-    "throttle",
-    "leaders",
-    "failures",
-    "review",
-    "report",
-    "switch",
-    "bounce",
-    "gate",
-    "rebalance",
-    "approve",
-    "reassignment",
-    "topics",
-    "joined",
-    "pending_replicas",
-    "health",
-)
+#: Modules of operators and sensors that hold no class for a DAG.
+_HELPERS = frozenset({"__init__", "base", "execution", "folders"})
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -62,14 +42,20 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "operators": _modules("operators", *_OPERATORS),
-        "sensors": _modules("sensors", "brokers", "health", "replication"),
+        "operators": _modules("operators", *_files_of("operators")),
+        "sensors": _modules("sensors", *_files_of("sensors")),
         "hooks": _modules("hooks", "steward"),
         "triggers": _modules("triggers", "run_plan", "watch", "wait"),
         "connection-types": [_connection_type()],
         "config": {"kafka_steward": {"description": "Defaults for every cluster.", "options": _options()}},
         "cli": ["kafka_steward.cli.get_kafka_steward_commands"],
     }
+
+
+def _files_of(package: str) -> list[str]:
+    # Listed, not imported: importing an operator would load most of Airflow.
+    names = {path.stem for path in Path(__file__).with_name(package).glob("*.py")}
+    return sorted(names - _HELPERS)
 
 
 def _modules(package: str, *names: str) -> list[dict[str, Any]]:

@@ -189,7 +189,7 @@ class Settings:
         settings = cls(**{name: _checked(name, value) for name, value in merged.items()})
         window_of(settings.maintenance_window, settings.maintenance_timezone)
         _refuse_contradictions(settings, set(SETTINGS))
-        return _throttled(settings)
+        return _with_throttle_fraction(settings)
 
     @classmethod
     def refuse_wrong(cls, source: Mapping[str, Any]) -> None:
@@ -251,7 +251,7 @@ def _refuse_contradictions(settings: Settings, given: set[str]) -> None:
             raise SettingError(pair.sentence.format(given=settings))
 
 
-def _throttled(settings: Settings) -> Settings:
+def _with_throttle_fraction(settings: Settings) -> Settings:
     """Return the settings with the fraction of the network converted to bytes per second."""
     if not settings.throttle_fraction:
         return settings
@@ -281,7 +281,7 @@ def _known(source: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(name: str, value: Any) -> Any:
     setting = SETTINGS[name]
-    converted = _converted(name, value, type(setting.default))
+    converted = _convert(name, value, type(setting.default))
     low, high, choices = setting.low, setting.high, setting.choices
     if choices and converted not in choices:
         raise SettingError(f"The setting {name} is {shown(value)}; it takes one of {', '.join(choices)}.")
@@ -309,7 +309,7 @@ _READERS: Mapping[type, tuple[Callable[[object], Any], str]] = {
 }
 
 
-def _converted(name: str, value: Any, kind: type) -> Any:
+def _convert(name: str, value: Any, kind: type) -> Any:
     read, words = _READERS[kind]
     try:
         return read(value)

@@ -1,9 +1,11 @@
-"""Readers for numbers and booleans as they are written in JSON, a form, a configuration file or Python."""
+"""Readers for numbers, booleans and choices as they are written in JSON, a form, a configuration file or Python."""
 
 from __future__ import annotations
 
 import math
 from decimal import Decimal, InvalidOperation
+
+from kafka_steward.errors import SettingError
 
 _SWITCHES = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 #: The most digits of a whole number: the exponent is checked before the number is expanded.
@@ -46,6 +48,14 @@ def switch(value: object) -> bool:
     if word not in _SWITCHES:
         raise ValueError("neither true nor false")
     return _SWITCHES[word]
+
+
+def one_of(name: str, value: object, *choices: str) -> str:
+    """Return `value`, which is one of `choices`. Raises SettingError for everything else; `name` opens its message."""
+    if value in choices:
+        return str(value)
+    *others, last = choices
+    raise SettingError(f"{name} is {value!r}; it takes {', '.join(others)} or {last}.")
 
 
 def shown(value: object) -> str:

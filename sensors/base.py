@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import hook_of, overrides_of
-from kafka_steward.triggers.checks import CheckResult, evaluate, is_retriable
-from kafka_steward.triggers.wait import WaitTrigger
+from kafka_steward.hooks.context import actor_fields, hook_of, overrides_of
+from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate
 
-if TYPE_CHECKING:
-    from airflow.sdk import Context
-
-__all__ = ["StewardSensor"]
+__all__ = ["BrokersSensor", "StewardSensor"]
 
 
 class StewardSensor(BaseSensorOperator):
@@ -83,8 +79,23 @@ class StewardSensor(BaseSensorOperator):
                 journal = opened.origin
                 answer = evaluate(self.question, opened, self.arguments(context))
         except StewardError as error:
-            if not is_retriable(error):
+            if not error.retriable:
                 raise AirflowFailException(str(error)) from error
             answer = CheckResult(False, f"{error} Asking again.")
         self.log.info("%s", printable(answer.sentence))
         return answer, journal
+
+
+class BrokersSensor(StewardSensor):
+    """A sensor of all brokers, or of those in `brokers`."""
+
+    template_fields: Sequence[str] = (*StewardSensor.template_fields, "brokers")
+
+    def __init__(self, *, brokers: Collection[int] | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.brokers = brokers
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        """Return the broker ids and the actor for the audit trail."""
+        brokers = None if self.brokers is None else [int(broker) for broker in self.brokers]
+        return {"brokers": brokers, "who": actor_fields(context)}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from kafka_steward.sensors.base import StewardSensor
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["ClusterHealthSensor"]
 

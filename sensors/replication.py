@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from airflow.sdk import Context
 
 from kafka_steward.errors import RequestError
 from kafka_steward.sensors.base import StewardSensor
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["IsrCatchUpSensor"]
 
@@ -40,10 +39,10 @@ class IsrCatchUpSensor(StewardSensor):
             return {"plan": self.plan}
         if self.plan:
             raise RequestError("Give IsrCatchUpSensor either partitions or a plan, not both.")
-        return {"partitions": [_parsed(name) for name in self.partitions]}
+        return {"partitions": [_parse(name) for name in self.partitions]}
 
 
-def _parsed(name: str) -> list[Any]:
+def _parse(name: str) -> list[Any]:
     topic, dash, number = name.rpartition("-")
     if not (dash and topic and number.isdecimal()):
         raise RequestError(f"{name!r} is no partition; write topic-number, such as orders-7.")

@@ -29,6 +29,7 @@ from kafka_steward.execution.runner import PlanRunner, StepRunner, run_to_end
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.triggers.checks import is_retriable
 from kafka_steward.triggers.progress import ProgressLog
+from kafka_steward.triggers.reporting import ProgressLog
 
 
 class Interrupt:
@@ -153,7 +154,7 @@ def with_retries(
         try:
             return act()
         except StewardError as error:
-            if not is_retriable(error):
+            if not error.retriable:
                 raise
             if attempt == 1:
                 say(f"{error} Trying again; {stays}")

@@ -1,18 +1,24 @@
-"""The access to one cluster, derived from its connection, the [kafka_steward] section and a DAG's parameters.
+"""The access to one cluster and to the database of its journal, derived from its Airflow connection.
 
-Pure: the values are passed in, an `ClusterConfig` is returned, and nothing is looked up or connected to.
+`cluster_config` also takes the section [kafka_steward] and a DAG's parameters. Values are passed in, and nothing is
+looked up or connected to, except by `refuse_airflows_own`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
 from kafka_steward.cluster.connection import client_config, is_client_key
 from kafka_steward.errors import SettingError
+from kafka_steward.journal.sql.database import table_names
+from kafka_steward.journal.sql.dialect import any_of, dialect_named, secrets_of, shown_url
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import SETTINGS, Settings
 
@@ -20,6 +26,8 @@ from kafka_steward.settings import SETTINGS, Settings
 _PLACES = ("journal", "workspace", "kafka_conn_id", "cluster_id")
 #: Executors whose tasks run on the scheduler's host, in every spelling of Airflow: with an alias or a module.
 _LOCAL = re.compile(r"(^|[.:=])LocalExecutor$")
+#: Tables that occur together only in Airflow's metadata database.
+_AIRFLOWS = ("dag_run", "task_instance")
 _ZOOKEEPER = ("zookeeper", "zookeeper_user", "zookeeper_password", "zookeeper_tls")
 
 
@@ -137,8 +145,6 @@ def _journal_of_this_host(fields: ConnectionFields, places: Mapping[str, Any], h
     elif not all(_LOCAL.search(each.strip()) for each in executor.split(",")):
         why = f"with the executor {executor}, whose tasks run on other hosts, it would be"
     if why:
-        from kafka_steward.journal.sql.dialect import any_of  # noqa: PLC0415 - parsing a DAG imports no SQLAlchemy
-
         shared = any_of(lambda database, _: f"{database}://", shared=True)
         raise SettingError(
             f"The connection {fields.conn_id} names no journal, and {why} in {file}, a file that one host has to "
@@ -214,3 +220,57 @@ def _refuse_unknown(fields: ConnectionFields) -> None:
                 f"The connection {fields.conn_id} has {key!r} in its extra, which is no setting of Kafka Steward "
                 "or of a Kafka client; remove it, or correct its spelling."
             )
+
+
+def journal_url(setting: str, connection: Callable[[str], tuple[str, ConnectionFields, str | None]]) -> URL:
+    """Return the database URL of `setting`: a URL itself, or the URL of the Airflow connection with that id.
+
+    `connection` returns a connection's type, fields and schema by id. Its extra is passed to the driver. Raises
+    SettingError, also for an extra that would be ignored.
+    """
+    if "://" in setting:
+        return _parse_url(setting)
+    kind, given, schema = connection(setting)
+    dialect = dialect_named(kind)
+    if dialect is None:
+        types = any_of(lambda _, database: database.name)
+        raise SettingError(
+            f"The journal is set to the connection {setting}, whose type is {kind or 'empty'}; it takes a {types} "
+            "connection, or a SQL URL."
+        )
+    fields = URL.create(kind, given.login, given.password, given.host, given.port, schema)
+    return dialect.url_of(given.conn_id, fields, given.extra)
+
+
+def secrets_in(setting: object) -> list[str]:
+    """Return the parts of a setting `journal` to mask: the secrets of a URL, or the whole text of an unreadable one."""
+    text = str(setting or "")
+    try:
+        return secrets_of(_parse_url(text)) if "://" in text else []
+    except SettingError:
+        return [text]
+
+
+def refuse_airflows_own(url: URL) -> None:
+    """Raise SettingError if `url` is Airflow's metadata database: its migrations and ours must never share a database.
+
+    The database is recognised by its tables, because a task does not know the address of Airflow's database.
+    """
+    dialect = dialect_named(url.get_backend_name())
+    if dialect is not None and dialect.is_missing(url):
+        return
+    # Errors propagate: a failed check must not accept Airflow's own database.
+    if table_names(url.render_as_string(hide_password=False)).issuperset(_AIRFLOWS):
+        raise SettingError(
+            f"The journal at {shown_url(url)} is Airflow's own database; give the journal one of its own, with "
+            "`journal` in the connection's extra or in the section [kafka_steward]."
+        )
+
+
+def _parse_url(text: str) -> URL:
+    try:
+        return make_url(text)
+    except (ArgumentError, ValueError):  # such as a port that is not a number
+        # The text may contain a password, so the message does not repeat it.
+        examples = any_of(lambda _, database: database.example)
+        raise SettingError(f"The journal's URL cannot be read; write it like {examples}.") from None

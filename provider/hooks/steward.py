@@ -25,8 +25,14 @@ from airflow.sdk.log import mask_secret
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, SettingError, StewardError, VersionConflict
 from kafka_steward.execution.znode_submission import ZnodeReassignmentClient
-from kafka_steward.hooks.access import ClusterConfig, ConnectionFields, cluster_config
-from kafka_steward.hooks.journals import journal_url, refuse_airflows_own, secrets_in
+from kafka_steward.hooks.access import (
+    ClusterConfig,
+    ConnectionFields,
+    cluster_config,
+    journal_url,
+    refuse_airflows_own,
+    secrets_in,
+)
 from kafka_steward.journal.document import is_text, parse_json
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.store import Journal, open_journal
@@ -154,7 +160,7 @@ class StewardHook(BaseHook):
         journal: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.begun_with = journal
+        self.expected_origin = journal
         self.conn_id = conn_id
         self.overrides = dict(overrides or {})
 
@@ -222,7 +228,7 @@ class StewardHook(BaseHook):
         journal = open_journal(self._journal_url, cluster_id, zookeeper=options, compare=compare)
         try:
             if journal.identity is not None:
-                journal.identity.must_be(self.begun_with)
+                journal.identity.must_be(self.expected_origin)
         except BaseException:
             journal.close()
             raise
@@ -234,7 +240,7 @@ class StewardHook(BaseHook):
         try:
             kafkas = self.access.zookeeper is not None and cluster.zookeeper_mode
             journal = self.journal(cluster.cluster_id, kafkas=kafkas)
-            return ClusterSession(self.access, _as_submitted(self.access, cluster, journal), journal)
+            return ClusterSession(self.access, _with_submission(self.access, cluster, journal), journal)
         except BaseException:
             cluster.close()
             raise
@@ -279,7 +285,7 @@ class StewardHook(BaseHook):
         return connection.conn_type or "", self._fields(conn_id), connection.schema
 
 
-def _as_submitted(access: ClusterConfig, cluster: KafkaCluster, journal: Journal) -> KafkaCluster:
+def _with_submission(access: ClusterConfig, cluster: KafkaCluster, journal: Journal) -> KafkaCluster:
     if access.settings.submission == "admin":
         return cluster
     if access.zookeeper is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from kafka_steward.document_api.controller import DocumentController
@@ -18,8 +17,9 @@ from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action, Actor, StoredAuditRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER, ZooKeeperWatcher
-from kafka_steward.triggers.reporting import WatchReporter, event_of
-from kafka_steward.triggers.worker import ClusterWorker
+from kafka_steward.triggers.base import ClusterWorker
+from kafka_steward.triggers.periodic import PeriodicCheck
+from kafka_steward.triggers.reporting import event_of
 
 #: How far back a new reader starts in the audit trail, in milliseconds.
 _BACK_MS = 60_000
@@ -55,21 +55,14 @@ POLL_S = 5.0
 _NOTIFIED_POLL_S = 30.0
 
 
-@dataclass
-class _ClusterState:
-    """State of one connection: re-created after an error."""
-
-    opened: ClusterSession
-    protocol: DocumentController
-    audit_events: AuditEventReader
-    poll_s: float
-
-
-class DocumentLoop:
-    """Polls the documents periodically, and at once when ZooKeeper notifies a change; `nudged` is called then too.
+class DocumentCheck(PeriodicCheck[PollResult]):
+    """Polls the documents periodically, and at once when ZooKeeper notifies a change; `on_change` is called then too.
 
     After a controller change everything is re-read: KIP-236 and KIP-46 assign that to the controller's failover.
     """
+
+    KIND = "documents"
+    WHAT = "execute the documents"
 
     def __init__(
         self,
@@ -77,67 +70,55 @@ class DocumentLoop:
         overrides: Mapping[str, Any],
         event: str,
         log: Callable[..., None],
-        nudged: Callable[[], None],
+        on_change: Callable[[], None],
         *,
         log_error: Callable[..., None] | None = None,
     ) -> None:
+        emits = event in {"request", "cancel"}
+        super().__init__(conn_id, ClusterWorker(conn_id, overrides), log, log_error=log_error, emits=emits)
         self._event = event
         self._log = log
-        self._nudged = nudged
-        self._thread = ClusterWorker(conn_id, overrides)
-        self.reporter = WatchReporter(
-            conn_id, log, failing="documents_failing", what="execute the documents", log_error=log_error
-        )
-        self._place: _ClusterState | None = None
-        self._wake = asyncio.Event()
+        self._on_change = on_change
+        self._opened: ClusterSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._controllers = 0
 
     async def run(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         """Poll until cancelled; never raises an error of a poll."""
         self._loop = asyncio.get_running_loop()
-        while True:
-            try:
-                event, result, poll_s = await self._thread.submit(self._poll)
-            except Exception as error:  # noqa: BLE001 - no error may end the watch
-                pause_s = self.reporter.error(error)
-            else:
-                self.reporter.ok()
-                self.reporter.log_new(result.sentences)
-                if event is not None:
-                    events.put_nowait(event)
-                pause_s = poll_s if result.pause_s is None else min(poll_s, result.pause_s)
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s)
-            self._wake.clear()
+        await super().run(events)
 
     def close(self) -> None:
         """Close the connections, without waiting for them."""
         self._loop = None
-        self._thread.close()
+        super().close()
 
-    def _poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, PollResult, float]:
-        if self._place is None or self._place.opened is not opened:
-            self._place = self._settle_in(opened)
-        place = self._place
-        result = place.protocol.poll()
-        emits = self._event in {"request", "cancel"} and place.audit_events.has_new(self._event)
-        opened.journal.note_poll("documents")
-        event = event_of(opened, opened.journal.now_ms()) if emits else None
-        return event, result, place.poll_s
+    def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, PollResult, float]:
+        """Execute the documents."""
+        if self._opened is not opened:
+            self._use(opened)
+        result = self._controller.poll()
+        new = self._emits and self._audit_events.has_new(self._event)
+        event = event_of(opened, opened.journal.now_ms()) if new else None
+        return event, result, self._poll_s if result.pause_s is None else min(self._poll_s, result.pause_s)
 
-    def _settle_in(self, opened: ClusterSession) -> _ClusterState:
+    def report(self, found: PollResult) -> None:
+        """Log each new message."""
+        self.reporter.log_new(found.sentences)
+
+    def _use(self, opened: ClusterSession) -> None:
+        """Take new connections into use: they were opened for the first time, or again after an error."""
         options = opened.access.zookeeper
         who = Actor(task_id="watch")
-        protocol = DocumentController(
-            opened.cluster, opened.journal, opened.settings, who, zookeeper=opened.access.zookeeper is not None
+        self._controller = DocumentController(
+            opened.cluster, opened.journal, opened.settings, who, zookeeper=options is not None
         )
         self._controllers = 0
         if options is not None:
             opened.add_close_callback(ZooKeeperWatcher(options, self._changed).close)
-        return _ClusterState(
-            opened, protocol, AuditEventReader(opened.journal), POLL_S if options is None else _NOTIFIED_POLL_S
-        )
+        self._audit_events = AuditEventReader(opened.journal)
+        self._poll_s = POLL_S if options is None else _NOTIFIED_POLL_S
+        self._opened = opened
 
     def _changed(self, path: str) -> None:
         # Called on a thread of the ZooKeeper client.
@@ -151,5 +132,5 @@ class DocumentLoop:
                 loop.call_soon_threadsafe(self._wake_all)
 
     def _wake_all(self) -> None:
-        self._wake.set()
-        self._nudged()
+        self.wake()
+        self._on_change()

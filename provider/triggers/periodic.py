@@ -1,147 +1,209 @@
-"""Periodic checks of the watch of one cluster, in addition to the detection of failed brokers."""
+"""The periodic checks of the watch: failed brokers, joined ones, empty ones, and the health of the cluster."""
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from kafka_steward.triggers.progress import emit_health
-from kafka_steward.triggers.reporting import WatchReporter, event_of, gauge
-from kafka_steward.triggers.worker import ClusterWorker
+from kafka_steward.triggers.base import ClusterWorker
+from kafka_steward.triggers.reporting import WatchReporter, emit_health, event_of, gauge
 
 if TYPE_CHECKING:
     from kafka_steward.cluster.health import CopiedBytes
+    from kafka_steward.execution.broker_joins import EmptyBrokers, Joined
+    from kafka_steward.execution.detector import DetectionResult, Detector
     from kafka_steward.hooks.steward import ClusterSession
 
 
+Found = TypeVar("Found")
+
 #: Seconds after which a setting that disabled a check is read again.
 OFF_S = 60.0
-#: The result of one check: the event to emit, if any, and the seconds until the next check.
-CheckOutcome = tuple[dict[str, Any] | None, float]
+#: Kafka's settings for the time until an unresponsive broker counts as dead, in milliseconds: KRaft's, ZooKeeper's.
+_SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms")
 
 
-class PeriodicCheck(ABC):
-    """A periodic check in a thread. It never ends, and raises nothing."""
+class PeriodicCheck(ABC, Generic[Found]):
+    """A periodic check in a thread, as `KIND` in the journal. It never ends, and raises nothing.
 
-    FAILING: ClassVar[str]
+    Without `emits` it puts no event into the queue.
+    """
+
+    KIND: ClassVar[str]
     WHAT: ClassVar[str]
+    #: The gauge of consecutive errors; by default it is named after `KIND`.
+    FAILING: ClassVar[str] = ""
+    #: The event that it emits, of the watch's; empty: none.
+    EVENT: ClassVar[str] = ""
 
     def __init__(
         self,
         conn_id: str,
-        thread: ClusterWorker,
+        worker: ClusterWorker,
         log: Callable[..., None],
         *,
         log_error: Callable[..., None] | None = None,
+        emits: bool = True,
     ) -> None:
         self.conn_id = conn_id
-        self.reporter = WatchReporter(conn_id, log, failing=self.FAILING, what=self.WHAT, log_error=log_error)
-        self._thread = thread
+        failing = self.FAILING or f"{self.KIND}_failing"
+        self.reporter = WatchReporter(conn_id, log, failing=failing, what=self.WHAT, log_error=log_error)
+        self._worker = worker
+        self._emits = emits
+        self._wake = asyncio.Event()
 
     async def run(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         """Check until cancelled; put events into the queue `events`."""
         while True:
             try:
-                event, pause_s = await self._thread.submit(self._poll)
-            except Exception as error:  # noqa: BLE001 - no error may end the watch
+                event, found, pause_s = await self._worker.submit(self._poll)
+            except Exception as error:  # noqa: BLE001 - no error may end the watch: Airflow would restart it every 2 s
                 pause_s = self.reporter.error(error)
             else:
                 self.reporter.ok()
-                if event is not None:
+                self.report(found)
+                if event is not None and self._emits:
                     events.put_nowait(event)
             await self.wait(pause_s)
 
-    def _poll(self, opened: ClusterSession) -> CheckOutcome:
+    def _poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Found, float]:
         result = self.poll(opened)
-        opened.journal.note_poll(self.FAILING.removesuffix("_failing"))
+        opened.journal.note_poll(self.KIND)
         return result
 
     @abstractmethod
-    def poll(self, opened: ClusterSession) -> CheckOutcome:
-        """Run one check, in the thread."""
+    def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Found, float]:
+        """Run one check, in the thread. Return the event to emit, the state, and the seconds until the next check."""
+
+    def report(self, found: Found) -> None:
+        """Log the state and set its gauges, in the event loop; by default, nothing."""
 
     async def wait(self, seconds: float) -> None:
         """Wait until the next check."""
-        await asyncio.sleep(seconds)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+        self._wake.clear()
+
+    def wake(self) -> None:
+        """End the current wait. Call it in the event loop."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Close the connections, without waiting for them."""
+        self._worker.close()
 
 
-class BrokerJoinCheck(PeriodicCheck):
+class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
+    """Emits an event while a broker failure is due, and maintains the entries of KIP-46 in the journal."""
+
+    KIND = "failures"
+    FAILING = "failing"
+    WHAT = "check for failed brokers"
+    EVENT = "broker-failed"
+
+    #: The detector of one connection and its interval: re-created after an error.
+    _detector: tuple[ClusterSession, Detector, float] | None = None
+
+    def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, DetectionResult, float]:
+        """Detect failed brokers."""
+        from kafka_steward.execution.detector import Detector
+        from kafka_steward.journal.audit import Actor
+
+        if self._detector is None or self._detector[0] is not opened:
+            detector = Detector(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
+            self._detector = opened, detector, _interval_s(opened)
+        _, detector, interval_s = self._detector
+        verdict = detector.poll()
+        return event_of(opened, verdict.now_ms, verdict.due) if verdict.due else None, verdict, interval_s
+
+    def report(self, found: DetectionResult) -> None:
+        """Log a changed state, and count the failed brokers and log directories."""
+        # Without the message, which counts down the seconds of the grace period.
+        self.reporter.log_once(found.sentence, about=replace(found, due=(), sentence="", now_ms=0))
+        gauge("failed_brokers", self.conn_id, len(found.down))
+        gauge("failed_log_dirs", self.conn_id, sum(max(1, len(paths)) for paths in found.disks.values()))
+
+
+def _interval_s(opened: ClusterSession) -> float:
+    # Two restarts within one grace period must be detected as two: four polls per session timeout (KIP-46).
+    brokers = opened.cluster.broker_configs(sorted(opened.cluster.live_brokers())[:1], _SESSION_TIMEOUTS)
+    sessions_s = [
+        int(configs[name]) / 1000 for configs in brokers.values() for name in _SESSION_TIMEOUTS if name in configs
+    ]
+    return min([opened.settings.watch_interval, *(session_s / 4 for session_s in sessions_s)])
+
+
+class BrokerJoinCheck(PeriodicCheck["Joined | None"]):
     """Emits an event when a live broker can take pending replicas (KIP-409).
 
     Kafka is not polled while neither a pending replica nor a deferred partition request exists.
     """
 
-    FAILING = "joining_failing"
+    KIND = "joining"
     WHAT = "check for brokers that joined"
-    EVENT: ClassVar[str] = "broker-joined"
+    EVENT = "broker-joined"
 
-    def poll(self, opened: ClusterSession) -> CheckOutcome:
+    def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Joined | None, float]:
         """Check, and reconcile the pending replicas."""
         from kafka_steward.execution.broker_joins import poll_joined
         from kafka_steward.journal.audit import Actor
 
         joined = poll_joined(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
-        gauge("owed_replicas", self.conn_id, 0 if joined is None else joined.owed)
-        if joined is None:
-            return None, opened.settings.watch_interval
-        self.reporter.log_once(joined.sentence, about=joined.sentence)
-        event = event_of(opened, joined.now_ms, joined.due)
-        return event if joined.due else None, opened.settings.watch_interval
+        event = event_of(opened, joined.now_ms, joined.due) if joined is not None and joined.due else None
+        return event, joined, opened.settings.watch_interval
+
+    def report(self, found: Joined | None) -> None:
+        """Log a changed state, and count the pending replicas."""
+        gauge("owed_replicas", self.conn_id, 0 if found is None else found.owed)
+        if found is not None:
+            self.reporter.log_once(found.sentence, about=found.sentence)
 
 
-class EmptyBrokerCheck(PeriodicCheck):
+class EmptyBrokerCheck(PeriodicCheck["EmptyBrokers"]):
     """Emits an event while a live broker is empty, until a run has claimed it; after the fill (KIP-409)."""
 
-    FAILING = "newcomers_failing"
+    KIND = "newcomers"
     WHAT = "check for empty brokers"
-    EVENT: ClassVar[str] = "broker-new"
+    EVENT = "broker-new"
 
-    def poll(self, opened: ClusterSession) -> CheckOutcome:
+    def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, EmptyBrokers, float]:
         """Check, and record the empty brokers."""
         from kafka_steward.execution.broker_joins import poll_empty_brokers
 
         found = poll_empty_brokers(opened.cluster, opened.journal, opened.settings)
+        event = event_of(opened, found.now_ms, found.due) if found.due else None
+        return event, found, opened.settings.watch_interval
+
+    def report(self, found: EmptyBrokers) -> None:
+        """Log a changed state."""
         self.reporter.log_once(found.sentence, about=found.sentence)
-        event = event_of(opened, found.now_ms, found.due)
-        return event if found.due else None, opened.settings.watch_interval
 
 
-class HealthPeriodicCheck(PeriodicCheck):
+class ClusterHealthCheck(PeriodicCheck[None]):
     """Measures the cluster's health (KIP-352), as metrics and as rows for plots. Emits no event.
 
     Runs in a thread of its own: a stalled broker must not keep the watch from detecting the failure of another one.
     """
 
-    FAILING = "health_failing"
+    KIND = "health"
     WHAT = "measure the cluster's health"
 
-    def __init__(
-        self,
-        conn_id: str,
-        thread: ClusterWorker,
-        log: Callable[..., None],
-        *,
-        log_error: Callable[..., None] | None = None,
-    ) -> None:
-        super().__init__(conn_id, thread, log, log_error=log_error)
-        self._before: CopiedBytes | None = None
+    _before: CopiedBytes | None = None
 
-    def poll(self, opened: ClusterSession) -> CheckOutcome:
+    def poll(self, opened: ClusterSession) -> tuple[None, None, float]:
         """Measure, emit the metrics, and store the rows."""
         from kafka_steward.execution.health import check_health
 
         every_s = opened.settings.health_interval
         if not every_s:
-            return None, OFF_S
+            return None, None, OFF_S
         health, self._before = check_health(opened.cluster, opened.journal, self._before)
         emit_health(self.conn_id, health.measures)
         if opened.journal.health is not None:
             days_ms = int(opened.settings.health_retention * 86_400_000)
             opened.journal.health.keep(health.measures, every_ms=int(every_s * 1000), retention_ms=days_ms)
-        return None, every_s
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._thread.close()
+        return None, None, every_s

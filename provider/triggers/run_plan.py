@@ -1,20 +1,21 @@
-"""The trigger that executes a plan: it steps the runner until the plan ends, and fires once."""
+"""The trigger that executes a plan: it steps the runner until the plan ends, and fires once.
+
+Airflow also kills tasks that another try, or another triggerer, continues. `on_kill` runs when a user marks a task, but
+also when a user clears it, and then after the new try has begun. A triggerer that stalled and resumes runs it for every
+trigger that it lost. Before a killed task cancels its plan, the task's state must therefore be queried from Airflow.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
-
-from kafka_steward.errors import StewardError
+from kafka_steward.errors import PlanError, StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.triggers.checks import is_retriable
-from kafka_steward.triggers.on_kill import request_cancel_and_step, task_is_over
-from kafka_steward.triggers.progress import ProgressLog, emit_progress
-from kafka_steward.triggers.worker import ClusterWorker
+from kafka_steward.triggers.base import ClusterTrigger
+from kafka_steward.triggers.reporting import ProgressLog, emit_progress
 
 if TYPE_CHECKING:
     from kafka_steward.execution.progress import Progress
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
     from kafka_steward.hooks.steward import ClusterSession
 
 
-#: An event within about 6 s of the deferral costs the task a try: the executor still reports the deferred worker.
-FIRST_EVENT_AFTER_S = 10.0
 #: Seconds between attempts while the journal is unreachable, or the connection cannot be used.
 _RETRY_S = 15.0
 _ATTEMPTS = 40
+#: States of a task that is not continued.
+_OVER = frozenset({"failed", "success", "skipped"})
+#: Steps of a cancel that a killed task runs itself; the watch or the cancel DAG runs the rest.
+_STEPS = 4
 
 
-class RunPlanTrigger(BaseTrigger):
+class RunPlanTrigger(ClusterTrigger):
     """Steps the plan `digest` of the cluster behind `conn_id` in a thread; fires when it ends, fails or stalls.
 
     A plan that is cancelled with a rollback of all its moves ends with its rollback.
@@ -40,6 +43,8 @@ class RunPlanTrigger(BaseTrigger):
     requested after Airflow has reported the task as failed, success or skipped. `journal` is the task's
     `ClusterSession.origin`: a plan in another journal is not stepped.
     """
+
+    KEYWORDS = ("conn_id", "digest", "overrides", "who", "when_killed", "map_index", "journal")
 
     def __init__(
         self,
@@ -53,31 +58,12 @@ class RunPlanTrigger(BaseTrigger):
         journal: Mapping[str, Any] | None = None,
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
-        self.conn_id = conn_id
+        super().__init__(conn_id, overrides, journal)
         self.digest = digest
-        self.overrides = dict(overrides or {})
         self.who = dict(who or {})
         self.when_killed = when_killed
         self.map_index = map_index
-        self.journal = journal
-        self._thread = ClusterWorker(conn_id, self.overrides, journal=journal)
         self._runner: tuple[ClusterSession, StepRunner] | None = None
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and keywords, enough to rebuild the trigger in any triggerer."""
-        names = ("conn_id", "digest", "overrides", "who", "when_killed", "map_index", "journal")
-        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Step to the end, then yield one event, `{"ended": bool, "sentence": str, "progress": {...} | None}`.
-
-        An event without progress has `"for_good"`: whether a further try would change nothing.
-        """
-        began_s = time.monotonic()
-        payload = await self._payload()
-        await self._wait(FIRST_EVENT_AFTER_S - (time.monotonic() - began_s))
-        yield TriggerEvent(payload)
 
     async def on_kill(self) -> None:
         """Request the cancel if that is configured and the task itself was ended, not only this trigger."""
@@ -91,15 +77,15 @@ class RunPlanTrigger(BaseTrigger):
         finally:
             self._thread.close()  # Airflow has called `cleanup` before
 
-    async def cleanup(self) -> None:
-        """Close the connections; leave the plan as it is."""
-        self._thread.close()
+    async def payload(self) -> dict[str, Any]:
+        """Step to the end; return `{"ended": bool, "sentence": str, "progress": {...} | None}`.
 
-    async def _payload(self) -> dict[str, Any]:
+        A payload without progress has `"for_good"`: whether a further try would change nothing.
+        """
         try:
             progress = await self._run_to_end()
         except StewardError as error:
-            return {"ended": False, "sentence": str(error), "progress": None, "for_good": not is_retriable(error)}
+            return {"ended": False, "sentence": str(error), "progress": None, "for_good": not error.retriable}
         return {"ended": progress.ended, "sentence": progress.sentence, "progress": progress.to_json()}
 
     async def _run_to_end(self) -> Progress:
@@ -112,7 +98,7 @@ class RunPlanTrigger(BaseTrigger):
                 self.log.warning(
                     "Plan %s: %s Attempt %d of %d.", self.digest[:12], printable(str(error)), failures, _ATTEMPTS
                 )
-                if failures >= _ATTEMPTS or not is_retriable(error):
+                if failures >= _ATTEMPTS or not error.retriable:
                     raise
                 await self._wait(_RETRY_S)
                 continue
@@ -138,6 +124,40 @@ class RunPlanTrigger(BaseTrigger):
 
         return PlanRunner(opened.cluster, opened.journal, self.digest, opened.settings, Actor(**self.who))
 
-    async def _wait(self, seconds: float) -> None:
-        if seconds > 0:
-            await asyncio.sleep(seconds)
+
+def task_is_over(who: Mapping[str, Any], map_index: int = -1) -> bool:
+    """Return whether Airflow reports this task as failed, success or skipped. Call it in a task or a trigger's thread.
+
+    Returns False when Airflow does not answer, because the state is unknown then.
+    """
+    from airflow.sdk.exceptions import AirflowRuntimeError
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    names = who.get("dag_id"), who.get("run_id"), who.get("task_id")
+    dag_id, run_id, task_id = names
+    if not (dag_id and run_id and task_id):
+        return False
+    try:
+        states = RuntimeTaskInstance.get_task_states(dag_id=dag_id, run_ids=[run_id], task_ids=[task_id])
+    except (AirflowRuntimeError, OSError):
+        return False
+    key = task_id if map_index < 0 else f"{task_id}_{map_index}"
+    return states.get(run_id, {}).get(key) in _OVER
+
+
+def request_cancel_and_step(opened: ClusterSession, digest: str, who: Mapping[str, Any], runner: StepRunner) -> str:
+    """Record the request to cancel a plan, and run the first steps of it; return the result as a message."""
+    from kafka_steward.execution.lifecycle import request_cancel
+    from kafka_steward.journal.audit import Actor
+
+    try:
+        request_cancel(
+            opened.journal, digest, who=Actor(**who), reason="its task was ended in Airflow (on_kill=cancel)"
+        )
+    except PlanError as error:
+        return str(error)  # the plan has ended: nothing is left to cancel
+    for _ in range(_STEPS):
+        progress = runner.step()
+        if progress.ended:
+            break
+    return progress.sentence

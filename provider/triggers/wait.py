@@ -1,31 +1,162 @@
-"""The trigger of the deferrable sensors: it repeats a sensor's check until it is met."""
+"""The checks that sensors wait for, and the trigger that repeats one until it is met.
+
+The code is the same in the worker and in the triggerer. A check is a function `(opened, arguments) -> CheckResult`;
+arguments are JSON values, because a trigger serializes them.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
-
-from kafka_steward.errors import StewardError
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import PlanError, RequestError, StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.triggers.checks import CheckResult, evaluate, is_retriable
-from kafka_steward.triggers.run_plan import FIRST_EVENT_AFTER_S
-from kafka_steward.triggers.worker import ClusterWorker
+from kafka_steward.triggers.base import ClusterTrigger
 
 if TYPE_CHECKING:
+    from kafka_steward.execution.replication_status import OutOfSyncPartition
     from kafka_steward.hooks.steward import ClusterSession
 
 
-class WaitTrigger(BaseTrigger):
+#: The most partitions that a message names; the rest is only counted.
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of a check: whether it is met, a message about the state or what is missing, a small JSON value."""
+
+    met: bool
+    sentence: str
+    value: Any = None
+
+
+def evaluate(question: str, opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
+    """Return the result of the named check. Raises RequestError for an unknown name, and the check's own errors."""
+    if question not in CHECKS:
+        raise RequestError(f"There is no question {question!r}; there are {', '.join(CHECKS)}.")
+    return CHECKS[question](opened, arguments)
+
+
+def brokers_failed(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
+    """Check for a broker whose grace period has expired and that no plan heals; `brokers` restricts it to some ids."""
+    from kafka_steward.execution.detector import Detector
+    from kafka_steward.journal.audit import Actor
+
+    who = Actor(**(arguments.get("who") or {}))
+    verdict = Detector(opened.cluster, opened.journal, opened.settings, who).poll(announce=False)
+    wanted = arguments.get("brokers")
+    failed = [broker for broker in verdict.failed if wanted is None or broker in wanted]
+    return CheckResult(bool(failed), verdict.sentence, failed)
+
+
+def caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
+    """Check that all replicas are in the ISR: of the cluster, of `partitions` ([topic, partition]), or of a `plan`.
+
+    `plan` is a digest. A plan's replicas on brokers that have failed since are not waited for: the heal of that failure
+    replaces them. Raises PlanError for an unknown plan, and RequestError for a partition that does not exist.
+    """
+    from kafka_steward.execution.replication_status import out_of_sync
+
+    snapshot = opened.cluster.snapshot()
+    if digest := arguments.get("plan"):
+        waits = _partitions_of_plan(opened, digest)
+        if isinstance(waits, CheckResult):
+            return waits
+        behind = out_of_sync(snapshot, [name for name in waits if name in snapshot.partitions])
+        return _answer([one for one in behind if one.reassigning or snapshot.live & set(one.missing)], len(waits))
+    given = arguments.get("partitions")
+    partitions = None if given is None else [TopicPartition(str(topic), int(number)) for topic, number in given]
+    missing = [] if partitions is None else [name for name in partitions if name not in snapshot.partitions]
+    if missing:
+        raise RequestError(f"The partition {missing[0]} does not exist on cluster {snapshot.cluster_id}.")
+    return _answer(out_of_sync(snapshot, partitions), len(snapshot.partitions if partitions is None else partitions))
+
+
+def ready(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:  # noqa: ARG001 - all checks take arguments
+    """Check that deferrable work may begin: full replication, nothing in flight, reassignments enabled."""
+    from kafka_steward.execution.readiness import check_readiness
+
+    gate = check_readiness(opened.cluster, opened.journal)
+    return CheckResult(gate.open, gate.sentence, list(gate.reasons))
+
+
+def broker_joined(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
+    """Check for a joined broker that can take pending replicas or is empty (KIP-409).
+
+    With `brokers`, check that all of these are live.
+    """
+    from kafka_steward.execution.broker_joins import poll_joined
+    from kafka_steward.journal.audit import Actor
+
+    who = Actor(**(arguments.get("who") or {}))
+    joined = poll_joined(opened.cluster, opened.journal, opened.settings, who, announce=False)
+    wanted = arguments.get("brokers")
+    if joined is None:
+        return CheckResult(False, "No replica is pending.")
+    if wanted is None:
+        found = sorted({*joined.eligible, *joined.empty})
+        empty = f" Broker {', '.join(map(str, joined.empty))} holds nothing yet." if joined.empty else ""
+        return CheckResult(bool(found), f"{joined.sentence}{empty}", found)
+    missing = [broker for broker in wanted if broker not in joined.live]
+    message = f"Broker {', '.join(map(str, missing))} is not live." if missing else "All requested brokers are live."
+    return CheckResult(not missing, message, wanted)
+
+
+def healthy(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
+    """Check that no measure of the cluster exceeds its limit (KIP-352). `limits` are by measure."""
+    from kafka_steward.execution.health import (
+        check_health,
+        checked_limits,
+        health_sentence,
+        violated_limits,
+    )
+
+    limits = checked_limits(arguments.get("limits"))
+    health, _ = check_health(opened.cluster, opened.journal)
+    return CheckResult(not violated_limits(health, limits), health_sentence(health), health.measures)
+
+
+def _partitions_of_plan(opened: ClusterSession, digest: str) -> list[TopicPartition] | CheckResult:
+    record = opened.journal.plans.get(digest)
+    if record is None:
+        raise PlanError(f"The plan {digest[:12]} is not in the journal of cluster {opened.cluster.cluster_id}.")
+    if not record.status.finished:
+        return CheckResult(False, f"The plan {digest[:12]} has not ended: it is {record.status.value}.")
+    moved = ("completed", "satisfied", "dropped")
+    return [row.move.topic_partition for row in opened.journal.plans.rows(digest) if row.state.value in moved]
+
+
+def _answer(behind: Sequence[OutOfSyncPartition], of: int) -> CheckResult:
+    if not behind:
+        return CheckResult(True, f"All replicas of {of} partitions are in sync.", {"partitions": of, "missing": 0})
+    replicas = sum(len(one.missing) for one in behind)
+    named = " ".join(one.sentence for one in behind[:_NAMED])
+    more = f" And {len(behind) - _NAMED} more." if len(behind) > _NAMED else ""
+    sentence = f"{replicas} replicas of {len(behind)} of {of} partitions are not in sync. {named}{more}"
+    return CheckResult(False, sentence, {"partitions": of, "missing": len(behind)})
+
+
+CHECKS: Mapping[str, Callable[[ClusterSession, Mapping[str, Any]], CheckResult]] = {
+    "broker_joined": broker_joined,
+    "brokers_failed": brokers_failed,
+    "caught_up": caught_up,
+    "healthy": healthy,
+    "ready": ready,
+}
+
+
+class WaitTrigger(ClusterTrigger):
     """Runs the check `question` on the cluster behind `conn_id` every `interval_s` seconds; fires once, when it is met.
 
     The check runs in a thread. While the cluster or journal is unreachable, it is retried. An error that waiting cannot
     resolve (a wrong password, an unknown plan) fires as a failure. The sensor's timeout ends the wait. `journal` is the
     task's `ClusterSession.origin`.
     """
+
+    KEYWORDS = ("conn_id", "question", "arguments", "interval_s", "overrides", "journal")
 
     def __init__(
         self,
@@ -38,38 +169,23 @@ class WaitTrigger(BaseTrigger):
         journal: Mapping[str, Any] | None = None,
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
-        self.conn_id = conn_id
+        super().__init__(conn_id, overrides, journal)
         self.question = question
         self.arguments = dict(arguments or {})
         self.interval_s = interval_s
-        self.overrides = dict(overrides or {})
-        self.journal = journal
-        self._thread = ClusterWorker(conn_id, self.overrides, journal=journal)
         self._logged = ""
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and keywords, enough to rebuild the trigger in any triggerer."""
-        names = ("conn_id", "question", "arguments", "interval_s", "overrides", "journal")
-        return f"{__name__}.{type(self).__name__}", {name: getattr(self, name) for name in names}
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Check until met, then yield one event, `{"done": bool, "sentence": str, "value": ...}`."""
-        began_s = time.monotonic()
+    async def payload(self) -> dict[str, Any]:
+        """Check until met; return `{"done": bool, "sentence": str, "value": ...}`."""
         answer = await self._answer()
-        await self._wait(FIRST_EVENT_AFTER_S - (time.monotonic() - began_s))
-        yield TriggerEvent({"done": answer.met, "sentence": answer.sentence, "value": answer.value})
-
-    async def cleanup(self) -> None:
-        """Close the connections."""
-        self._thread.close()
+        return {"done": answer.met, "sentence": answer.sentence, "value": answer.value}
 
     async def _answer(self) -> CheckResult:
         while True:
             try:
                 answer = await self._thread.submit(self._ask)
             except StewardError as error:
-                if not is_retriable(error):
+                if not error.retriable:
                     return CheckResult(False, str(error))
                 answer = CheckResult(False, f"{error} Asking again.")
             self._log_new(answer.sentence)
@@ -84,7 +200,3 @@ class WaitTrigger(BaseTrigger):
         if sentence != self._logged:
             self.log.info("%s", printable(sentence))
             self._logged = sentence
-
-    async def _wait(self, seconds: float) -> None:
-        if seconds > 0:
-            await asyncio.sleep(seconds)

@@ -14,20 +14,21 @@ import functools
 import gc
 import importlib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from kafka_steward.triggers.periodic import BrokerJoinCheck, EmptyBrokerCheck, HealthPeriodicCheck, PeriodicCheck
-from kafka_steward.triggers.reporting import WatchReporter, event_of, gauge
-from kafka_steward.triggers.worker import ClusterWorker
+from kafka_steward.triggers.base import ClusterWorker
+from kafka_steward.triggers.periodic import (
+    BrokerFailureCheck,
+    BrokerJoinCheck,
+    ClusterHealthCheck,
+    EmptyBrokerCheck,
+    PeriodicCheck,
+)
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.detector import DetectionResult, Detector
-    from kafka_steward.hooks.steward import ClusterSession
-    from kafka_steward.triggers.documents import DocumentLoop
+    from kafka_steward.triggers.documents import DocumentCheck
 
 
 @functools.cache
@@ -37,13 +38,12 @@ def freeze_gc() -> None:
 
 
 #: The events that a watch may emit, one for each watch: a DAG that is scheduled on one must not start for another.
-EVENTS = ("broker-failed", "broker-joined", "broker-new", "request", "cancel")
+EVENTS = (BrokerFailureCheck.EVENT, BrokerJoinCheck.EVENT, EmptyBrokerCheck.EVENT, "request", "cancel")
+
+Check = TypeVar("Check", bound=PeriodicCheck[Any])
 
 #: Seconds between two reports of the age of each part's last successful check.
 _AGES_REPORTED_EVERY_S = 10.0
-
-#: Kafka's settings for the time until an unresponsive broker counts as dead, in milliseconds: KRaft's, ZooKeeper's.
-_SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms")
 
 
 class WatchTrigger(BaseEventTrigger):
@@ -71,17 +71,14 @@ class WatchTrigger(BaseEventTrigger):
         self.conn_id = conn_id
         self.overrides = dict(overrides or {})
         self.event = rings or event
-        self._thread = ClusterWorker(conn_id, self.overrides)
-        self._health = HealthPeriodicCheck(
-            conn_id, ClusterWorker(conn_id, self.overrides), self.log.info, log_error=self.log.error
-        )
-        self._documents: DocumentLoop | None = None
-        self._post: _WatchState | None = None
-        self._reporter = WatchReporter(
-            conn_id, self.log.info, failing="failing", what="check for failed brokers", log_error=self.log.error
-        )
-        self._reporters = [self._reporter]
-        self._wake: asyncio.Event | None = None
+        worker = ClusterWorker(conn_id, self.overrides)
+        self._failures = self._check_of(BrokerFailureCheck, worker)
+        self._checks: list[PeriodicCheck[Any]] = [self._failures]
+        if self.event == BrokerFailureCheck.EVENT:  # one health check is enough for a cluster
+            self._checks.append(self._check_of(ClusterHealthCheck, ClusterWorker(conn_id, self.overrides)))
+        for kind in (BrokerJoinCheck, EmptyBrokerCheck):
+            if self.event == kind.EVENT:
+                self._checks.append(self._check_of(kind, worker))
         self._loops: list[asyncio.Task[None]] = []
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -93,17 +90,8 @@ class WatchTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one TriggerEvent per due event, with the payload of `event_of`."""
         events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._wake = asyncio.Event()
-        watches = [self._watch_failures(events), self._watch_documents(events)]
-        if self.event == BrokerJoinCheck.EVENT:
-            joins = BrokerJoinCheck(self.conn_id, self._thread, self.log.info, log_error=self.log.error)
-            watches.append(self._check(joins, events))
-        if self.event == EmptyBrokerCheck.EVENT:
-            empty = EmptyBrokerCheck(self.conn_id, self._thread, self.log.info, log_error=self.log.error)
-            watches.append(self._check(empty, events))
-        if self.event == EVENTS[0]:  # one health check is enough for a cluster
-            watches.append(self._watch_health(events))
-        watches.append(self._report_ages())
+        watches = [check.run(events) for check in self._checks]
+        watches += [self._watch_documents(events), self._report_ages()]
         self._loops = loops = [asyncio.create_task(watch) for watch in watches]
         event = asyncio.create_task(events.get())
         try:
@@ -120,105 +108,31 @@ class WatchTrigger(BaseEventTrigger):
     async def cleanup(self) -> None:
         """Stop the loops, and close the connections."""
         await self._end_loops()  # Airflow cancels the consumer of `run`; `run` itself may not have been cancelled yet
-        self._thread.close()
-        self._health.close()
-        if self._documents is not None:
-            self._documents.close()
+        for check in self._checks:
+            check.close()
+
+    def _check_of(self, kind: type[Check], worker: ClusterWorker) -> Check:
+        emits = self.event == kind.EVENT
+        return kind(self.conn_id, worker, self.log.info, log_error=self.log.error, emits=emits)
 
     async def _end_loops(self) -> None:
         for task in self._loops:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
 
-    async def _watch_failures(self, events: asyncio.Queue[dict[str, Any]]) -> None:
-        while True:
-            try:
-                event, verdict, pause_s = await self._thread.submit(self._poll)
-            except Exception as error:  # noqa: BLE001 - no error may end the watch: see the class
-                pause_s = self._report_error(error)
-            else:
-                self._report(verdict)
-                if verdict.due and self.event == EVENTS[0]:
-                    events.put_nowait(event)
-            await self._wait(pause_s)
-
     async def _watch_documents(self, events: asyncio.Queue[dict[str, Any]]) -> None:
         # Imported in a thread: loading the Kafka, SQL and ZooKeeper clients would block the triggerer's loop too long.
         module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
         freeze_gc()
-        documents: DocumentLoop = module.DocumentLoop(
-            self.conn_id, self.overrides, self.event, self.log.info, self._wake_up, log_error=self.log.error
+        documents: DocumentCheck = module.DocumentCheck(
+            self.conn_id, self.overrides, self.event, self.log.info, self._failures.wake, log_error=self.log.error
         )
-        self._documents = documents
-        self._reporters.append(documents.reporter)
+        self._checks.append(documents)
         await documents.run(events)
-
-    async def _watch_health(self, events: asyncio.Queue[dict[str, Any]]) -> None:
-        await self._check(self._health, events)
-
-    async def _check(self, check: PeriodicCheck, events: asyncio.Queue[dict[str, Any]]) -> None:
-        self._reporters.append(check.reporter)
-        await check.run(events)
 
     async def _report_ages(self) -> None:
         """Report the ages in a task of its own, so that a stalled check is reported too."""
         while True:
-            for reporter in self._reporters:
-                reporter.report_age()
+            for check in self._checks:
+                check.reporter.report_age()
             await asyncio.sleep(_AGES_REPORTED_EVERY_S)
-
-    def _poll(self, opened: ClusterSession) -> tuple[dict[str, Any], DetectionResult, float]:
-        if self._post is None or self._post.opened is not opened:
-            self._post = _WatchState.at(opened)
-        verdict = self._post.detector.poll()
-        opened.journal.note_poll("failures")
-        return event_of(opened, verdict.now_ms, verdict.due), verdict, self._post.interval_s
-
-    def _report(self, verdict: DetectionResult) -> None:
-        self._reporter.ok()
-        # Without the message, which counts down the seconds of the grace period.
-        self._reporter.log_once(verdict.sentence, about=replace(verdict, due=(), sentence="", now_ms=0))
-        gauge("failed_brokers", self.conn_id, len(verdict.down))
-        gauge("failed_log_dirs", self.conn_id, sum(max(1, len(paths)) for paths in verdict.disks.values()))
-
-    def _report_error(self, error: Exception) -> float:
-        """Log the error once, count it, and return the seconds until the next poll."""
-        return self._reporter.error(error)
-
-    def _wake_up(self) -> None:
-        """Wake the loops after a change notification from ZooKeeper."""
-        if self._wake is not None:
-            self._wake.set()
-
-    async def _wait(self, seconds: float) -> None:
-        if self._wake is None:
-            return
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
-        self._wake.clear()
-
-
-@dataclass(frozen=True)
-class _WatchState:
-    """State of one connection: re-created after an error."""
-
-    opened: ClusterSession
-    detector: Detector
-    interval_s: float
-
-    @classmethod
-    def at(cls, opened: ClusterSession) -> _WatchState:
-        from kafka_steward.execution.detector import Detector
-        from kafka_steward.journal.audit import Actor
-
-        detector = Detector(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
-        return cls(opened, detector, _interval_s(opened))
-
-
-def _interval_s(opened: ClusterSession) -> float:
-    # Two restarts within one grace period must be detected as two: four polls per session timeout (KIP-46).
-    brokers = opened.cluster.broker_configs(sorted(opened.cluster.live_brokers())[:1], _SESSION_TIMEOUTS)
-    sessions_s = [
-        int(configs[name]) / 1000 for configs in brokers.values() for name in _SESSION_TIMEOUTS if name in configs
-    ]
-    return min([opened.settings.watch_interval, *(session_s / 4 for session_s in sessions_s)])

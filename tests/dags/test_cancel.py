@@ -12,8 +12,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward.dags import cancel
 from kafka_steward.errors import SettingError
-from kafka_steward.operators.cancel import CancelReassignmentOperator
-from kafka_steward.operators.rollback import RollbackReassignmentOperator
+from kafka_steward.operators.cancel import CancelReassignmentOperator, RollbackReassignmentOperator
 from tests.dags.tasks import schedule_of, task_of
 
 THREE_LINES = """\

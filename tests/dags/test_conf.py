@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance, throttle
-from kafka_steward.operators.conf import unknown_keys
+from kafka_steward.operators.base import unknown_keys
 
 NO, OWN = "The DAG d has no parameter", "trigger it with its own, which its form lists."
 MEANT = "did you mean 'topics'?"

@@ -11,9 +11,9 @@ import pytest
 from kafka_steward.errors import WrongJournal
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.run_plan import RunPlanTrigger
 from kafka_steward.triggers.wait import WaitTrigger
-from kafka_steward.triggers.worker import ClusterWorker
 from tests.airflow_home import Connect, context
 
 ELSEWHERE = {"id": "bb", "place": "sqlite:////airflow/journal.db on the host triggerer-1"}
@@ -65,7 +65,7 @@ def test_a_trigger_opens_the_journal_of_its_task_or_none(monkeypatch: pytest.Mon
     opened = []
 
     def open_and_fail(hook: StewardHook) -> None:
-        opened.append(hook.begun_with)
+        opened.append(hook.expected_origin)
         raise WrongJournal("Another one.")
 
     monkeypatch.setattr(StewardHook, "open", open_and_fail)

@@ -69,6 +69,13 @@ def test_every_class_of_its_kind_is_listed() -> None:
             assert not [value for value in own if issubclass(value, base)], module
 
 
+def test_the_listing_has_each_file_of_an_operator_and_of_a_sensor() -> None:
+    assert ("operators", "kafka_steward.operators.submit") in MODULES
+    assert {module for kind, module in MODULES if kind == "sensors"} == {
+        f"kafka_steward.sensors.{name}" for name in ("brokers", "health", "replication")
+    }
+
+
 def test_the_section_has_every_setting_with_its_own_default() -> None:
     options = INFO["config"]["kafka_steward"]["options"]
     defaults: dict[str, Any] = {each.name: each.default for each in fields(Settings)}

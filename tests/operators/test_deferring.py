@@ -13,9 +13,8 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.identity import Identity
 from kafka_steward.operators.base import StewardOperator
-from kafka_steward.operators.cancel import CancelReassignmentOperator
+from kafka_steward.operators.cancel import CancelReassignmentOperator, RollbackReassignmentOperator
 from kafka_steward.operators.gate import ClusterReadyOperator
-from kafka_steward.operators.rollback import RollbackReassignmentOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.provider_info import get_provider_info
 from kafka_steward.settings import Settings
@@ -68,7 +67,7 @@ MAKE: dict[type[StewardOperator], Callable[[Cluster], StewardOperator]] = {
 def deferring() -> list[type[StewardOperator]]:
     names = [name for entry in get_provider_info()["operators"] for name in entry["python-modules"]]
     found = {each for name in names for _, each in inspect.getmembers(importlib.import_module(name), inspect.isclass)}
-    ours = {each for each in found if issubclass(each, StewardOperator)}
+    ours = {each for each in found if issubclass(each, StewardOperator) and each.__module__ in names}
     defer = [each for each in ours if any("self.defer(" in inspect.getsource(of) for of in bases(each))]
     return sorted(defer, key=lambda each: each.__name__)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import Any
 
 import pytest
 from airflow.sdk import BaseOperator
 
-from kafka_steward.operators.deprecated import _FORMER
+from kafka_steward.deprecated import _FORMER
 from kafka_steward.operators.rebalance import PlanRebalanceOperator
 from kafka_steward.triggers.watch import WatchTrigger
 
@@ -28,6 +29,15 @@ def test_a_former_name_stands_for_the_current_one(key: str) -> None:
         assert former(key) is former(key)
     else:
         assert former(key) is current
+
+
+def test_a_module_without_a_file_is_imported_as_before() -> None:
+    from kafka_steward.operators import outcome, owed  # type: ignore[attr-defined]
+
+    assert (owed.__name__, outcome.__name__) == ("kafka_steward.operators.owed", "kafka_steward.operators.outcome")
+    assert importlib.util.find_spec("kafka_steward.operators.given") is not None
+    with pytest.raises(ImportError, match="FindOwed'"):
+        from kafka_steward.operators.owed import FindOwed  # type: ignore[import-not-found] # noqa: F401
 
 
 def test_former_arguments_are_accepted() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import KafkaRefused
-from kafka_steward.triggers.checks import CheckResult
-from kafka_steward.triggers.progress import ProgressLog
-from kafka_steward.triggers.wait import WaitTrigger
+from kafka_steward.triggers.reporting import ProgressLog
+from kafka_steward.triggers.wait import CheckResult, WaitTrigger
 from tests.airflow_home import context
 from tests.operators.simulated import CONN_ID, MakeCluster, make_cluster
 from tests.triggers.progress_values import progress

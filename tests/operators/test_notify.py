@@ -4,7 +4,7 @@ from typing import Any
 
 from airflow.sdk import BaseNotifier
 
-from kafka_steward.operators.notify import as_notifiers, notify
+from kafka_steward.operators.base import as_notifiers, notify
 from tests.airflow_home import context
 
 

@@ -21,7 +21,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.documents import POLL_S, AuditEventReader, DocumentLoop
+from kafka_steward.triggers.documents import POLL_S, AuditEventReader, DocumentCheck
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.eventually import eventually
 from tests.journal.zookeeper import ZooKeeperServer
@@ -50,13 +50,13 @@ class Script:
         pass
 
 
-def loop_of(script: Script, said: list[str], nudged: Callable[[], None] = lambda: None) -> DocumentLoop:
-    loop = DocumentLoop("kafka", {}, "request", lambda line, *rest: said.append(line % rest), nudged)
-    loop._thread = script  # type: ignore[assignment]  # asks nothing but the script
+def loop_of(script: Script, said: list[str], nudged: Callable[[], None] = lambda: None) -> DocumentCheck:
+    loop = DocumentCheck("kafka", {}, "request", lambda line, *rest: said.append(line % rest), nudged)
+    loop._worker = script  # type: ignore[assignment]  # asks nothing but the script
     return loop
 
 
-def run(loop: DocumentLoop) -> list[Any]:
+def run(loop: DocumentCheck) -> list[Any]:
     async def listen() -> list[Any]:
         events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         with pytest.raises(End):
@@ -67,13 +67,26 @@ def run(loop: DocumentLoop) -> list[Any]:
 
 
 def look(*sentences: str, bell: dict[str, Any] | None = None) -> Look:
-    return bell, PollResult(sentences=list(sentences), pause_s=0.01), POLL_S
+    return bell, PollResult(sentences=list(sentences)), 0.01
 
 
 def test_each_sentence_is_said_once_and_each_bell_rung() -> None:
     said: list[str] = []
     events = run(loop_of(Script(look("a"), look("a", "b", bell={"at_ms": 1}), look("b")), said))
     assert (said, events) == (["a", "b"], [{"at_ms": 1}])
+
+
+@pytest.mark.parametrize(("result_s", "pause_s"), [(None, POLL_S), (0.01, 0.01), (3600.0, POLL_S)])
+def test_the_next_look_is_when_the_documents_say_and_at_the_latest_after_the_usual_time(
+    monkeypatch: pytest.MonkeyPatch, result_s: float | None, pause_s: float
+) -> None:
+    result = PollResult(pause_s=result_s)
+    monkeypatch.setattr(
+        "kafka_steward.triggers.documents.DocumentController", lambda *_, **__: SimpleNamespace(poll=lambda: result)
+    )
+    access = SimpleNamespace(conn_id="kafka", zookeeper=None, settings=Settings())
+    opened = ClusterSession(cast("Any", access), cast("Any", None), Yard().journal)
+    assert loop_of(Script(), []).poll(opened) == (None, result, pause_s)
 
 
 def test_an_error_is_said_once_and_the_next_look_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +171,7 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
     hour_s = 3600.0
     verdict = DetectionResult((), (), {}, (), (), (), outage=False, sentence="All live.", now_ms=1)
     monkeypatch.setattr("kafka_steward.triggers.documents._NOTIFIED_POLL_S", hour_s)
-    monkeypatch.setattr("kafka_steward.triggers.watch._interval_s", lambda _: hour_s)
+    monkeypatch.setattr("kafka_steward.triggers.periodic._interval_s", lambda _: hour_s)
     monkeypatch.setattr("kafka_steward.triggers.documents.DocumentController", looks.look_of("documents", PollResult()))
     monkeypatch.setattr("kafka_steward.execution.detector.Detector", looks.look_of("brokers", verdict))
     journal = Yard().journal
@@ -175,7 +188,7 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
 
     log = SimpleNamespace(info=hear, error=hear)
     trigger._log = log  # Airflow's own place for it
-    trigger._reporter._log = log.info
+    trigger._failures.reporter._log = log.info
     return trigger, said
 
 
@@ -209,7 +222,7 @@ def test_closed_in_the_middle_of_settling_in_it_listens_to_zookeeper_no_more(mon
     monkeypatch.setattr("kafka_steward.triggers.documents.DocumentController", lambda *_, **__: None)
 
     async def closed_too_early() -> None:
-        loop = DocumentLoop("kafka", {}, "request", lambda *_: None, lambda: None)
+        loop = DocumentCheck("kafka", {}, "request", lambda *_: None, lambda: None)
         running = asyncio.create_task(loop.run(asyncio.Queue()))
         assert await asyncio.to_thread(settling.wait, 20)
         running.cancel()
@@ -246,7 +259,8 @@ def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
     trigger = WatchTrigger("kafka", event="cancel")
     events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     verdict = SimpleNamespace(due=(3,), down=(3,), sentence="", now_ms=1)
-    trigger._report = lambda *_: None  # type: ignore[method-assign]  # what is told is tested elsewhere
+    check: Any = trigger._failures
+    check.report = lambda *_: None  # what is told is tested elsewhere
 
     async def one_look() -> None:
         looks = [({"brokers": [3]}, verdict, 0.0), End()]
@@ -257,9 +271,9 @@ def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
                 raise found
             return found
 
-        trigger._thread.submit = submit  # type: ignore[assignment, method-assign]  # stands in for the thread
+        check._worker.submit = submit  # stands in for the thread
         with pytest.raises(End):
-            await trigger._watch_failures(events)
+            await check.run(events)
 
     asyncio.run(one_look())
     assert events.empty()

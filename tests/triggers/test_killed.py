@@ -11,8 +11,7 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.triggers import run_plan
-from kafka_steward.triggers.on_kill import checked_on_kill, task_is_over
-from kafka_steward.triggers.run_plan import RunPlanTrigger
+from kafka_steward.triggers.run_plan import RunPlanTrigger, task_is_over
 from tests.triggers.progress_values import DIGEST
 
 WHO = {"dag_id": "heal", "run_id": "manual__1", "task_id": "submit", "try_number": 1}
@@ -91,6 +90,6 @@ def test_the_trigger(when_killed: str, over: bool, asked: list[str], monkeypatch
 
 
 def test_a_wrong_value_is_told_when_the_file_is_parsed() -> None:
-    assert checked_on_kill("cancel") == "cancel"
+    assert SubmitReassignmentOperator(task_id="submit", plan="/plan", on_kill="cancel").when_killed == "cancel"
     with pytest.raises(SettingError, match="on_kill is 'stop'; it takes nothing or cancel"):
         SubmitReassignmentOperator(task_id="submit", plan="/plan", on_kill="stop")

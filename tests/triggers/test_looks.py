@@ -18,32 +18,33 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.sql.history import PollTimes
 from kafka_steward.journal.store import open_journal
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.documents import DocumentLoop
-from kafka_steward.triggers.periodic import BrokerJoinCheck, EmptyBrokerCheck, HealthPeriodicCheck
-from kafka_steward.triggers.watch import WatchTrigger
-from kafka_steward.triggers.worker import ClusterWorker
+from kafka_steward.triggers.base import ClusterWorker
+from kafka_steward.triggers.documents import DocumentCheck
+from kafka_steward.triggers.periodic import (
+    BrokerFailureCheck,
+    BrokerJoinCheck,
+    ClusterHealthCheck,
+    EmptyBrokerCheck,
+    PeriodicCheck,
+)
 from tests.protocol.simulated_watch import document
 from tests.simulator import Simulator
 
 Poll = Callable[[ClusterSession], object]
 
 
-def failures() -> Poll:
-    return WatchTrigger("kafka")._poll
-
-
 def documents() -> Poll:
-    return DocumentLoop("kafka", {}, "request", lambda *_: None, lambda: None)._poll
+    return DocumentCheck("kafka", {}, "request", lambda *_: None, lambda: None)._poll
 
 
-def rounds(kind: type[HealthPeriodicCheck | BrokerJoinCheck | EmptyBrokerCheck]) -> Poll:
+def rounds(kind: type[PeriodicCheck[Any]]) -> Poll:
     return kind("kafka", ClusterWorker("kafka", {}), lambda *_: None)._poll
 
 
 POLLS: dict[str, Callable[[], Poll]] = {
-    "failures": failures,
+    "failures": lambda: rounds(BrokerFailureCheck),
     "documents": documents,
-    "health": lambda: rounds(HealthPeriodicCheck),
+    "health": lambda: rounds(ClusterHealthCheck),
     "joining": lambda: rounds(BrokerJoinCheck),
     "newcomers": lambda: rounds(EmptyBrokerCheck),
 }

@@ -13,7 +13,7 @@ from airflow.sdk.observability import stats
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.records import PlanStatus
-from kafka_steward.triggers.progress import emit_progress
+from kafka_steward.triggers.reporting import emit_progress
 from tests.eventually import eventually
 from tests.statsd import StatsD
 from tests.triggers.progress_values import progress
@@ -27,16 +27,16 @@ from airflow.sdk.observability.metrics import stats_utils
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.progress import emit_health, emit_progress
-from kafka_steward.triggers.periodic import HealthPeriodicCheck
-from kafka_steward.triggers.worker import ClusterWorker
+from kafka_steward.triggers.reporting import emit_health, emit_progress
+from kafka_steward.triggers.periodic import ClusterHealthCheck
+from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.simulator import Simulator
 from tests.triggers.progress_values import progress
 from tests.simulated_plan import memory_journal
 
 stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)  # as the triggerer does
-WatchTrigger("kafka_test")._report_error(ConnectionError("away"))
+WatchTrigger("kafka_test")._failures.reporter.error(ConnectionError("away"))
 emit_progress("kafka_test", progress(1, in_flight=2, bytes_total=100, bytes_done=40))
 
 emit_health("kafka_test", {"offline_partitions": 17, "replica_imbalance": 0.25})
@@ -44,7 +44,7 @@ emit_health("kafka_test", {"offline_partitions": 17, "replica_imbalance": 0.25})
 simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", bandwidth=10)
 simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
 opened = SimpleNamespace(cluster=simulator, journal=memory_journal(simulator), settings=Settings())
-measuring = HealthPeriodicCheck("kafka_test", ClusterWorker("kafka_test", {}), print)
+measuring = ClusterHealthCheck("kafka_test", ClusterWorker("kafka_test", {}), print)
 measuring.poll(opened)
 simulator.tick()
 simulator.kill(3)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.journal.records import PlanStatus
-from kafka_steward.triggers.progress import ProgressLog, progress_line
+from kafka_steward.triggers.reporting import ProgressLog, progress_line
 from tests.triggers.progress_values import progress
 
 

@@ -10,7 +10,7 @@ import pytest
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.checks import CheckResult, evaluate
+from kafka_steward.triggers.wait import CheckResult, evaluate
 from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator
 

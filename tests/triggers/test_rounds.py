@@ -17,9 +17,15 @@ from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.history import HealthRows
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.periodic import OFF_S, BrokerJoinCheck, EmptyBrokerCheck, HealthPeriodicCheck
+from kafka_steward.triggers.base import ClusterWorker
+from kafka_steward.triggers.periodic import (
+    OFF_S,
+    BrokerFailureCheck,
+    BrokerJoinCheck,
+    ClusterHealthCheck,
+    EmptyBrokerCheck,
+)
 from kafka_steward.triggers.watch import WatchTrigger
-from kafka_steward.triggers.worker import ClusterWorker
 from tests.eventually import eventually
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
@@ -34,10 +40,13 @@ def test_a_new_broker_is_rung_for_and_said_once() -> None:
     )
     told: list[str] = []
     watch = EmptyBrokerCheck("kafka", ClusterWorker("kafka", {}), lambda words, *more: told.append(words % more))
-    bell, pause_s = watch.poll(opened)
+    bell, found, pause_s = watch.poll(opened)
+    watch.report(found)
     named = {"cluster_id": "simulated", "conn_id": "kafka", "journal": journal}
     assert (bell, pause_s) == ({**named, "brokers": [3], "at_ms": simulator.now_ms}, 2.0)
-    assert watch.poll(opened)[0] is None
+    bell, found, _ = watch.poll(opened)
+    watch.report(found)
+    assert bell is None
     assert sum("Broker 3 has joined." in line for line in told) == 1
 
 
@@ -55,8 +64,9 @@ def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: py
 
     for each in (BrokerJoinCheck, EmptyBrokerCheck):
         monkeypatch.setattr(each, "run", run)
-    for name in ("_watch_failures", "_watch_documents", "_watch_health"):
-        monkeypatch.setattr(WatchTrigger, name, silent)
+    for check in (BrokerFailureCheck, ClusterHealthCheck):
+        monkeypatch.setattr(check, "run", silent)
+    monkeypatch.setattr(WatchTrigger, "_watch_documents", silent)
 
     async def first() -> Any:
         events = WatchTrigger("kafka", event=ring.EVENT).run()
@@ -84,7 +94,7 @@ class Measured:
         self.rows = self.journal.health = HealthRows(self.database)
         self.settings = Settings(health_interval=0.001)
         self.gauges: dict[str, tuple[float, Any]] = {}
-        self.round = HealthPeriodicCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
+        self.round = ClusterHealthCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
 
     def set_gauge(self, name: str, value: float, tags: Any = None) -> None:
         self.gauges[name] = (value, tags)
@@ -93,7 +103,7 @@ class Measured:
         """Look once; returns the seconds until the next look."""
         opened: Any = self
         self.wait_for_a_row_of_its_own()
-        bell, pause_s = self.round.poll(opened)
+        bell, _, pause_s = self.round.poll(opened)
         assert bell is None
         return pause_s
 
@@ -200,7 +210,7 @@ def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_heal
 ) -> None:
     begun: list[str] = []
 
-    async def run(self: HealthPeriodicCheck, events: Any) -> None:
+    async def run(self: ClusterHealthCheck, events: Any) -> None:
         begun.append(self.conn_id)
         await asyncio.Event().wait()
 
@@ -208,10 +218,10 @@ def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_heal
         events.put_nowait({"brokers": [4]})
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(HealthPeriodicCheck, "run", run)
+    monkeypatch.setattr(ClusterHealthCheck, "run", run)
     monkeypatch.setattr(BrokerJoinCheck, "run", ring)
-    for name in ("_watch_failures", "_watch_documents"):
-        monkeypatch.setattr(WatchTrigger, name, ring)
+    monkeypatch.setattr(BrokerFailureCheck, "run", ring)
+    monkeypatch.setattr(WatchTrigger, "_watch_documents", ring)
 
     async def first() -> None:
         events = WatchTrigger("kafka", event=rings).run()

@@ -12,7 +12,8 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterUnreachable, JournalUnreachable, PlanError
 from kafka_steward.execution.progress import Progress
 from kafka_steward.journal.records import PlanStatus
-from kafka_steward.triggers.run_plan import FIRST_EVENT_AFTER_S, RunPlanTrigger
+from kafka_steward.triggers.base import FIRST_EVENT_AFTER_S
+from kafka_steward.triggers.run_plan import RunPlanTrigger
 from tests.triggers.progress_values import DIGEST, progress
 
 

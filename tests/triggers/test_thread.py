@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.errors import SettingError
 from kafka_steward.hooks.steward import StewardHook
-from kafka_steward.triggers.worker import ClusterWorker
+from kafka_steward.triggers.base import ClusterWorker
 
 
 class Counted:

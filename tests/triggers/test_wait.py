@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import AuthenticationFailed, ClusterUnreachable, PlanError, RequestError
-from kafka_steward.triggers.checks import CheckResult, evaluate
-from kafka_steward.triggers.run_plan import FIRST_EVENT_AFTER_S
-from kafka_steward.triggers.wait import WaitTrigger
+from kafka_steward.triggers.base import FIRST_EVENT_AFTER_S
+from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate
 
 
 class Scripted(WaitTrigger):

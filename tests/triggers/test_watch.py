@@ -16,7 +16,7 @@ from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.execution.detector import DetectionResult
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.settings import Settings
-from kafka_steward.triggers import watch
+from kafka_steward.triggers import periodic, watch
 from kafka_steward.triggers.reporting import WatchReporter
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.eventually import eventually
@@ -41,21 +41,20 @@ class Scripted(WatchTrigger):
         super().__init__("kafka")
         self.script = [*script, End()]
         self.waits: list[float] = []
-        self._thread = self  # type: ignore[assignment]  # stands in for the thread: asks nothing but the script
+        self._checks = [self._failures]
+        self._failures._worker = self  # type: ignore[assignment]  # stands in for the thread: asks only the script
+        self._failures.wait = self.wait  # type: ignore[method-assign]
 
-    async def submit(self, _: Any) -> tuple[dict[str, Any], DetectionResult, float]:
+    async def submit(self, _: Any) -> tuple[dict[str, Any] | None, DetectionResult, float]:
         look = self.script.pop(0)
         if isinstance(look, BaseException):
             raise look
-        return {"brokers": list(look.due), "at_ms": look.now_ms}, look, 2.0
+        return {"brokers": list(look.due), "at_ms": look.now_ms} if look.due else None, look, 2.0
 
     async def _watch_documents(self, _: Any) -> None:
         await asyncio.Event().wait()
 
-    async def _watch_health(self, _: Any) -> None:
-        await asyncio.Event().wait()
-
-    async def _wait(self, seconds: float) -> None:
+    async def wait(self, seconds: float) -> None:
         self.waits.append(seconds)
 
 
@@ -171,4 +170,4 @@ def test_failed_log_directories_are_counted_with_those_that_nobody_names(monkeyp
 def test_it_looks_four_times_per_session_timeout(told: dict[int, dict[str, str]], interval_s: float) -> None:
     cluster = SimpleNamespace(live_brokers=lambda: {2: None, 1: None}, broker_configs=lambda *_: told)
     opened = SimpleNamespace(cluster=cluster, settings=Settings.of({"watch_interval": 2}))
-    assert watch._interval_s(opened) == interval_s  # type: ignore[arg-type]  # as far as it is read
+    assert periodic._interval_s(opened) == interval_s  # type: ignore[arg-type]  # as far as it is read
