@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Assignment", "Move", "MoveReason", "Operation", "TopicPartition"]
+__all__ = ["EVEN_OPERATIONS", "Assignment", "Move", "MoveReason", "Operation", "TopicPartition"]
 
 #: Broker ids in Kafka's order: the first replica is the preferred leader.
 Assignment = tuple[int, ...]
@@ -33,6 +33,10 @@ class Operation(str, Enum):
     SET_REPLICATION_FACTOR = "set-replication-factor"
     APPLY = "apply"
     ROLLBACK = "rollback"
+
+
+#: Operations that balance everything by one plan for the whole cluster.
+EVEN_OPERATIONS = frozenset({Operation.REBALANCE, Operation.EXPAND, Operation.DRAIN})
 
 
 class MoveReason(str, Enum):

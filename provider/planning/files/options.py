@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.errors import PlanError
 
 #: Kafka's internal topics.
@@ -18,8 +18,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__tra
 BALANCING = frozenset({Operation.REBALANCE, Operation.EXPAND})
 
 _EVERY = frozenset(Operation)
-#: Operations that balance everything by one plan for the whole cluster.
-EVEN = frozenset({Operation.REBALANCE, Operation.EXPAND, Operation.DRAIN})
+EVEN = EVEN_OPERATIONS
 
 
 def _option(
