@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.health import CopiedBytes, Health, copied_bytes, health_of
+from kafka_steward.cluster.health import CopiedBytes, Health, copied_bytes, health_of, paths_in_words
 from kafka_steward.cluster.lag import LogEnds, partitions_by_broker
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import RequestError
@@ -17,7 +17,8 @@ from kafka_steward.journal.store import Journal
 
 _MIN_ISR = "min.insync.replicas"
 
-#: Default limits: the maximum of each measure in a healthy cluster.
+#: Default limits: the maximum of each measure in a healthy cluster. A hidden topic is one that brokers host and Kafka
+#: does not let us describe.
 DEFAULT_LIMITS: Mapping[str, float] = {
     "under_replicated_partitions": 0,
     "under_min_isr_partitions": 0,
@@ -105,7 +106,7 @@ def health_sentence(health: Health) -> str:
 
 def _disks(health: Health) -> str:
     failed = "".join(
-        f" Log directory {' and '.join(paths) or 'of unknown path'} of broker {broker} has failed."
+        f" Log directory {paths_in_words(paths)} of broker {broker} has failed."
         for broker, paths in health.failed_log_dirs.items()
     )
     return failed + (f" Broker {', '.join(map(str, health.cordoned))} is cordoned." if health.cordoned else "")
