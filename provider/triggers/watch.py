@@ -179,7 +179,7 @@ class WatchTrigger(BaseEventTrigger):
         # Without the message, which counts down the seconds of the grace period.
         self._reporter.log_once(verdict.sentence, about=replace(verdict, due=(), sentence="", now_ms=0))
         gauge("failed_brokers", self.conn_id, len(verdict.down))
-        gauge("failed_log_dirs", self.conn_id, sum(max(1, len(paths)) for paths in verdict.disks.values()))
+        gauge("failed_log_dirs", self.conn_id, verdict.failed_log_dirs)
 
     def _report_error(self, error: Exception) -> float:
         """Log the error once, count it, and return the seconds until the next poll."""
