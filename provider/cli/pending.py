@@ -10,7 +10,7 @@ from airflow.cli.cli_config import ActionCommand, Arg
 from kafka_steward.cli.verb import CommandContext, print_error, verb
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.pending import PendingReplica
+    from kafka_steward.execution.pending_state import PendingReplica
     from kafka_steward.journal.render import Table
 
 
@@ -32,8 +32,8 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _owed(call: CommandContext) -> None:
-    from kafka_steward.execution.pending import eligible_brokers
     from kafka_steward.execution.pending_replicas import list_pending
+    from kafka_steward.execution.pending_state import eligible_brokers
 
     with call.hook.open() as opened:
         snapshot = opened.cluster.snapshot()

@@ -19,11 +19,11 @@ from typing import TypeVar
 from kafka_steward.assignment import Operation
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import VersionConflict
+from kafka_steward.execution.cluster_queries import cordoned_brokers
 from kafka_steward.execution.failures import brokers_to_announce
-from kafka_steward.execution.pending import PendingReplica, PendingState, eligible_brokers
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
+from kafka_steward.execution.pending_state import PendingReplica, PendingState, eligible_brokers
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.readiness import cordoned_brokers
 from kafka_steward.execution.topics import deferred_partitions
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor

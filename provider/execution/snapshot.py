@@ -9,15 +9,13 @@ import pyarrow as pa
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir, Partition, Snapshot
+from kafka_steward.execution.cluster_queries import min_isr_by_topic, refuse_hidden
 from kafka_steward.execution.moves import unsettled
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.replication_status import refuse_wrong_drain
 from kafka_steward.execution.staging import is_staged
-from kafka_steward.execution.visibility import refuse_hidden
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
-
-_MIN_ISR = "min.insync.replicas"
 
 
 def take_snapshot(
@@ -44,10 +42,8 @@ def take_snapshot(
     snapshot = cluster.snapshot()
     refuse_wrong_drain(snapshot, draining)
     log_dirs = cluster.log_dirs(sorted(snapshot.live))
-    topics = sorted({name.topic for name in snapshot.partitions})
     refuse_hidden(cluster, snapshot, log_dirs)
-    settings = cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}
-    min_isr = {topic: int(of[_MIN_ISR]) for topic, of in settings.items() if _MIN_ISR in of}
+    min_isr = min_isr_by_topic(cluster, {name.topic for name in snapshot.partitions})
     partitions = [_moving(row, begun or {}) for row in partition_rows(snapshot, log_dirs, min_isr, targets or {})]
     if heal_failed_disks:
         partitions = [row | {"offline": _lost(row, snapshot, failed)} for row in partitions]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.broker_joins import claim, poll_empty_brokers, poll_joined
-from kafka_steward.execution.readiness import cordoned_brokers
+from kafka_steward.execution.cluster_queries import cordoned_brokers
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, memory_journal

@@ -11,8 +11,8 @@ from kafka_steward.cluster.state import Directory, LogDir
 from kafka_steward.execution.concurrency import ConcurrencyLimits, admit_moves
 from kafka_steward.execution.failures import FailureDecision, LivenessView, decide_disks, disk_sentence
 from kafka_steward.execution.observe import ObservedState, observe_moves
-from kafka_steward.execution.pending import PendingReplica, evaluate
-from kafka_steward.execution.pending import PendingState as Owed
+from kafka_steward.execution.pending_state import PendingReplica, evaluate
+from kafka_steward.execution.pending_state import PendingState as Owed
 from kafka_steward.execution.preflight import Room, rooms_of
 from kafka_steward.execution.recovery import changed_by, dead_target_reason
 from kafka_steward.execution.throttle_rates import set_late, to_set

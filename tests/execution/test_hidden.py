@@ -8,14 +8,14 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
+from kafka_steward.execution.cluster_queries import hidden_in, with_hidden
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.moves import Held, HoldReason
-from kafka_steward.execution.pending import PendingState as Owed
 from kafka_steward.execution.pending_replicas import reconcile_pending, record_pending
+from kafka_steward.execution.pending_state import PendingState as Owed
 from kafka_steward.execution.recovery import HIDDEN, plan_rollback
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.verification import verify_undone
-from kafka_steward.execution.visibility import hidden_in, with_hidden
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PendingReplicas
 from tests.execution.runs import apply, simulator

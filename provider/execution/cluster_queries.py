@@ -1,7 +1,10 @@
-"""Topics that an ACL hides from our principal.
+"""Queries of a cluster for several parts of execution: hidden topics, cordoned brokers, min.insync.replicas.
 
-Kafka omits such topics from its list without an error, as if they did not exist. The log directories of brokers list
-them all the same. If a request names such a topic, Kafka answers that it may not be described.
+A hidden topic is one that an ACL hides from our principal. Kafka omits such topics from its list without an error, as
+if they did not exist. The log directories of brokers list them all the same. If a request names such a topic, Kafka
+answers that it may not be described.
+
+Cordoned brokers (KIP-1066) keep their replicas and receive no new ones.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from dataclasses import replace
 from kafka_steward.cluster.state import LogDir, Snapshot
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.ports import ClusterPort
+
+MIN_ISR = "min.insync.replicas"
 
 #: Topics that a message names; the rest is only counted.
 _NAMED = 3
@@ -50,3 +55,18 @@ def refuse_hidden(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[in
             f"holds replicas of {first}, which a plan would leave out. Grant our principal DESCRIBE on every topic, as "
             "docs/permissions.md says."
         )
+
+
+def cordoned_brokers(cluster: ClusterPort, brokers: Collection[int]) -> frozenset[int]:
+    """Return those of `brokers` without a log directory that accepts new replicas. Raises ClusterError.
+
+    A broker that does not answer does not count as cordoned. If `brokers` is empty, Kafka is not called.
+    """
+    answers = cluster.directories(sorted(brokers)) if brokers else {}
+    return frozenset(broker for broker, dirs in answers.items() if dirs.cordoned)
+
+
+def min_isr_by_topic(cluster: ClusterPort, topics: Collection[str]) -> dict[str, int]:
+    """Return min.insync.replicas of `topics`. Raises ClusterError. If `topics` is empty, Kafka is not called."""
+    values = cluster.topic_configs(sorted(topics), [MIN_ISR]) if topics else {}
+    return {topic: int(of[MIN_ISR]) for topic, of in values.items() if MIN_ISR in of}
