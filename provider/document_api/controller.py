@@ -29,7 +29,6 @@ from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
 from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.document_api.plans import (
     SOON_S,
-    DocumentPlan,
     DocumentPlans,
     PlanScheduler,
     PollResult,
@@ -47,6 +46,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import ChunkPartition, InFlight, Request
 from kafka_steward.journal.listing import SWEEP_MS, WRITTEN, sweep
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import remove
 from kafka_steward.settings import Settings
@@ -259,7 +259,7 @@ class DocumentController:
                     self._scheduler.step(plan, result)
         return True
 
-    def _withdraw(self, plan: DocumentPlan, partitions: Collection[TopicPartition]) -> None:
+    def _withdraw(self, plan: PlanRecord, partitions: Collection[TopicPartition]) -> None:
         why = f"taken out of {paths.REASSIGN_QUEUE} before it began"
         with self._journal.step_lock() as fence:
             PartialCancel(self._cluster, self._journal, plan.digest, why=why, who=self._who, fence=fence).run(

@@ -14,7 +14,7 @@ from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.documents import RequestDocument
 from kafka_steward.document_api.partial_cancel import PartialCancel
-from kafka_steward.document_api.plans import DocumentPlans, publish_document_plan
+from kafka_steward.document_api.plans import DocumentPlans, is_legacy, publish_document_plan
 from kafka_steward.document_api.request_rules import ActiveReassignment, ClusterView, Decision, RequestOutcome, resolve
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, retarget_in_flight
@@ -188,7 +188,7 @@ def active_reassignments(journal: Journal, plans: DocumentPlans) -> dict[TopicPa
         for row in journal.plans.rows(plan.digest):
             if not row.state.settled:
                 found[row.topic_partition] = ActiveReassignment(
-                    row.move.after, row.move.before, plan.legacy, plan.digest
+                    row.move.after, row.move.before, is_legacy(plan), plan.digest
                 )
     return found
 

@@ -312,15 +312,15 @@ class Detector:
 
     def _maintain_plans(self, view: LivenessView) -> list[str]:
         """Mark or step idle plans, and clean up after ended plans; returns a message for each newly idle plan."""
-        idle: list[str] = []
+        told: list[str] = []
         try:
-            idle = with_repair(self._journal, self._who, self._pause_idle_plans)
+            told = with_repair(self._journal, self._who, self._pause_idle_plans)
             delete_stale_in_flight_records(self._cluster, self._journal, self._who)
             with_repair(self._journal, self._who, partial(self._release_throttles, view.live))
         except (ClusterError, LockLost, DocumentError) as error:
             # An unreadable document, for example of a later release, must not block the detection of failed brokers.
             _log.info("What plans left behind is still there: %s", printable(str(error)))
-        return idle
+        return told
 
     def _pause_idle_plans(self) -> list[str]:
         return pause_idle_plans(self._cluster, self._journal, self._settings, self._who)
