@@ -47,14 +47,14 @@ def is_legacy(record: PlanRecord) -> bool:
 class DocumentPlans:
     """The unfinished plans of a journal, re-read by each `read`; an ended plan is read once and cached.
 
-    `asked` are those that documents requested, `others` all others; both the oldest first.
+    `requested` are those that documents requested, `others` all others; both the oldest first.
     """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._ended: dict[str, frozenset[str]] = {}
         self._to_roll_back = False
-        self.asked: list[PlanRecord] = []
+        self.requested: list[PlanRecord] = []
         self.others: list[PlanRecord] = []
 
     def read(self) -> None:
@@ -67,12 +67,12 @@ class DocumentPlans:
                 self._ended[record.digest] = record.sources
                 self._to_roll_back |= record.cancel is not None and record.cancel.scope == "plan"
         running = sorted((each for each in records if not each.status.finished), key=lambda each: each.published_ms)
-        self.asked = [record for record in running if ASKED in record.extra]
+        self.requested = [record for record in running if ASKED in record.extra]
         self.others = [record for record in running if ASKED not in record.extra]
 
     def knows(self, source: str) -> bool:
         """Return whether any plan, ended or not, executes this document."""
-        running = (plan.sources for plan in self.asked)
+        running = (plan.sources for plan in self.requested)
         return any(source in sources for sources in (*running, *self._ended.values()))
 
     def rollback_requested(self) -> bool:
@@ -94,7 +94,7 @@ def blocked_reason(journal: Journal, plans: DocumentPlans) -> str:
     other = next((record for record in plans.others if record.digest == owner), None)
     if other is not None:
         return f"the cluster belongs to plan {other.digest[:12]} ({other.operation}) until that one ends"
-    return f"{_MOST} plans that documents asked for are under way" if len(plans.asked) >= _MOST else ""
+    return f"{_MOST} plans that documents asked for are under way" if len(plans.requested) >= _MOST else ""
 
 
 def publish_document_plan(

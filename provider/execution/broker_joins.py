@@ -162,7 +162,7 @@ def poll_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Setting
     return _empty_brokers(found.waiting, due, snapshot, why, now_ms)
 
 
-def claim(cluster: ClusterPort, journal: Journal, run: str) -> EmptyBrokers:
+def claim_empty_brokers(cluster: ClusterPort, journal: Journal, run: str) -> EmptyBrokers:
     """Claim the unclaimed brokers for a run, once; a later attempt of the same run gets the same brokers again.
 
     Nothing is claimed while a fill must come first: the watch re-emits the event after it. Raises ClusterError,
