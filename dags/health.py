@@ -16,9 +16,10 @@ __all__ = ["health"]
 
 _DOC = """
 Reports the health of a Kafka cluster: partitions that are under-replicated (replicas that a reassignment is adding do
-not count, KIP-352), under min ISR or offline; the reassignments in flight, their lag and their rate; the balance of
-the brokers; the number of pending replicas. It changes nothing. With `when_unhealthy` *fail*, the run fails when a
-measure exceeds its limit.
+not count, KIP-352), under min ISR or offline; failed log directories; topics that Kafka does not let us describe; the
+reassignments in flight, their lag and their rate; the balance of the brokers; the number of pending replicas. It
+changes nothing. With `when_unhealthy` *fail*, the run fails when a measure exceeds its limit; those without `limits`
+are `kafka_steward.execution.health.DEFAULT_LIMITS`.
 """
 
 

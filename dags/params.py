@@ -9,6 +9,7 @@ from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.errors import SettingError
+from kafka_steward.rebalance_request import REBALANCE_OPERATIONS
 from kafka_steward.settings import SETTINGS, Setting
 
 __all__ = [
@@ -148,7 +149,7 @@ def _what() -> dict[str, Param]:
             "rebalance: balance all brokers. expand: the same, if a broker is empty. drain: empty the named brokers. "
             "set-replication-factor: of the named topics.",
             type="string",
-            enum=["rebalance", "expand", "drain", "set-replication-factor"],
+            enum=list(REBALANCE_OPERATIONS),
         ),
         "brokers": Param(
             None, "Ids of the brokers to drain, such as [3, 4]; only for drain.", type=["null", "array"], **_BROKER_IDS

@@ -27,11 +27,10 @@ class ReportHealthOperator(StewardOperator):
     """Checks the health of the cluster, logs it, and emits it as metrics; changes nothing.
 
     Under-replicated partitions are counted as in KIP-352: replicas that a reassignment is adding do not count. `limits`
-    are the highest healthy values, by measure. By default no partition may be under-replicated, under min ISR or
-    offline, no log directory failed, and no topic hidden (hosted by brokers, but without permission to describe it).
-    When a measure exceeds its limit, `on_unhealthy` is notified, and with `when_unhealthy="fail"` the task fails
-    without a retry. During a reassignment, bytes per second are measured over `sample_s` seconds. Returns `{"healthy",
-    "above", "sentence", "measures"}`; `above` names the measures that exceed their limits.
+    are the highest healthy values, by measure; the default is `kafka_steward.execution.health.DEFAULT_LIMITS`. When a
+    measure exceeds its limit, `on_unhealthy` is notified, and with `when_unhealthy="fail"` the task fails without a
+    retry. During a reassignment, bytes per second are measured over `sample_s` seconds. Returns `{"healthy", "above",
+    "sentence", "measures"}`; `above` names the measures that exceed their limits.
 
     >>> ReportHealthOperator(task_id="health", when_unhealthy="fail", limits={"offline_partitions": 0})
     <Task(ReportHealthOperator): health>

@@ -38,12 +38,14 @@ class ClaimEmptyBrokersOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Claim the empty brokers; skip the downstream tasks when there are none."""
-        from kafka_steward.execution.broker_joins import claim
+        from kafka_steward.execution.broker_joins import claim_empty_brokers
 
         if not is_scheduled(context):
             return {"operation": self.operation, "brokers": [], "sentence": "A user started this run."}
         with self.open(context) as opened:
-            found = claim(opened.cluster, opened.journal, f"{context['ti'].dag_id}/{context['ti'].run_id}")
+            found = claim_empty_brokers(
+                opened.cluster, opened.journal, f"{context['ti'].dag_id}/{context['ti'].run_id}"
+            )
         if not found.brokers:
             skip_rest(self, context, found.sentence)
         self.log.info("%s", printable(found.sentence))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.cluster.state import Snapshot
-    from kafka_steward.execution.pending import PendingReplica
+    from kafka_steward.execution.pending_state import PendingReplica
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["FindPendingReplicasOperator", "NOTHING_PENDING", "reconcile"]
@@ -36,7 +36,7 @@ class FindPendingReplicasOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Find pending replicas; skip the downstream tasks when nothing can be filled."""
-        from kafka_steward.execution.pending import fillable
+        from kafka_steward.execution.pending_state import fillable
         from kafka_steward.execution.topics import add_deferred_partitions
 
         with self.open(context) as opened:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.deprecated import keep_former_names, warn_of_former_argument
@@ -10,31 +11,17 @@ from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import is_scheduled
 from kafka_steward.operators.base import fail_without_retry, refuse_unknown_keys
 from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.rebalance_request import RebalanceRequest
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from kafka_steward.execution.plan_requests import RebalanceRequest
 
 __all__ = ["REQUEST_FIELDS", "PlanRebalanceOperator", "refuse_wrong_form"]
 
 keep_former_names(__name__)
 
 #: The fields of the form that define the plan.
-REQUEST_FIELDS = (
-    "operation",
-    "brokers",
-    "topics",
-    "exclude",
-    "exclude_brokers",
-    "replication_factor",
-    "rack_aware",
-    "internal_topics",
-    "balance",
-    "tolerance",
-    "max_moves",
-    "max_bytes",
-)
+REQUEST_FIELDS = tuple(field.name for field in fields(RebalanceRequest))
 
 
 class PlanRebalanceOperator(PlanReassignmentOperator):
@@ -71,7 +58,7 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
         from kafka_steward.execution.plan_requests import no_op_reason, options_for
 
         with fail_without_retry():
-            request, snapshot = _request_of(self.request), self._read_snapshot()
+            request, snapshot = RebalanceRequest.of(self.request), self._read_snapshot()
             options = options_for(request, snapshot, scheduled=is_scheduled(context))
         nothing = no_op_reason(request, snapshot)
         if nothing:
@@ -86,12 +73,10 @@ def refuse_wrong_form(context: Context) -> None:
 
     Meant as the `pre_execute` of the first task of the DAG `rebalance`: it calls neither Kafka nor the journal.
     """
-    from kafka_steward.execution.plan_requests import refuse_wrong
-
     refuse_unknown_keys(context)
     params = context["params"]
     with fail_without_retry():
-        refuse_wrong(_request_of({name: params[name] for name in REQUEST_FIELDS}))
+        RebalanceRequest.of({name: params[name] for name in REQUEST_FIELDS}).validate()
 
 
 _NO_PLAN = {
@@ -104,15 +89,3 @@ _NO_PLAN = {
     "unplaced": 0,
     "page_digest": None,
 }
-
-
-def _request_of(given: Mapping[str, Any]) -> RebalanceRequest:
-    from kafka_steward.errors import SettingError
-    from kafka_steward.execution.plan_requests import RebalanceRequest
-
-    known: Collection[str] = RebalanceRequest.__dataclass_fields__
-    for name in given:
-        if name not in known:
-            raise SettingError(f"Unknown rebalance option {name!r}. Valid options: {', '.join(known)}.")
-    lists = {name: given[name] or () for name in ("brokers", "topics", "exclude", "exclude_brokers") if name in given}
-    return RebalanceRequest(**{**given, **lists})

@@ -40,6 +40,25 @@ def down_votes(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> dict[
     }
 
 
+def failed_log_dirs(snapshot: Snapshot, disks: Mapping[int, BrokerLogDirs]) -> dict[int, tuple[str, ...]]:
+    """Return the paths of the failed log directories by live broker.
+
+    They are as reported by the broker in `disks`. Without a path, the failure is inferred from its offline replicas.
+    """
+    reported = {broker: dirs.failed_paths for broker, dirs in disks.items() if dirs.failed_paths}
+    return dict(sorted({**dict.fromkeys(snapshot.offline_on_live_brokers, ()), **reported}.items()))
+
+
+def count_failed_log_dirs(failed: Mapping[int, tuple[str, ...]]) -> int:
+    """Return the number of failed log directories; a broker without a path counts as one."""
+    return sum(max(1, len(paths)) for paths in failed.values())
+
+
+def paths_in_words(paths: Iterable[str]) -> str:
+    """Return the failed log directories of one broker for a message."""
+    return " and ".join(paths) or "of unknown path"
+
+
 @dataclass(frozen=True)
 class CopiedBytes:
     """The progress of copying at one moment: bytes by partition and broker that a reassignment is adding."""
@@ -90,7 +109,7 @@ class Health:
             "reassigning_partitions": len(self.reassigning),
             **lag_known,
             "failed_brokers": len(self.gone),
-            "failed_log_dirs": sum(max(1, len(paths)) for paths in self.failed_log_dirs.values()),
+            "failed_log_dirs": count_failed_log_dirs(self.failed_log_dirs),
             "cordoned_brokers": len(self.cordoned),
             **hidden_known,
             "owed_replicas": self.owed,
@@ -134,7 +153,7 @@ def health_of(
         owed=owed,
         bytes_in=into,
         bytes_out=out_of,
-        failed_log_dirs=_failed_log_dirs(snapshot, disks or {}),
+        failed_log_dirs=failed_log_dirs(snapshot, disks or {}),
         cordoned=tuple(sorted(broker for broker, dirs in (disks or {}).items() if dirs.cordoned)),
         hidden_topics=hidden_topics,
     )
@@ -151,12 +170,6 @@ def copied_bytes(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], at_m
             if broker in log_dirs
         },
     )
-
-
-def _failed_log_dirs(snapshot: Snapshot, disks: Mapping[int, BrokerLogDirs]) -> dict[int, tuple[str, ...]]:
-    """Return the failed log directories by live broker: as reported by it, or inferred from offline replicas."""
-    named = {broker: dirs.failed_paths for broker, dirs in disks.items() if dirs.failed_paths}
-    return dict(sorted({**dict.fromkeys(snapshot.offline_on_live_brokers, ()), **named}.items()))
 
 
 def _those(partitions: Iterable[Partition]) -> tuple[TopicPartition, ...]:

@@ -19,7 +19,6 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.documents import (
     RequestDocument,
-    no_longer_waiting,
     read_queue,
     read_requests,
     remove_started,
@@ -29,7 +28,6 @@ from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
 from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.document_api.plans import (
     SOON_S,
-    DocumentPlan,
     DocumentPlans,
     PlanScheduler,
     PollResult,
@@ -40,6 +38,7 @@ from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import DocumentError, KafkaRefused, LockLost, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, record_external
+from kafka_steward.execution.moves import OPEN
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import disabled_reason
 from kafka_steward.execution.recovery import HIDDEN
@@ -48,6 +47,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import ChunkPartition, InFlight, Request
 from kafka_steward.journal.listing import SWEEP_MS, WRITTEN, sweep
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import remove
 from kafka_steward.settings import Settings
@@ -131,11 +131,18 @@ class DocumentController:
         result = PollResult()
         self._plans.read()
         # The cancel signal first: no plan that is to be cancelled goes on. The steps below leave it to the next poll.
-        for part in (self._sweep, self._signal, self._in_flight, self._requests, self._queue, self._others):
-            self._tried(part, result)
+        for part in (
+            self._sweep,
+            self._signal,
+            self._in_flight,
+            self._requests,
+            self._queue,
+            self._external_reassignments,
+        ):
+            self._run_part(part, result)
         return result
 
-    def _tried(self, part: Callable[[PollResult], None], result: PollResult) -> None:
+    def _run_part(self, part: Callable[[PollResult], None], result: PollResult) -> None:
         try:
             part(result)
         except (LockLost, VersionConflict, NodeExists, NodeMissing) as error:
@@ -151,12 +158,12 @@ class DocumentController:
             self._swept_ms = now_ms
 
     def _in_flight(self, result: PollResult) -> None:
-        for plan in self._plans.asked:
+        for plan in self._plans.requested:
             self._scheduler.step(plan, result)
         # A cancel signal may arrive after it was checked in this poll and be consumed by a step, here or elsewhere.
         if self._plans.rollback_requested():
             self._scheduler.find_cancels()
-        self._scheduler.cancel(result, stepped=[plan.digest for plan in self._plans.asked])
+        self._scheduler.cancel(result, stepped=[plan.digest for plan in self._plans.requested])
 
     def _signal(self, result: PollResult) -> None:
         if self._journal.tree.get(paths.CANCEL_IN_PROGRESS) is None:
@@ -203,7 +210,7 @@ class DocumentController:
 
     def _fresh(self, document: RequestDocument) -> RequestDocument:
         """Return the queue without entries that a plan has already: all entries, or those added or changed since."""
-        plans = [plan for plan in self._plans.asked if document.document_id in plan.sources]
+        plans = [plan for plan in self._plans.requested if document.document_id in plan.sources]
         if not plans and self._plans.knows(document.document_id):
             return replace(document, requested=())  # its plan has ended, and a poll crashed before it emptied the queue
         rows = [row for plan in plans for row in self._journal.plans.rows(plan.digest)]
@@ -214,7 +221,7 @@ class DocumentController:
 
     def _remove_before_start(self, document: RequestDocument | None) -> None:
         """Drop waiting moves that were removed from the queue or changed there, or whose queue was deleted."""
-        for plan in self._plans.asked:
+        for plan in self._plans.requested:
             if not any(each.startswith(f"{paths.REASSIGN_QUEUE}@") for each in plan.sources):
                 continue
             node = document.node if document is not None and document.document_id in plan.sources else None
@@ -224,14 +231,11 @@ class DocumentController:
 
     def _shorten(self, document: RequestDocument) -> None:
         """Remove partitions that no longer wait from the queue."""
-        waiting = set()
-        for plan in self._plans.asked:
-            if document.document_id in plan.sources:
-                rows = self._journal.plans.rows(plan.digest)
-                waiting |= {row.topic_partition for row in rows} - no_longer_waiting(rows)
-        remove_started(self._journal.tree, document.node, waiting)
+        plans = [plan for plan in self._plans.requested if document.document_id in plan.sources]
+        rows = (row for plan in plans for row in self._journal.plans.rows(plan.digest))
+        remove_started(self._journal.tree, document.node, {row.topic_partition for row in rows if row.state in OPEN})
 
-    def _others(self, result: PollResult) -> None:
+    def _external_reassignments(self, result: PollResult) -> None:
         if self._zookeeper:
             under_way = active_reassignments(self._journal, self._plans)
             result.sentences += track_legacy_reassignments(
@@ -255,12 +259,12 @@ class DocumentController:
             return False
         if admitted.plans:
             self._plans.read()
-            for plan in self._plans.asked:
+            for plan in self._plans.requested:
                 if plan.digest in admitted.plans:
                     self._scheduler.step(plan, result)
         return True
 
-    def _withdraw(self, plan: DocumentPlan, partitions: Collection[TopicPartition]) -> None:
+    def _withdraw(self, plan: PlanRecord, partitions: Collection[TopicPartition]) -> None:
         why = f"taken out of {paths.REASSIGN_QUEUE} before it began"
         with self._journal.step_lock() as fence:
             PartialCancel(self._cluster, self._journal, plan.digest, why=why, who=self._who, fence=fence).run(

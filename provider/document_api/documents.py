@@ -138,11 +138,6 @@ def queue_remove(journal: Journal, *, who: Actor) -> bool:
     return True
 
 
-def no_longer_waiting(rows: Iterable[MoveRow]) -> set[TopicPartition]:
-    """Return the partitions that have started, or never will: they no longer belong in the queue. Pure."""
-    return {row.topic_partition for row in rows if row.state not in OPEN}
-
-
 def removed_before_start(rows: Iterable[MoveRow], queue: Node | None) -> set[TopicPartition]:
     """Return the waiting partitions that the queue no longer names, or names with another target. Pure.
 

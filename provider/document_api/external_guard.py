@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Annotated
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
@@ -26,10 +26,6 @@ from kafka_steward.journal.document import Document, Fields
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, remove
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-
 _ROUNDS = 4
 #: How long the replica order is checked after a cancel, in milliseconds. A broker that does not know of the cancel by
 #: then is an exception.
@@ -40,18 +36,8 @@ _LATE_MS = 60_000
 class SwitchSeen(Document):
     """`/steward/switch`: the created id of the disable node that was seen, and the reassignments that are exempt."""
 
-    switch: int
+    switch: Annotated[int, partial(Fields.integer, high=2**63 - 1)]
     known: tuple[str, ...] = ()
-
-    @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read version 1 of the document."""
-        fields.integer("version", low=1)
-        return cls(fields.integer("switch", high=2**63 - 1), fields.texts("known"), extra=fields.rest(), source=source)
-
-    def values(self) -> dict[str, Any]:
-        """Return the fields to write."""
-        return {"version": self.VERSION, "switch": self.switch, "known": self.known}
 
 
 class ExternalReassignmentGuard:
@@ -99,18 +85,17 @@ class ExternalReassignmentGuard:
 
     def _act(self, new: Mapping[TopicPartition, Partition], snapshot: Snapshot) -> list[str]:
         off = disabled_reason(self._journal.tree)
+        rules = {
+            name: cancel_forbidden_reason(_originals(partition), partition, snapshot.live)
+            for name, partition in new.items()
+        }
         messages = []
-        for name, partition in new.items():
-            rule = cancel_forbidden_reason(_originals(partition), partition, snapshot.live)
+        for name, rule in rules.items():
             done = "it is left alone" if not self._cancels else f"not cancelled: {rule}" if rule else "it is cancelled"
             messages.append(f"Someone reassigns {name} though reassignments are switched off {off}; {done}.")
-            entry = AuditRecord(
-                Action.EXTERNAL, messages[-1], topic=name.topic, partition=name.partition, who=self._who
-            )
-            self._journal.audit.record(entry)
+            self._journal.audit.record(self._entry(Action.EXTERNAL, name, messages[-1]))
         if self._cancels:
-            able = {name: _originals(each) for name, each in new.items()}
-            self._cancel([name for name in able if not cancel_forbidden_reason(able[name], new[name], snapshot.live)])
+            self._cancel([name for name, rule in rules.items() if not rule])
         return messages
 
     def _cancel(self, names: Collection[TopicPartition]) -> None:

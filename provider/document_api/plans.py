@@ -32,33 +32,28 @@ from kafka_steward.settings import Settings
 _MOST = 8
 
 
-@dataclass(frozen=True)
-class DocumentPlan:
-    """A plan's record, the documents that it executes, and whether they are marked `legacy` (legacy znode route)."""
-
-    record: PlanRecord
-    sources: frozenset[str]
-    legacy: bool
-
-    @property
-    def digest(self) -> str:
-        """The plan's digest."""
-        return self.record.digest
-
-
 def source_of(node: Node) -> str:
     """Return the permanent id of a document: a node that is deleted and re-created gets another id."""
     return f"{node.path}@{node.created_id}"
 
 
+def is_legacy(record: PlanRecord) -> bool:
+    """Return whether the documents that a plan executes are marked `legacy` (legacy znode route)."""
+    asked = record.extra.get(ASKED)
+    return isinstance(asked, Mapping) and bool(asked.get("legacy"))
+
+
 class DocumentPlans:
-    """The unfinished plans of a journal, re-read by each `read`; an ended plan is read once and cached."""
+    """The unfinished plans of a journal, re-read by each `read`; an ended plan is read once and cached.
+
+    `requested` are those that documents requested, `others` all others; both the oldest first.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._ended: dict[str, frozenset[str]] = {}
         self._to_roll_back = False
-        self.asked: list[DocumentPlan] = []
+        self.requested: list[PlanRecord] = []
         self.others: list[PlanRecord] = []
 
     def read(self) -> None:
@@ -68,25 +63,21 @@ class DocumentPlans:
         records = [record for name in sorted(names - self._ended.keys()) for record in self._record(name)]
         for record in records:
             if record.status.finished:
-                self._ended[record.digest] = _documents_of(record).sources
+                self._ended[record.digest] = record.sources
                 self._to_roll_back |= record.cancel is not None and record.cancel.scope == "plan"
         running = sorted((each for each in records if not each.status.finished), key=lambda each: each.published_ms)
-        self.asked = [_documents_of(record) for record in running if ASKED in record.extra]
+        self.requested = [record for record in running if ASKED in record.extra]
         self.others = [record for record in running if ASKED not in record.extra]
 
     def knows(self, source: str) -> bool:
         """Return whether any plan, ended or not, executes this document."""
-        running = (plan.sources for plan in self.asked)
+        running = (plan.sources for plan in self.requested)
         return any(source in sources for sources in (*running, *self._ended.values()))
 
     def rollback_requested(self) -> bool:
         """Return whether a plan with a rollback request was seen to end since the last call; resets the flag."""
-        asked, self._to_roll_back = self._to_roll_back, False
-        return asked
-
-    def of(self, digest: str) -> DocumentPlan | None:
-        """Return the unfinished document plan with this digest; None if there is none."""
-        return next((plan for plan in self.asked if plan.digest == digest), None)
+        requested, self._to_roll_back = self._to_roll_back, False
+        return requested
 
     def _record(self, name: str) -> list[PlanRecord]:
         try:
@@ -102,7 +93,7 @@ def blocked_reason(journal: Journal, plans: DocumentPlans) -> str:
     other = next((record for record in plans.others if record.digest == owner), None)
     if other is not None:
         return f"the cluster belongs to plan {other.digest[:12]} ({other.operation}) until that one ends"
-    return f"{_MOST} plans that documents asked for are under way" if len(plans.asked) >= _MOST else ""
+    return f"{_MOST} plans that documents asked for are under way" if len(plans.requested) >= _MOST else ""
 
 
 def publish_document_plan(
@@ -122,12 +113,6 @@ def publish_document_plan(
         AuditRecord(Action.PUBLISH, f"{len(moves)} partitions to move, {reason}", plan=digest, after=facts, who=who)
     )
     return published
-
-
-def _documents_of(record: PlanRecord) -> DocumentPlan:
-    asked = record.extra.get(ASKED)
-    values = asked if isinstance(asked, Mapping) else {}
-    return DocumentPlan(record, record.sources, bool(values.get("legacy")))
 
 
 #: Seconds until the next poll while unfinished work is blocked by another process or by Kafka.
@@ -159,10 +144,10 @@ class PlanScheduler:
         self._runners: dict[str, PlanRunner] = {}
         self._cancels: set[str] | None = None
 
-    def step(self, plan: DocumentPlan, result: PollResult) -> None:
+    def step(self, plan: PlanRecord, result: PollResult) -> None:
         """Step a document plan once. Raises as `PlanRunner.step`."""
         self._step(plan.digest, result)
-        if plan.legacy:
+        if is_legacy(plan):
             flag_legacy(self._journal.tree, plan.digest)
 
     def find_cancels(self) -> None:

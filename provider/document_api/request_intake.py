@@ -14,12 +14,18 @@ from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.documents import RequestDocument
 from kafka_steward.document_api.partial_cancel import PartialCancel
-from kafka_steward.document_api.plans import DocumentPlans, publish_document_plan
-from kafka_steward.document_api.request_rules import ActiveReassignment, ClusterView, Decision, RequestOutcome, resolve
+from kafka_steward.document_api.plans import DocumentPlans, is_legacy, publish_document_plan
+from kafka_steward.document_api.request_rules import (
+    ActiveReassignment,
+    ClusterView,
+    RequestDecision,
+    RequestOutcome,
+    decide_requests,
+)
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, retarget_in_flight
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.visibility import readable_configs, with_hidden
+from kafka_steward.execution.cluster_queries import readable_configs, with_hidden
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.store import Journal
@@ -62,7 +68,7 @@ class RequestIntake:
         for document in documents:
             if document.parse_error:
                 self._refuse_document(document, admitted)
-        decisions = resolve(
+        decisions = decide_requests(
             (asked for document in readable for asked in document.requested), self._view(readable, plans)
         )
         begun = [each for each in decisions if each.outcome in _BEGINS]
@@ -85,7 +91,7 @@ class RequestIntake:
         words = {topic: error.message for topic, error in refused.items()}
         return ClusterView(snapshot, active_reassignments(self._journal, plans), min_isr, words)
 
-    def _supersede(self, decisions: Sequence[Decision]) -> dict[TopicPartition, str]:
+    def _supersede(self, decisions: Sequence[RequestDecision]) -> dict[TopicPartition, str]:
         """Cancel reassignments in flight to another target; returns partitions that cannot be cancelled yet, and why.
 
         Moves of these partitions that have not started are dropped from their plans.
@@ -96,7 +102,7 @@ class RequestIntake:
             blocked |= self._withdraw(plan, list(several))
         return blocked
 
-    def _withdraw(self, plan: str, decisions: Sequence[Decision]) -> dict[TopicPartition, str]:
+    def _withdraw(self, plan: str, decisions: Sequence[RequestDecision]) -> dict[TopicPartition, str]:
         why = f"superseded by {', '.join(sorted({each.asked.source for each in decisions})[:3])}"
         for each in decisions:
             retarget_in_flight(self._journal.tree, each.asked.source, each.asked.partition, each.asked.replicas)
@@ -104,7 +110,9 @@ class RequestIntake:
             withdrawal = PartialCancel(self._cluster, self._journal, plan, why=why, who=self._who, fence=fence)
             return withdrawal.run([each.asked.partition for each in decisions])
 
-    def _publish(self, begun: Sequence[Decision], documents: Sequence[RequestDocument], admitted: IntakeResult) -> None:
+    def _publish(
+        self, begun: Sequence[RequestDecision], documents: Sequence[RequestDocument], admitted: IntakeResult
+    ) -> None:
         if not begun:
             return
         snapshot = with_hidden(self._cluster, self._cluster.snapshot(), {each.asked.partition.topic for each in begun})
@@ -126,7 +134,7 @@ class RequestIntake:
                 admitted.plans.append(record.digest)
                 admitted.sentences.append(f"Plan {record.digest[:12]}, {record.reason}: {len(moves)} partitions.")
 
-    def _sizes(self, snapshot: Snapshot, decisions: Sequence[Decision]) -> Mapping[TopicPartition, int]:
+    def _sizes(self, snapshot: Snapshot, decisions: Sequence[RequestDecision]) -> Mapping[TopicPartition, int]:
         names = [each.asked.partition for each in decisions]
         leaders = {name: snapshot.partitions[name].leader for name in names if name in snapshot.partitions}
         try:
@@ -146,7 +154,7 @@ class RequestIntake:
         )
         admitted.sentences.append(sentence)
 
-    def _note(self, decision: Decision) -> str:
+    def _note(self, decision: RequestDecision) -> str:
         asked = decision.asked
         refused = decision.outcome is RequestOutcome.REFUSE
         sentence = f"{asked.source} asks to move {asked.partition} to {list(asked.replicas)}: " + (
@@ -162,7 +170,7 @@ class RequestIntake:
 def active_reassignments(journal: Journal, plans: DocumentPlans) -> dict[TopicPartition, ActiveReassignment]:
     """Return reassignments in flight or waiting, in KIP-236's order of sources: in-flight records, then plans.
 
-    In-flight records that name a plan are skipped: the rows of the unfinished plans in `plans.asked` replace them,
+    In-flight records that name a plan are skipped: the rows of the unfinished plans in `plans.requested` replace them,
     because rows carry more information.
     """
     found = {
@@ -170,27 +178,27 @@ def active_reassignments(journal: Journal, plans: DocumentPlans) -> dict[TopicPa
         for partition, noted in list_in_flight(journal.tree).items()
         if noted.plan is None
     }
-    for plan in plans.asked:
+    for plan in plans.requested:
         for row in journal.plans.rows(plan.digest):
             if not row.state.settled:
                 found[row.topic_partition] = ActiveReassignment(
-                    row.move.after, row.move.before, plan.legacy, plan.digest
+                    row.move.after, row.move.before, is_legacy(plan), plan.digest
                 )
     return found
 
 
-def _superseded(decision: Decision) -> str:
+def _superseded(decision: RequestDecision) -> str:
     return "" if decision.active is None else decision.active.plan or ""
 
 
-def _is_elsewhere(decision: Decision, partitions: Mapping[TopicPartition, Partition]) -> bool:
+def _is_elsewhere(decision: RequestDecision, partitions: Mapping[TopicPartition, Partition]) -> bool:
     """Return whether the partition exists and its replicas differ from the requested ones."""
     partition = partitions.get(decision.asked.partition)
     return partition is not None and partition.replicas != decision.asked.replicas
 
 
 def _moves(
-    decisions: Sequence[Decision],
+    decisions: Sequence[RequestDecision],
     partitions: Mapping[TopicPartition, Partition],
     sizes: Mapping[TopicPartition, int],
     chunk_size: int,

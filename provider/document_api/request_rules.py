@@ -40,7 +40,7 @@ class ActiveReassignment:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The input of `decide`: cluster state, reassignments in flight or waiting, and min.insync.replicas where known.
+    """The input of `decide_requests`: cluster state, reassignments in flight or waiting, and known min.insync.replicas.
 
     `min_isr` is by topic. `refused` has Kafka's error message for each topic whose settings it does not let us read.
     """
@@ -65,8 +65,8 @@ class RequestOutcome(Enum):
 
 
 @dataclass(frozen=True)
-class Decision:
-    """The decision on one requested partition, and the reason as a clause. `flight` is the superseded reassignment."""
+class RequestDecision:
+    """The decision on one requested partition, and the reason as a clause. `active` is the superseded reassignment."""
 
     asked: RequestedAssignment
     outcome: RequestOutcome
@@ -74,58 +74,58 @@ class Decision:
     active: ActiveReassignment | None = None
 
 
-def resolve(asked: Iterable[RequestedAssignment], sight: ClusterView) -> list[Decision]:
+def decide_requests(asked: Iterable[RequestedAssignment], sight: ClusterView) -> list[RequestDecision]:
     """Decide each requested partition, in order; at most one decision per partition is MOVE or SUPERSEDE."""
-    decisions: list[Decision] = []
+    decisions: list[RequestDecision] = []
     chosen: dict[TopicPartition, int] = {}
     for one in asked:
         earlier = decisions[chosen[one.partition]] if one.partition in chosen else None
-        decision = _resolve(one, sight, earlier)
+        decision = _decide(one, sight, earlier)
         if decision.outcome is not RequestOutcome.REFUSE:
             if earlier is not None and decision.outcome is not RequestOutcome.DONE:
                 why = f"{one.source} asks for {list(one.replicas)} since"
-                decisions[chosen[one.partition]] = Decision(earlier.asked, RequestOutcome.OVERTAKEN, why)
+                decisions[chosen[one.partition]] = RequestDecision(earlier.asked, RequestOutcome.OVERTAKEN, why)
             if decision.outcome is not RequestOutcome.DONE:
                 chosen[one.partition] = len(decisions)
         decisions.append(decision)
     return decisions
 
 
-def _resolve(asked: RequestedAssignment, sight: ClusterView, earlier: Decision | None) -> Decision:
+def _decide(asked: RequestedAssignment, sight: ClusterView, earlier: RequestDecision | None) -> RequestDecision:
     partition = sight.snapshot.partitions.get(asked.partition)
     flight = sight.active.get(asked.partition)
     if partition is None:
         hidden = asked.partition.topic in sight.snapshot.hidden
-        return Decision(asked, RequestOutcome.REFUSE, HIDDEN if hidden else "there is no such partition")
+        return RequestDecision(asked, RequestOutcome.REFUSE, HIDDEN if hidden else "there is no such partition")
     if asked.partition.topic in sight.refused:
-        return Decision(asked, RequestOutcome.REFUSE, f"Kafka said: {sight.refused[asked.partition.topic]}")
+        return RequestDecision(asked, RequestOutcome.REFUSE, f"Kafka said: {sight.refused[asked.partition.topic]}")
     why = (
         _wrong_target(asked, partition, sight)
         or _wrong_route(asked, partition, flight, earlier)
         or _too_few(asked, partition, flight, sight)
     )
     if why:
-        return Decision(asked, RequestOutcome.REFUSE, why)
+        return RequestDecision(asked, RequestOutcome.REFUSE, why)
     if earlier is not None:
         return _after(asked, earlier)
     if flight is not None and flight.target == asked.replicas:
-        return Decision(asked, RequestOutcome.DONE, f"it is on its way to {list(asked.replicas)} already")
+        return RequestDecision(asked, RequestOutcome.DONE, f"it is on its way to {list(asked.replicas)} already")
     return _fresh(asked, partition, flight)
 
 
-def _fresh(asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None) -> Decision:
+def _fresh(asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None) -> RequestDecision:
     if flight is not None:
-        return Decision(asked, RequestOutcome.SUPERSEDE, active=flight)
+        return RequestDecision(asked, RequestOutcome.SUPERSEDE, active=flight)
     if partition.replicas == asked.replicas:
-        return Decision(asked, RequestOutcome.DONE, f"it has the replicas {list(asked.replicas)} already")
-    return Decision(asked, RequestOutcome.MOVE)
+        return RequestDecision(asked, RequestOutcome.DONE, f"it has the replicas {list(asked.replicas)} already")
+    return RequestDecision(asked, RequestOutcome.MOVE)
 
 
-def _after(asked: RequestedAssignment, earlier: Decision) -> Decision:
+def _after(asked: RequestedAssignment, earlier: RequestDecision) -> RequestDecision:
     """Decide a later request for a partition whose earlier request is in the same batch and has not started."""
     if earlier.asked.replicas == asked.replicas:
-        return Decision(asked, RequestOutcome.DONE, f"{earlier.asked.source} asks for the same")
-    return Decision(asked, earlier.outcome, active=earlier.active)
+        return RequestDecision(asked, RequestOutcome.DONE, f"{earlier.asked.source} asks for the same")
+    return RequestDecision(asked, earlier.outcome, active=earlier.active)
 
 
 def _wrong_target(asked: RequestedAssignment, partition: Partition, sight: ClusterView) -> str:
@@ -141,7 +141,7 @@ def _wrong_target(asked: RequestedAssignment, partition: Partition, sight: Clust
 
 
 def _wrong_route(
-    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, earlier: Decision | None
+    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, earlier: RequestDecision | None
 ) -> str:
     legacy = flight.legacy if flight is not None else earlier.asked.legacy if earlier is not None else asked.legacy
     if legacy != asked.legacy:

@@ -12,15 +12,18 @@ filled first (KIP-409); a broker that received some of them stays unclaimed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from kafka_steward.assignment import Operation
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import VersionConflict
-from kafka_steward.execution.pending import PendingReplica, PendingState, eligible_brokers
+from kafka_steward.execution.cluster_queries import cordoned_brokers
+from kafka_steward.execution.failures import brokers_to_announce
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
+from kafka_steward.execution.pending_state import PendingReplica, PendingState, eligible_brokers
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.readiness import cordoned_brokers
 from kafka_steward.execution.topics import deferred_partitions
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
@@ -29,6 +32,8 @@ from kafka_steward.journal.records import EmptyBrokersDocument, FillEvent
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, put, remove
 from kafka_steward.settings import Settings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,12 @@ def poll_joined(
     able -= cordoned_brokers(cluster, able)
     now_ms = journal.now_ms()
     due = _due(journal, able, settings, now_ms) if announce else ()
-    missing = sum(debt.missing for debt in pending if not debt.over)
+    missing = sum(each.missing for each in pending if not each.over)
     return Joined(
         due=due,
-        eligible=tuple(sorted(able)),
-        empty=tuple(sorted(snapshot.live - snapshot.hosting_brokers)),
-        live=tuple(sorted(snapshot.live)),
+        eligible=_ids(able),
+        empty=_ids(snapshot.live - snapshot.hosting_brokers),
+        live=_ids(snapshot.live),
         owed=missing,
         sentence=_sentence(pending, missing, able),
         now_ms=now_ms,
@@ -84,38 +89,31 @@ def poll_joined(
 
 def _due(journal: Journal, able: frozenset[int], settings: Settings, now_ms: int) -> tuple[int, ...]:
     node = journal.tree.get(paths.FILL_EVENT)
-    told = _announced(node)
     if not able:
         if node is not None:
             remove(journal.tree, node)
         return ()
     if _is_being_filled(journal):
         return ()
-    waited = told is None or now_ms - told.announced_ms >= settings.heal_retry_interval * 1000
-    if told is not None and not waited and able <= set(told.brokers):
+    last = _read(node, FillEvent.from_node) or FillEvent(0)
+    if not brokers_to_announce(able, dict.fromkeys(last.brokers, last.announced_ms), now_ms, settings):
         return ()
-    announced = FillEvent(now_ms, tuple(sorted(able)))
-    written = put(journal.tree, paths.FILL_EVENT, node, announced.to_json())
-    return tuple(sorted(able)) if written is not None else ()
+    event = FillEvent(now_ms, _ids(able))
+    return event.brokers if put(journal.tree, paths.FILL_EVENT, node, event.to_json()) is not None else ()
 
 
 def _is_being_filled(journal: Journal) -> bool:
     return any(record.operation == Operation.FILL.value for record in journal.plans.unfinished())
 
 
-def _announced(node: Node | None) -> FillEvent | None:
-    found = [] if node is None else parse_valid([node], FillEvent.from_node)
-    return found[0][1] if found else None
-
-
 def _sentence(pending: list[PendingReplica], missing: int, able: frozenset[int]) -> str:
     if not missing:
         return "No replica is owed."
-    partitions = sum(not debt.over for debt in pending)
+    partitions = sum(not each.over for each in pending)
     message = f"{missing} replicas of {partitions} partitions are owed"
     if able:
         return f"{message}; broker {', '.join(map(str, sorted(able)))} can take some."
-    if any(debt.state is PendingState.MOVING for debt in pending):
+    if any(each.state is PendingState.MOVING for each in pending):
         return f"{message}, and some are on their way."
     return f"{message}; no live broker can take one."
 
@@ -155,15 +153,16 @@ def poll_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Setting
     known, now_ms = _known(node), journal.now_ms()
     found = update_brokers(known, snapshot)
     why = _fill_first(journal, snapshot)
-    early = now_ms - found.announced_ms < settings.heal_retry_interval * 1000
-    due = () if why or early else _ready(cluster, found)
+    announced_ms = dict.fromkeys(found.waiting, found.announced_ms)
+    again = brokers_to_announce(found.waiting, announced_ms, now_ms, settings)
+    due = _ready(cluster, found) if again and not why else ()
     found = replace(found, announced_ms=now_ms) if due else found
     if found != known and put(journal.tree, paths.EMPTY_BROKERS, node, found.to_json()) is None:
         due = ()  # another watch polls concurrently
     return _empty_brokers(found.waiting, due, snapshot, why, now_ms)
 
 
-def claim(cluster: ClusterPort, journal: Journal, run: str) -> EmptyBrokers:
+def claim_empty_brokers(cluster: ClusterPort, journal: Journal, run: str) -> EmptyBrokers:
     """Claim the unclaimed brokers for a run, once; a later attempt of the same run gets the same brokers again.
 
     Nothing is claimed while a fill must come first: the watch re-emits the event after it. Raises ClusterError,
@@ -191,7 +190,7 @@ def _ready(cluster: ClusterPort, found: EmptyBrokersDocument) -> tuple[int, ...]
 
 def _fill_first(journal: Journal, snapshot: Snapshot) -> str:
     """Return why an expand waits for the fill; empty when it does not."""
-    if any(record.operation == Operation.FILL.value for record in journal.plans.unfinished()):
+    if _is_being_filled(journal):
         return "a fill is under way"
     return (
         "replicas are owed that a live broker can take"
@@ -214,5 +213,9 @@ def _ids(brokers: frozenset[int]) -> tuple[int, ...]:
 
 
 def _known(node: Node | None) -> EmptyBrokersDocument:
-    found = [] if node is None else parse_valid([node], EmptyBrokersDocument.from_node)
-    return found[0][1] if found else EmptyBrokersDocument()
+    return _read(node, EmptyBrokersDocument.from_node) or EmptyBrokersDocument()
+
+
+def _read(node: Node | None, read: Callable[[Node], T]) -> T | None:
+    found = [] if node is None else parse_valid([node], read)
+    return found[0][1] if found else None

@@ -8,10 +8,9 @@ deletes the node only after that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 from kafka_steward.errors import DocumentError, PlanError
 from kafka_steward.execution.external import ExternalCancel, ExternalState, cancel_external, find_external
@@ -24,7 +23,6 @@ from kafka_steward.journal.listing import delete_or_quarantine
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node
 
 #: The `after` value of the audit row that records the consumption of the signal.
 CANCEL_SIGNAL = "cancel signal"
@@ -60,20 +58,23 @@ def consume_cancel_signal(
     node = journal.tree.get(paths.CANCEL_IN_PROGRESS)
     if node is None:
         return None
-    request = _request(node)
+    try:
+        request = CancelRequest.from_node(node)
+    except DocumentError:
+        request = CancelRequest()
     request = replace(request, reason=request.reason or f"{paths.CANCEL_IN_PROGRESS} was created")
     if request.plan:
-        outcome = _ask(journal, [request.plan], request, who)
+        outcome = _request_cancels(journal, [request.plan], request, who)
     else:
         outcome = cancel_everything(cluster, journal, request, who, fence=fence)
     if outcome.pending and journal.tree.now_ms() - node.modified_ms < _PENDING_MS:
         return None
-    told = outcome.sentences or (f"{paths.CANCEL_IN_PROGRESS} was created, and there was nothing to cancel.",)
-    entry = AuditRecord(Action.REQUEST, " ".join(told)[:2000], after=CANCEL_SIGNAL, who=_asker(request, who))
+    sentences = outcome.sentences or (f"{paths.CANCEL_IN_PROGRESS} was created, and there was nothing to cancel.",)
+    entry = AuditRecord(Action.REQUEST, " ".join(sentences)[:2000], after=CANCEL_SIGNAL, who=_requester(request, who))
     journal.audit.record(entry)
     # A node that was changed since it was read is a new request: it stays for the next reader.
     delete_or_quarantine(journal.tree, node, CancelRequest.from_node)
-    return replace(outcome, sentences=told)
+    return replace(outcome, sentences=sentences)
 
 
 def cancel_everything(
@@ -85,16 +86,12 @@ def cancel_everything(
     of `consume_cancel_signal`.
     """
     plans = pending_plans(journal)
-    outcome = _ask(journal, plans, request, who)
+    outcome = _request_cancels(journal, plans, request, who)
     external = find_external(cluster, journal, plans)
     if not external:
         return outcome
-    cancel = partial(cancel_external, cluster, journal, external, reason=_reason(request), who=who)
-    if fence is not None:
-        cancelled = cancel(fence=fence)
-    else:
-        with journal.step_lock() as own_fence:
-            cancelled = cancel(fence=own_fence)
+    with journal.step_lock() if fence is None else nullcontext(fence) as held:
+        cancelled = cancel_external(cluster, journal, external, reason=_reason(request), who=who, fence=held)
     messages = (*outcome.sentences, *(each.sentence for each in cancelled))
     return CancelOutcome(outcome.plans, tuple(cancelled), messages)
 
@@ -107,7 +104,7 @@ def pending_plans(journal: Journal) -> list[str]:
     return unfinished + [each.digest for each in records if each is not None and each.status is PlanStatus.ABANDONED]
 
 
-def _ask(journal: Journal, plans: Sequence[str], request: CancelRequest, who: Actor) -> CancelOutcome:
+def _request_cancels(journal: Journal, plans: Sequence[str], request: CancelRequest, who: Actor) -> CancelOutcome:
     refusals = {digest: _refusal(journal, digest, request, who) for digest in plans}
     reason = _reason(request)
     messages = [refusal or f"Plan {digest[:12]} is cancelled: {reason}." for digest, refusal in refusals.items()]
@@ -117,9 +114,9 @@ def _ask(journal: Journal, plans: Sequence[str], request: CancelRequest, who: Ac
 def _refusal(journal: Journal, digest: str, request: CancelRequest, who: Actor) -> str:
     """Request the cancel of one plan; return why it cannot be cancelled, or an empty string."""
     scope: Scope = "plan" if request.scope == "plan" else "pending"
-    how: Mapping[str, Any] = {"scope": scope, "even_if_disabled": request.even_if_disabled}
+    requester, anyway = _requester(request, who), request.even_if_disabled
     try:
-        request_cancel(journal, digest, who=_asker(request, who), reason=_reason(request), **how)
+        request_cancel(journal, digest, who=requester, reason=_reason(request), scope=scope, even_if_disabled=anyway)
     except PlanError as error:
         return str(error)
     return ""
@@ -129,12 +126,5 @@ def _reason(request: CancelRequest) -> str:
     return request.reason or "someone asked for it"
 
 
-def _asker(request: CancelRequest, who: Actor) -> Actor:
+def _requester(request: CancelRequest, who: Actor) -> Actor:
     return Actor(dag_id=who.dag_id, task_id=who.task_id, person=request.person)
-
-
-def _request(node: Node) -> CancelRequest:
-    try:
-        return CancelRequest.from_node(node)
-    except DocumentError:
-        return CancelRequest()

@@ -18,12 +18,13 @@ from functools import partial
 
 from kafka_steward.cluster.health import failed_brokers
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
+from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers, failed_log_dirs
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
 from kafka_steward.execution.failures import (
-    DetectionDecision,
-    DiskDecision,
     Failure,
+    FailureDecision,
     LivenessView,
     decide_detection,
     decide_disks,
@@ -45,8 +46,11 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.listing import FAILED_BROKERS, SWEEP_MS, WRITTEN, Collection, Found, sweep
 from kafka_steward.journal.paths import BROKER
+from kafka_steward.journal.paths import BROKER
+from kafka_steward.journal.document import Document
+from kafka_steward.journal.listing import FAILED_BROKERS, SWEEP_MS, WRITTEN, Collection, sweep
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, put_new, remove, replace_text
+from kafka_steward.journal.tree import put_new, remove, replace_text
 from kafka_steward.settings import Settings
 
 #: How long the last result is reused while the set of live brokers is unchanged, in milliseconds.
@@ -101,91 +105,19 @@ def _view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, Broker
     known = frozenset(broker for broker in snapshot.live | snapshot.hosting_brokers if broker >= 0)
     holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
     lost = {broker: len(names) for broker, names in snapshot.offline_on_live_brokers.items()}
-    paths = {broker: dirs.failed_paths for broker, dirs in disks.items() if dirs.failed_paths}
-    return LivenessView(failed, snapshot.live, known, holding, {**dict.fromkeys(lost, ()), **paths}, lost)
-
-
-FAILED_LOG_DIRS = Collection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.since_written)
-
-#: The number of latest plans that are searched for the newest heal of a broker.
-_PLANS = 200
-
-
-def poll_disks(
-    journal: Journal, view: LivenessView, settings: Settings, who: Actor, *, now_ms: int, announce: bool
-) -> DiskDecision:
-    """Evaluate the log directories of live brokers in `view`, and persist the decision. Raises JournalError."""
-    known = _known(journal)
-    if not known and not view.lost:
-        return DiskDecision()
-    failures = {broker: each.document for broker, each in known.items()}
-    first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()}
-    judgement = decide_disks(
-        view,
-        first_seen_ms=first_seen_ms,
-        announced_ms={broker: each.announced_ms for broker, each in failures.items() if each.announced_ms is not None},
-        handled=handled_brokers(
-            journal.plans.latest(_PLANS),
-            replace(view, replica_counts=view.lost),
-            now_ms,
-            settings,
-            first_seen_ms=first_seen_ms,
-        ),
-        outage=is_outage(len(view.failed | view.lost.keys()), len(view.known), settings),
-        now_ms=now_ms,
-        settings=settings,
-    )
-    for broker in judgement.write:
-        _create(journal, view, broker, now_ms, who)
-    for broker in judgement.clear:
-        _delete(journal, known[broker].node, broker, who)
-    for broker in judgement.announce if announce else ():
-        _announce(journal, broker, now_ms, who)
-    return judgement
-
-
-def _known(journal: Journal) -> dict[int, Found[Failure]]:
-    return {each.key[0]: each for each in FAILED_LOG_DIRS.found(journal.tree)}
-
-
-def _create(journal: Journal, view: LivenessView, broker: int, now_ms: int, who: Actor) -> None:
-    if put_new(journal.tree, f"{paths.FAILED_LOG_DIRS}/{broker}", Failure(now_ms).to_json()) is None:
-        return  # written by a concurrent poll: its time stays
-    named = ", ".join(view.disks.get(broker, ())) or "a log directory"
-    _note(
-        journal, Action.DETECT, broker, f"{named} of broker {broker} has failed with {view.lost[broker]} replicas", who
-    )
-
-
-def _delete(journal: Journal, node: Node, broker: int, who: Actor) -> None:
-    if not remove(journal.tree, node):
-        return  # changed or deleted by a concurrent poll
-    _note(journal, Action.CLEAR, broker, f"broker {broker} has no replica in a failed log directory any more", who)
-
-
-def _announce(journal: Journal, broker: int, now_ms: int, who: Actor) -> None:
-    found = _known(journal).get(broker)
-    if found is None:
-        return
-    text = replace(found.document, announced_ms=now_ms).to_json()
-    if replace_text(journal.tree, found.node, text) is None:
-        return  # a concurrent poll announces it
-    _note(
-        journal,
-        Action.ANNOUNCE,
-        broker,
-        f"a log directory of broker {broker} has failed longer ago than the grace",
-        who,
-    )
-
-
-def _note(journal: Journal, action: Action, broker: int, reason: str, who: Actor) -> None:
-    journal.audit.record(AuditRecord(action, reason, broker=broker, who=who))
+    return LivenessView(failed, snapshot.live, known, holding, failed_log_dirs(snapshot, disks), lost)
 
 
 _log = logging.getLogger(__name__)
 
-_FAILURES = "/steward/failures"
+#: The recorded failures of brokers, and of the log directories of live brokers.
+_FAILED_BROKERS = Collection("/steward/failures", (BROKER,), Failure.from_node, Failure.since_written)
+_FAILED_LOG_DIRS = Collection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.since_written)
+
+_SWEPT = (*WRITTEN, _FAILED_BROKERS, _FAILED_LOG_DIRS)
+
+#: The number of latest plans that are searched for the newest heal of a broker.
+_PLANS = 200
 
 
 @dataclass(frozen=True)
@@ -210,6 +142,11 @@ class DetectionResult:
     now_ms: int
     abandoned: tuple[str, ...] = ()
     disks: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def failed_log_dirs(self) -> int:
+        """Return the number of failed log directories."""
+        return count_failed_log_dirs(self.disks)
 
 
 class Detector:
@@ -237,66 +174,89 @@ class Detector:
     def _poll(self, *, announce: bool) -> DetectionResult:
         now_ms = self._journal.now_ms()
         self._sweep(now_ms)
-        entries, failures = self._entries(now_ms), self._failures()
-        first_seen_ms = {broker: failure.first_seen_ms for broker, failure in failures.items()} | entries
+        entries, recorded = self._entries(now_ms), self._recorded(_FAILED_BROKERS)
+        first_seen_ms = _first_seen_ms(recorded) | entries
         for fresh in (False, True):
             view = self._liveness.probe(now_ms, fresh=fresh)
-            judgement = self._decide(view, entries, failures, first_seen_ms, now_ms=now_ms)
-            if not (judgement.write or judgement.announce):
+            decision = self._decide(view, entries, recorded, first_seen_ms, now_ms=now_ms)
+            if not (decision.write or decision.announce):
                 break
             # The decision leads to an action: decide once more by the current state of the cluster.
-        cleared = self._write(view, judgement, first_seen_ms, now_ms=now_ms)
-        if announce:
-            self._announce(judgement, now_ms)
-        lost = poll_disks(self._journal, view, self._settings, self._who, now_ms=now_ms, announce=announce)
+        cleared = self._write(view, decision, first_seen_ms, now_ms=now_ms)
+        for broker in self._announced(_FAILED_BROKERS, decision, now_ms) if announce else ():
+            self._note(Action.ANNOUNCE, broker, f"broker {broker} is gone longer than the grace period")
+        disks = self._poll_disks(view, now_ms=now_ms, announce=announce)
         delete_expired(self._journal, view.live, self._settings, self._who)
-        abandoned = self._maintain_plans(view)
+        idle = self._maintain_plans(view)
+        sentences = (
+            _sentence(view, decision, self._settings, now_ms),
+            disk_sentence(view, disks, self._settings, now_ms),
+            *idle,
+        )
         return DetectionResult(
-            due=tuple(sorted({*judgement.announce, *lost.announce})),
-            failed=tuple(sorted({*judgement.due, *lost.due})),
-            waiting=judgement.waiting,
-            handled=judgement.handled,
+            due=tuple(sorted({*decision.announce, *disks.announce})),
+            failed=tuple(sorted({*decision.due, *disks.due})),
+            waiting=decision.waiting,
+            handled=decision.handled,
             cleared=cleared,
             down=tuple(sorted(view.failed)),
-            outage=judgement.outage,
-            sentence=" ".join(part for part in (*self._sentences(view, judgement, lost, now_ms), *abandoned) if part),
+            outage=decision.outage,
+            sentence=" ".join(filter(None, sentences)),
             now_ms=now_ms,
-            abandoned=tuple(abandoned),
+            abandoned=tuple(idle),
             disks=view.disks,
         )
-
-    def _sentences(
-        self, view: LivenessView, judgement: DetectionDecision, lost: DiskDecision, now_ms: int
-    ) -> tuple[str, str]:
-        brokers = _sentence(view, judgement, self._settings, now_ms)
-        return brokers, disk_sentence(view, lost, self._settings, now_ms)
 
     def _decide(
         self,
         view: LivenessView,
         entries: Mapping[int, int],
-        failures: Mapping[int, Failure],
+        recorded: Mapping[int, Failure],
         first_seen_ms: Mapping[int, int],
         *,
         now_ms: int,
-    ) -> DetectionDecision:
-        announced = {broker: failure.announced_ms for broker, failure in failures.items()}
-        bouncing = announced_restarts(self._journal.tree)
+    ) -> FailureDecision:
+        restarts = announced_restarts(self._journal.tree)
         return decide_detection(
             view,
             first_seen_ms=first_seen_ms,
             entries=entries.keys(),
-            noted=failures.keys(),
-            announced_ms={broker: at_ms for broker, at_ms in announced.items() if at_ms is not None},
-            handled=self._handled_brokers(view, first_seen_ms, now_ms),
-            bouncing=frozenset(broker for broker, bounce in bouncing.items() if bounce.holds(now_ms)),
+            noted=recorded.keys(),
+            announced_ms=_announced_ms(recorded),
+            handled=self._handled(view, first_seen_ms, now_ms),
+            bouncing=frozenset(broker for broker, restart in restarts.items() if restart.holds(now_ms)),
             now_ms=now_ms,
             settings=self._settings,
-            stated_ms={broker: bounce.until_ms for broker, bounce in bouncing.items() if bounce.until_ms is not None},
+            stated_ms={broker: each.until_ms for broker, each in restarts.items() if each.until_ms is not None},
         )
 
-    def _handled_brokers(self, view: LivenessView, first_seen_ms: Mapping[int, int], now_ms: int) -> frozenset[int]:
-        if not (view.failed or first_seen_ms):
+    def _poll_disks(self, view: LivenessView, *, now_ms: int, announce: bool) -> FailureDecision:
+        """Decide about the log directories of live brokers, and record the decision."""
+        recorded = self._recorded(_FAILED_LOG_DIRS)
+        first_seen_ms = _first_seen_ms(recorded)
+        decision = decide_disks(
+            view,
+            first_seen_ms=first_seen_ms,
+            announced_ms=_announced_ms(recorded),
+            handled=self._handled(replace(view, replica_counts=view.lost), first_seen_ms, now_ms),
+            outage=is_outage(len(view.failed | view.lost.keys()), len(view.known), self._settings),
+            now_ms=now_ms,
+            settings=self._settings,
+        )
+        for broker in decision.write:
+            if self._create(_path(_FAILED_LOG_DIRS, broker), Failure(now_ms)):
+                name = f"{', '.join(view.disks.get(broker, ())) or 'a log directory'} of broker {broker}"
+                self._note(Action.DETECT, broker, f"{name} has failed with {view.lost[broker]} replicas")
+        for broker in decision.clear:
+            if self._delete(_path(_FAILED_LOG_DIRS, broker)):
+                self._note(Action.CLEAR, broker, f"broker {broker} has no replica in a failed log directory any more")
+        for broker in self._announced(_FAILED_LOG_DIRS, decision, now_ms) if announce else ():
+            sentence = f"a log directory of broker {broker} has failed longer ago than the grace"
+            self._note(Action.ANNOUNCE, broker, sentence)
+        return decision
+
+    def _handled(self, view: LivenessView, first_seen_ms: Mapping[int, int], now_ms: int) -> frozenset[int]:
+        if not (view.replica_counts or first_seen_ms):
             return frozenset()
         plans = self._journal.plans.latest(_PLANS)
         return handled_brokers(plans, view, now_ms, self._settings, first_seen_ms=first_seen_ms)
@@ -311,8 +271,8 @@ class Detector:
         # A clock that runs ahead must not delay a failure.
         return {broker: ms if ms <= now_ms else min(node.created_ms, now_ms) for broker, node, ms in failures}
 
-    def _failures(self) -> dict[int, Failure]:
-        return {each.key[0]: each.document for each in _FAILED.found(self._journal.tree)}
+    def _recorded(self, kind: Collection[Failure]) -> dict[int, Failure]:
+        return {each.key[0]: each.document for each in kind.found(self._journal.tree)}
 
     def _sweep(self, now_ms: int) -> None:
         """Quarantine unreadable documents and archive ended plans, once per `SWEEP_MS`: no poll needs them."""
@@ -323,34 +283,36 @@ class Detector:
             self._swept_ms = now_ms
 
     def _write(
-        self, view: LivenessView, judgement: DetectionDecision, known_ms: Mapping[int, int], *, now_ms: int
+        self, view: LivenessView, decision: FailureDecision, known_ms: Mapping[int, int], *, now_ms: int
     ) -> tuple[int, ...]:
         """Write new failures and delete those that are over; returns the brokers that came back."""
-        for broker in judgement.write:
+        for broker in decision.write:
             first_seen_ms = known_ms.get(broker, now_ms)
-            self._create(f"{_FAILURES}/{broker}", Failure(first_seen_ms).to_json())
-            if self._create(paths.failed_broker(broker), FailedBroker(first_seen_ms).to_json()):
+            self._create(_path(_FAILED_BROKERS, broker), Failure(first_seen_ms))
+            if self._create(paths.failed_broker(broker), FailedBroker(first_seen_ms)):
                 self._note(Action.DETECT, broker, f"broker {broker} has replicas and is gone", after=first_seen_ms)
-        if judgement.write and judgement.outage:
-            self._note(Action.OUTAGE, None, _sentence(view, judgement, self._settings, now_ms))
-        for broker in judgement.clear:
+        if decision.write and decision.outage:
+            self._note(Action.OUTAGE, None, _sentence(view, decision, self._settings, now_ms))
+        for broker in decision.clear:
             self._delete(paths.failed_broker(broker))
-        back = tuple(broker for broker in sorted({*known_ms, *judgement.clear}) if view.is_recovered(broker))
+        back = tuple(broker for broker in sorted({*known_ms, *decision.clear}) if view.is_recovered(broker))
         for broker in back:
-            self._delete(f"{_FAILURES}/{broker}")
+            self._delete(_path(_FAILED_BROKERS, broker))
             if broker in view.live:
                 self._delete(paths.rolling_bounce(broker))
             why = "is back" if broker in view.live else "has no replicas any more"
             self._note(Action.CLEAR, broker, f"broker {broker} {why}")
         return tuple(broker for broker in back if broker in view.live)
 
-    def _announce(self, judgement: DetectionDecision, now_ms: int) -> None:
-        known = {each.key[0]: each for each in _FAILED.found(self._journal.tree)} if judgement.announce else {}
-        for broker in filter(known.get, judgement.announce):
-            node, text = known[broker].node, replace(known[broker].document, announced_ms=now_ms).to_json()
-            if replace_text(self._journal.tree, node, text) is None:
-                continue  # a concurrent poll announces it
-            self._note(Action.ANNOUNCE, broker, f"broker {broker} is gone longer than the grace period")
+    def _announced(self, kind: Collection[Failure], decision: FailureDecision, now_ms: int) -> list[int]:
+        """Record the announcements; returns the brokers that no concurrent poll announces."""
+        known = {each.key[0]: each for each in kind.found(self._journal.tree)} if decision.announce else {}
+        announced = []
+        for broker in filter(known.get, decision.announce):
+            text = replace(known[broker].document, announced_ms=now_ms).to_json()
+            if replace_text(self._journal.tree, known[broker].node, text) is not None:
+                announced.append(broker)
+        return announced
 
     def _maintain_plans(self, view: LivenessView) -> list[str]:
         """Mark or step idle plans, and clean up after ended plans; returns a message for each newly idle plan.
@@ -381,38 +343,44 @@ class Detector:
     def _release_throttles(self, live: frozenset[int]) -> None:
         release_orphaned_throttles(self._cluster, self._journal, live, self._who)
 
-    def _create(self, path: str, text: str) -> bool:
+    def _create(self, path: str, document: Document) -> bool:
         # A document of an earlier poll or of another process keeps its time.
-        return put_new(self._journal.tree, path, text) is not None
+        return put_new(self._journal.tree, path, document.to_json()) is not None
 
-    def _delete(self, path: str) -> None:
+    def _delete(self, path: str) -> bool:
         node = self._journal.tree.get(path)
-        if node is not None:
-            remove(self._journal.tree, node)  # unless a concurrent poll deletes it
+        return node is not None and remove(self._journal.tree, node)  # unless a concurrent poll deletes it
 
     def _note(self, action: Action, broker: int | None, reason: str, *, after: object = None) -> None:
         self._journal.audit.record(AuditRecord(action, reason, broker=broker, after=after, who=self._who))
 
 
-_FAILED = Collection(_FAILURES, (BROKER,), Failure.from_node, Failure.since_written)
+def _path(kind: Collection[Failure], broker: int) -> str:
+    return f"{kind.parent}/{broker}"
 
-_SWEPT = (*WRITTEN, _FAILED, FAILED_LOG_DIRS)
+
+def _first_seen_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
+    return {broker: failure.first_seen_ms for broker, failure in recorded.items()}
 
 
-def _sentence(view: LivenessView, judgement: DetectionDecision, settings: Settings, now_ms: int) -> str:
+def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
+    return {broker: each.announced_ms for broker, each in recorded.items() if each.announced_ms is not None}
+
+
+def _sentence(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int) -> str:
     if not view.failed:
         return "Every broker that has replicas is live."
     brokers = f"Broker {', '.join(map(str, sorted(view.failed)))} is gone"
     if settings.heal_failure_interval < 0:
         return f"{brokers}; healing is switched off (heal_failure_interval is -1)."
-    if judgement.outage:
+    if decision.outage:
         return (
             f"{brokers}: {len(view.failed)} of {len(view.known)} brokers, more than max_failed_brokers or "
             "max_failed_fraction allow; that is an outage, and nothing is healed until some are back."
         )
-    if judgement.due:
-        return f"{brokers} longer than the grace period: {', '.join(map(str, judgement.due))} is to be healed."
-    if judgement.waiting:
-        left_s = max(0, min(judgement.waiting.values()) - now_ms) / 1000
+    if decision.due:
+        return f"{brokers} longer than the grace period: {', '.join(map(str, decision.due))} is to be healed."
+    if decision.waiting:
+        left_s = max(0, min(decision.waiting.values()) - now_ms) / 1000
         return f"{brokers}; the grace period ends in {left_s:.0f} s."
     return f"{brokers}, and is seen to."

@@ -6,18 +6,15 @@ are offline until the disk is back, or until they are moved to other brokers, as
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from kafka_steward.assignment import Operation
-from kafka_steward.journal.document import Document, Fields
+from kafka_steward.cluster.health import paths_in_words
+from kafka_steward.journal.document import Document
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 @dataclass(frozen=True)
@@ -31,28 +28,17 @@ class Failure(Document):
     announced_ms: int | None = None
 
     @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
-        """Read the provider's own format, version 1."""
-        fields.integer("version", low=1)
-        first_seen_ms, announced_ms = fields.integer("first_seen_ms"), fields.maybe("announced_ms", fields.integer)
-        return cls(first_seen_ms, announced_ms, extra=fields.rest(), source=source)
-
-    @classmethod
     def since_written(cls, node: Node) -> str:
         """Return the document that an unreadable one counts as: a failure since the creation of its node."""
         return cls(node.created_ms).to_json()
-
-    def values(self) -> dict[str, Any]:
-        """Return both fields, and the version of the format."""
-        return {"version": self.VERSION, "first_seen_ms": self.first_seen_ms, "announced_ms": self.announced_ms}
 
 
 @dataclass(frozen=True)
 class LivenessView:
     """The result of one poll: failed brokers, as the cluster reports them, live brokers, and all expected brokers.
 
-    `holding` counts the partitions of each failed broker. `disks` maps live brokers to the paths of their failed log
-    directories, as far as they report the paths. `lost` counts the replicas that Kafka reports as offline there.
+    `replica_counts` counts the partitions of each failed broker. `disks` maps live brokers to the paths of their failed
+    log directories, as far as they report the paths. `lost` counts the replicas that Kafka reports as offline there.
     """
 
     failed: frozenset[int]
@@ -71,26 +57,26 @@ class LivenessView:
 
 
 @dataclass(frozen=True)
-class DetectionDecision:
-    """The records to write after a poll, and the classification of the failed brokers.
+class FailureDecision:
+    """The records to write after a poll, and the classification of the failed brokers or log directories, by broker.
 
-    `write` are failures that are detected for the first time, or whose entry is missing. `clear` are entries of brokers
-    that recovered or have no replica left to heal, and of `handled` brokers. `due` are brokers whose grace period is
-    over. `announce` is the subset of `due` that is to be announced now. `waiting` maps brokers within their grace
-    period to the time at which it ends.
+    `write` are failures that are detected for the first time, or whose record is missing. `clear` are records of
+    failures that are over or handled. `due` are brokers whose grace period is over. `announce` is the subset of `due`
+    that is to be announced now. `waiting` maps brokers within their grace period to the time at which it ends.
+    `handled` are brokers that a plan handles.
     """
 
-    write: tuple[int, ...]
-    clear: tuple[int, ...]
-    announce: tuple[int, ...]
-    due: tuple[int, ...]
-    waiting: Mapping[int, int]
-    handled: tuple[int, ...]
-    outage: bool
+    write: tuple[int, ...] = ()
+    clear: tuple[int, ...] = ()
+    announce: tuple[int, ...] = ()
+    due: tuple[int, ...] = ()
+    waiting: Mapping[int, int] = field(default_factory=dict)
+    handled: tuple[int, ...] = ()
+    outage: bool = False
 
 
 def decide_detection(
-    sight: LivenessView,
+    view: LivenessView,
     *,
     first_seen_ms: Mapping[int, int],
     entries: Collection[int],
@@ -101,8 +87,8 @@ def decide_detection(
     now_ms: int,
     settings: Settings,
     stated_ms: Mapping[int, int] | None = None,
-) -> DetectionDecision:
-    """Return the decision for one poll.
+) -> FailureDecision:
+    """Return the decision about failed brokers for one poll.
 
     `first_seen_ms` maps brokers to the time at which their failure was first detected, `announced_ms` to the time of
     its last announcement, and `stated_ms` to the end of the absence that they announced. `entries` are the brokers that
@@ -110,28 +96,72 @@ def decide_detection(
 
     With a negative `heal_failure_interval`, nothing is written and no broker is ever due.
     """
+    outage = is_outage(len(view.failed), len(view.known), settings)
     if settings.heal_failure_interval < 0:
-        return DetectionDecision(
-            (), (), (), (), {}, (), outage=is_outage(len(sight.failed), len(sight.known), settings)
-        )
-    down = sorted(sight.failed)
-    unhandled = [broker for broker in down if broker not in handled]
-    due_at = {
+        return FailureDecision(outage=outage)
+    due_ms = {
         broker: _due_ms(broker, first_seen_ms.get(broker, now_ms), bouncing, stated_ms or {}, settings)
-        for broker in unhandled
+        for broker in sorted(view.failed - handled)
     }
-    outage = is_outage(len(down), len(sight.known), settings)
-    due = tuple(broker for broker in unhandled if due_at[broker] <= now_ms and not outage)
-    retry_ms = settings.heal_retry_interval * 1000
-    return DetectionDecision(
-        write=tuple(broker for broker in unhandled if broker not in entries or broker not in noted),
-        clear=tuple(sorted(broker for broker in entries if sight.is_recovered(broker) or broker in handled)),
-        announce=tuple(each for each in due if now_ms - announced_ms.get(each, -retry_ms) >= retry_ms),
+    decision = _decision(due_ms, announced_ms, outage=outage, now_ms=now_ms, settings=settings)
+    return replace(
+        decision,
+        write=tuple(broker for broker in due_ms if broker not in entries or broker not in noted),
+        clear=tuple(sorted(broker for broker in entries if view.is_recovered(broker) or broker in handled)),
+        handled=tuple(sorted(view.failed & handled)),
+    )
+
+
+def decide_disks(
+    view: LivenessView,
+    *,
+    first_seen_ms: Mapping[int, int],
+    announced_ms: Mapping[int, int],
+    handled: frozenset[int],
+    outage: bool,
+    now_ms: int,
+    settings: Settings,
+) -> FailureDecision:
+    """Return the decision about live brokers with offline replicas; `first_seen_ms` has the recorded ones.
+
+    No broker is due if `heal_failed_disks` is off, within the grace period `heal_failure_interval`, or in an `outage`.
+    Brokers with failed directories count as failed brokers towards an outage: many simultaneous failures have another
+    cause. While disk healing is off, every recorded failure is cleared.
+    """
+    if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
+        return FailureDecision(clear=tuple(sorted(first_seen_ms)))
+    grace_ms, lost = int(settings.heal_failure_interval * 1000), frozenset(view.lost)
+    due_ms = {broker: first_seen_ms.get(broker, now_ms) + grace_ms for broker in sorted(lost - handled)}
+    decision = _decision(due_ms, announced_ms, outage=outage, now_ms=now_ms, settings=settings)
+    return replace(
+        decision,
+        write=tuple(sorted(lost - first_seen_ms.keys())),
+        clear=tuple(sorted(first_seen_ms.keys() - lost)),
+        handled=tuple(sorted(lost & handled)),
+    )
+
+
+def _decision(
+    due_ms: Mapping[int, int], announced_ms: Mapping[int, int], *, outage: bool, now_ms: int, settings: Settings
+) -> FailureDecision:
+    due = tuple(broker for broker, at_ms in due_ms.items() if at_ms <= now_ms and not outage)
+    return FailureDecision(
+        announce=brokers_to_announce(due, announced_ms, now_ms, settings),
         due=due,
-        waiting={broker: at_ms for broker, at_ms in due_at.items() if at_ms > now_ms},
-        handled=tuple(broker for broker in down if broker in handled),
+        waiting={broker: at_ms for broker, at_ms in due_ms.items() if at_ms > now_ms},
         outage=outage,
     )
+
+
+def brokers_to_announce(
+    brokers: Iterable[int], announced_ms: Mapping[int, int], now_ms: int, settings: Settings
+) -> tuple[int, ...]:
+    """Return those of `brokers` that were not announced yet, or last announced `heal_retry_interval` ago or earlier.
+
+    All events of the watch about brokers follow this rule: they depend on the current state, and are repeated.
+    """
+    retry_ms = settings.heal_retry_interval * 1000
+    return tuple(each for each in brokers if now_ms - announced_ms.get(each, -retry_ms) >= retry_ms)
 
 
 def is_idle(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
@@ -149,7 +179,7 @@ def is_abandoned(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
 
 def handled_brokers(
     plans: Sequence[PlanRecord],
-    sight: LivenessView,
+    view: LivenessView,
     now_ms: int,
     settings: Settings,
     *,
@@ -168,21 +198,21 @@ def handled_brokers(
     return frozenset(
         broker
         for broker, plan in newest.items()
-        if (_is_done(plan, sight) and not _has_recovered(broker, plan, sight, first_seen_ms.get(broker, now_ms)))
+        if (_is_done(plan, view) and not _has_recovered(broker, plan, view, first_seen_ms.get(broker, now_ms)))
         or not (plan.status.finished or is_abandoned(plan, now_ms, settings))
     )
 
 
-def _is_done(plan: PlanRecord, sight: LivenessView) -> bool:
-    return plan.status.finished and plan.left > 0 and frozenset(plan.live_brokers) == sight.live
+def _is_done(plan: PlanRecord, view: LivenessView) -> bool:
+    return plan.status.finished and plan.left > 0 and frozenset(plan.live_brokers) == view.live
 
 
-def _has_recovered(broker: int, plan: PlanRecord, sight: LivenessView, seen_ms: int) -> bool:
+def _has_recovered(broker: int, plan: PlanRecord, view: LivenessView, seen_ms: int) -> bool:
     """Return True if the broker was live after the plan ended.
 
     No poll may have detected that; but then the broker may hold more partitions than the plan left.
     """
-    return seen_ms > plan.stepped_ms or (broker in sight.replica_counts and sight.replica_counts[broker] > plan.left)
+    return seen_ms > plan.stepped_ms or (broker in view.replica_counts and view.replica_counts[broker] > plan.left)
 
 
 def _due_ms(
@@ -210,81 +240,27 @@ def is_outage(down: int, known: int, settings: Settings) -> bool:
     return down > settings.max_failed_brokers or down > settings.max_failed_fraction * known
 
 
-@dataclass(frozen=True)
-class DiskDecision:
-    """The decision about live brokers with failed log directories, as broker ids.
-
-    `write` are brokers with offline replicas that are not recorded yet. `clear` are recorded brokers without offline
-    replicas. `due` are brokers whose grace period is over. `announce` is the subset of `due` that is to be announced
-    now. `waiting` maps brokers within their grace period to its end. `handled` are brokers that a plan handles.
-    """
-
-    write: tuple[int, ...] = ()
-    clear: tuple[int, ...] = ()
-    announce: tuple[int, ...] = ()
-    due: tuple[int, ...] = ()
-    waiting: Mapping[int, int] | None = None
-    handled: tuple[int, ...] = ()
-
-
-def decide_disks(
-    sight: LivenessView,
-    *,
-    first_seen_ms: Mapping[int, int],
-    announced_ms: Mapping[int, int],
-    handled: frozenset[int],
-    outage: bool,
-    now_ms: int,
-    settings: Settings,
-) -> DiskDecision:
-    """Return the decision for one poll. `first_seen_ms` and `announced_ms` are the recorded times, by broker.
-
-    No broker is due if `heal_failed_disks` is off, within the grace period `heal_failure_interval`, or in an `outage`.
-    Brokers with failed directories count as failed brokers towards an outage: many simultaneous failures have another
-    cause. While disk healing is off, every recorded failure is cleared.
-    """
-    if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
-        return DiskDecision(clear=tuple(sorted(first_seen_ms)))
-    lost = sorted(sight.lost)
-    grace_ms, retry_ms = (int(each * 1000) for each in (settings.heal_failure_interval, settings.heal_retry_interval))
-    ends = {broker: first_seen_ms.get(broker, now_ms) + grace_ms for broker in lost if broker not in handled}
-    due = tuple(broker for broker, at_ms in ends.items() if at_ms <= now_ms and not outage)
-    return DiskDecision(
-        write=tuple(broker for broker in lost if broker not in first_seen_ms),
-        clear=tuple(sorted(first_seen_ms.keys() - sight.lost.keys())),
-        announce=tuple(each for each in due if now_ms - announced_ms.get(each, -retry_ms) >= retry_ms),
-        due=due,
-        waiting={broker: at_ms for broker, at_ms in ends.items() if at_ms > now_ms},
-        handled=tuple(broker for broker in lost if broker in handled),
-    )
-
-
-def disk_sentence(sight: LivenessView, judgement: DiskDecision, settings: Settings, now_ms: int) -> str:
+def disk_sentence(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int) -> str:
     """Return a message per live broker with a failed log directory, with the fate of its replicas; empty if none."""
     return " ".join(
-        f"{_named(broker, sight)}{_state(broker, sight, judgement, settings, now_ms)}."
-        for broker in sorted(sight.disks)
+        f"{_named(broker, view)}{_state(broker, view, decision, settings, now_ms)}." for broker in sorted(view.disks)
     )
 
 
-def _named(broker: int, sight: LivenessView) -> str:
-    # The path may be unknown: an unresponsive broker is detected by the replicas that Kafka reports as offline.
-    named = " and ".join(sight.disks[broker]) or "of unknown path"
-    return (
-        f"Broker {broker} is live, but its log directory {named} has failed, with {sight.lost.get(broker, 0)} replicas"
-    )
+def _named(broker: int, view: LivenessView) -> str:
+    paths, lost = paths_in_words(view.disks[broker]), view.lost.get(broker, 0)
+    return f"Broker {broker} is live, but its log directory {paths} has failed, with {lost} replicas"
 
 
-def _state(broker: int, sight: LivenessView, judgement: DiskDecision, settings: Settings, now_ms: int) -> str:
-    if broker not in sight.lost:
+def _state(broker: int, view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int) -> str:
+    if broker not in view.lost:
         return ""
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
         return "; they are not healed (heal_failed_disks)"
-    if broker in judgement.due:
+    if broker in decision.due:
         return ", which are to be healed"
-    if broker in judgement.handled:
+    if broker in decision.handled:
         return ", which are seen to"
-    waiting = judgement.waiting or {}
-    if broker in waiting:
-        return f"; the grace period ends in {max(0, waiting[broker] - now_ms) / 1000:.0f} s"
+    if broker in decision.waiting:
+        return f"; the grace period ends in {max(0, decision.waiting[broker] - now_ms) / 1000:.0f} s"
     return "; that is an outage, and nothing is healed until some are back"

@@ -6,18 +6,16 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.health import CopiedBytes, Health, copied_bytes, health_of
+from kafka_steward.cluster.health import CopiedBytes, Health, copied_bytes, health_of, paths_in_words
 from kafka_steward.cluster.lag import LogEnds, partitions_by_broker
-from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import RequestError
+from kafka_steward.execution.cluster_queries import hidden_in, min_isr_by_topic
 from kafka_steward.execution.pending_replicas import count_pending
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.visibility import hidden_in
 from kafka_steward.journal.store import Journal
 
-_MIN_ISR = "min.insync.replicas"
-
-#: Default limits: the maximum of each measure in a healthy cluster.
+#: Default limits: the maximum of each measure in a healthy cluster. A hidden topic is one that brokers host and Kafka
+#: does not let us describe.
 DEFAULT_LIMITS: Mapping[str, float] = {
     "under_replicated_partitions": 0,
     "under_min_isr_partitions": 0,
@@ -61,10 +59,12 @@ def check_health(
     asked = sorted(snapshot.live) if thorough else receiving
     log_dirs = cluster.log_dirs(asked) if asked else {}
     held = {broker: names for broker, names in partitions_by_broker(moving.values()).items() if broker in snapshot.live}
+    # Only topics with a replica out of sync can have partitions under min ISR.
+    lacking = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
     copies = copied_bytes(snapshot, log_dirs, journal.now_ms())
     health = health_of(
         snapshot,
-        min_isr=_min_isr(cluster, snapshot),
+        min_isr=min_isr_by_topic(cluster, lacking),
         ends=cluster.log_ends(held) if held else {},
         copies=copies,
         before=before,
@@ -105,7 +105,7 @@ def health_sentence(health: Health) -> str:
 
 def _disks(health: Health) -> str:
     failed = "".join(
-        f" Log directory {' and '.join(paths) or 'of unknown path'} of broker {broker} has failed."
+        f" Log directory {paths_in_words(paths)} of broker {broker} has failed."
         for broker, paths in health.failed_log_dirs.items()
     )
     return failed + (f" Broker {', '.join(map(str, health.cordoned))} is cordoned." if health.cordoned else "")
@@ -133,10 +133,3 @@ def _counted(names: Collection[TopicPartition], what: str) -> str:
         return f"0 are {what}"
     some = ", ".join(str(name) for name in list(names)[:_NAMED])
     return f"{len(names)} {'is' if len(names) == 1 else 'are'} {what} ({some}{', …' if len(names) > _NAMED else ''})"
-
-
-def _min_isr(cluster: ClusterPort, snapshot: Snapshot) -> dict[str, int]:
-    """Return min.insync.replicas of the topics with partitions that could be under it: replicas are out of sync."""
-    topics = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
-    values = cluster.topic_configs(sorted(topics), [_MIN_ISR]) if topics else {}
-    return {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}

@@ -21,8 +21,7 @@ def record_in_flight(tree: Tree, plan: str, moves: Iterable[Move]) -> None:
     """Record moves that are about to be submitted. The records of a crashed step are written again."""
     for move in moves:
         wanted = InFlight(move.before, move.after, top=len(move.before), plan=plan)
-        node = tree.get(paths.reassignment(move.topic_partition))
-        known = None if node is None else _read(node)
+        node, known = _read(tree, move.topic_partition)
         if known is not None and known.plan == plan:
             wanted = replace(wanted, legacy=known.legacy)
         _write(tree, move.topic_partition, node, wanted.to_json())
@@ -33,19 +32,16 @@ def retarget_in_flight(tree: Tree, source: str, partition: TopicPartition, targe
 
     It belongs to that request until a plan takes it over.
     """
-    node = tree.get(paths.reassignment(partition))
-    known = None if node is None else _read(node)
+    node, known = _read(tree, partition)
     if node is not None and known is not None and known.plan != source:
         _write(tree, partition, node, replace(known, replicas=target, plan=source).to_json())
 
 
 def flag_legacy(tree: Tree, plan: str) -> None:
     """Mark everything that a plan has in flight as submitted through the legacy znode."""
-    for partition, noted in list_in_flight(tree).items():
-        if noted.plan == plan and not noted.legacy:
-            node = tree.get(paths.reassignment(partition))
-            if node is not None:
-                _write(tree, partition, node, replace(noted, legacy=True).to_json())
+    for each in IN_FLIGHT.found(tree):
+        if each.document.plan == plan and not each.document.legacy:
+            _write(tree, TopicPartition(*each.key), each.node, replace(each.document, legacy=True).to_json())
 
 
 def record_external(tree: Tree, partition: TopicPartition, noted: InFlight) -> None:
@@ -60,11 +56,9 @@ def delete_in_flight(tree: Tree, plan: str | None, partitions: Iterable[TopicPar
     Missing records are ignored.
     """
     for partition in partitions:
-        node = tree.get(paths.reassignment(partition))
-        known = None if node is None else _read(node)
-        if node is None or known is None or known.plan != plan:
-            continue
-        remove(tree, node)  # no effect if it was changed externally in between
+        node, known = _read(tree, partition)
+        if node is not None and known is not None and known.plan == plan:
+            remove(tree, node)  # no effect if it was changed externally in between
 
 
 def list_in_flight(tree: Tree) -> dict[TopicPartition, InFlight]:
@@ -77,11 +71,12 @@ def recorded_in_flight(tree: Tree) -> dict[TopicPartition, str | None]:
     return {partition: noted.plan for partition, noted in list_in_flight(tree).items()}
 
 
-def _read(node: Node) -> InFlight | None:
+def _read(tree: Tree, partition: TopicPartition) -> tuple[Node | None, InFlight | None]:
+    node = tree.get(paths.reassignment(partition))
     try:
-        return InFlight.from_node(node)
+        return node, None if node is None else InFlight.from_node(node)
     except DocumentError:
-        return None  # the watch quarantines it
+        return node, None  # the watch quarantines it
 
 
 def _write(tree: Tree, partition: TopicPartition, node: Node | None, text: str) -> None:

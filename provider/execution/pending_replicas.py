@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.execution.pending import PendingReplica, PendingState, evaluate
+from kafka_steward.execution.cluster_queries import with_hidden
+from kafka_steward.execution.pending_state import PendingReplica, PendingState, evaluate
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.staging import intermediate_assignments
-from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.listing import PENDING_REPLICAS

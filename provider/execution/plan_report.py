@@ -26,10 +26,10 @@ def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> l
     racks = {row["broker"]: row["rack"] for row in snapshot.brokers.to_pylist()}
     topics = snapshot.partitions.group_by("topic").aggregate([("min_isr", "max")])
     min_isr = {row["topic"]: row["min_isr_max"] for row in topics.to_pylist()}
-    return [sentence for move in moves for sentence in _of(move, racks, min_isr.get(move.topic))]
+    return [sentence for move in moves for sentence in _regressions(move, racks, min_isr.get(move.topic))]
 
 
-def _of(move: Move, racks: Mapping[int, str | None], min_isr: int | None) -> Iterator[str]:
+def _regressions(move: Move, racks: Mapping[int, str | None], min_isr: int | None) -> Iterator[str]:
     name = move.topic_partition
     before, after = _spread(move.before, racks), _spread(move.after, racks)
     if after < before and after < len(move.after):
@@ -68,7 +68,7 @@ def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     ]
     parts += ["### Brokers", _table(_BROKER_COLUMNS, _brokers(plan.moves, proof))]
     parts += [_section("Cordoned", [_CORDONED.format(broker) for broker in cordoned_in(snapshot.brokers)])]
-    parts += [_section("Left as they are", _left(proof)), _section("Notes", proof.get("notes") or ())]
+    parts += [_section("Left as they are", _not_moved(proof)), _section("Notes", proof.get("notes") or ())]
     parts += ["### Moves", _table(("partition", "from", "to", "size", "why"), map(_move, plan.moves[:_SHOWN]))]
     parts += [f"… and {len(plan.moves) - _SHOWN} more."] if len(plan.moves) > _SHOWN else []
     return "\n\n".join(part for part in parts if part)
@@ -125,7 +125,7 @@ def _brokers(moves: Sequence[Move], proof: Mapping[str, Any]) -> list[tuple[str,
     return [
         (
             str(broker),
-            *(_both(spread, what, broker) for what in ("replicas", "leaders", "bytes")),
+            *(_before_and_after(spread, what, broker) for what in ("replicas", "leaders", "bytes")),
             str(into[broker]),
             str(out_of[broker]),
             in_bytes(size[broker]),
@@ -134,14 +134,14 @@ def _brokers(moves: Sequence[Move], proof: Mapping[str, Any]) -> list[tuple[str,
     ]
 
 
-def _both(spread: Mapping[str, Any], what: str, broker: int) -> str:
+def _before_and_after(spread: Mapping[str, Any], what: str, broker: int) -> str:
     both = [
         ((spread.get(what) or {}).get(when) or {}).get("by_broker", {}).get(str(broker)) for when in ("before", "after")
     ]
     return " → ".join("?" if one is None else in_bytes(one) if what == "bytes" else str(one) for one in both)
 
 
-def _left(proof: Mapping[str, Any]) -> list[str]:
+def _not_moved(proof: Mapping[str, Any]) -> list[str]:
     left = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
     return [f"{one['topic']}-{one['partition']}: {str(one['reason']).replace('_', ' ')}" for one in left]
 

@@ -7,9 +7,7 @@ cluster before planning starts.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow.compute as pc
@@ -21,90 +19,46 @@ from kafka_steward.execution.recovery import HIDDEN
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in
 from kafka_steward.planning.files.options import INTERNAL_TOPICS
 from kafka_steward.planning.files.reassignment import parse_reassignment
-
-#: The operations of a rebalance, as named in its form.
-OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor")
+from kafka_steward.rebalance_request import RebalanceRequest, compiled_patterns
 
 #: The largest fraction of the cluster's bytes that a scheduled run moves, unless a budget is given.
 SCHEDULED_SHARE = 0.1
 
-_EVEN = tuple(operation for operation in OPERATIONS if operation in EVEN_OPERATIONS)
 
-
-@dataclass(frozen=True, slots=True)
-class RebalanceRequest:
-    """The fields of the form; None or empty means unset. `topics` and `exclude` are regular expressions of names."""
-
-    operation: str
-    brokers: Sequence[int] = ()
-    topics: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    exclude_brokers: Sequence[int] = ()
-    replication_factor: int | None = None
-    rack_aware: bool | None = None
-    internal_topics: bool | None = None
-    balance: str | None = None
-    tolerance: float | None = None
-    max_moves: int | None = None
-    max_bytes: int | None = None
-
-
-def options_for(wishes: RebalanceRequest, snapshot: SnapshotFolder, *, scheduled: bool) -> dict[str, Any]:
+def options_for(request: RebalanceRequest, snapshot: SnapshotFolder, *, scheduled: bool) -> dict[str, Any]:
     """Return the planner's options. Raises RequestError for invalid or conflicting fields.
 
     The operation set-replication-factor also raises it if no topic matches. A scheduled run without a budget moves at
     most SCHEDULED_SHARE of the total bytes of all replicas.
     """
-    refuse_wrong(wishes)
-    shared = {"rack_aware": wishes.rack_aware, "exclude_brokers": list(wishes.exclude_brokers) or None}
-    if wishes.operation == Operation.SET_REPLICATION_FACTOR.value:
-        names = _named(wishes, snapshot)
-        return _given({**shared, "replication_factor": wishes.replication_factor, "topics": names})
-    chosen = {"include": list(wishes.topics) or None, "exclude": list(wishes.exclude) or None}
-    goals = {"balance": wishes.balance, "tolerance": wishes.tolerance}
-    if wishes.operation != Operation.DRAIN.value:
-        goals["internal_topics"] = wishes.internal_topics
-    return _given({**shared, **chosen, **goals, **_budget(wishes, snapshot, scheduled=scheduled)})
+    request.validate()
+    shared = {"rack_aware": request.rack_aware, "exclude_brokers": list(request.exclude_brokers) or None}
+    if request.operation == Operation.SET_REPLICATION_FACTOR.value:
+        names = _named(request, snapshot)
+        return _given({**shared, "replication_factor": request.replication_factor, "topics": names})
+    chosen = {"include": list(request.topics) or None, "exclude": list(request.exclude) or None}
+    goals = {"balance": request.balance, "tolerance": request.tolerance}
+    if request.operation != Operation.DRAIN.value:
+        goals["internal_topics"] = request.internal_topics
+    return _given({**shared, **chosen, **goals, **_budget(request, snapshot, scheduled=scheduled)})
 
 
-def no_op_reason(wishes: RebalanceRequest, snapshot: SnapshotFolder) -> str:
+def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
     """Return why there is nothing to plan, as far as the snapshot shows; else empty.
 
     An expand needs a live broker that has no replicas and is not cordoned. A drain needs a broker with replicas.
     """
     empty = _in_state(snapshot, "new") - frozenset(cordoned_in(snapshot.brokers))
-    if wishes.operation == Operation.EXPAND.value and not empty:
+    if request.operation == Operation.EXPAND.value and not empty:
         return "No broker is live and empty: there is nothing to expand to."
     draining = _in_state(snapshot, "draining")
-    if wishes.operation == Operation.DRAIN.value and not _hold_something(snapshot, draining):
+    if request.operation == Operation.DRAIN.value and not _hold_something(snapshot, draining):
         return f"Broker {', '.join(map(str, sorted(draining)))} holds no replica already."
     return ""
 
 
-def refuse_wrong(wishes: RebalanceRequest) -> None:
-    """Raise RequestError for invalid or conflicting fields; the cluster is not considered."""
-    drain, factor = Operation.DRAIN.value, Operation.SET_REPLICATION_FACTOR.value
-    _compiled((*wishes.topics, *wishes.exclude))
-    if wishes.operation not in OPERATIONS:
-        raise RequestError(f"There is no operation {wishes.operation!r}; there are {', '.join(OPERATIONS)}.")
-    if (wishes.operation == drain) != bool(wishes.brokers):
-        wrong = "Name the brokers to drain." if wishes.operation == drain else _only("brokers", drain, wishes)
-        raise RequestError(wrong)
-    if (wishes.operation == factor) != bool(wishes.replication_factor):
-        wrong = "Say which replication_factor to set." if wishes.operation == factor else ""
-        raise RequestError(wrong or _only("replication_factor", factor, wishes))
-    if wishes.operation == factor and not wishes.topics:
-        raise RequestError("Name the topics whose replication factor is to be set; .* is all of them.")
-    if wishes.operation not in _EVEN and (wishes.max_moves or wishes.max_bytes):
-        raise RequestError(_only("max_moves or max_bytes", ", ".join(_EVEN), wishes))
-
-
-def _only(field: str, operation: str, wishes: RebalanceRequest) -> str:
-    return f"The field {field} is only for {operation}, and the operation is {wishes.operation}; empty the one."
-
-
-def _budget(wishes: RebalanceRequest, snapshot: SnapshotFolder, *, scheduled: bool) -> Mapping[str, int | None]:
-    given = {"max_moves": wishes.max_moves, "max_bytes": wishes.max_bytes}
+def _budget(request: RebalanceRequest, snapshot: SnapshotFolder, *, scheduled: bool) -> Mapping[str, int | None]:
+    given = {"max_moves": request.max_moves, "max_bytes": request.max_bytes}
     if any(given.values()) or not scheduled:
         return given
     return {"max_bytes": max(1, int(_bytes(snapshot) * SCHEDULED_SHARE))}
@@ -116,31 +70,22 @@ def _bytes(snapshot: SnapshotFolder) -> int:
     return int(pc.sum(pc.multiply(snapshot.partitions["bytes"], copies), min_count=0).as_py())
 
 
-def _named(wishes: RebalanceRequest, snapshot: SnapshotFolder) -> list[str]:
+def _named(request: RebalanceRequest, snapshot: SnapshotFolder) -> list[str]:
     known = sorted(set(snapshot.partitions["topic"].to_pylist()))
-    found = [topic for topic in known if _chosen(topic, wishes)]
+    found = [topic for topic in known if _chosen(topic, request)]
     if not found:
-        raise RequestError(f"No topic has a name that {', '.join(wishes.topics)} matches as a whole; correct topics.")
+        raise RequestError(f"No topic has a name that {', '.join(request.topics)} matches as a whole; correct topics.")
     return found
 
 
-def _chosen(topic: str, wishes: RebalanceRequest) -> bool:
-    if topic in INTERNAL_TOPICS and not wishes.internal_topics:
+def _chosen(topic: str, request: RebalanceRequest) -> bool:
+    if topic in INTERNAL_TOPICS and not request.internal_topics:
         return False
-    return _matches(topic, wishes.topics) and not _matches(topic, wishes.exclude)
+    return _matches(topic, request.topics) and not _matches(topic, request.exclude)
 
 
 def _matches(topic: str, patterns: Collection[str]) -> bool:
-    return any(pattern.fullmatch(topic) for pattern in _compiled(patterns))
-
-
-def _compiled(patterns: Collection[str]) -> list[re.Pattern[str]]:
-    try:
-        return [re.compile(pattern) for pattern in patterns]
-    except re.error as error:
-        raise RequestError(
-            f"{error.pattern!r} is no regular expression: {error}; correct topics or exclude."
-        ) from error
+    return any(pattern.fullmatch(topic) for pattern in compiled_patterns(patterns))
 
 
 def _in_state(snapshot: SnapshotFolder, state: str) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""Reasons to wait: announced restarts, disabled reassignments, cordoned brokers, and work under way.
+"""Reasons to wait: announced restarts, disabled reassignments, and work under way.
 
 `/admin/rolling_bounce/<id>` announces a shutdown (KIP-46): it is written before a broker is restarted deliberately.
 
@@ -10,8 +10,6 @@ While `/admin/reassign_cancel` exists, no reassignment starts, and those in flig
 
 Anyone may disable reassignments by creating that node, empty or not, with any tool. Our own node states by whom and
 why.
-
-Cordoned brokers (KIP-1066) keep their replicas and receive no new ones.
 
 A workflow asks whether work that can wait may begin on this cluster, before it plans anything.
 """
@@ -75,10 +73,16 @@ def announced_restarts(tree: Tree) -> dict[int, AnnouncedRestart]:
 
     An unreadable announcement is dated by the time at which it was written, and states no time.
     """
-    return {each.key[0]: _read(each.node, each.document) for each in RESTARTS.found(tree)}
+    # A fast clock must not extend an announcement: it is dated by the time at which it was written at the latest.
+    return {
+        each.key[0]: AnnouncedRestart(
+            each.node, min(each.document.timestamp_ms, each.node.modified_ms), each.document.expiry_ms
+        )
+        for each in RESTARTS.found(tree)
+    }
 
 
-def is_expired(
+def expired_announcements(
     announced: Mapping[int, AnnouncedRestart], live: Collection[int], now_ms: int, settings: Settings
 ) -> dict[int, AnnouncedRestart]:
     """Return the expired announcements of live brokers. Pure.
@@ -96,18 +100,13 @@ def is_expired(
 
 def delete_expired(journal: Journal, live: Collection[int], settings: Settings, who: Actor) -> list[str]:
     """Delete the expired announcements; return a message for each."""
-    messages = []
-    for broker, bounce in is_expired(announced_restarts(journal.tree), live, journal.now_ms(), settings).items():
-        remove(journal.tree, bounce.node)
+    messages, announced = [], announced_restarts(journal.tree)
+    for broker, restart in expired_announcements(announced, live, journal.now_ms(), settings).items():
+        remove(journal.tree, restart.node)
         sentence = f"broker {broker} is live, and the time that it announced for its restart is over"
         journal.audit.record(AuditRecord(Action.CLEAR, sentence, broker=broker, who=who))
         messages.append(sentence)
     return messages
-
-
-def _read(node: Node, written: AnnouncedRestartDocument) -> AnnouncedRestart:
-    # A fast clock must not extend an announcement: it is dated by the time at which it was written at the latest.
-    return AnnouncedRestart(node, min(written.timestamp_ms, node.modified_ms), written.expiry_ms)
 
 
 def disabled_reason(tree: Tree) -> str:
@@ -151,15 +150,6 @@ def _by_whom(node: Node) -> str:
     return f"by {written.person or 'someone unnamed'} since {since}{why}"
 
 
-def cordoned_brokers(cluster: ClusterPort, brokers: Collection[int]) -> frozenset[int]:
-    """Return those of `brokers` without a log directory that accepts new replicas. Raises ClusterError.
-
-    A broker that does not answer does not count as cordoned. If `brokers` is empty, Kafka is not called.
-    """
-    asked = cluster.directories(sorted(brokers)) if brokers else {}
-    return frozenset(broker for broker, dirs in asked.items() if dirs.cordoned)
-
-
 @dataclass(frozen=True, slots=True)
 class Readiness:
     """The readiness of a cluster. It is open without `reasons`, which are clauses, the most severe first."""
@@ -186,8 +176,8 @@ def readiness(snapshot: Snapshot, *, disabled: str, owner: str | None) -> Readin
     digest of the plan that holds the plan slot. A broker that hosts replicas and is not live closes the gate, whether
     or not it counts as failed by KIP-46 yet.
     """
-    found = (_dead(snapshot), _behind(snapshot), _moving(snapshot, owner), _off(disabled))
-    return Readiness(tuple(reason for reason in found if reason))
+    off = f"reassignments are switched off {disabled}" if disabled else ""
+    return Readiness(tuple(filter(None, (_dead(snapshot), _behind(snapshot), _moving(snapshot, owner), off))))
 
 
 def check_readiness(cluster: ClusterPort, journal: Journal) -> Readiness:
@@ -214,7 +204,3 @@ def _moving(snapshot: Snapshot, owner: str | None) -> str:
         return f"plan {owner[:12]} has the cluster"
     moving = len(snapshot.reassigning)
     return f"{moving} partitions are being reassigned" if moving else ""
-
-
-def _off(disabled: str) -> str:
-    return f"reassignments are switched off {disabled}" if disabled else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import RequestError
 
 #: The number of partitions that a message names; the others are only counted.
@@ -30,9 +31,9 @@ def refuse_wrong_drain(snapshot: Snapshot, brokers: Collection[int]) -> None:
 class DrainStatus:
     """The replicas that remain on the drained brokers.
 
-    `assigned` are partitions that are still assigned to one of them. `lying` are partitions that are not assigned there
-    any more, and whose logs Kafka has yet to delete. `silent` are drained brokers that are live and did not report
-    their log directories.
+    `assigned` are partitions that are still assigned to one of them. `undeleted_logs` are partitions that are not
+    assigned there any more, and whose logs Kafka has yet to delete. `unresponsive` are drained brokers that are live
+    and did not report their log directories.
     """
 
     brokers: Sequence[int]
@@ -102,14 +103,10 @@ def out_of_sync(
 
     Only `partitions` are checked, or all if it is None. Partitions that do not exist are left out.
     """
-    asked = snapshot.partitions.keys() if partitions is None else set(partitions) & snapshot.partitions.keys()
-    found = (snapshot.partitions[name] for name in sorted(asked))
-    return tuple(_out_of_sync(partition) for partition in found if partition.reassigning or _missing(partition))
-
-
-def _out_of_sync(partition: Partition) -> OutOfSyncPartition:
-    return OutOfSyncPartition(partition.topic, partition.partition, _missing(partition), partition.reassigning)
-
-
-def _missing(partition: Partition) -> tuple[int, ...]:
-    return tuple(broker for broker in partition.replicas if broker not in partition.isr)
+    names = snapshot.partitions.keys() if partitions is None else set(partitions) & snapshot.partitions.keys()
+    found = []
+    for partition in (snapshot.partitions[name] for name in sorted(names)):
+        missing = tuple(broker for broker in partition.replicas if broker not in partition.isr)
+        if missing or partition.reassigning:
+            found.append(OutOfSyncPartition(*partition.topic_partition, missing, partition.reassigning))
+    return tuple(found)

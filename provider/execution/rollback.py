@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError, SlotTaken
+from kafka_steward.execution.cluster_queries import with_hidden
 from kafka_steward.execution.lifecycle import current_slot_owner, release_slot
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import what_became
 from kafka_steward.execution.recovery import RollbackMoves, plan_rollback
-from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.moves import Cause, MoveState
 from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus

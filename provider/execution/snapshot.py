@@ -9,15 +9,14 @@ import pyarrow as pa
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
+from kafka_steward.execution.cluster_queries import min_isr_by_topic, refuse_hidden
 from kafka_steward.execution.moves import unsettled
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.replication_status import refuse_wrong_drain
 from kafka_steward.execution.staging import is_staged
-from kafka_steward.execution.visibility import refuse_hidden
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
-
-_MIN_ISR = "min.insync.replicas"
 
 
 def take_snapshot(
@@ -44,18 +43,19 @@ def take_snapshot(
     snapshot = cluster.snapshot()
     refuse_wrong_drain(snapshot, draining)
     log_dirs = cluster.log_dirs(sorted(snapshot.live))
-    topics = sorted({name.topic for name in snapshot.partitions})
     refuse_hidden(cluster, snapshot, log_dirs)
-    settings = cluster.topic_configs(topics, [_MIN_ISR]) if topics else {}
-    min_isr = {topic: int(of[_MIN_ISR]) for topic, of in settings.items() if _MIN_ISR in of}
-    partitions = [_moving(row, begun or {}) for row in partition_rows(snapshot, log_dirs, min_isr, targets or {})]
+    min_isr = min_isr_by_topic(cluster, {name.topic for name in snapshot.partitions})
+    partitions = [
+        _partition_row(partition, log_dirs, min_isr) | _target(partition, targets or {}, begun or {})
+        for _, partition in sorted(snapshot.partitions.items())
+    ]
     if heal_failed_disks:
         partitions = [row | {"offline": _lost(row, snapshot, failed)} for row in partitions]
     return write_snapshot(
         uri,
         cluster_id=snapshot.cluster_id,
         taken_ms=now_ms,
-        brokers=pa.Table.from_pylist(broker_rows(snapshot, log_dirs, failed, draining), SNAPSHOT_BROKERS),
+        brokers=pa.Table.from_pylist(_broker_rows(snapshot, log_dirs, failed, draining), SNAPSHOT_BROKERS),
         partitions=pa.Table.from_pylist(partitions, SNAPSHOT_PARTITIONS),
     )
 
@@ -66,7 +66,7 @@ def begun_moves(journal: Journal) -> dict[TopicPartition, Move]:
     return {row.topic_partition: row.move for rows in plans for row in unsettled(rows) if row.attempt}
 
 
-def broker_rows(
+def _broker_rows(
     snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], failed: Collection[int], draining: Collection[int] = ()
 ) -> list[dict[str, Any]]:
     """Return a row for each broker that is live or has replicas."""
@@ -93,26 +93,19 @@ def _state(broker: int, snapshot: Snapshot, failed: Collection[int]) -> str:
     return "failed" if broker in failed else "draining"
 
 
-def partition_rows(
-    snapshot: Snapshot,
-    log_dirs: Mapping[int, BrokerLogDirs],
-    min_isr: Mapping[str, int],
-    targets: Mapping[TopicPartition, int],
-) -> list[dict[str, Any]]:
-    """Return a row for each partition, in order."""
-    rows = {name: _partition_row(snapshot.partitions[name], log_dirs, min_isr) for name in sorted(snapshot.partitions)}
-    return [row | ({"target_rf": targets[name]} if name in targets else {}) for name, row in rows.items()]
+def _target(
+    partition: Partition, targets: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, Move]
+) -> dict[str, Any]:
+    """Return the columns that differ for a partition with another target.
 
-
-def _moving(row: dict[str, Any], begun: Mapping[TopicPartition, Move]) -> dict[str, Any]:
-    """Return the row of a partition; at rest between two stages, as if the next stage had begun already."""
-    move = begun.get(TopicPartition(row["topic"], row["partition"]))
-    if move is None or row["adding"] or not is_staged(move, row["replicas"]):
-        return row
-    return row | {
-        "adding": [broker for broker in row["replicas"] if broker in move.adding],
-        "target_rf": len(move.before),
-    }
+    At rest between two stages of a move, it has the columns that it will have once the next stage has begun.
+    """
+    move = begun.get(partition.topic_partition)
+    if move is not None and not partition.adding and is_staged(move, partition.replicas):
+        adding = [broker for broker in partition.replicas if broker in move.adding]
+        return {"adding": adding, "target_rf": len(move.before)}
+    target = targets.get(partition.topic_partition)
+    return {} if target is None else {"target_rf": target}
 
 
 def _partition_row(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError
+from kafka_steward.execution.cluster_queries import with_hidden
 from kafka_steward.execution.concurrency import (
     ConcurrencyLimits,
     active_transfers,
@@ -45,7 +46,6 @@ from kafka_steward.execution.restoration import Restoration
 from kafka_steward.execution.staging import completed_stages, next_stage, remaining
 from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
-from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal.audit import Action, Actor, Code
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase

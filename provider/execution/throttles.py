@@ -39,7 +39,7 @@ from kafka_steward.execution.throttle_rates import (
     set_late,
     to_set,
 )
-from kafka_steward.execution.visibility import readable_configs
+from kafka_steward.execution.cluster_queries import readable_configs
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.listing import RATES

@@ -20,10 +20,11 @@ from typing import Protocol
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import KafkaRefused, KafkaTimeout, RequestError
+from kafka_steward.execution.cluster_queries import MIN_ISR, cordoned_brokers
 from kafka_steward.execution.pending_replicas import delete_pending, list_pending, reconcile_pending, record_pending
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import cordoned_brokers
-from kafka_steward.execution.visibility import describable, with_hidden
+from kafka_steward.execution.cluster_queries import describable, with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.listing import DEFERRED_PARTITIONS
@@ -53,8 +54,6 @@ def unwatched_reason(journal: Journal) -> str:
         "that the setting journal names the one database that all hosts of this Airflow share."
     )
 
-
-_MIN_ISR = "min.insync.replicas"
 
 #: Kafka's TOPIC_ALREADY_EXISTS.
 _EXISTS = 36
@@ -251,11 +250,11 @@ def _sentence(wanted: TopicSpec, owed: Mapping[TopicPartition, PendingReplicas],
 
 
 def _min_isr(cluster: ClusterPort, wanted: TopicSpec, snapshot: Snapshot) -> int:
-    given = str(wanted.settings.get(_MIN_ISR, ""))
+    given = str(wanted.settings.get(MIN_ISR, ""))
     if given.isdecimal():  # Kafka rejects any other text with its own error message
         return int(given)
-    told = cluster.broker_configs(sorted(snapshot.live), [_MIN_ISR])
-    return max((int(of[_MIN_ISR]) for of in told.values() if _MIN_ISR in of), default=1)
+    told = cluster.broker_configs(sorted(snapshot.live), [MIN_ISR])
+    return max((int(of[MIN_ISR]) for of in told.values() if MIN_ISR in of), default=1)
 
 
 def _with_hint(refused: KafkaRefused, wanted: TopicSpec, snapshot: Snapshot, *, allowed: bool) -> KafkaRefused:

@@ -46,35 +46,35 @@ class ZnodeReassignmentClient:
         dead = {name: [each for each in target if each not in live] for name, target in targets.items()}
         refused = {name: _refusal(_INVALID, f"broker {each[0]} is not live") for name, each in dead.items() if each}
         batch = _batch({name: target for name, target in targets.items() if name not in refused})
-        waiting = {name: _waits() for name in targets if name not in refused and name not in batch}
+        waiting = {name: _must_wait() for name in targets if name not in refused and name not in batch}
         answers: dict[TopicPartition, KafkaRefused | None] = {**refused, **waiting}
         if batch:
-            answers |= dict.fromkeys(batch, None if self._created(batch) else _waits())
+            answers |= dict.fromkeys(batch, None if self._create_node(batch) else _must_wait())
         return answers
 
-    def _created(self, batch: Mapping[TopicPartition, Assignment]) -> bool:
+    def _create_node(self, batch: Mapping[TopicPartition, Assignment]) -> bool:
         if self._cluster.reassignments():
             return False  # of any origin: Kafka would ignore a second node while the first is in progress
-        return put_new(self._tree, paths.REASSIGN_PARTITIONS, _text(batch)) is not None
+        return put_new(self._tree, paths.REASSIGN_PARTITIONS, _json(batch)) is not None
 
 
 def _batch(targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, Assignment]:
     """Return the first targets, as many as fit into one node. Pure."""
     chosen: dict[TopicPartition, Assignment] = {}
-    left = MAX_ZNODE_BYTES - len(_text({}))
+    left = MAX_ZNODE_BYTES - len(_json({}))
     for name, target in targets.items():
-        left -= len(_text({name: target})) - len(_text({})) + 1
+        left -= len(_json({name: target})) - len(_json({})) + 1
         if left < 0:
             break
         chosen[name] = target
     return chosen
 
 
-def _text(targets: Mapping[TopicPartition, Assignment]) -> str:
+def _json(targets: Mapping[TopicPartition, Assignment]) -> str:
     return Request(tuple(ChunkPartition(*name, target) for name, target in targets.items())).to_json()
 
 
-def _waits() -> KafkaRefused:
+def _must_wait() -> KafkaRefused:
     return _refusal(_IN_PROGRESS, f"{paths.REASSIGN_PARTITIONS} takes one batch at a time, and another is under way")
 
 

@@ -9,10 +9,11 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.plan_report import constraint_regressions, in_bytes, in_time, plan_summary
-from kafka_steward.execution.plan_requests import OPERATIONS, RebalanceRequest, no_op_reason, options_for
+from kafka_steward.execution.plan_requests import no_op_reason, options_for
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.readiness import check_readiness, disable_reassignment, readiness
 from kafka_steward.execution.replication_status import DrainStatus, drain_status, refuse_wrong_drain
+from kafka_steward.rebalance_request import REBALANCE_OPERATIONS, RebalanceRequest
 from kafka_steward.settings import Settings
 from tests.builders import cluster, planned, snapshot_of
 from tests.simulated_plan import WHO, memory_journal, move, plan_of
@@ -210,7 +211,7 @@ def test_an_expand_finds_new_brokers_by_itself_and_says_when_there_is_none() -> 
     assert no_op_reason(RebalanceRequest("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 124")) == ""
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", REBALANCE_OPERATIONS)
 def test_the_briefing_shows_proof_moves_by_broker_and_duration(operation: str) -> None:
     snapshot = cluster("1a 2b 3c 4a-" if operation == "drain" else "1a 2b 3c 4a+", "or_ders: 123 231 312 124 421")
     options = {"replication_factor": 2, "topics": ["or_ders"]} if operation == "set-replication-factor" else {}

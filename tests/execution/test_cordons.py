@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.broker_joins import claim, poll_empty_brokers, poll_joined
-from kafka_steward.execution.readiness import cordoned_brokers
+from kafka_steward.execution.broker_joins import claim_empty_brokers, poll_empty_brokers, poll_joined
+from kafka_steward.execution.cluster_queries import cordoned_brokers
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, memory_journal
@@ -18,14 +18,14 @@ def test_a_new_broker_is_rung_for_and_taken_up_when_it_is_not_cordoned_any_more(
     journal = memory_journal(simulator)
     simulator.cordoned.add(4)
     assert poll_empty_brokers(simulator, journal, EVERY).due == (5,)
-    assert claim(simulator, journal, "expand/1").brokers == (5,)
+    assert claim_empty_brokers(simulator, journal, "expand/1").brokers == (5,)
     simulator.tick(60)
     assert poll_empty_brokers(simulator, journal, EVERY).due == ()
-    assert claim(simulator, journal, "expand/2").brokers == ()
+    assert claim_empty_brokers(simulator, journal, "expand/2").brokers == ()
     simulator.cordoned.clear()
     simulator.tick(60)
     assert poll_empty_brokers(simulator, journal, EVERY).due == (4,)
-    assert claim(simulator, journal, "expand/3").brokers == (4,)
+    assert claim_empty_brokers(simulator, journal, "expand/3").brokers == (4,)
 
 
 def test_a_topic_is_created_and_filled_around_a_cordoned_broker() -> None:

@@ -9,10 +9,10 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.execution.concurrency import ConcurrencyLimits, admit_moves
-from kafka_steward.execution.failures import DiskDecision, LivenessView, decide_disks, disk_sentence
+from kafka_steward.execution.failures import FailureDecision, LivenessView, decide_disks, disk_sentence
 from kafka_steward.execution.observe import ObservedState, observe_moves
-from kafka_steward.execution.pending import PendingReplica, evaluate
-from kafka_steward.execution.pending import PendingState as Owed
+from kafka_steward.execution.pending_state import PendingReplica, evaluate
+from kafka_steward.execution.pending_state import PendingState as Owed
 from kafka_steward.execution.preflight import Room, rooms_of
 from kafka_steward.execution.recovery import changed_by, dead_target_reason
 from kafka_steward.execution.throttle_rates import set_late, to_set
@@ -35,7 +35,7 @@ def sight(**lost: int) -> LivenessView:
     return LivenessView(frozenset(), live, live, disks={each: (f"/disk-{each}",) for each in found}, lost=found)
 
 
-def judged(settings: Settings, *, first_seen_ms: int, now_ms: int, outage: bool = False) -> DiskDecision:
+def judged(settings: Settings, *, first_seen_ms: int, now_ms: int, outage: bool = False) -> FailureDecision:
     return decide_disks(
         sight(b2=3),
         first_seen_ms={2: first_seen_ms},
@@ -74,7 +74,7 @@ def test_in_an_outage_the_end_of_the_grace_period_is_told_only_until_it_is_reach
 
 def test_each_broker_with_a_failed_directory_has_a_sentence_of_its_own() -> None:
     settings = Settings(heal_failed_disks=False)
-    assert disk_sentence(sight(b3=1, b2=3), DiskDecision(), settings, 0) == (
+    assert disk_sentence(sight(b3=1, b2=3), FailureDecision(), settings, 0) == (
         "Broker 2 is live, but its log directory /disk-2 has failed, with 3 replicas; they are not healed "
         "(heal_failed_disks). "
         "Broker 3 is live, but its log directory /disk-3 has failed, with 1 replicas; they are not healed "

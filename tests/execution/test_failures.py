@@ -9,8 +9,8 @@ import pytest
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.failures import (
-    DetectionDecision,
     Failure,
+    FailureDecision,
     LivenessView,
     decide_detection,
     handled_brokers,
@@ -36,7 +36,7 @@ def sight(*failed: int, of: int = 6, holding: Mapping[int, int] | None = None) -
     return LivenessView(frozenset(failed), known - set(failed), known, holding or {})
 
 
-def judged(look: LivenessView, *, rules: Mapping[str, Any] | None = None, **given: Any) -> DetectionDecision:
+def judged(look: LivenessView, *, rules: Mapping[str, Any] | None = None, **given: Any) -> FailureDecision:
     usual = {
         "first_seen_ms": {}, "entries": (), "noted": (), "announced_ms": {}, "handled": ids(), "bouncing": ids(),
         "now_ms": 50_000,
@@ -44,11 +44,11 @@ def judged(look: LivenessView, *, rules: Mapping[str, Any] | None = None, **give
     return decide_detection(look, settings=Settings(**{**RULES, **(rules or {})}), **{**usual, **given})
 
 
-def judgement(**given: Any) -> DetectionDecision:
+def judgement(**given: Any) -> FailureDecision:
     nothing: dict[str, Any] = {
         "write": (), "clear": (), "announce": (), "due": (), "waiting": {}, "handled": (), "outage": False,
     }  # fmt: skip
-    return DetectionDecision(**{**nothing, **given})
+    return FailureDecision(**{**nothing, **given})
 
 
 # what is written down

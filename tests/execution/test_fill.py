@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.pending import targets
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
+from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot

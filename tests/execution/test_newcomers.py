@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import VersionConflict
-from kafka_steward.execution.broker_joins import claim, poll_empty_brokers, update_brokers
+from kafka_steward.execution.broker_joins import claim_empty_brokers, poll_empty_brokers, update_brokers
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import EmptyBrokersDocument, PlanRecord
@@ -36,23 +36,23 @@ def test_a_broker_that_holds_nothing_is_rung_for_again_and_again_until_a_run_tak
     assert due(simulator, journal) == ()
     simulator.tick(60)
     assert due(simulator, journal) == (4,)
-    found = claim(simulator, journal, "expand/1")
+    found = claim_empty_brokers(simulator, journal, "expand/1")
     assert (found.brokers, found.empty, found.sentence) == ((4,), (4,), "Broker 4 has joined.")
     simulator.tick(600)
     assert due(simulator, journal) == (), "whatever came of that run, nobody is asked twice"
-    assert claim(simulator, journal, "expand/2").brokers == ()
+    assert claim_empty_brokers(simulator, journal, "expand/2").brokers == ()
 
 
 def test_a_later_try_of_the_same_run_gets_the_same_brokers() -> None:
     simulator, journal = three_and_one()
     due(simulator, journal)
-    assert [claim(simulator, journal, "expand/1").brokers for _ in range(2)] == [(4,), (4,)]
+    assert [claim_empty_brokers(simulator, journal, "expand/1").brokers for _ in range(2)] == [(4,), (4,)]
 
 
 def test_a_broker_that_goes_and_comes_back_empty_has_joined_anew() -> None:
     simulator, journal = three_and_one()
     due(simulator, journal)
-    claim(simulator, journal, "expand/1")
+    claim_empty_brokers(simulator, journal, "expand/1")
     simulator.kill(4)
     assert due(simulator, journal) == ()
     simulator.restart(4)
@@ -91,11 +91,11 @@ def test_the_fill_goes_first_and_who_got_something_by_it_waits_all_the_same() ->
     looked = poll_empty_brokers(simulator, journal, EVERY)
     assert (looked.brokers, looked.due) == ((3,), ())
     assert looked.sentence.endswith("The expand waits: replicas are owed that a live broker can take.")
-    assert claim(simulator, journal, "expand/1").brokers == ()
+    assert claim_empty_brokers(simulator, journal, "expand/1").brokers == ()
     simulator.alter({next(name for name in simulator.topics if name.topic == "t"): (1, 2, 3)})
     simulator.run()
     assert due(simulator, journal) == (3,)
-    found = claim(simulator, journal, "expand/1")
+    found = claim_empty_brokers(simulator, journal, "expand/1")
     assert (found.brokers, found.empty) == ((3,), ())
 
 
@@ -128,8 +128,8 @@ def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pyt
 
     monkeypatch.setattr(journal.tree, "get", stale)
     with pytest.raises(VersionConflict, match="it is tried again"):
-        claim(simulator, journal, "expand/1")
-    assert claim(simulator, journal, "expand/1").brokers == (4,)
+        claim_empty_brokers(simulator, journal, "expand/1")
+    assert claim_empty_brokers(simulator, journal, "expand/1").brokers == (4,)
 
 
 def test_the_document_prints_as_it_was_read() -> None:

@@ -13,7 +13,8 @@ from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import DocumentError, KafkaRefused, RequestError
 from kafka_steward.execution.broker_joins import poll_joined
-from kafka_steward.execution.pending import (
+from kafka_steward.execution.pending_replicas import count_pending, list_pending, reconcile_pending
+from kafka_steward.execution.pending_state import (
     PROPAGATION_MS,
     PendingReplica,
     PendingState,
@@ -22,7 +23,6 @@ from kafka_steward.execution.pending import (
     fillable,
     targets,
 )
-from kafka_steward.execution.pending_replicas import count_pending, list_pending, reconcile_pending
 from kafka_steward.execution.topics import (
     Created,
     TopicSpec,

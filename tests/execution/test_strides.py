@@ -8,8 +8,8 @@ import pytest
 
 from kafka_steward.assignment import Assignment, Move, Operation
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.pending import PendingState
 from kafka_steward.execution.pending_replicas import list_pending
+from kafka_steward.execution.pending_state import PendingState
 from kafka_steward.execution.staging import (
     completed_stages,
     intermediate_assignments,

@@ -14,7 +14,7 @@ from kafka_steward.hooks.access import ConnectionFields as Fields
 from kafka_steward.hooks.journals import journal_url, refuse_airflows_own, secrets_in
 from kafka_steward.journal.sql.dialect import secrets_of, shown_url, without_secrets
 from kafka_steward.hooks.access import journal_url, refuse_airflows_own, secrets_in
-from kafka_steward.journal.sql.urls import secrets_of, shown_url, without_secrets
+from kafka_steward.journal.sql.dialect import secrets_of, shown_url, without_secrets
 
 
 def no_connection(conn_id: str) -> NoReturn:

@@ -14,7 +14,7 @@ from kafka_steward.hooks.access import ConnectionFields
 from kafka_steward.hooks.journals import journal_url, refuse_airflows_own
 from kafka_steward.journal.sql.database import table_names
 from kafka_steward.hooks.access import ConnectionFields, journal_url, refuse_airflows_own
-from kafka_steward.journal.sql.engine import table_names
+from kafka_steward.journal.sql.database import table_names
 from kafka_steward.journal.sql.postgres import BoundedConnection, Postgres
 from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.certificate import Certificate

@@ -25,7 +25,7 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import TopicSpec, add_deferred_partitions, add_partitions, create_topic
-from kafka_steward.execution.visibility import describable
+from kafka_steward.execution.cluster_queries import describable
 from kafka_steward.hooks.access import ClusterConfig
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths

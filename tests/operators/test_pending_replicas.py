@@ -9,8 +9,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.pending import PROPAGATION_MS
 from kafka_steward.execution.pending_replicas import count_pending
+from kafka_steward.execution.pending_state import PROPAGATION_MS
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator

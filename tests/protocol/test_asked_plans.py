@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.document_api.plans import DocumentPlans, blocked_reason, publish_document_plan
+from kafka_steward.document_api.plans import DocumentPlans, blocked_reason, is_legacy, publish_document_plan
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
@@ -54,16 +54,11 @@ def test_what_documents_asked_for_and_what_others_did_are_told_apart_the_oldest_
     first = asked(yard, "t-0", REQUEST, "/b@4")
     second = asked(yard, "t-2", QUEUE, legacy=True)
     plans = read(yard)
-    assert [(plan.digest, plan.sources, plan.legacy) for plan in plans.asked] == [
+    assert [(plan.digest, plan.sources, is_legacy(plan)) for plan in plans.requested] == [
         (first.digest, frozenset({REQUEST, "/b@4"}), False),
         (second.digest, frozenset({QUEUE}), True),
     ]
     assert [record.digest for record in plans.others] == [rebalance]
-    assert [plan and plan.digest for plan in map(plans.of, (second.digest, rebalance, "0"))] == [
-        second.digest,
-        None,
-        None,
-    ]
 
 
 def test_the_same_documents_by_another_route_or_with_another_target_are_another_plan() -> None:
@@ -105,7 +100,7 @@ def test_a_document_is_known_as_long_as_its_plan_is() -> None:
     assert (plans.knows(REQUEST), plans.knows(QUEUE), plans.knows("/b@4")) == (True, True, False)
     end(yard, record)
     plans.read()
-    assert [plan.sources for plan in plans.asked] == [{QUEUE}]
+    assert [plan.sources for plan in plans.requested] == [{QUEUE}]
     assert (plans.knows(REQUEST), plans.knows(QUEUE), plans.knows("/b@4")) == (True, True, False)
     yard.simulator.tick()
     yard.journal.plans.purge(yard.simulator.now_ms)
@@ -138,7 +133,7 @@ def test_a_record_that_cannot_be_read_hides_no_other(text: str, monkeypatch: pyt
     yard.journal.tree.create(paths.plan("0"), text)
     yard.journal.tree.create(paths.plan("f" * 64), text)
     record = asked(yard, "t-0", REQUEST)
-    assert [plan.digest for plan in read(yard).asked] == [record.digest]
+    assert [plan.digest for plan in read(yard).requested] == [record.digest]
 
 
 @pytest.mark.parametrize("garbled", [None, 7, [REQUEST], {}])
@@ -146,8 +141,8 @@ def test_where_a_record_does_not_say_which_documents_none_is_known(garbled: Any)
     yard = Yard()
     record = asked(yard, "t-0", REQUEST, legacy=True)
     yard.journal.plans.update(record, extra={"asked": garbled})
-    (plan,) = read(yard).asked
-    assert (plan.digest, plan.sources, plan.legacy) == (record.digest, frozenset(), False)
+    (plan,) = read(yard).requested
+    assert (plan.digest, plan.sources, is_legacy(plan)) == (record.digest, frozenset(), False)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.request_rules import (
     ActiveReassignment,
     ClusterView,
-    Decision,
+    RequestDecision,
     RequestedAssignment,
     RequestOutcome,
-    resolve,
+    decide_requests,
 )
 from tests.simulator import Simulator
 
@@ -39,7 +39,7 @@ def asked(
 
 
 def fate(one: RequestedAssignment, sight: ClusterView) -> tuple[str, str]:
-    (decision,) = resolve([one], sight)
+    (decision,) = decide_requests([one], sight)
     return decision.outcome.value, decision.why
 
 
@@ -106,13 +106,13 @@ def test_a_replica_may_stay_on_a_broker_that_is_gone_altogether() -> None:
 
 def test_of_two_that_ask_at_once_the_later_counts() -> None:
     both = [asked("145", source="/r/1"), asked("245", source="/r/2"), asked("145", T1, source="/r/2")]
-    told = resolve(both, ClusterView(snapshot()))
+    told = decide_requests(both, ClusterView(snapshot()))
     assert [each.outcome for each in told] == [RequestOutcome.OVERTAKEN, RequestOutcome.MOVE, RequestOutcome.MOVE]
     assert told[0].why == "/r/2 asks for [2, 4, 5] since"
 
 
 def test_of_two_that_ask_at_once_by_two_routes_the_earlier_counts() -> None:
-    told = resolve([asked("145"), asked("245", legacy=True)], ClusterView(snapshot()))
+    told = decide_requests([asked("145"), asked("245", legacy=True)], ClusterView(snapshot()))
     assert [each.outcome for each in told] == [RequestOutcome.MOVE, RequestOutcome.REFUSE]
 
 
@@ -128,13 +128,13 @@ SIGHTS = st.builds(
 )
 
 
-def begins(decision: Decision) -> bool:
+def begins(decision: RequestDecision) -> bool:
     return decision.outcome in {RequestOutcome.MOVE, RequestOutcome.SUPERSEDE}
 
 
 @given(st.lists(ASKED, max_size=8), SIGHTS)
 def test_laws(documents: list[RequestedAssignment], sight: ClusterView) -> None:
-    told = resolve(documents, sight)
+    told = decide_requests(documents, sight)
     assert [each.asked for each in told] == documents
     beginning = [each for each in told if begins(each)]
     assert len({each.asked.partition for each in beginning}) == len(beginning)
@@ -156,8 +156,8 @@ def test_laws(documents: list[RequestedAssignment], sight: ClusterView) -> None:
 def test_what_is_refused_changes_nothing_for_the_others(
     documents: list[RequestedAssignment], sight: ClusterView
 ) -> None:
-    told = resolve(documents, sight)
+    told = decide_requests(documents, sight)
     kept = [each for each in told if each.outcome is not RequestOutcome.REFUSE]
-    assert [(each.asked, each.outcome) for each in resolve([each.asked for each in kept], sight)] == [
+    assert [(each.asked, each.outcome) for each in decide_requests([each.asked for each in kept], sight)] == [
         (each.asked, each.outcome) for each in kept
     ]

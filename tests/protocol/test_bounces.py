@@ -16,7 +16,7 @@ from kafka_steward.execution.readiness import (
     AnnouncedRestart,
     announce_restart,
     announced_restarts,
-    is_expired,
+    expired_announcements,
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.store import Journal
@@ -174,7 +174,7 @@ def test_only_what_is_over_and_live_is_collected(
 ) -> None:
     node = Node("/x", "", 0, 1, 1, 0, 0)
     announced = {broker: AnnouncedRestart(node, at_ms, until_ms) for broker, (at_ms, until_ms) in told.items()}
-    gone = is_expired(announced, live, now_ms, Settings(heal_failure_interval=0.05))
+    gone = expired_announcements(announced, live, now_ms, Settings(heal_failure_interval=0.05))
     for broker, bounce in announced.items():
         over = (bounce.announced_ms + 50 if bounce.until_ms is None else bounce.until_ms) <= now_ms
         assert (broker in gone) == (over and broker in live)

@@ -1,8 +1,11 @@
-"""Topics that an ACL hides from our principal.
+"""Queries of a cluster for several parts of execution: hidden topics, cordoned brokers, min.insync.replicas.
 
-Kafka omits such topics from its list without an error, as if they did not exist. The log directories of brokers list
-them all the same. If a request names such a topic, Kafka answers that it may not be described: a snapshot of named
-topics has it as `hidden`. A request for the settings of several topics fails as a whole.
+A hidden topic is one that an ACL hides from our principal. Kafka omits such topics from its list without an error, as
+if they did not exist. The log directories of brokers list them all the same. If a request names such a topic, Kafka
+answers that it may not be described: a snapshot of named topics has it as `hidden`. A request for the settings of
+several topics fails as a whole.
+
+Cordoned brokers (KIP-1066) keep their replicas and receive no new ones.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import KafkaRefused, RequestError
 from kafka_steward.execution.ports import ClusterPort
+
+MIN_ISR = "min.insync.replicas"
 
 #: Topics that a message names; the rest is only counted.
 _NAMED = 3
@@ -80,3 +85,18 @@ def readable_configs(
     values, refused = readable_configs(cluster, topics[:half], names, own_only=own_only)
     more_values, more_refused = readable_configs(cluster, topics[half:], names, own_only=own_only)
     return values | more_values, refused | more_refused
+
+
+def cordoned_brokers(cluster: ClusterPort, brokers: Collection[int]) -> frozenset[int]:
+    """Return those of `brokers` without a log directory that accepts new replicas. Raises ClusterError.
+
+    A broker that does not answer does not count as cordoned. If `brokers` is empty, Kafka is not called.
+    """
+    answers = cluster.directories(sorted(brokers)) if brokers else {}
+    return frozenset(broker for broker, dirs in answers.items() if dirs.cordoned)
+
+
+def min_isr_by_topic(cluster: ClusterPort, topics: Collection[str]) -> dict[str, int]:
+    """Return min.insync.replicas of `topics`. Raises ClusterError. If `topics` is empty, Kafka is not called."""
+    values = cluster.topic_configs(sorted(topics), [MIN_ISR]) if topics else {}
+    return {topic: int(of[MIN_ISR]) for topic, of in values.items() if MIN_ISR in of}

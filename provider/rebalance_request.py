@@ -1,0 +1,79 @@
+"""The form of a rebalance: its fields, and the rules between them. Light, because DAG files import it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.assignment import EVEN_OPERATIONS, Operation
+from kafka_steward.errors import RequestError, SettingError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: The operations of a rebalance, as named in its form.
+REBALANCE_OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor")
+
+_EVEN = tuple(operation for operation in REBALANCE_OPERATIONS if operation in EVEN_OPERATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceRequest:
+    """The fields of the form; None or empty means unset. `topics` and `exclude` are regular expressions of names."""
+
+    operation: str
+    brokers: Sequence[int] = ()
+    topics: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    exclude_brokers: Sequence[int] = ()
+    replication_factor: int | None = None
+    rack_aware: bool | None = None
+    internal_topics: bool | None = None
+    balance: str | None = None
+    tolerance: float | None = None
+    max_moves: int | None = None
+    max_bytes: int | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return the request with these fields; an empty list may be None. Raises SettingError for an unknown field."""
+        known = {each.name: each.default for each in fields(cls)}
+        for name in given:
+            if name not in known:
+                raise SettingError(f"Unknown rebalance option {name!r}. Valid options: {', '.join(known)}.")
+        lists = {name: value or () for name, value in given.items() if known[name] == ()}
+        return cls(**{**given, **lists})
+
+    def validate(self) -> None:
+        """Raise RequestError for invalid or conflicting fields; the cluster is not considered."""
+        drain, factor = Operation.DRAIN.value, Operation.SET_REPLICATION_FACTOR.value
+        compiled_patterns((*self.topics, *self.exclude))
+        if self.operation not in REBALANCE_OPERATIONS:
+            raise RequestError(
+                f"There is no operation {self.operation!r}; there are {', '.join(REBALANCE_OPERATIONS)}."
+            )
+        if (self.operation == drain) != bool(self.brokers):
+            wrong = "Name the brokers to drain." if self.operation == drain else self._only("brokers", drain)
+            raise RequestError(wrong)
+        if (self.operation == factor) != bool(self.replication_factor):
+            wrong = "Say which replication_factor to set." if self.operation == factor else ""
+            raise RequestError(wrong or self._only("replication_factor", factor))
+        if self.operation == factor and not self.topics:
+            raise RequestError("Name the topics whose replication factor is to be set; .* is all of them.")
+        if self.operation not in _EVEN and (self.max_moves or self.max_bytes):
+            raise RequestError(self._only("max_moves or max_bytes", ", ".join(_EVEN)))
+
+    def _only(self, field: str, operation: str) -> str:
+        return f"The field {field} is only for {operation}, and the operation is {self.operation}; empty the one."
+
+
+def compiled_patterns(patterns: Collection[str]) -> list[re.Pattern[str]]:
+    """Return the compiled regular expressions of topic names. Raises RequestError for an invalid one."""
+    try:
+        return [re.compile(pattern) for pattern in patterns]
+    except re.error as error:
+        raise RequestError(
+            f"{error.pattern!r} is no regular expression: {error}; correct topics or exclude."
+        ) from error
