@@ -35,8 +35,8 @@ class CheckReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Parse the reassignment and validate it against the cluster."""
-        from kafka_steward.execution.plan_requests import parse_assignments, validate_against_cluster
         from kafka_steward.execution.cluster_queries import with_hidden
+        from kafka_steward.execution.plan_requests import parse_assignments, validate_against_cluster
 
         with fail_without_retry():
             given = parse_assignments(self.reassignment)

@@ -18,7 +18,6 @@ from typing import NoReturn
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal
-from kafka_steward.cluster.state import Broker, Directory, BrokerLogDirs, Partition, Reassignment, Snapshot
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, Partition, Reassignment, Snapshot
 from kafka_steward.errors import BrokerUnreachable, ClusterError, ClusterUnreachable, KafkaRefused, KafkaTimeout
 

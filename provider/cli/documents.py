@@ -11,8 +11,8 @@ from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.documents import queue_add, queue_list, queue_remove
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
-from kafka_steward.execution.pending_state import PendingReplica, eligible_brokers
 from kafka_steward.execution.pending_replicas import list_pending
+from kafka_steward.execution.pending_state import PendingReplica, eligible_brokers
 from kafka_steward.execution.readiness import announce_restart, disable_reassignment, enable_reassignment
 from kafka_steward.journal.render import Table
 

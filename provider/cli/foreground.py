@@ -27,8 +27,6 @@ from kafka_steward.escaping import printable
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import PlanRunner, StepRunner, run_to_end
 from kafka_steward.hooks.steward import ClusterSession
-from kafka_steward.triggers.checks import is_retriable
-from kafka_steward.triggers.progress import ProgressLog
 from kafka_steward.triggers.reporting import ProgressLog
 
 

@@ -23,9 +23,9 @@ from kafka_steward.document_api.request_rules import (
     decide_requests,
 )
 from kafka_steward.errors import ClusterError
+from kafka_steward.execution.cluster_queries import readable_configs, with_hidden
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, retarget_in_flight
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.cluster_queries import readable_configs, with_hidden
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.store import Journal

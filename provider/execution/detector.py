@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from kafka_steward.cluster.health import failed_brokers
-from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers, failed_log_dirs
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError, DocumentError, LockLost
@@ -43,12 +41,10 @@ from kafka_steward.execution.upkeep import (
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.kip_documents import FailedBroker
-from kafka_steward.journal.listing import FAILED_BROKERS, SWEEP_MS, WRITTEN, Collection, Found, sweep
-from kafka_steward.journal.paths import BROKER
-from kafka_steward.journal.paths import BROKER
 from kafka_steward.journal.document import Document
+from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.listing import FAILED_BROKERS, SWEEP_MS, WRITTEN, Collection, sweep
+from kafka_steward.journal.paths import BROKER
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import put_new, remove, replace_text
 from kafka_steward.settings import Settings

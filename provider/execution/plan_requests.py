@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import EVEN_OPERATIONS, Assignment, Operation, TopicPartition
+from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.recovery import HIDDEN

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import RequestError
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
-from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.execution.cluster_queries import min_isr_by_topic, refuse_hidden
 from kafka_steward.execution.moves import unsettled
 from kafka_steward.execution.ports import ClusterPort

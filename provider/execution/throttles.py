@@ -25,6 +25,7 @@ from kafka_steward.errors import (
     KafkaRefused,
     VersionConflict,
 )
+from kafka_steward.execution.cluster_queries import readable_configs
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttle_rates import (
@@ -39,7 +40,6 @@ from kafka_steward.execution.throttle_rates import (
     set_late,
     to_set,
 )
-from kafka_steward.execution.cluster_queries import readable_configs
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.listing import RATES

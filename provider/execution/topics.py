@@ -20,11 +20,10 @@ from typing import Protocol
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import KafkaRefused, KafkaTimeout, RequestError
-from kafka_steward.execution.cluster_queries import MIN_ISR, cordoned_brokers
+from kafka_steward.execution.cluster_queries import MIN_ISR, cordoned_brokers, describable, with_hidden
 from kafka_steward.execution.pending_replicas import delete_pending, list_pending, reconcile_pending, record_pending
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import cordoned_brokers
-from kafka_steward.execution.cluster_queries import describable, with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.listing import DEFERRED_PARTITIONS

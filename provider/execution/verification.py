@@ -14,14 +14,13 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.cluster_queries import with_hidden
+from kafka_steward.execution.cluster_queries import readable_configs, with_hidden
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.recovery import HIDDEN, changed_by, subject
 from kafka_steward.execution.rollback import SkippedPartition, left_alone
 from kafka_steward.execution.staging import is_staged
 from kafka_steward.execution.throttle_rates import Side, listed
 from kafka_steward.execution.throttles import leased_rates
-from kafka_steward.execution.cluster_queries import readable_configs, with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Code, Outcome
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState

@@ -14,23 +14,21 @@ from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.errors import KafkaRefused, PlanError, RequestError
 from kafka_steward.execution import detector
 from kafka_steward.execution.broker_joins import poll_joined
+from kafka_steward.execution.cluster_queries import hidden_in, with_hidden
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.effects import elect_preferred
 from kafka_steward.execution.in_flight_records import record_in_flight
 from kafka_steward.execution.late_submissions import Retraction
-from kafka_steward.errors import RequestError
-from kafka_steward.execution.cluster_queries import hidden_in, with_hidden
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.moves import Held, HoldReason
 from kafka_steward.execution.pending_replicas import reconcile_pending, record_pending
-from kafka_steward.execution.plan_requests import validate_against_cluster
 from kafka_steward.execution.pending_state import PendingState as Owed
+from kafka_steward.execution.plan_requests import validate_against_cluster
 from kafka_steward.execution.recovery import HIDDEN, plan_rollback
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import add_deferred_partitions, add_partitions
 from kafka_steward.execution.upkeep import release_orphaned_throttles
 from kafka_steward.execution.verification import verify_undone
-from kafka_steward.execution.cluster_queries import hidden_in, with_hidden
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.moves import MoveState

@@ -10,8 +10,7 @@ from kafka_steward.errors import PlanError
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.listing import unreadable
-from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument, quarantine_document
+from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument, quarantine_document, unreadable
 from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings

@@ -11,8 +11,6 @@ from sqlalchemy import create_engine, make_url, text
 
 from kafka_steward.errors import JournalError, SettingError
 from kafka_steward.hooks.access import ConnectionFields as Fields
-from kafka_steward.hooks.journals import journal_url, refuse_airflows_own, secrets_in
-from kafka_steward.journal.sql.dialect import secrets_of, shown_url, without_secrets
 from kafka_steward.hooks.access import journal_url, refuse_airflows_own, secrets_in
 from kafka_steward.journal.sql.dialect import secrets_of, shown_url, without_secrets
 

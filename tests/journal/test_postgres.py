@@ -10,9 +10,6 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
-from kafka_steward.hooks.access import ConnectionFields
-from kafka_steward.hooks.journals import journal_url, refuse_airflows_own
-from kafka_steward.journal.sql.database import table_names
 from kafka_steward.hooks.access import ConnectionFields, journal_url, refuse_airflows_own
 from kafka_steward.journal.sql.database import table_names
 from kafka_steward.journal.sql.postgres import BoundedConnection, Postgres

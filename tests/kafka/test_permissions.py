@@ -18,6 +18,7 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import AuthenticationFailed, ClusterError, KafkaRefused, KafkaTimeout, RequestError
+from kafka_steward.execution.cluster_queries import describable
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.effects import elect_preferred
 from kafka_steward.execution.health import check_health, health_sentence
@@ -25,7 +26,6 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import TopicSpec, add_deferred_partitions, add_partitions, create_topic
-from kafka_steward.execution.cluster_queries import describable
 from kafka_steward.hooks.access import ClusterConfig
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths

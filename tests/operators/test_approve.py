@@ -20,11 +20,8 @@ from kafka_steward.errors import JournalUnreachable, PlanError, SettingError
 from kafka_steward.execution.publishing import approval_of
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators import approve as approve_module
-from kafka_steward.operators.people import approvers_of, checked_bytes, request_shown
-from kafka_steward.planning.files.formats import PLAN, conform, proven_digest, read_plan
 from kafka_steward.operators.approve import approvers_of, checked_bytes, request_shown
-from kafka_steward.planning.files.digest import proven_digest
-from kafka_steward.planning.files.formats import PLAN, conformed, read_plan
+from kafka_steward.planning.files.formats import PLAN, conform, proven_digest, read_plan
 from tests.operators.test_workflow import Desk, asking, desk, responded, run_of, submit
 
 __all__ = ["desk"]

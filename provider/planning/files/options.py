@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPERATIONS, Operation
-from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.errors import PlanError
 
 #: Kafka's internal topics.
