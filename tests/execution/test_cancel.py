@@ -12,6 +12,7 @@ from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.recovery import cancel_forbidden_reason, plan_rollback
 from kafka_steward.execution.rollback import publish_rollback
 from kafka_steward.journal.audit import Outcome
+from kafka_steward.journal.moves import Phase
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
@@ -43,6 +44,16 @@ def status(world: World, digest: str) -> PlanStatus:
     record = world.journal.plans.get(digest)
     assert record is not None
     return record.status
+
+
+def test_the_time_of_submission_stays_whatever_is_written_later(world: World) -> None:
+    submitted_ms = world.row("t-1").submitted_ms
+    world.simulator.tick()
+    world.step()
+    request_cancel(world.journal, world.digest, who=WHO, reason="too slow")
+    world.step()
+    assert world.row("t-1").phase is Phase.CANCELLING
+    assert world.row("t-1").submitted_ms == submitted_ms == world.row("t-0").submitted_ms
 
 
 def test_what_is_pending_is_cancelled_and_exactly_as_it_was(world: World) -> None:

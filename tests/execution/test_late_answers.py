@@ -13,6 +13,7 @@ from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.errors import JournalError, KafkaTimeout, LockLost
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.in_flight_records import record_in_flight
+from kafka_steward.execution.late_submissions import Retraction
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, StepRunner
@@ -168,6 +169,26 @@ def test_what_someone_else_has_in_flight_meanwhile_is_not_cancelled_for_it(simul
     cluster.away = False
     assert world.run().status is PlanStatus.CANCELLED
     simulator.run(100)
+    assert world.replicas("t-0") == (5, 2, 3)
+
+
+def test_a_cancel_of_an_earlier_plan_does_not_make_its_submission_the_latest(simulator: Simulator) -> None:
+    world, cluster = unanswered(simulator, auto_generated=False)
+    switched_off(world)
+    world.step()
+    cluster.unheard = []  # the controller never heard of it
+    cluster.away = False
+    later = World(simulator, world.journal, [move("t-0", "123", "523")], settings=world.settings, auto_generated=False)
+    world.journal.slot.preempt_with(later.digest)
+    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    simulator.tick()
+    assert later.run().completed == 1
+    simulator.tick()
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.states() == {"t-0": "failed"}
+    Retraction(cluster, world.journal, later.digest, WHO).of_late({T0: (5, 2, 3)})
+    assert "cancel" not in later.actions()
     assert world.replicas("t-0") == (5, 2, 3)
 
 
