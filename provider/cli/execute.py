@@ -51,7 +51,7 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _apply(call: CommandContext) -> Exit:
-    from kafka_steward.execution.lifecycle import current_plan
+    from kafka_steward.execution.plan_slot import current_plan
     from kafka_steward.execution.publishing import publish_plan
     from kafka_steward.planning.files.reassignment import parse_reassignment, read_json
 
@@ -84,8 +84,7 @@ def _apply(call: CommandContext) -> Exit:
 
 def _taken(call: CommandContext, owner: str) -> Exit:
     print_error(
-        f"The cluster belongs to plan {owner[:12]} until that one ends, and nothing was changed; wait for it, cancel "
-        "it, or abandon it. To look at it:",
+        f"T{SlotTaken.reason(owner)[1:]}, and nothing was changed; {SlotTaken.REMEDY} To look at it:",
         f"  {call.command(f'show {owner[:12]}')}",
     )
     return Exit.FAILED

@@ -148,7 +148,7 @@ def _verify(call: CommandContext) -> Exit:
 
 
 def _plan(call: CommandContext, journal: Journal) -> PlanRecord:
-    from kafka_steward.execution.lifecycle import current_plan
+    from kafka_steward.execution.plan_slot import current_plan
     from kafka_steward.execution.resolve import plan_by_prefix
 
     if call.arguments.plan:

@@ -11,12 +11,14 @@ The scheduler also steps requested cancels and rollbacks, which no DAG task step
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_steward.assignment import Move, Operation
-from kafka_steward.errors import DocumentError
+from kafka_steward.errors import DocumentError, SlotTaken
 from kafka_steward.execution.in_flight_records import flag_legacy
+from kafka_steward.execution.plan_slot import claim_slot
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.rollback import unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
@@ -102,7 +104,7 @@ def blocked_reason(journal: Journal, plans: DocumentPlans) -> str:
     owner = journal.slot.owner()
     other = next((record for record in plans.others if record.digest == owner), None)
     if other is not None:
-        return f"the cluster belongs to plan {other.digest[:12]} ({other.operation}) until that one ends"
+        return SlotTaken.reason(other.digest, other.operation)
     return f"{_MOST} plans that documents asked for are under way" if len(plans.asked) >= _MOST else ""
 
 
@@ -117,7 +119,8 @@ def publish_document_plan(
         digest, journal.cluster_id, Operation.APPLY.value, reason=reason, who=who, extra={ASKED: dict(options)}
     )
     published = journal.plans.publish(record, moves)
-    journal.slot.preempt_with(digest)
+    with suppress(SlotTaken):  # a plan that was published in this moment goes first
+        claim_slot(journal, published, who)
     facts = {"operation": Operation.APPLY.value, **options}
     journal.audit.record(
         AuditRecord(Action.PUBLISH, f"{len(moves)} partitions to move, {reason}", plan=digest, after=facts, who=who)

@@ -10,14 +10,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from kafka_steward.assignment import Move, Operation
-from kafka_steward.errors import DocumentError, NodeExists, PlanError, SlotTaken
-from kafka_steward.execution.failures import is_abandoned
+from kafka_steward.errors import DocumentError, NodeExists, PlanError
 from kafka_steward.execution.lifecycle import abandon_plan
+from kafka_steward.execution.plan_slot import claim_slot, refuse_taken
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import remove
 from kafka_steward.planning.checker.check import check
@@ -120,9 +120,13 @@ def publish_plan(
     known = journal.plans.get(plan.digest)
     if known is not None and known.status.finished:
         return known
-    _make_room(journal, wanted, settings, who)
+    not_done = f"Plan {wanted.digest[:12]} was not published"
+    stale = refuse_taken(journal, wanted, who, not_done=not_done, settings=settings)
+    if stale is not None:
+        why = f"nobody stepped it any more; heal {wanted.digest[:12]} goes on instead"
+        abandon_plan(journal, stale.digest, who, why)
     record = journal.plans.publish(wanted, plan.moves)
-    _take_slot(journal, record, who)
+    claim_slot(journal, record, who)
     if known is None:
         reason = f"{len(plan.moves)} partitions to move"
         journal.audit.record(
@@ -190,44 +194,6 @@ def _usable(cluster: ClusterPort, snapshot: SnapshotFolder | None) -> tuple[int,
         return tuple(sorted(cluster.live_brokers()))
     rows = snapshot.brokers.to_pylist()
     return tuple(sorted(row["broker"] for row in rows if row["state"] in {"live", "new"}))
-
-
-def _make_room(journal: Journal, wanted: PlanRecord, settings: Settings, who: Actor) -> None:
-    """Release the plan slot if its holder has ended, or is an abandoned heal that another heal replaces.
-
-    Raises SlotTaken if the holder may not be preempted.
-    """
-    owner = journal.slot.owner()
-    if owner is None or owner == wanted.digest:
-        return
-    record = journal.plans.get(owner)
-    if record is None or record.status.finished:
-        journal.slot.release(owner)
-    elif record.auto_generated and wanted.auto_generated and is_abandoned(record, journal.now_ms(), settings):
-        abandon_plan(journal, owner, who, f"nobody stepped it any more; heal {wanted.digest[:12]} goes on instead")
-    elif record.auto_generated or not wanted.auto_generated:
-        raise SlotTaken(
-            owner,
-            f"Plan {wanted.digest[:12]} was not published: the cluster belongs to plan {owner[:12]} until that one "
-            "ends; wait for it, cancel it, or abandon it.",
-        )
-
-
-def _take_slot(journal: Journal, record: PlanRecord, who: Actor) -> None:
-    owner = journal.slot.owner()
-    if owner in {None, record.digest} or not record.auto_generated:
-        journal.slot.take(record.digest)
-        return
-    preempted = journal.slot.preempt_with(record.digest)
-    other = None if preempted is None else journal.plans.get(preempted)
-    if other is None or other.status.finished or other.status is PlanStatus.PREEMPTED:
-        return
-    sentence = f"it made way for the heal {record.digest[:12]}"
-    journal.audit.record(
-        AuditRecord(Action.PAUSE, sentence, plan=other.digest, attempt=journal.now_ms() // 1000, who=who)
-    )
-    # A plan that is being stepped at this moment finds at its next step that it no longer holds the plan slot.
-    journal.plans.try_update(other, status=PlanStatus.PREEMPTED, reason=f"Plan {other.digest[:12]} waits: {sentence}.")
 
 
 def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int], who: Actor) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.lifecycle import Scope, current_plan
+from kafka_steward.execution.lifecycle import Scope
+from kafka_steward.execution.plan_slot import current_plan
 from kafka_steward.execution.rollback import unfinished_cancels
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import ROLLS_BACK, PlanRecord

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_steward.assignment import Operation
-from kafka_steward.errors import PlanError, SlotTaken
-from kafka_steward.execution.lifecycle import current_slot_owner, release_slot
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.plan_slot import claim_slot, refuse_taken, release_slot
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import what_became
 from kafka_steward.execution.recovery import RollbackMoves, plan_rollback
@@ -63,12 +63,12 @@ def publish_rollback(
     record = _record(undone, back, who, even_if_disabled=even_if_disabled)
     # Without a move, the plan slot is not needed.
     if back.moves:
-        _make_room(journal, undone, who)
+        refuse_taken(journal, record, who, not_done=f"Plan {digest[:12]} is not rolled back yet")
     _record_skipped(journal, record, back, who)
     published = journal.plans.publish(record, back.moves)
     _note_rollback(journal, undone, published)
     if back.moves:
-        journal.slot.take(record.digest)
+        claim_slot(journal, published, who)
     return published, back
 
 
@@ -168,16 +168,6 @@ def _without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus:
         return undone.status
     cancelled = any(row.cause is Cause.REQUESTED for row in journal.plans.rows(undone.digest))
     return PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
-
-
-def _make_room(journal: Journal, undone: PlanRecord, who: Actor) -> None:
-    owner = current_slot_owner(journal, who)
-    if owner is not None:
-        raise SlotTaken(
-            owner,
-            f"Plan {undone.digest[:12]} is not rolled back yet: the cluster belongs to plan {owner[:12]} until that "
-            "one ends.",
-        )
 
 
 def _note_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> None:

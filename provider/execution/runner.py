@@ -21,12 +21,11 @@ from kafka_steward.execution.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.concurrency import outside_window_reason
 from kafka_steward.execution.lifecycle import (
     completion_of,
-    current_slot_owner,
     end_plan,
     purge_old,
-    release_slot,
     resume_plan,
 )
+from kafka_steward.execution.plan_slot import release_slot, waiting_reason
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import (
     Progress,
@@ -345,13 +344,8 @@ class PlanRunner:
         """Return a flag that allows new submissions, and the reason when it is False."""
         if record.status.finished or record.status is PlanStatus.STUCK or self._settle_only:
             return False, record.reason
-        if owner != self._digest:
-            owner = current_slot_owner(self._journal, self._who)
-        if owner is None:
-            self._journal.slot.take(self._digest)
-        elif owner != self._digest:
-            return False, f"The cluster belongs to plan {owner[:12]}; this plan goes on when that one has ended."
-        return True, ""
+        why_not = waiting_reason(self._journal, self._digest, owner, self._who)
+        return not why_not, why_not
 
     def _out_of_attempts(self, record: PlanRecord, stepped: StepResult) -> bool:
         return stepped.no_progress_possible and record.attempts + 1 >= self._settings.max_attempts

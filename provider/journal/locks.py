@@ -124,7 +124,7 @@ class PlanSlot:
             if now.plan == digest:
                 return
             if now.plan is not None:
-                raise _taken(now.plan, digest)
+                raise SlotTaken(now.plan, f"Plan {digest[:12]} cannot start")
             if self._write(node, replace(now, plan=digest)):
                 return
         raise _restless()
@@ -164,14 +164,6 @@ class PlanSlot:
 
 def _without(claims: tuple[str | None, ...], digest: str) -> tuple[str, ...]:
     return tuple(each for each in claims if each is not None and each != digest)
-
-
-def _taken(owner: str, digest: str) -> SlotTaken:
-    return SlotTaken(
-        owner,
-        f"Plan {digest[:12]} cannot start: the cluster belongs to plan {owner[:12]} until that one ends; "
-        "wait for it, cancel it, or abandon it.",
-    )
 
 
 def _restless() -> JournalError:
