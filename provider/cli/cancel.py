@@ -97,20 +97,8 @@ def _cancel(call: CommandContext) -> Exit:
     with call.hook.open() as opened, interruptible() as interrupt:
         if given.all:
             return _cancel_everything(call, opened, request, interrupt)
-        record = resolve_plan(opened.journal, call.arguments.plan, "cancel")
-        if given.plan is None and given.scope == "plan":
-            record = _first(opened, record)
+        record = resolve_plan(opened.journal, given.plan, "cancel", scope=given.scope)
         return cancel_interrupted(call, opened, record, request, interrupt)
-
-
-def _first(opened: ClusterSession, record: PlanRecord) -> PlanRecord:
-    """Return the plan that `record` rolls back, or `record` if it is no rollback.
-
-    A user who repeats the command after an interruption means the original plan, not its rollback.
-    """
-    from kafka_steward.journal.records import ROLLS_BACK
-
-    return opened.journal.plans.get(str(record.extra.get(ROLLS_BACK) or "none")) or record
 
 
 def cancel_interrupted(

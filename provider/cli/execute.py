@@ -115,18 +115,12 @@ def _planned(opened: ClusterSession, document: Any, interrupt: Interrupt) -> tup
 def _resume(call: CommandContext) -> Exit:
     from kafka_steward.execution.lifecycle import resume_plan
     from kafka_steward.execution.resolve import resolve_plan
-    from kafka_steward.execution.rollback import unfinished_cancels
+    from kafka_steward.execution.rollback import is_open
 
     with call.hook.open() as opened, interruptible() as interrupt:
-        undone = {record.digest: record for record in unfinished_cancels(opened.journal)}
-        if call.arguments.plan is None and not opened.journal.plans.unfinished() and undone:
-            # Between the end of a cancel and its rollback no plan is unfinished, but the rollback is still to follow.
-            record = next(iter(undone.values()))
-        else:
-            record = resolve_plan(opened.journal, call.arguments.plan, "resume")
-        asked = record.cancel if record.digest in undone else None
-        if asked is not None:
-            return cancel_interrupted(call, opened, record, asked, interrupt)
+        record = resolve_plan(opened.journal, call.arguments.plan, "resume")
+        if record.cancel is not None and is_open(opened.journal, record):
+            return cancel_interrupted(call, opened, record, record.cancel, interrupt)
         resume_plan(opened.journal, record.digest, call.who)
         _keep_throttle(call, opened.journal, record.digest)
         progress = run_in_foreground(

@@ -14,7 +14,7 @@ from airflow.cli.cli_config import ActionCommand, Arg
 from kafka_steward.cli.cancel import reason_of
 from kafka_steward.cli.show import plan_facts
 from kafka_steward.cli.verb import PLAN, RATE, REASON, CommandContext, Exit, print_error, verb
-from kafka_steward.errors import ClusterError, LockLost, PlanError
+from kafka_steward.errors import ClusterError, LockLost
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PlanStatus
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.moves import MoveRow
     from kafka_steward.journal.records import PlanRecord
-    from kafka_steward.journal.store import Journal
 
 
 _BEGINS = "Reassignment of partition"
@@ -128,8 +127,10 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _verify(call: CommandContext) -> Exit:
+    from kafka_steward.execution.resolve import resolve_plan
+
     with call.hook.open() as opened:
-        record = _plan(call, opened.journal)
+        record = resolve_plan(opened.journal, call.arguments.plan, "verify")
         rows = opened.journal.plans.rows(record.digest)
         found = opened.cluster.snapshot(sorted({row.move.topic for row in rows})).partitions if rows else {}
         verified = partition_statuses(record, rows, found)
@@ -145,19 +146,6 @@ def _verify(call: CommandContext) -> Exit:
     for plan in owed:
         print_error(f"Throttles of plan {plan[:12]} are still owed; verify again.")
     return exit_of(verified) or (Exit.UNFINISHED if owed else Exit.DONE)
-
-
-def _plan(call: CommandContext, journal: Journal) -> PlanRecord:
-    from kafka_steward.execution.plan_slot import current_plan
-    from kafka_steward.execution.resolve import plan_by_prefix
-
-    if call.arguments.plan:
-        return plan_by_prefix(journal, call.arguments.plan)
-    current = current_plan(journal)
-    chosen = [current] if current else journal.plans.unfinished() or journal.plans.latest(1)
-    if not chosen:
-        raise PlanError(f"The journal of cluster {journal.cluster_id} holds no plan, so there is nothing to verify.")
-    return chosen[0]
 
 
 def _settle_throttles(call: CommandContext, opened: ClusterSession) -> tuple[list[str], list[str]]:

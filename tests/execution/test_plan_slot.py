@@ -1,12 +1,13 @@
-"""Who may have the plan slot."""
+"""Who may have the plan slot, and which plan is meant when none is named."""
 
 from __future__ import annotations
 
 import pytest
 
-from kafka_steward.errors import SlotTaken
+from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.plan_slot import Claim, current_plan, decide_claim, refuse_taken, waiting_reason
-from kafka_steward.journal.records import ASKED, PlanRecord, PlanStatus
+from kafka_steward.execution.resolve import resolve_plan
+from kafka_steward.journal.records import ASKED, ROLLS_BACK, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from tests.simulated_plan import WHO
 
@@ -15,7 +16,9 @@ def record(digest: str, **more: object) -> PlanRecord:
     return PlanRecord(digest * 64, "simulated", "apply", **more)  # type: ignore[arg-type]
 
 
-HEAL, ASKED_FOR, BY_HAND = {"auto_generated": True}, {"extra": {ASKED: {}}}, dict[str, object]()
+HEAL: dict[str, object] = {"auto_generated": True}
+ASKED_FOR: dict[str, object] = {"extra": {ASKED: {}}}
+BY_HAND: dict[str, object] = {}
 
 
 @pytest.mark.parametrize(
@@ -61,3 +64,21 @@ def test_plans_that_ended_while_they_had_the_slot_make_room_one_after_the_other(
     journal.slot.release("a" * 64)
     assert waiting_reason(journal, "d" * 64, None, WHO) == ""
     assert journal.slot.owner() == "d" * 64
+
+
+def test_of_several_plans_that_have_not_ended_the_one_that_has_the_slot_is_meant(journal: Journal) -> None:
+    for digest in "ab":
+        journal.plans.publish(record(digest), [])
+    with pytest.raises(PlanError, match="have not ended: aaaaaaaaaaaa, bbbbbbbbbbbb; name the one to cancel"):
+        resolve_plan(journal, None, "cancel")
+    journal.slot.take("b" * 64)
+    assert resolve_plan(journal, None, "throttle").digest == "b" * 64
+    assert resolve_plan(journal, "aaa", "throttle").digest == "a" * 64
+
+
+def test_to_take_back_a_plan_whose_rollback_is_under_way_means_that_plan(journal: Journal) -> None:
+    ended = journal.plans.publish(record("a"), [])
+    journal.plans.update(ended, status=PlanStatus.COMPLETED)
+    journal.plans.publish(record("b", extra={ROLLS_BACK: "a" * 64}), [])
+    found = [resolve_plan(journal, None, "cancel", scope=scope).digest for scope in ("plan", "pending")]
+    assert found == ["a" * 64, "b" * 64]
