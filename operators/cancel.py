@@ -75,6 +75,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Request the cancel, then run it to its end, or defer to the trigger that does."""
+        from kafka_steward.execution.context import ClusterContext
         from kafka_steward.execution.lifecycle import request_cancel
         from kafka_steward.execution.resolve import resolve_plan
         from kafka_steward.execution.runner import PlanRunner
@@ -93,7 +94,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
             )
 
             def runner(opened: ClusterSession) -> PlanRunner:
-                return PlanRunner(opened.cluster, opened.journal, digest, opened.settings, who)
+                return PlanRunner(ClusterContext(opened.cluster, opened.journal, opened.settings, who), digest)
 
             progress = runner(opened).step()
             self.log.info("%s", printable(progress.sentence))

@@ -84,6 +84,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         return _result(progress["digest"], progress["status"], event["sentence"], total, left)
 
     def _published(self, opened: ClusterSession, context: Context) -> PlanRecord:
+        from kafka_steward.execution.context import ClusterContext
         from kafka_steward.execution.publishing import publish_plan, refuse_unapproved
 
         _, digest = address_of(self.plan)
@@ -92,12 +93,9 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         if digest and (known := opened.journal.plans.get(digest)):
             return known
         return publish_plan(
-            opened.cluster,
-            opened.journal,
+            ClusterContext(opened.cluster, opened.journal, opened.settings, actor_of(context)),
             plan_at(self.plan),
             snapshot=None if self.snapshot is None else snapshot_at(self.snapshot),
-            settings=opened.settings,
-            who=actor_of(context),
             require_approval=self.require_approval,
         )
 
@@ -114,10 +112,13 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.plan_timeout)
 
     def _carried_out(self, connections: FreshConnections, digest: str, context: Context) -> dict[str, Any]:
+        from kafka_steward.execution.context import ClusterContext
         from kafka_steward.execution.runner import PlanRunner
 
         def run(opened: ClusterSession) -> PlanRunner:
-            return PlanRunner(opened.cluster, opened.journal, digest, opened.settings, actor_of(context))
+            return PlanRunner(
+                ClusterContext(opened.cluster, opened.journal, opened.settings, actor_of(context)), digest
+            )
 
         def killed(opened: ClusterSession, runner: StepRunner) -> None:
             if self.when_killed == "cancel" and task_is_over(actor_fields(context), _map_index(context)):

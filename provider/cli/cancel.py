@@ -160,6 +160,7 @@ class _CancelResult:
 def _run_cancel(
     call: CommandContext, opened: ClusterSession, record: PlanRecord, request: CancelRequest, interrupt: Interrupt
 ) -> _CancelResult:
+    from kafka_steward.execution.context import ClusterContext
     from kafka_steward.execution.lifecycle import request_cancel
     from kafka_steward.execution.runner import PlanRunner
     from kafka_steward.execution.throttles import leased_rates
@@ -171,7 +172,7 @@ def _run_cancel(
         scope=scope, even_if_disabled=request.even_if_disabled,
     )  # fmt: skip
     with_retries(ask, interrupt.wait, stays="Ctrl-C stops, and the plan stays as it is.")
-    runner = PlanRunner(opened.cluster, opened.journal, record.digest, opened.settings, call.who)
+    runner = PlanRunner(ClusterContext(opened.cluster, opened.journal, opened.settings, call.who), record.digest)
     progress = run_in_foreground(call, runner, record.digest, opened.settings, interrupt)
     ended = opened.journal.plans.get(record.digest)
     if ended is not None and (ended.status.value == "rolled_back" or ended.not_taken_back is not None):

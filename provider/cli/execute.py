@@ -51,6 +51,7 @@ def verbs() -> tuple[ActionCommand, ...]:
 
 
 def _apply(call: CommandContext) -> Exit:
+    from kafka_steward.execution.context import ClusterContext
     from kafka_steward.execution.plan_slot import current_plan
     from kafka_steward.execution.publishing import publish_plan
     from kafka_steward.planning.files.reassignment import parse_reassignment, read_json
@@ -68,7 +69,7 @@ def _apply(call: CommandContext) -> Exit:
             return Exit.DONE
         try:
             publish_plan(
-                opened.cluster, opened.journal, plan, settings=opened.settings, who=call.who, snapshot=snapshot
+                ClusterContext(opened.cluster, opened.journal, opened.settings, call.who), plan, snapshot=snapshot
             )
         except SlotTaken as taken:
             return _taken(call, taken.owner)
@@ -138,9 +139,10 @@ def _keep_throttle(call: CommandContext, journal: Journal, digest: str) -> None:
 
 
 def _runner(opened: ClusterSession, call: CommandContext, digest: str) -> StepRunner:
+    from kafka_steward.execution.context import ClusterContext
     from kafka_steward.execution.runner import PlanRunner
 
-    return PlanRunner(opened.cluster, opened.journal, digest, opened.settings, call.who)
+    return PlanRunner(ClusterContext(opened.cluster, opened.journal, opened.settings, call.who), digest)
 
 
 def _complete(progress: Progress) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from kafka_steward.assignment import Move, Operation
 from kafka_steward.errors import DocumentError, SlotTaken
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.in_flight_records import flag_legacy
 from kafka_steward.execution.plan_slot import claim_slot
 from kafka_steward.execution.ports import ClusterPort
@@ -190,7 +191,7 @@ class PlanScheduler:
         """Return whether the plan has ended, and add its message; if it has not, schedule the next step."""
         if digest not in self._runners:
             self._runners[digest] = PlanRunner(
-                self._cluster, self._journal, digest, self._settings, self._who, consume_signal=False
+                ClusterContext(self._cluster, self._journal, self._settings, self._who), digest, consume_signal=False
             )
         progress = self._runners[digest].step()
         if progress.ended:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.plan_slot import claim_slot, refuse_taken, release_slot
-from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import what_became
 from kafka_steward.execution.recovery import RollbackMoves, plan_rollback
 from kafka_steward.execution.visibility import with_hidden
@@ -21,7 +21,6 @@ from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.digest import plan_digest
 from kafka_steward.planning.files.formats import plan_table
-from kafka_steward.settings import Settings
 
 
 @dataclass(frozen=True, order=True)
@@ -34,13 +33,7 @@ class SkippedPartition:
 
 
 def publish_rollback(
-    cluster: ClusterPort,
-    journal: Journal,
-    digest: str,
-    *,
-    settings: Settings,
-    who: Actor,
-    even_if_disabled: bool = False,
+    context: ClusterContext, digest: str, *, even_if_disabled: bool = False
 ) -> tuple[PlanRecord, RollbackMoves]:
     """Publish the plan that rolls back everything a plan has completed; a `PlanRunner` executes it.
 
@@ -50,6 +43,7 @@ def publish_rollback(
 
     Raises PlanError for an unknown plan or one that has not ended, SlotTaken while another plan holds the plan slot.
     """
+    journal, who = context.journal, context.actor
     undone = journal.plans.get(digest)
     if undone is None or not undone.status.finished:
         why = "there is no such plan" if undone is None else "it has not ended: cancel it first"
@@ -59,7 +53,7 @@ def publish_rollback(
     if known is not None:
         _note_rollback(journal, undone, known)
         return known, RollbackMoves(tuple(row.move for row in journal.plans.rows(known.digest)), ())
-    back = what_goes_back(cluster, journal, digest, settings)
+    back = what_goes_back(context, digest)
     record = _record(undone, back, who, even_if_disabled=even_if_disabled)
     # Without a move, the plan slot is not needed.
     if back.moves:
@@ -72,15 +66,16 @@ def publish_rollback(
     return published, back
 
 
-def what_goes_back(cluster: ClusterPort, journal: Journal, digest: str, settings: Settings) -> RollbackMoves:
+def what_goes_back(context: ClusterContext, digest: str) -> RollbackMoves:
     """Return the moves that a rollback of the plan would make now, and the rows that it would skip.
 
     Raises ClusterError.
     """
-    rows = journal.plans.rows(digest)
-    others = journal.plans.by_others(digest, [row.topic_partition for row in rows])
+    plans, cluster = context.journal.plans, context.cluster
+    rows = plans.rows(digest)
+    others = plans.by_others(digest, [row.topic_partition for row in rows])
     snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
-    return plan_rollback(rows, snapshot, chunk_size=settings.heal_chunk_size, others=others)
+    return plan_rollback(rows, snapshot, chunk_size=context.settings.heal_chunk_size, others=others)
 
 
 def rollback_of(journal: Journal, undone: PlanRecord) -> PlanRecord | None:

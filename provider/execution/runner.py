@@ -19,6 +19,7 @@ from kafka_steward.errors import (
 )
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.concurrency import outside_window_reason
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import (
     completion_of,
     end_plan,
@@ -26,7 +27,6 @@ from kafka_steward.execution.lifecycle import (
     resume_plan,
 )
 from kafka_steward.execution.plan_slot import release_slot, waiting_reason
-from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import (
     Progress,
     TransferRate,
@@ -54,14 +54,12 @@ from kafka_steward.execution.rollback import (
 from kafka_steward.execution.step import Step, StepResult
 from kafka_steward.execution.throttles import leased_rates, release_leases_of
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import Fence, PlanSlot, StepLock
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
-from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
-from kafka_steward.settings import Settings
 
 
 class StepRunner(Protocol):
@@ -122,20 +120,18 @@ class PlanRunner:
 
     def __init__(
         self,
-        cluster: ClusterPort,
-        journal: Journal,
+        context: ClusterContext,
         digest: str,
-        settings: Settings,
-        who: Actor,
         *,
         consume_signal: bool = True,
         settle_only: bool = False,
     ) -> None:
-        self._cluster = cluster
-        self._journal = journal
+        self._context = context
+        self._cluster = context.cluster
+        self._journal = context.journal
+        self._settings = context.settings
+        self._who = context.actor
         self._digest = digest
-        self._settings = settings
-        self._who = who
         self._consumes_signal = consume_signal and not settle_only
         self._settle_only = settle_only
         self._track: TransferRate | None = None
@@ -223,14 +219,7 @@ class PlanRunner:
                     raise
                 return self._waiting(record, str(error))
             self._failures = 0
-            self._rollback = PlanRunner(
-                self._cluster,
-                self._journal,
-                digest,
-                self._settings,
-                self._who,
-                consume_signal=self._consumes_signal,
-            )
+            self._rollback = PlanRunner(self._context, digest, consume_signal=self._consumes_signal)
         progress = self._rollback.step()
         if not progress.ended:
             return progress
@@ -253,14 +242,7 @@ class PlanRunner:
                     self._journal.plans.update(record, earlier_rollback=None)
                 return known.digest
             request = record.cancel or CancelRequest()
-            published, _ = publish_rollback(
-                self._cluster,
-                self._journal,
-                self._digest,
-                settings=self._settings,
-                who=self._who,
-                even_if_disabled=request.even_if_disabled,
-            )
+            published, _ = publish_rollback(self._context, self._digest, even_if_disabled=request.even_if_disabled)
             if request.even_if_disabled and not published.even_if_disabled:
                 published = self._journal.plans.update(published, even_if_disabled=True)
             resume_plan(self._journal, published.digest, self._who, f"its rollback was asked for: {request.reason}")
@@ -269,7 +251,7 @@ class PlanRunner:
     def _more_goes_back(self, record: PlanRecord) -> bool:
         """Return whether moves that a rollback skipped can go back now, because their broker has returned."""
         undone = record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None
-        return undone and bool(what_goes_back(self._cluster, self._journal, self._digest, self._settings).moves)
+        return undone and bool(what_goes_back(self._context, self._digest).moves)
 
     def _waiting(self, record: PlanRecord, sentence: str) -> Progress:
         progress = progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=sentence)
@@ -293,11 +275,8 @@ class PlanRunner:
             starting, why_not = self._may_start(record, PlanSlot.owner_in(read.slot))
         resting = outside_window_reason(record, self._settings, fence.now_ms) if starting else ""
         step = Step(
-            self._cluster,
-            self._journal,
+            self._context,
             record,
-            self._settings,
-            who=self._who,
             fence=fence,
             starting=starting and not resting,
             throttle=self._throttle(record, cancelling=bool(cancelling)),

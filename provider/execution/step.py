@@ -8,7 +8,7 @@ a crash harmless: journal, fence, Kafka, journal.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import LogDir, Snapshot
@@ -20,16 +20,15 @@ from kafka_steward.execution.concurrency import (
     eligible_rows,
     pause_left_ms,
 )
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.effects import AuditedCalls, alter_from
 from kafka_steward.execution.late_submissions import Retraction
 from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event, Held, HoldReason, next_state, no_progress_possible, phase_of
 from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
-from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.preflight import PreflightInputs, preflight
 from kafka_steward.execution.preflight_inputs import load_preflight_inputs, restarting_brokers
 from kafka_steward.execution.progress import arrived_bytes
-from kafka_steward.execution.publishing import is_approved
 from kafka_steward.execution.recovery import (
     INDIVIDUAL_CANCEL,
     cancel_forbidden_reason,
@@ -46,12 +45,10 @@ from kafka_steward.execution.staging import completed_stages, next_stage, remain
 from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.execution.visibility import with_hidden
-from kafka_steward.journal.audit import Action, Actor, Code
+from kafka_steward.journal.audit import Action, Code
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.records import PlanRecord
-from kafka_steward.journal.store import Journal
-from kafka_steward.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -91,23 +88,21 @@ class Step:
 
     def __init__(
         self,
-        cluster: ClusterPort,
-        journal: Journal,
+        context: ClusterContext,
         record: PlanRecord,
-        settings: Settings,
         *,
-        who: Actor,
         fence: Fence,
         starting: bool,
         throttle: int | None,
         cancelling: str = "",
         stalled: Collection[TopicPartition] = (),
     ) -> None:
+        cluster, journal, who = context.cluster, context.journal, context.actor
+        self._context = context
         self._cluster = cluster
         self._journal = journal
+        self._settings = context.settings
         self._record = record
-        self._settings = settings
-        self._who = who
         self._starting = starting and not cancelling
         self._cancelling = cancelling
         self._throttle = throttle
@@ -225,26 +220,13 @@ class Step:
         waiting = [row for row in rows if row.state in OPEN]
         if not waiting:
             return []
-        outlook = load_preflight_inputs(
-            self._cluster,
-            self._journal,
-            rows,
-            snapshot,
-            log_dirs,
-            fence=self._fence,
-            auto_generated=self._record.auto_generated,
-            min_free=self._settings.min_free,
-        )
-        if self._record.even_if_disabled:
-            outlook = replace(outlook, disabled="")
-        if self._record.needs_approval and not is_approved(self._journal, self._record.digest):
-            outlook = replace(outlook, unapproved=self._record.digest[:12])
+        inputs = load_preflight_inputs(self._context, self._record, rows, snapshot, log_dirs, fence=self._fence)
         left = {row.topic_partition: remaining(row, snapshot.partitions.get(row.topic_partition)) for row in waiting}
-        verdicts = [(row, preflight(left[row.topic_partition], outlook)) for row in waiting]
+        verdicts = [(row, preflight(left[row.topic_partition], inputs)) for row in waiting]
         verdicts = self._named(verdicts, snapshot)
         self._decide([_decision(row, held) for row, held in verdicts], snapshot)
         ready = [left[row.topic_partition] for row, held in verdicts if held is None]
-        chosen = self._choose([self._stage(move, snapshot) for move in ready], rows, outlook)
+        chosen = self._choose([self._stage(move, snapshot) for move in ready], rows, inputs)
         refused = self._submit(chosen) if chosen else []
         return [held for _, held in verdicts if held is not None and held.code.event is Event.HOLD] + refused
 
@@ -268,8 +250,8 @@ class Step:
             return move
         return next_stage(move, snapshot.partitions[move.topic_partition], snapshot.live)
 
-    def _choose(self, ready: Sequence[Move], rows: Sequence[MoveRow], outlook: PreflightInputs) -> list[Move]:
-        settings, snapshot = self._settings, outlook.snapshot
+    def _choose(self, ready: Sequence[Move], rows: Sequence[MoveRow], inputs: PreflightInputs) -> list[Move]:
+        settings, snapshot = self._settings, inputs.snapshot
         barrier = settings.window == "chunk"
         pause_ms = int(settings.chunk_pause * 1000)
         if barrier and pause_left_ms(rows, pause_ms=pause_ms, now_ms=self._fence.now_ms):
@@ -280,8 +262,8 @@ class Step:
             active_transfers(snapshot),
             ConcurrencyLimits(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight),
             leaders={move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready},
-            rooms=outlook.rooms,
-            sizes=outlook.sizes,
+            rooms=inputs.rooms,
+            sizes=inputs.sizes,
         )
 
     def _submit(self, chosen: Sequence[Move]) -> list[Held]:

@@ -11,6 +11,7 @@ moves out of the polled documents once no request can refer to it.
 
 from __future__ import annotations
 
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.failures import is_idle
 from kafka_steward.execution.in_flight_records import delete_in_flight, recorded_in_flight
 from kafka_steward.execution.late_submissions import Retraction, orphans
@@ -44,7 +45,7 @@ def pause_idle_plans(cluster: ClusterPort, journal: Journal, settings: Settings,
         if record.status in _LIVELY:
             messages += _mark_idle(journal, record, settings, who)
         elif _has_leases(journal, record):
-            PlanRunner(cluster, journal, record.digest, settings, who, settle_only=True).step()
+            PlanRunner(ClusterContext(cluster, journal, settings, who), record.digest, settle_only=True).step()
     return messages
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Directory, LogDir
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import DetectionResult, Detector
 from kafka_steward.execution.failures import LivenessView, decide_disks
 from kafka_steward.execution.health import (
@@ -100,11 +101,11 @@ def test_it_is_healed_as_a_brokers_replicas_are_and_then_seen_to(
     take_snapshot(simulator, uri, failed=verdict.failed, now_ms=1, heal_failed_disks=True)
     plan = plan_folder(uri, tmp_path / "plan")
     assert {move.topic_partition: move.removing for move in plan.moves} == {T0: {2}, T2: {2}}
-    record = publish_plan(simulator, journal, plan, settings=Settings(), who=WHO, snapshot=read_snapshot(uri))
+    record = publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan, snapshot=read_snapshot(uri))
     assert record.failed_brokers == (2,)
     sentence = look(simulator, journal).sentence
     assert sentence.endswith("with 2 replicas, which are seen to.")
-    runner = PlanRunner(simulator, journal, record.digest, Settings(), WHO)
+    runner = PlanRunner(ClusterContext(simulator, journal, Settings(), WHO), record.digest)
     for _ in range(20):
         if runner.step().ended:
             break

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.progress import Progress, what_became
 from kafka_steward.execution.rollback import unfinished_cancels
@@ -39,7 +40,7 @@ def world() -> World:
 
 
 def run(world: World) -> PlanRunner:
-    return PlanRunner(world.simulator, world.journal, world.digest, Settings(throttle=5000), WHO)
+    return PlanRunner(ClusterContext(world.simulator, world.journal, Settings(throttle=5000), WHO), world.digest)
 
 
 def to_the_end(world: World, stepper: PlanRunner) -> Progress:
