@@ -116,11 +116,11 @@ def _planned(opened: ClusterSession, document: Any, interrupt: Interrupt) -> tup
 def _resume(call: CommandContext) -> Exit:
     from kafka_steward.execution.lifecycle import resume_plan
     from kafka_steward.execution.resolve import resolve_plan
-    from kafka_steward.execution.rollback import is_open
+    from kafka_steward.execution.rollback import cancel_is_open
 
     with call.hook.open() as opened, interruptible() as interrupt:
         record = resolve_plan(opened.journal, call.arguments.plan, "resume")
-        if record.cancel is not None and is_open(opened.journal, record):
+        if record.cancel is not None and cancel_is_open(opened.journal, record):
             return cancel_interrupted(call, opened, record, record.cancel, interrupt)
         resume_plan(opened.journal, record.digest, call.who)
         _keep_throttle(call, opened.journal, record.digest)

@@ -66,7 +66,7 @@ def completion_of(
     `leased_brokers` are dead brokers that still have our throttle.
     """
     status = PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
-    broken = [row for row in rows if not _whole(row, snapshot)]
+    broken = [row for row in rows if not _fully_replicated(row, snapshot)]
     # Moves that a person cancelled must not be planned again without being requested.
     again = not cancelled and any(row.cause not in _EXTERNAL_CAUSES for row in broken)
     left = record.left + len(broken)
@@ -108,7 +108,7 @@ def purge_old(journal: Journal, settings: Settings) -> None:
     delete_old(journal.tree, before_ms, is_known=lambda digest: journal.plans.get(digest) is not None)
 
 
-def _whole(row: MoveRow, snapshot: Snapshot) -> bool:
+def _fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:
     partition = snapshot.partitions.get(row.topic_partition)
     return partition is None or frozenset(partition.replicas) <= snapshot.live - partition.offline
 
@@ -163,7 +163,7 @@ def request_cancel(
 def _request(journal: Journal, digest: str, wanted: CancelRequest, who: Actor) -> PlanRecord:
     scope, reason = wanted.scope, wanted.reason
     for _ in range(_TRIES):
-        record = _judged(journal, digest, scope)
+        record = _cancellable(journal, digest, scope)
         both = wanted if record.cancel is None else record.cancel.with_(wanted)
         status, earlier = _reopened(journal, record), _earlier_rollback(journal, record, scope)
         if (both, status, earlier) == (record.cancel, record.status, record.earlier_rollback):
@@ -177,7 +177,7 @@ def _request(journal: Journal, digest: str, wanted: CancelRequest, who: Actor) -
     raise PlanError(f"Plan {digest[:12]} is changed by others all the time, and was not cancelled; try again.")
 
 
-def _judged(journal: Journal, digest: str, scope: str) -> PlanRecord:
+def _cancellable(journal: Journal, digest: str, scope: str) -> PlanRecord:
     record = journal.plans.get(digest)
     if record is None:
         raise PlanError(f"Plan {digest[:12]} cannot be cancelled: there is no such plan.")

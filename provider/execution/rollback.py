@@ -12,7 +12,7 @@ from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.plan_slot import claim_slot, refuse_taken, release_slot
-from kafka_steward.execution.progress import what_became
+from kafka_steward.execution.progress import outcome_message
 from kafka_steward.execution.recovery import RollbackMoves, plan_rollback
 from kafka_steward.execution.visibility import with_hidden
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
@@ -110,14 +110,19 @@ def left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPartition
     """Return the partitions that a rollback skips: never part of its plan, or changed before their turn."""
     if rollback is None:
         return ()
-    entries = [row.entry for row in journal.audit.rows(plan=rollback, action=Action.SKIP)]
-    found = {
-        SkippedPartition(entry.topic, entry.partition, entry.reason)
-        for entry in entries
-        if entry.topic is not None and entry.partition is not None and entry.code is Code.LEFT_ALONE
-    }
+    found = audited_skips(journal, rollback, Code.LEFT_ALONE)
     lost = (row for row in journal.plans.rows(rollback) if row.state in {MoveState.DROPPED, MoveState.FAILED})
     return tuple(sorted(found | {SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in lost}))
+
+
+def audited_skips(journal: Journal, plan: str, code: Code) -> set[SkippedPartition]:
+    """Return the partitions that a plan skipped with `code`, from the audit trail."""
+    entries = [row.entry for row in journal.audit.rows(plan=plan, action=Action.SKIP)]
+    return {
+        SkippedPartition(entry.topic, entry.partition, entry.reason)
+        for entry in entries
+        if entry.topic is not None and entry.partition is not None and entry.code is code
+    }
 
 
 def unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | None:
@@ -130,16 +135,16 @@ def unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | None:
 
 
 def cancel_outcome(journal: Journal, record: PlanRecord) -> str:
-    """Return what became of a plan, as `what_became` does."""
-    return what_became(record, journal.plans.rows(record.digest), unsuccessful_rollback(journal, record.digest))
+    """Return what became of a plan, as `outcome_message` does."""
+    return outcome_message(record, journal.plans.rows(record.digest), unsuccessful_rollback(journal, record.digest))
 
 
 def unfinished_cancels(journal: Journal) -> list[PlanRecord]:
     """Return plans whose requested cancel or rollback has not ended; any process may resume one."""
-    return [record for record in journal.plans.recent()[::-1] if is_open(journal, record)]
+    return [record for record in journal.plans.recent()[::-1] if cancel_is_open(journal, record)]
 
 
-def is_open(journal: Journal, record: PlanRecord) -> bool:
+def cancel_is_open(journal: Journal, record: PlanRecord) -> bool:
     """Return whether a requested cancel or rollback of this plan has not ended."""
     return record.cancel is not None and (not record.status.finished or rollback_is_open(journal, record))
 

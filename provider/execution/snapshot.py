@@ -12,7 +12,7 @@ from kafka_steward.cluster.state import LogDir, Partition, Snapshot
 from kafka_steward.execution.moves import unsettled
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.replication_status import refuse_wrong_drain
-from kafka_steward.execution.staging import is_staged
+from kafka_steward.execution.staging import stage_reached
 from kafka_steward.execution.visibility import refuse_hidden
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
@@ -107,7 +107,7 @@ def partition_rows(
 def _moving(row: dict[str, Any], begun: Mapping[TopicPartition, Move]) -> dict[str, Any]:
     """Return the row of a partition; at rest between two stages, as if the next stage had begun already."""
     move = begun.get(TopicPartition(row["topic"], row["partition"]))
-    if move is None or row["adding"] or not is_staged(move, row["replicas"]):
+    if move is None or row["adding"] or not stage_reached(move, row["replicas"]):
         return row
     return row | {
         "adding": [broker for broker in row["replicas"] if broker in move.adding],

@@ -41,7 +41,7 @@ from kafka_steward.execution.recovery import (
     unfinishable,
 )
 from kafka_steward.execution.restoration import Restoration
-from kafka_steward.execution.staging import completed_stages, next_stage, remaining
+from kafka_steward.execution.staging import next_stage, part_in_flight, remaining
 from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.execution.visibility import with_hidden
@@ -72,9 +72,7 @@ class StepResult:
     @property
     def in_flight(self) -> list[Move]:
         """The part of each submitted move that is in flight: the whole move, or one stage."""
-        return [
-            completed_stages(row, self.snapshot.partitions.get(row.topic_partition)) for row in self.in_flight_moves
-        ]
+        return _in_flight(self.rows, self.snapshot)
 
 
 class Step:
@@ -192,7 +190,7 @@ class Step:
     def _cancel(self, chosen: Sequence[tuple[MoveRow, str, Cause]], findings: Sequence[Observation]) -> None:
         self._moves.cancelling(chosen)
         # A step that crashed between recording a cancel and submitting it left the submission to this step.
-        again = [(each.row, each.row.detail) for each in findings if each.standing is ObservedState.CANCELLING]
+        again = [(each.row, each.row.detail) for each in findings if each.state is ObservedState.CANCELLING]
         asked = [*((row, why) for row, why, _ in chosen), *again]
         entries = {row.topic_partition: [self._moves.entry(Action.CANCEL, row, why)] for row, why in asked}
         self._calls.execute(entries, self._cluster.cancel, late=self._retraction.of_late_cancel)
@@ -223,14 +221,14 @@ class Step:
         inputs = load_preflight_inputs(self._context, self._record, rows, snapshot, log_dirs, fence=self._fence)
         left = {row.topic_partition: remaining(row, snapshot.partitions.get(row.topic_partition)) for row in waiting}
         verdicts = [(row, preflight(left[row.topic_partition], inputs)) for row in waiting]
-        verdicts = self._named(verdicts, snapshot)
+        verdicts = self._with_plan_names(verdicts, snapshot)
         self._decide([_decision(row, held) for row, held in verdicts], snapshot)
         ready = [left[row.topic_partition] for row, held in verdicts if held is None]
         chosen = self._choose([self._stage(move, snapshot) for move in ready], rows, inputs)
         refused = self._submit(chosen) if chosen else []
         return [held for _, held in verdicts if held is not None and held.code.event is Event.HOLD] + refused
 
-    def _named(
+    def _with_plan_names(
         self, verdicts: Sequence[tuple[MoveRow, Held | None]], snapshot: Snapshot
     ) -> list[tuple[MoveRow, Held | None]]:
         """Name the plans of ours that changed partitions since they were planned, unless the change was external."""
@@ -295,7 +293,7 @@ def _decision(row: MoveRow, held: Held | None) -> Decision:
 
 def _in_flight(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:
     found = snapshot.partitions
-    return [completed_stages(row, found.get(row.topic_partition)) for row in rows if row.state is MoveState.SUBMITTED]
+    return [part_in_flight(row, found.get(row.topic_partition)) for row in rows if row.state is MoveState.SUBMITTED]
 
 
 def _words(error: ClusterError) -> str:

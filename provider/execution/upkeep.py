@@ -16,7 +16,7 @@ from kafka_steward.execution.failures import is_idle
 from kafka_steward.execution.in_flight_records import delete_in_flight, recorded_in_flight
 from kafka_steward.execution.late_submissions import Retraction, orphans
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.rollback import is_open
+from kafka_steward.execution.rollback import cancel_is_open
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttles import release_leases_of
 from kafka_steward.journal import paths
@@ -130,7 +130,7 @@ def archive_ended(journal: Journal) -> list[str]:
     """
 
     def is_needed(record: PlanRecord) -> bool:
-        return is_open(journal, record) or any(_is_there(journal, source) for source in record.sources)
+        return cancel_is_open(journal, record) or any(_is_there(journal, source) for source in record.sources)
 
     return journal.plans.archive(journal.now_ms() - _LATELY_MS, is_needed=is_needed, most=_AT_ONCE)
 

@@ -19,7 +19,7 @@ from kafka_steward.execution.health import (
     health_sentence,
     violated_limits,
 )
-from kafka_steward.execution.lifecycle import _whole
+from kafka_steward.execution.lifecycle import _fully_replicated
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
@@ -144,9 +144,9 @@ def test_a_move_whose_receiver_loses_its_disk_is_taken_back_and_begins_again(sim
 
 def test_a_heal_that_leaves_a_replica_in_a_failed_directory_has_something_left(simulator: Simulator) -> None:
     row = MoveRow(move("t-0", "123", "423"))
-    assert _whole(row, simulator.snapshot())
+    assert _fully_replicated(row, simulator.snapshot())
     simulator.fail_disk(2, T0)
-    assert not _whole(row, simulator.snapshot())
+    assert not _fully_replicated(row, simulator.snapshot())
 
 
 def sight(*failed: int, **lost: int) -> LivenessView:
