@@ -1,4 +1,4 @@
-"""What the execution of plans needs throughout: the cluster, its journal, its settings, and the actor."""
+"""The context of execution: a cluster, its journal, its settings, and the actor of the changes."""
 
 from __future__ import annotations
 
