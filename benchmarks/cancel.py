@@ -23,6 +23,7 @@ from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import SandboxFailed
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.execution.verification import verify_undone
@@ -84,7 +85,7 @@ def _ours(sandbox: Sandbox, cluster: KafkaCluster, folder: Path, size: int) -> C
             {"throttle": _THROTTLE, **dict.fromkeys(("max_in_flight", "max_in_per_broker", "max_out_per_broker"), size)}
         )
         digest = publish_given(cluster, journal, folder / topic, _moves(topic, size), settings)
-        runner = PlanRunner(cluster, journal, digest, settings, WHO)
+        runner = PlanRunner(ClusterContext(cluster, journal, settings, WHO), digest)
         ask_until(lambda: runner.step().waiting == 0 or None, within_s=_LONGEST_S)
         flying = _flying(cluster, topic)
         began = time.monotonic()

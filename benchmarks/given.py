@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Actor
@@ -29,7 +30,7 @@ def publish_given(
     proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
     write_plan(str(folder / "plan"), plan_table(moves), proof)
     plan = read_plan(str(folder / "plan"))
-    publish_plan(cluster, journal, plan, settings=settings, who=WHO)
+    publish_plan(ClusterContext(cluster, journal, settings, WHO), plan)
     return plan.digest
 
 

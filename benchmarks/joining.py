@@ -25,6 +25,8 @@ from benchmarks.stages import Stages, ask_until
 from benchmarks.ways import bounded
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.broker_joins import poll_joined
+from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.publishing import publish_plan
@@ -112,8 +114,8 @@ def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
         with stages.stage("fill"):
             plan = read_plan(str(folder / "plan"))
             stages.replicas_moved = plan.proof["replicas_moved"]
-            publish_plan(cluster, journal, plan, settings=settings, who=WHO)
-            runner = PlanRunner(cluster, journal, plan.digest, settings, WHO)
+            publish_plan(ClusterContext(cluster, journal, settings, WHO), plan)
+            runner = PlanRunner(ClusterContext(cluster, journal, settings, WHO), plan.digest)
             run_to_end(runner, bounded(_LONGEST_S), interval_s=lambda: settings.step_interval)
         with stages.stage("settle"):
             settled = reconcile_pending(cluster, journal, cluster.snapshot(), WHO)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.effects import elect_preferred
 from kafka_steward.execution.progress import Progress
@@ -60,13 +61,13 @@ def _plan(stages: Stages, cluster: KafkaCluster, journal: Journal, folder: Path)
 def _carry_out(stages: Stages, cluster: KafkaCluster, journal: Journal, folder: Path, settings: Settings) -> None:
     plan = read_plan(str(folder / "plan"))
     stages.replicas_moved = plan.proof["replicas_moved"]
-    runner = PlanRunner(cluster, journal, plan.digest, settings, _WHO)
+    runner = PlanRunner(ClusterContext(cluster, journal, settings, _WHO), plan.digest)
     began = time.monotonic()
 
     def report(progress: Progress) -> None:
         if not progress.waiting:
             stages.seconds.setdefault("submit", time.monotonic() - began)
 
-    publish_plan(cluster, journal, plan, settings=settings, who=_WHO)
+    publish_plan(ClusterContext(cluster, journal, settings, _WHO), plan)
     run_to_end(runner, time.sleep, interval_s=lambda: settings.step_interval, report=report)
     stages.seconds["catch up"] = time.monotonic() - began - stages.seconds["submit"]

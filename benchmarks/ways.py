@@ -14,6 +14,7 @@ from benchmarks.given import WHO, publish_given, reassignment_of
 from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.readiness import announce_restart
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal.records import PlanStatus
@@ -55,7 +56,7 @@ class Steward:
         settings = Settings.of({"throttle": throttle})
         with self._journal(self._cluster) as journal:
             digest = publish_given(self._cluster, journal, self._folder / "move", moves, settings)
-            runner = PlanRunner(self._cluster, journal, digest, settings, WHO)
+            runner = PlanRunner(ClusterContext(self._cluster, journal, settings, WHO), digest)
             progress = run_to_end(runner, bounded(), interval_s=lambda: settings.step_interval)
         if progress.status is not PlanStatus.COMPLETED:
             raise RuntimeError(progress.sentence)
@@ -66,7 +67,7 @@ class Steward:
         settings = Settings.of({"throttle": throttle, **caps})
         with self._journal(self._cluster) as journal:
             digest = publish_given(self._cluster, journal, self._folder / "holding", moves, settings)
-            runner = PlanRunner(self._cluster, journal, digest, settings, WHO)
+            runner = PlanRunner(ClusterContext(self._cluster, journal, settings, WHO), digest)
             ask_until(lambda: runner.step().waiting == 0 or None, within_s=60, every_s=settings.step_interval)
             announce_restart(journal, restarting, who=WHO, lasts_ms=_BOUNCE_MS)
             with self._stepping(digest, settings):
@@ -82,7 +83,7 @@ class Steward:
 
         def step_on() -> None:
             with KafkaCluster({"bootstrap_servers": self._bootstrap}) as cluster, self._journal(cluster) as journal:
-                runner = PlanRunner(cluster, journal, digest, settings, WHO)
+                runner = PlanRunner(ClusterContext(cluster, journal, settings, WHO), digest)
                 while not over.wait(settings.step_interval):
                     runner.step()
 

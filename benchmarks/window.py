@@ -19,6 +19,7 @@ from benchmarks.report import table, write_between
 from benchmarks.ways import bounded
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
@@ -104,7 +105,7 @@ def _windowed(
     settings = Settings.of({"window": folder.name, "throttle": throttle})
     began_ms = journal.now_ms()
     digest = publish_given(cluster, journal, folder, moves, settings)
-    runner = PlanRunner(cluster, journal, digest, settings, WHO)
+    runner = PlanRunner(ClusterContext(cluster, journal, settings, WHO), digest)
     progress = run_to_end(runner, bounded(), interval_s=lambda: settings.step_interval)
     if progress.status is not PlanStatus.COMPLETED or progress.completed < len(moves):
         raise RuntimeError(progress.sentence)

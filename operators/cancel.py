@@ -73,13 +73,13 @@ class CancelReassignmentOperator(PlanExecutionOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Request the cancel, then run it to its end, or defer to the trigger that does."""
         from kafka_steward.execution.lifecycle import request_cancel
-        from kafka_steward.execution.resolve import resolve_plan_to_cancel
+        from kafka_steward.execution.resolve import resolve_plan
 
         scope = cast("Scope", one_of("The scope of a cancel", self.scope, "pending", "plan"))
         who = actor_of(context)
         with self.open_connections(context) as connections:
             opened = connections.current()
-            digest = resolve_plan_to_cancel(opened.journal, self.plan or None, scope=scope, who=who)
+            digest = resolve_plan(opened.journal, self.plan or None, "cancel", who=who, scope=scope).digest
             request_cancel(
                 opened.journal,
                 digest,

@@ -64,13 +64,13 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the plan unless the journal has it; then execute it, or defer to the trigger that does."""
-        from kafka_steward.execution.rollback import is_open
+        from kafka_steward.execution.rollback import cancel_is_open
 
         with self.open_connections(context) as connections:
             opened = connections.current()
             with fail_without_retry() if self.require_approval else nullcontext():
                 record = self._publish(opened, context)
-            if record.status.finished and not is_open(opened.journal, record):
+            if record.status.finished and not cancel_is_open(opened.journal, record):
                 self.log.info("Nothing is left to do: %s", printable(record.reason))
                 return _result(record.digest, record.status.value, record.reason, record.partitions, record.left)
             if self.deferrable:
@@ -86,6 +86,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         return _result(progress["digest"], progress["status"], event["sentence"], total, left)
 
     def _publish(self, opened: ClusterSession, context: Context) -> PlanRecord:
+        from kafka_steward.execution.context import ClusterContext
         from kafka_steward.execution.publishing import publish_plan, refuse_unapproved
 
         _, digest = address_of(self.plan)
@@ -94,12 +95,9 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         if digest and (known := opened.journal.plans.get(digest)):
             return known
         return publish_plan(
-            opened.cluster,
-            opened.journal,
+            ClusterContext(opened.cluster, opened.journal, opened.settings, actor_of(context)),
             plan_at(self.plan),
             snapshot=None if self.snapshot is None else snapshot_at(self.snapshot),
-            settings=opened.settings,
-            who=actor_of(context),
             require_approval=self.require_approval,
         )
 

@@ -49,12 +49,12 @@ class ChangeThrottleOperator(StewardOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the request into the journal."""
         from kafka_steward.execution.lifecycle import change_throttle, throttle_sentence
-        from kafka_steward.execution.resolve import plan_to_throttle
+        from kafka_steward.execution.resolve import resolve_plan
 
         rate, who = self._rate(), actor_of(context)
         reason = str(self.reason or "").strip() or "no reason was given"
         with fail_without_retry(), self.open_journal(context) as journal:
-            digest = plan_to_throttle(journal, self.plan or None, who=who)
+            digest = resolve_plan(journal, self.plan or None, "throttle", who=who).digest
             changed = change_throttle(journal, digest, rate, who, reason)
         sentence = throttle_sentence(changed)
         self.log.info("%s", printable(sentence))

@@ -160,9 +160,18 @@ class WrongJournal(JournalError):
 class SlotTaken(JournalError):
     """Another plan holds the plan slot of the cluster; `owner` is its digest."""
 
-    def __init__(self, owner: str, sentence: str) -> None:
-        super().__init__(sentence)
+    #: The end of the message: what a person can do.
+    REMEDY = "wait for it, cancel it, or abandon it."
+
+    def __init__(self, owner: str, not_done: str) -> None:
+        super().__init__(f"{not_done}: {self.reason(owner)}; {self.REMEDY}")
         self.owner = owner
+
+    @staticmethod
+    def reason(owner: str, operation: str = "") -> str:
+        """Return the reason as a clause, with the operation of the holder if it is given."""
+        kind = f" ({operation})" if operation else ""
+        return f"the cluster belongs to plan {owner[:12]}{kind} until that one ends"
 
 
 class LockLost(JournalError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.restoration import reordered_by_others
@@ -38,7 +39,7 @@ class CancelRunner:
             "scope": scope,
             "even_if_disabled": even_if_disabled,
         }
-        self._runner = PlanRunner(cluster, journal, digest, settings, who)
+        self._runner = PlanRunner(ClusterContext(cluster, journal, settings, who), digest)
 
     def step(self) -> Progress:
         if self._request is not None:

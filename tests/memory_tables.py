@@ -43,6 +43,7 @@ class MemoryMoves:
         unacknowledged: bool | None = None,
     ) -> int:
         rows, now_ms = self._plans.get(digest, {}), self._clock()
+        submits = state is MoveState.SUBMITTED and attempt is not None
         known = [name for name in set(partitions) if name in rows]
         for name in known:
             row = rows[name]
@@ -51,7 +52,7 @@ class MemoryMoves:
                 state=state,
                 detail=detail if isinstance(detail, str) else detail[name],
                 settled_ms=now_ms if state.settled else None,
-                submitted_ms=now_ms if state is MoveState.SUBMITTED else row.submitted_ms,
+                submitted_ms=now_ms if submits else row.submitted_ms,
                 attempt=row.attempt if attempt is None else attempt,
                 isr_seen=row.isr_seen if isr_seen is None else isr_seen,
                 phase=phase,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import PlanRunner
@@ -141,7 +142,7 @@ class World:
         return self.journal.plans.publish(record, moves)
 
     def new_runner(self) -> PlanRunner:
-        return PlanRunner(self.cluster or self.simulator, self.journal, self.digest, self.settings, WHO)
+        return PlanRunner(ClusterContext(self.cluster or self.simulator, self.journal, self.settings, WHO), self.digest)
 
     def step(self) -> Progress:
         return self.runner.step()

@@ -41,11 +41,7 @@ def cancel(call: CommandContext) -> Exit:
     with in_foreground(call) as foreground:
         if given.all:
             return _cancel_everything(foreground, request)
-        journal = foreground.opened.journal
-        record = resolve_plan(journal, given.plan, "cancel")
-        if given.plan is None and given.scope == "plan":
-            # A user who repeats the command after an interruption means the original plan, not its rollback.
-            record = journal.plans.get(str(record.extra.get(ROLLS_BACK) or "none")) or record
+        record = resolve_plan(foreground.opened.journal, given.plan, "cancel", scope=given.scope)
         return execute_cancel(foreground, record, request)
 
 

@@ -13,11 +13,13 @@ from kafka_steward.errors import SlotTaken
 from kafka_steward.execution import lifecycle
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.resolve import resolve_plan
-from kafka_steward.execution.rollback import unfinished_cancels
+from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.plan_slot import current_plan
+from kafka_steward.execution.rollback import cancel_is_open
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot
 from kafka_steward.planning.files.reassignment import parse_reassignment, read_json
-from kafka_steward.planning.local_apply import plan_apply_locally
+from kafka_steward.planning.local import plan_apply_locally
 
 
 def apply(call: CommandContext) -> Exit:
@@ -27,7 +29,7 @@ def apply(call: CommandContext) -> Exit:
     with in_foreground(call) as foreground:
         opened = foreground.opened
         # Before planning: that plan explains which partitions are being reassigned.
-        if (current := lifecycle.current_plan(opened.journal)) is not None:
+        if (current := current_plan(opened.journal)) is not None:
             return _slot_taken(call, current.digest)
         plan, snapshot = _plan(foreground, document)
         if not plan.moves:
@@ -36,7 +38,7 @@ def apply(call: CommandContext) -> Exit:
             return Exit.DONE
         try:
             publish_plan(
-                opened.cluster, opened.journal, plan, settings=opened.settings, who=call.who, snapshot=snapshot
+                ClusterContext(opened.cluster, opened.journal, opened.settings, call.who), plan, snapshot=snapshot
             )
         except SlotTaken as taken:
             return _slot_taken(call, taken.owner)
@@ -52,13 +54,8 @@ def resume(call: CommandContext) -> Exit:
     """Execute the rest of a plan, or of its cancel."""
     with in_foreground(call) as foreground:
         journal = foreground.opened.journal
-        cancels = {record.digest: record for record in unfinished_cancels(journal)}
-        if call.arguments.plan is None and not journal.plans.unfinished() and cancels:
-            # Between the end of a cancel and its rollback no plan is unfinished, but the rollback is still to follow.
-            record = next(iter(cancels.values()))
-        else:
-            record = resolve_plan(journal, call.arguments.plan, "resume")
-        if record.digest in cancels and record.cancel is not None:
+        record = resolve_plan(journal, call.arguments.plan, "resume")
+        if record.cancel is not None and cancel_is_open(journal, record):
             return execute_cancel(foreground, record, record.cancel)
         lifecycle.resume_plan(journal, record.digest, call.who)
         return _execute(foreground, record.digest)
@@ -66,8 +63,7 @@ def resume(call: CommandContext) -> Exit:
 
 def _slot_taken(call: CommandContext, owner: str) -> Exit:
     print_error(
-        f"The cluster belongs to plan {owner[:12]} until that one ends, and nothing was changed; wait for it, cancel "
-        "it, or abandon it. To look at it:",
+        f"T{SlotTaken.reason(owner)[1:]}, and nothing was changed; {SlotTaken.REMEDY} To look at it:",
         f"  {call.command(f'show {owner[:12]}')}",
     )
     return Exit.FAILED

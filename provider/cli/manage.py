@@ -13,14 +13,14 @@ from kafka_steward.cli import Exit
 from kafka_steward.cli.show import plan_facts
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.state import Partition
-from kafka_steward.errors import ClusterError, LockLost, PlanError
-from kafka_steward.execution.lifecycle import abandon_plan, change_throttle, current_plan, throttle_sentence
-from kafka_steward.execution.resolve import plan_by_prefix
+from kafka_steward.errors import ClusterError, LockLost
+from kafka_steward.execution.lifecycle import abandon_plan, change_throttle, throttle_sentence
+from kafka_steward.execution.recovery import HIDDEN
+from kafka_steward.execution.resolve import plan_by_prefix, resolve_plan
 from kafka_steward.execution.upkeep import plans_with_leases, release_orphaned_throttles
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
-from kafka_steward.journal.store import Journal
 
 _BEGINS = "Reassignment of partition"
 
@@ -59,8 +59,6 @@ def exit_of(statuses: Sequence[PartitionStatus]) -> Exit:
 def _status(record: PlanRecord, row: MoveRow, now: Partition | None, hidden: Collection[str]) -> tuple[Exit, str]:
     name = row.topic_partition
     if now is None and name.topic in hidden:
-        from kafka_steward.execution.recovery import HIDDEN
-
         return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: {HIDDEN}."
     if now is None:
         return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: there is no such partition any more."
@@ -93,7 +91,7 @@ def _misplaced(record: PlanRecord, row: MoveRow, now: Assignment, wanted: Assign
 def verify(call: CommandContext) -> Exit:
     """Print the status of each partition of a plan; release throttles that ended plans left."""
     with call.hook.open() as opened:
-        record = _plan(call, opened.journal)
+        record = resolve_plan(opened.journal, call.arguments.plan, "verify")
         rows = opened.journal.plans.rows(record.digest)
         snapshot = opened.cluster.snapshot(sorted({row.move.topic for row in rows}))
         verified = partition_statuses(record, rows, snapshot.partitions, snapshot.hidden)
@@ -109,16 +107,6 @@ def verify(call: CommandContext) -> Exit:
     for plan in owed:
         print_error(f"Throttles of plan {plan[:12]} are still owed; verify again.")
     return exit_of(verified) or (Exit.UNFINISHED if owed else Exit.DONE)
-
-
-def _plan(call: CommandContext, journal: Journal) -> PlanRecord:
-    if call.arguments.plan:
-        return plan_by_prefix(journal, call.arguments.plan)
-    current = current_plan(journal)
-    chosen = [current] if current else journal.plans.unfinished() or journal.plans.latest(1)
-    if not chosen:
-        raise PlanError(f"The journal of cluster {journal.cluster_id} holds no plan, so there is nothing to verify.")
-    return chosen[0]
 
 
 def _settle_throttles(call: CommandContext, opened: ClusterSession) -> tuple[list[str], list[str]]:

@@ -59,10 +59,10 @@ class PartialCancel:
     def _round(self, rows: Sequence[MoveRow]) -> dict[TopicPartition, str]:
         snapshot = self._cluster.snapshot(sorted({row.move.topic for row in rows}))
         findings = observe_moves(rows, snapshot)
-        self._moves.settle([each for each in findings if each.standing is not ObservedState.IN_FLIGHT])
+        self._moves.settle([each for each in findings if each.state is not ObservedState.IN_FLIGHT])
         self._restoring.restore_replica_order(findings)
         self._restoring.propagate_external_cancel(findings)
-        in_flight = [each for each in findings if each.standing in {ObservedState.IN_FLIGHT, ObservedState.CANCELLING}]
+        in_flight = [each for each in findings if each.state in {ObservedState.IN_FLIGHT, ObservedState.CANCELLING}]
         blocked = self._cancel(in_flight, snapshot)
         blocked |= {each.row.topic_partition: HIDDEN for each in findings if each.standing is ObservedState.HIDDEN}
         names = {row.topic_partition for row in rows}

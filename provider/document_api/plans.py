@@ -11,12 +11,15 @@ The scheduler also steps requested cancels and rollbacks, which no DAG task step
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_steward.assignment import Move, Operation
-from kafka_steward.errors import DocumentError
+from kafka_steward.errors import DocumentError, SlotTaken
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.in_flight_records import flag_legacy
+from kafka_steward.execution.plan_slot import claim_slot
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.rollback import unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
@@ -92,7 +95,7 @@ def blocked_reason(journal: Journal, plans: DocumentPlans) -> str:
     owner = journal.slot.owner()
     other = next((record for record in plans.others if record.digest == owner), None)
     if other is not None:
-        return f"the cluster belongs to plan {other.digest[:12]} ({other.operation}) until that one ends"
+        return SlotTaken.reason(other.digest, other.operation)
     return f"{_MOST} plans that documents asked for are under way" if len(plans.requested) >= _MOST else ""
 
 
@@ -107,7 +110,8 @@ def publish_document_plan(
         digest, journal.cluster_id, Operation.APPLY.value, reason=reason, who=who, extra={ASKED: dict(options)}
     )
     published = journal.plans.publish(record, moves)
-    journal.slot.preempt_with(digest)
+    with suppress(SlotTaken):  # a plan that was published in this moment goes first
+        claim_slot(journal, published, who)
     facts = {"operation": Operation.APPLY.value, "partitions": len(moves), **options}
     journal.audit.record(
         AuditRecord(Action.PUBLISH, f"{len(moves)} partitions to move, {reason}", plan=digest, after=facts, who=who)
@@ -171,7 +175,7 @@ class PlanScheduler:
         """Return whether the plan has ended, and add its message; if it has not, schedule the next step."""
         if digest not in self._runners:
             self._runners[digest] = PlanRunner(
-                self._cluster, self._journal, digest, self._settings, self._who, consume_signal=False
+                ClusterContext(self._cluster, self._journal, self._settings, self._who), digest, consume_signal=False
             )
         progress = self._runners[digest].step()
         if progress.ended:

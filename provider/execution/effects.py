@@ -56,9 +56,9 @@ class AuditedCalls:
             try:
                 results.update(self._execute_batch(batch, call))
             except ClusterError:
-                self._read_outcomes(list(batch), late)
+                self._check_after(list(batch), late)
                 raise
-            self._read_outcomes(list(batch), late)
+            self._check_after(list(batch), late)
         return results
 
     def check(self) -> None:
@@ -87,7 +87,7 @@ class AuditedCalls:
                 self._audit.record_outcome(batch[key], outcome, str(refusal))
         return answers
 
-    def _read_outcomes(self, keys: list[Key], late: Callable[[list[Key]], None] | None) -> None:
+    def _check_after(self, keys: list[Key], late: Callable[[list[Key]], None] | None) -> None:
         if late is None:
             return
         try:

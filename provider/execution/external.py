@@ -29,7 +29,7 @@ from kafka_steward.journal.store import Journal
 
 #: Polls in one call: the cancel, the reorder, and three for a cluster that is slow to show them.
 _ROUNDS = 5
-#: The standings of a partition that one of our plans has in flight.
+#: The states in which one of our plans has the partition in flight.
 _OURS = {ObservedState.IN_FLIGHT, ObservedState.ADOPTED, ObservedState.CANCELLING, ObservedState.RETURNING}
 
 
@@ -225,7 +225,7 @@ def _ours(
     journal: Journal, plans: Iterable[str], snapshot: Snapshot, noted: Mapping[TopicPartition, InFlight]
 ) -> set[TopicPartition]:
     found = (finding for digest in plans for finding in observe_moves(journal.plans.rows_found(digest), snapshot))
-    by_plan = {finding.row.topic_partition for finding in found if finding.standing in _OURS}
+    by_plan = {finding.row.topic_partition for finding in found if finding.state in _OURS}
     by_note = {name for name, each in noted.items() if each.plan is not None and _is_in_flight_to(name, each, snapshot)}
     return by_plan | by_note
 

@@ -20,6 +20,7 @@ from kafka_steward.assignment import Operation
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.moves import unsettled
+from kafka_steward.execution.plan_slot import release_slot
 from kafka_steward.execution.repair import with_repair
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -66,7 +67,7 @@ def completion_of(
     `leased_brokers` are dead brokers that still have our throttle.
     """
     status = PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
-    broken = [row for row in rows if not _whole(row, snapshot)]
+    broken = [row for row in rows if not _fully_replicated(row, snapshot)]
     # Moves that a person cancelled must not be planned again without being requested.
     again = not cancelled and any(row.cause not in _EXTERNAL_CAUSES for row in broken)
     left = record.left + len(broken)
@@ -96,20 +97,6 @@ def end_plan(journal: Journal, record: PlanRecord, ending: PlanCompletion, *, wh
     return ended
 
 
-def release_slot(journal: Journal, digest: str, who: Actor) -> None:
-    """Release the plan slot of a plan that has ended; resume the plan that was preempted for it."""
-    journal.plans.tidy(digest)
-    following = journal.slot.release(digest)
-    record = None if following is None else journal.plans.get(following)
-    if record is None or not record.status.waits:
-        return
-    sentence = f"plan {digest[:12]}, which it made way for, has ended"
-    journal.audit.record(
-        AuditRecord(Action.RESUME, sentence, plan=record.digest, attempt=journal.now_ms() // 1000, who=who)
-    )
-    journal.plans.try_update(record, status=PlanStatus.RUNNING, reason=sentence)  # unless a step has changed it already
-
-
 def purge_old(journal: Journal, settings: Settings, who: Actor) -> None:
     """Delete the plans that ended longer ago than `plan_retention` days, but at least one hour ago.
 
@@ -123,27 +110,7 @@ def purge_old(journal: Journal, settings: Settings, who: Actor) -> None:
     delete_old(journal.tree, before_ms, is_known=lambda digest: journal.plans.get(digest) is not None)
 
 
-def current_plan(journal: Journal) -> PlanRecord | None:
-    """Return the plan that has the cluster: it holds the plan slot and has not ended. None if the cluster is free."""
-    owner = journal.slot.owner()
-    record = None if owner is None else journal.plans.get(owner)
-    return None if record is None or record.status.finished else record
-
-
-def current_slot_owner(journal: Journal, who: Actor) -> str | None:
-    """Return the plan that holds the plan slot, or None.
-
-    If that plan has ended and its process crashed before it released the slot, the slot is released first.
-    """
-    owner = journal.slot.owner()
-    record = None if owner is None else journal.plans.get(owner)
-    if owner is None or (record is not None and not record.status.finished):
-        return owner
-    release_slot(journal, owner, who)
-    return journal.slot.owner()
-
-
-def _whole(row: MoveRow, snapshot: Snapshot) -> bool:
+def _fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:
     partition = snapshot.partitions.get(row.topic_partition)
     return partition is None or frozenset(partition.replicas) <= snapshot.live - partition.offline
 
@@ -198,7 +165,7 @@ def request_cancel(
 def _request(journal: Journal, digest: str, wanted: CancelRequest, who: Actor) -> PlanRecord:
     scope, reason = wanted.scope, wanted.reason
     for _ in range(_TRIES):
-        record = _judged(journal, digest, scope)
+        record = _cancellable(journal, digest, scope)
         both = wanted if record.cancel is None else record.cancel.with_(wanted)
         status, earlier = _reopened(journal, record), _earlier_rollback(journal, record, scope)
         if (both, status, earlier) == (record.cancel, record.status, record.earlier_rollback):
@@ -212,7 +179,7 @@ def _request(journal: Journal, digest: str, wanted: CancelRequest, who: Actor) -
     raise PlanError(f"Plan {digest[:12]} is changed by others all the time, and was not cancelled; try again.")
 
 
-def _judged(journal: Journal, digest: str, scope: str) -> PlanRecord:
+def _cancellable(journal: Journal, digest: str, scope: str) -> PlanRecord:
     record = journal.plans.get(digest)
     if record is None:
         raise PlanError(f"Plan {digest[:12]} cannot be cancelled: there is no such plan.")

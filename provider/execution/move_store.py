@@ -100,10 +100,10 @@ class MoveStore:
         """Record the state of submitted moves that a poll found."""
         for some in _at_once(findings):
             with self._journal.together():
-                for standing, several in _grouped(some):
-                    if standing in TRANSITION_OF:
-                        self._settle(standing, several)
-                    elif standing is ObservedState.IN_FLIGHT:
+                for state, several in _by(some, lambda finding: finding.state):
+                    if state in TRANSITION_OF:
+                        self._settle(state, several)
+                    elif state is ObservedState.IN_FLIGHT:
                         self._seen_in_flight(several)
 
     def submit(self, rows: Sequence[MoveRow], stages: Mapping[TopicPartition, Move]) -> list[MoveRow]:
@@ -159,28 +159,28 @@ class MoveStore:
         for some in _at_once([each for each in decisions if not _is_recorded(each)]):
             with self._journal.together():
                 for (event, cause), several in _by(some, lambda each: (each.event, each.cause)):
-                    rows, told = [each.row for each in several], _sentences(several)
+                    rows = [each.row for each in several]
+                    told = {each.row.topic_partition: each.sentence for each in several}
                     self._note(rows, event, told)
                     self._mark(rows, event, told, cause=cause)
 
-    def _settle(self, standing: ObservedState, findings: Sequence[Observation]) -> None:
-        event, meaning = TRANSITION_OF[standing]
+    def _settle(self, state: ObservedState, findings: Sequence[Observation]) -> None:
+        event, meaning = TRANSITION_OF[state]
         rows = [finding.row for finding in findings]
         outcome = Outcome.UNKNOWN if event is Event.NOT_STARTED else Outcome.DONE
         self._journal.audit.record_outcome([self.submit_entry(row) for row in rows], outcome, meaning)
         found = {finding.row.topic_partition: finding.found for finding in findings if finding.found is not None}
         self._note(rows, event, meaning, found)
-        if event is not Event.SUBMIT:
-            delete_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
         if event is Event.SUBMIT:
             for stage, several in _by(findings, _adopted):
                 self._accept([replace(each.row, stage=stage) for each in several], meaning)
             record_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
             return
-        taken = [row.topic_partition for row in rows] if standing is ObservedState.TAKEN_OVER else []
+        delete_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
+        taken = [row.topic_partition for row in rows] if state is ObservedState.TAKEN_OVER else []
         others = self._journal.plans.by_others(self._plan, taken)
         details = {finding.row.topic_partition: _messages(finding, meaning, others) for finding in findings}
-        self._mark(rows, event, details, cause=CAUSES.get(standing))
+        self._mark(rows, event, details, cause=CAUSES.get(state))
 
     def _seen_in_flight(self, findings: Iterable[Observation]) -> None:
         """Mark moves that are seen in flight as accepted, whether or not Kafka's answer arrived.
@@ -249,10 +249,6 @@ def _at_once(things: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield things[start : start + _AT_ONCE]
 
 
-def _sentences(decisions: Iterable[Decision]) -> dict[TopicPartition, str]:
-    return {each.row.topic_partition: each.sentence for each in decisions}
-
-
 def _cancelling(row: MoveRow, sentence: str) -> str:
     """Return the `detail` of a move that is cancelled, or rolled back from a stage."""
     said = stage_text(row.move, row.stage)
@@ -288,17 +284,13 @@ def _messages(
     if by is not None:
         return f"{subject(by)} reassigned the partition"
     order = f"; its replicas are {list(found or ())} now, and were {list(before)}"
-    return meaning + order if found != before and finding.standing is ObservedState.CANCELLED_EXTERNALLY else meaning
+    return meaning + order if found != before and finding.state is ObservedState.CANCELLED_EXTERNALLY else meaning
 
 
 def _adopted(finding: Observation) -> int:
     """Return the stage of a submission that is in flight although its answer was lost; 0 for the whole move."""
     move, flies = finding.row.move, finding.in_flight or finding.row.move
     return 0 if flies == move else stage_of(move, flies.after)
-
-
-def _grouped(findings: Iterable[Observation]) -> list[tuple[ObservedState, list[Observation]]]:
-    return _by(findings, lambda finding: finding.standing)
 
 
 def _by(things: Iterable[Any], key: Any) -> list[tuple[Any, list[Any]]]:

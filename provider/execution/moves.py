@@ -31,7 +31,7 @@ unavailable controller may still execute it. Before such a move is dropped, a ca
 A move in flight is never reverted by submitting `before` again: a KRaft cluster of release 4.3 then adds and removes
 the same replica forever.
 
-The reasons are a closed list. Each has a resulting event and one message.
+The reasons are a closed list, `HoldReason`. Each has a consequence and one message.
 """
 
 from __future__ import annotations
@@ -123,111 +123,150 @@ def unsettled(rows: Iterable[MoveRow]) -> list[MoveRow]:
     return [row for row in rows if row.state not in SETTLED]
 
 
+class _Then(Enum):
+    """The consequence of a reason: the event of the move, and whether the wait is an operator's choice."""
+
+    #: The next step tries again. If nothing else is possible, that is a failed attempt.
+    TRY_AGAIN = Event.HOLD, False
+    #: It waits until an operator changes something; such waiting is no failed attempt.
+    AWAIT_OPERATOR = Event.HOLD, True
+    DROP = Event.DROP, False
+    SATISFY = Event.SATISFY, False
+
+
 class HoldReason(str, Enum):
-    """The reason for which a move is not submitted."""
+    """The reason for which a move is not submitted: its code, the consequence, and the message.
 
-    #: The failed broker is live again (KIP-46): the move is not needed any more.
-    SATISFIED = "satisfied"
-    #: The partition already has the target assignment.
-    ALREADY_THERE = "already_there"
-    PARTITION_GONE = "partition_gone"
+    A message names the problem, its location and the action. `{found}` is the result of the check, `{by}` the actor.
+    """
+
+    #: The failed broker is live again (KIP-46).
+    SATISFIED = (
+        "satisfied",
+        _Then.SATISFY,
+        "{partition} needs no move any more: all its brokers, {found}, are live again.",
+    )
+    ALREADY_THERE = "already_there", _Then.SATISFY, "{partition} already has the replicas {found}."
+    PARTITION_GONE = "partition_gone", _Then.DROP, "it does not exist any more"
     #: An ACL hides its topic, so that its existence is unknown.
-    TOPIC_HIDDEN = "topic_hidden"
-    RECREATED = "created_anew"
-    CHANGED_ELSEWHERE = "changed_elsewhere"
-    DUPLICATE_REPLICA = "duplicate_replica"
+    TOPIC_HIDDEN = (
+        "topic_hidden",
+        _Then.TRY_AGAIN,
+        (
+            "Kafka does not let us describe its topic, so that it may or may not exist; grant our principal DESCRIBE "
+            "on it, as docs/permissions.md says"
+        ),
+    )
+    RECREATED = (
+        "created_anew",
+        _Then.DROP,
+        "its topic was deleted and created anew since the plan was made; make a new plan",
+    )
+    CHANGED_ELSEWHERE = (
+        "changed_elsewhere",
+        _Then.DROP,
+        "{by} changed its replicas to {found} since it was planned; make a new plan",
+    )
+    DUPLICATE_REPLICA = (
+        "duplicate_replica",
+        _Then.DROP,
+        "its target {found} is empty or names a broker twice; correct the plan",
+    )
     #: KIP-236: /admin/reassign_cancel is present.
-    CLUSTER_DISABLED = "cluster_disabled"
+    CLUSTER_DISABLED = (
+        "cluster_disabled",
+        _Then.AWAIT_OPERATOR,
+        "reassignments are switched off for this cluster {found}; to allow them, delete /admin/reassign_cancel",
+    )
     #: The plan needs an approval that is missing or was deleted.
-    NOT_APPROVED = "not_approved"
-    EXTERNAL_REASSIGNMENT = "foreign_reassignment"
-    TARGET_RESTARTING = "target_bouncing"
-    TARGET_DEAD = "target_dead"
+    NOT_APPROVED = (
+        "not_approved",
+        _Then.AWAIT_OPERATOR,
+        "nobody has approved plan {found}, or the approval is gone; approve it in its run, or cancel it",
+    )
+    EXTERNAL_REASSIGNMENT = (
+        "foreign_reassignment",
+        _Then.AWAIT_OPERATOR,
+        "someone else is moving it to {found}; it is tried again when that has ended",
+    )
+    TARGET_RESTARTING = (
+        "target_bouncing",
+        _Then.AWAIT_OPERATOR,
+        (
+            "broker {found} announced a restart and has not returned; it is tried again; to end the announcement, "
+            "delete /admin/rolling_bounce/{found}"
+        ),
+    )
+    TARGET_DEAD = (
+        "target_dead",
+        _Then.TRY_AGAIN,
+        "broker {found}, which is to receive it, is not live; it is tried again",
+    )
     #: KIP-1066: the broker receives no new replicas.
-    TARGET_CORDONED = "target_cordoned"
-    KEPT_REPLICA_DEAD = "kept_replica_dead"
+    TARGET_CORDONED = (
+        "target_cordoned",
+        _Then.AWAIT_OPERATOR,
+        (
+            "broker {found}, which is to receive it, is cordoned; take its directories out of cordoned.log.dirs, or "
+            "cancel and make a new plan"
+        ),
+    )
+    KEPT_REPLICA_DEAD = (
+        "kept_replica_dead",
+        _Then.TRY_AGAIN,
+        "broker {found}, whose replica stays, is not live, and the move would hang; it is tried again",
+    )
     #: A replica that the move keeps is in a failed log directory.
-    KEPT_REPLICA_OFFLINE = "kept_replica_offline"
-    NO_LEADER = "no_leader"
-    BELOW_MIN_ISR = "below_min_isr"
+    KEPT_REPLICA_OFFLINE = (
+        "kept_replica_offline",
+        _Then.TRY_AGAIN,
+        (
+            "its replica on broker {found} stays, and its log directory has failed, so that the move would hang; bring "
+            "the disk back, or let a heal move it (heal_failed_disks)"
+        ),
+    )
+    NO_LEADER = ("no_leader", _Then.TRY_AGAIN, "it has no leader to copy from; bring back one of the brokers {found}")
+    BELOW_MIN_ISR = (
+        "below_min_isr",
+        _Then.TRY_AGAIN,
+        "its target has fewer replicas than min.insync.replicas, {found}; lower that setting or plan more replicas",
+    )
     #: A receiving broker does not report the free space of its log directories.
-    DISK_UNKNOWN = "disk_unknown"
+    DISK_UNKNOWN = (
+        "disk_unknown",
+        _Then.TRY_AGAIN,
+        "broker {found}, which is to receive it, does not say what its log directories have left; it is tried again",
+    )
     #: Its leader does not report its size.
-    SIZE_UNKNOWN = "size_unknown"
-    DISK_FULL = "disk_full"
-    UNDER_MIN_ISR_ELSEWHERE = "cluster_strained"
+    SIZE_UNKNOWN = (
+        "size_unknown",
+        _Then.TRY_AGAIN,
+        "broker {found}, which leads it, does not say how large it is; it is tried again",
+    )
+    DISK_FULL = (
+        "disk_full",
+        _Then.TRY_AGAIN,
+        "it would leave broker {found} less free disk than min_free asks for; free some, or lower min_free",
+    )
+    UNDER_MIN_ISR_ELSEWHERE = (
+        "cluster_strained",
+        _Then.TRY_AGAIN,
+        "{found}, outside this plan, has fewer replicas in sync than min.insync.replicas; it is tried again",
+    )
     #: Kafka rejected the submission.
-    KAFKA_REFUSED = "kafka_refused"
+    KAFKA_REFUSED = "kafka_refused", _Then.TRY_AGAIN, "Kafka refused with '{found}'; it is tried again"
 
-    @property
-    def event(self) -> Event:
-        """Return the event that this reason causes for the move."""
-        return _EVENTS.get(self, Event.HOLD)
+    event: Event
+    is_operator_choice: bool
+    message: str
 
-    @property
-    def is_operator_choice(self) -> bool:
-        """Return True if an operator's choice is the reason; such waiting does not count as a failed attempt."""
-        return self in _OPERATOR_CHOICES
-
-
-_OPERATOR_CHOICES = {
-    HoldReason.CLUSTER_DISABLED,
-    HoldReason.NOT_APPROVED,
-    HoldReason.TARGET_RESTARTING,
-    HoldReason.TARGET_CORDONED,
-    HoldReason.EXTERNAL_REASSIGNMENT,
-}
-
-_EVENTS = {
-    HoldReason.SATISFIED: Event.SATISFY,
-    HoldReason.ALREADY_THERE: Event.SATISFY,
-    HoldReason.PARTITION_GONE: Event.DROP,
-    HoldReason.RECREATED: Event.DROP,
-    HoldReason.CHANGED_ELSEWHERE: Event.DROP,
-    HoldReason.DUPLICATE_REPLICA: Event.DROP,
-}
-
-#: One message each: the problem, its location, the action. `{found}` is the result of the check, `{by}` the actor.
-SENTENCES: dict[HoldReason, str] = {
-    HoldReason.SATISFIED: "{partition} needs no move any more: all its brokers, {found}, are live again.",
-    HoldReason.ALREADY_THERE: "{partition} already has the replicas {found}.",
-} | {
-    reason: f"{{partition}} was not moved: {why}."
-    for reason, why in {
-        HoldReason.PARTITION_GONE: "it does not exist any more",
-        HoldReason.TOPIC_HIDDEN: "Kafka does not let us describe its topic, so that it may or may not exist; grant our "
-        "principal DESCRIBE on it, as docs/permissions.md says",
-        HoldReason.RECREATED: "its topic was deleted and created anew since the plan was made; make a new plan",
-        HoldReason.CHANGED_ELSEWHERE: "{by} changed its replicas to {found} since it was planned; make a new plan",
-        HoldReason.DUPLICATE_REPLICA: "its target {found} is empty or names a broker twice; correct the plan",
-        HoldReason.CLUSTER_DISABLED: "reassignments are switched off for this cluster {found}; to allow them, "
-        "delete /admin/reassign_cancel",
-        HoldReason.NOT_APPROVED: "nobody has approved plan {found}, or the approval is gone; approve it in its run, or "
-        "cancel it",
-        HoldReason.EXTERNAL_REASSIGNMENT: "someone else is moving it to {found}; it is tried again when that has ended",
-        HoldReason.TARGET_RESTARTING: "broker {found} announced a restart and has not returned; it is tried again; to "
-        "end the announcement, delete /admin/rolling_bounce/{found}",
-        HoldReason.TARGET_DEAD: "broker {found}, which is to receive it, is not live; it is tried again",
-        HoldReason.TARGET_CORDONED: "broker {found}, which is to receive it, is cordoned; take its directories out of "
-        "cordoned.log.dirs, or cancel and make a new plan",
-        HoldReason.KEPT_REPLICA_OFFLINE: "its replica on broker {found} stays, and its log directory has failed, "
-        "so that the move would hang; bring the disk back, or let a heal move it (heal_failed_disks)",
-        HoldReason.KEPT_REPLICA_DEAD: "broker {found}, whose replica stays, is not live, and the move would hang; it "
-        "is tried again",
-        HoldReason.NO_LEADER: "it has no leader to copy from; bring back one of the brokers {found}",
-        HoldReason.BELOW_MIN_ISR: "its target has fewer replicas than min.insync.replicas, {found}; lower that setting "
-        "or plan more replicas",
-        HoldReason.DISK_UNKNOWN: "broker {found}, which is to receive it, does not say what its log directories have "
-        "left; it is tried again",
-        HoldReason.SIZE_UNKNOWN: "broker {found}, which leads it, does not say how large it is; it is tried again",
-        HoldReason.DISK_FULL: "it would leave broker {found} less free disk than min_free asks for; free some, or "
-        "lower min_free",
-        HoldReason.UNDER_MIN_ISR_ELSEWHERE: "{found}, outside this plan, has fewer replicas in sync than "
-        "min.insync.replicas; "
-        "it is tried again",
-        HoldReason.KAFKA_REFUSED: "Kafka refused with '{found}'; it is tried again",
-    }.items()
-}
+    def __new__(cls, code: str, then: _Then, message: str) -> HoldReason:
+        """Create the member with `code` as its value."""
+        reason = str.__new__(cls, code)
+        reason._value_ = code
+        reason.event, reason.is_operator_choice = then.value
+        reason.message = message if then is _Then.SATISFY else f"{{partition}} was not moved: {message}."
+        return reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +281,13 @@ class Held:
     @classmethod
     def of(cls, partition: TopicPartition, reason: HoldReason, found: object = None, *, by: str = "someone") -> Held:
         """Return it with the message of `reason`, formatted with `found` and `by` if the message uses them."""
-        return cls(*partition, reason, SENTENCES[reason].format(partition=partition, found=found, by=by))
+        return cls(*partition, reason, reason.message.format(partition=partition, found=found, by=by))
 
 
 def no_progress_possible(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
     """Return True if no move is in flight, at least one is open, and all open ones are held.
 
-    A move that is held by an operator's choice (`waits_for_people`) makes this False.
+    A move that is held by an operator's choice makes this False.
     """
     open_moves = sum(row.state in OPEN for row in rows)
     in_flight = any(row.state is MoveState.SUBMITTED for row in rows)

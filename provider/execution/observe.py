@@ -9,7 +9,7 @@ from enum import Enum
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.moves import OPEN, Event, phase_of
-from kafka_steward.execution.staging import completed_stages, is_staged, rolls_back, target_in_flight
+from kafka_steward.execution.staging import part_in_flight, rolls_back, stage_reached, target_in_flight
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 
 
@@ -52,7 +52,7 @@ class ObservedState(Enum):
     CANNOT_ROLL_BACK = "stranded"
 
 
-#: The event and the journal text for each standing; a standing that is not listed causes no event yet.
+#: The event and the journal text for each state; a state that is not listed causes no event yet.
 TRANSITION_OF: dict[ObservedState, tuple[Event, str]] = {
     ObservedState.ARRIVED: (Event.COMPLETE, "complete, every replica in sync"),
     ObservedState.ARRIVED_SINCE_SHRUNK: (Event.COMPLETE, "complete; a replica that was in sync has died since"),
@@ -86,7 +86,7 @@ class Observation:
     """
 
     row: MoveRow
-    standing: ObservedState
+    state: ObservedState
     found: Assignment | None
     isr_whole: bool = False
     in_flight: Move | None = None
@@ -103,7 +103,7 @@ def observe_moves(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Observati
         if seen is not None:
             found, isr = (partition.replicas, partition.isr) if partition else (None, frozenset())
             findings.append(
-                Observation(row, seen, found, isr >= frozenset(row.move.after), completed_stages(row, partition))
+                Observation(row, seen, found, isr >= frozenset(row.move.after), part_in_flight(row, partition))
             )
     return findings
 
@@ -119,7 +119,7 @@ def observe_move(row: MoveRow, partition: Partition | None, live: frozenset[int]
         return None
     if partition is None:
         return ObservedState.GONE
-    if _another(row.move.topic_id, partition.topic_id):
+    if _recreated(row.move.topic_id, partition.topic_id):
         return ObservedState.RECREATED
     if partition.reassigning:
         return _in_flight(row, partition, live)
@@ -138,7 +138,7 @@ def _in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> Obse
 def _not_in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
     if partition.replicas == row.move.after:
         return _arrived(row, partition, live)
-    if is_staged(row.move, partition.replicas) and row.stage:
+    if stage_reached(row.move, partition.replicas) and row.stage:
         return _between_stages(row, partition, live)
     if _as_in_flight(row.move, partition.replicas):
         return ObservedState.IN_FLIGHT  # it has ended, and the queried broker has stale metadata
@@ -160,7 +160,7 @@ def _between_stages(row: MoveRow, partition: Partition, live: frozenset[int]) ->
     phase = phase_of(row)
     if phase is Phase.CANCELLING:
         return ObservedState.ORDER_CHANGED if frozenset(row.move.before) <= live else ObservedState.CANNOT_ROLL_BACK
-    if is_staged(row.move, partition.replicas) >= row.stage:
+    if stage_reached(row.move, partition.replicas) >= row.stage:
         return ObservedState.BETWEEN_STAGES
     return ObservedState.NOT_STARTED if phase is Phase.INTENDED else ObservedState.CANCELLED_BETWEEN_STAGES
 
@@ -179,5 +179,5 @@ def _as_in_flight(move: Move, replicas: Assignment) -> bool:
     return replicas[:wanted] == move.after and frozenset(replicas[wanted:]) == move.removing
 
 
-def _another(known: str | None, seen: str | None) -> bool:
+def _recreated(known: str | None, seen: str | None) -> bool:
     return known is not None and seen is not None and known != seen

@@ -157,14 +157,14 @@ _Found = str | None
 _UNREPORTED = ""
 
 
-def preflight(move: Move, outlook: PreflightInputs) -> Held | None:
+def preflight(move: Move, inputs: PreflightInputs) -> Held | None:
     """Return the first reason, in the order of CHECKS, that prevents `move`; None if it may be submitted."""
-    partition = outlook.snapshot.partitions.get(move.topic_partition)
+    partition = inputs.snapshot.partitions.get(move.topic_partition)
     if partition is None:
-        hidden = move.topic in outlook.snapshot.hidden
+        hidden = move.topic in inputs.snapshot.hidden
         return Held.of(move.topic_partition, HoldReason.TOPIC_HIDDEN if hidden else HoldReason.PARTITION_GONE)
     for reason, check in CHECKS:
-        found = check(move, partition, outlook)
+        found = check(move, partition, inputs)
         if found is not None:
             return Held.of(move.topic_partition, reason, found)
     return None
@@ -185,8 +185,8 @@ def _already_there(move: Move, partition: Partition, _: PreflightInputs) -> _Fou
     return str(list(move.after)) if partition.replicas == move.after else None
 
 
-def _satisfied(move: Move, partition: Partition, outlook: PreflightInputs) -> _Found:
-    if outlook.auto_generated and satisfied(move, partition, outlook.snapshot.live):
+def _satisfied(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
+    if inputs.auto_generated and satisfied(move, partition, inputs.snapshot.live):
         return _brokers(partition.replicas)
     return None
 
@@ -199,26 +199,26 @@ def _duplicate(move: Move, _: Partition, __: PreflightInputs) -> _Found:
     return str(list(move.after)) if not move.after or len(frozenset(move.after)) < len(move.after) else None
 
 
-def _disabled(_: Move, __: Partition, outlook: PreflightInputs) -> _Found:
-    return outlook.disabled or None
+def _disabled(_: Move, __: Partition, inputs: PreflightInputs) -> _Found:
+    return inputs.disabled or None
 
 
-def _unapproved(_: Move, __: Partition, outlook: PreflightInputs) -> _Found:
-    return outlook.unapproved or None
+def _unapproved(_: Move, __: Partition, inputs: PreflightInputs) -> _Found:
+    return inputs.unapproved or None
 
 
-def _restarting(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
-    return _lowest(frozenset(move.after) & outlook.bouncing) if move.adding else None
+def _restarting(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+    return _lowest(frozenset(move.after) & inputs.bouncing) if move.adding else None
 
 
-def _target_dead(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
-    return _lowest(move.adding - outlook.snapshot.live)
+def _target_dead(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+    return _lowest(move.adding - inputs.snapshot.live)
 
 
-def _kept_dead(move: Move, partition: Partition, outlook: PreflightInputs) -> _Found:
+def _kept_dead(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     if frozenset(move.after) == frozenset(partition.replicas):
         return None  # A pure reorder copies nothing and waits for no broker.
-    return _lowest(frozenset(move.after) - move.adding - outlook.snapshot.live)
+    return _lowest(frozenset(move.after) - move.adding - inputs.snapshot.live)
 
 
 def _kept_offline(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
@@ -227,41 +227,41 @@ def _kept_offline(move: Move, partition: Partition, _: PreflightInputs) -> _Foun
     return _lowest((frozenset(move.after) - move.adding) & partition.offline)
 
 
-def _target_cordoned(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
-    return _lowest(move.adding & outlook.cordoned)
+def _target_cordoned(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+    return _lowest(move.adding & inputs.cordoned)
 
 
 def _no_leader(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
     return _brokers(partition.replicas) if move.adding and partition.leader is None else None
 
 
-def _below_min_isr(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
-    least = outlook.min_isr.get(move.topic, len(move.after))
+def _below_min_isr(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+    least = inputs.min_isr.get(move.topic, len(move.after))
     return str(least) if len(move.after) < least and len(move.after) <= len(move.before) else None
 
 
-def _disk_unknown(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
-    return _lowest(move.adding & outlook.silent)
+def _disk_unknown(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+    return _lowest(move.adding & inputs.silent)
 
 
-def _size_unknown(move: Move, partition: Partition, outlook: PreflightInputs) -> _Found:
+def _size_unknown(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     # Without a receiving broker of known free space, the size is not needed.
-    matters = move.adding & outlook.rooms.keys() and move.topic_partition not in outlook.sizes
+    matters = move.adding & inputs.rooms.keys() and move.topic_partition not in inputs.sizes
     return str(partition.leader) if matters else None
 
 
-def _disk_full(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
-    size = outlook.sizes.get(move.topic_partition, 0)
-    for broker in sorted(move.adding & outlook.rooms.keys()):
-        rooms = outlook.rooms[broker]
+def _disk_full(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+    size = inputs.sizes.get(move.topic_partition, 0)
+    for broker in sorted(move.adding & inputs.rooms.keys()):
+        rooms = inputs.rooms[broker]
         if placed(rooms, size) is None:
             path = next_room(rooms).path
             return f"{broker}, in the log directory {path} where Kafka would put it," if path else str(broker)
     return None
 
 
-def _under_min_isr_elsewhere(move: Move, _: Partition, outlook: PreflightInputs) -> _Found:
-    return str(outlook.under_min_isr_elsewhere[0]) if outlook.under_min_isr_elsewhere and move.adding else None
+def _under_min_isr_elsewhere(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+    return str(inputs.under_min_isr_elsewhere[0]) if inputs.under_min_isr_elsewhere and move.adding else None
 
 
 #: In the order of evaluation: roughly, moves that are not needed, impossible moves, moves that must wait.

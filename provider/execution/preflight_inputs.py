@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.moves import OPEN
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.preflight import (
@@ -14,10 +16,11 @@ from kafka_steward.execution.preflight import (
     rooms_of,
     under_min_isr_elsewhere,
 )
+from kafka_steward.execution.publishing import is_approved
 from kafka_steward.execution.readiness import announced_restarts, disabled_reason
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.store import Journal
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.tree import Tree
 
 _MIN_ISR = "min.insync.replicas"
@@ -26,30 +29,32 @@ _TOPICS = 1000
 
 
 def load_preflight_inputs(
-    cluster: ClusterPort,
-    journal: Journal,
+    context: ClusterContext,
+    record: PlanRecord,
     rows: Sequence[MoveRow],
     snapshot: Snapshot,
     log_dirs: Mapping[int, BrokerLogDirs],
     *,
     fence: Fence,
-    auto_generated: bool,
-    min_free: float,
 ) -> PreflightInputs:
-    """Return the preflight inputs for the moves of `rows`. May raise ClusterError, JournalError, LockLost."""
+    """Return the preflight inputs for `rows`, the moves of a plan. May raise ClusterError, JournalError, LockLost."""
+    cluster, journal = context.cluster, context.journal
     min_isr = _min_isr(cluster, rows, snapshot, fence)
     in_flight = [row for row in rows if row.state is MoveState.SUBMITTED]
     waiting = [row for row in rows if row.state in OPEN]
     sizes = _sizes(cluster, [*in_flight, *waiting], snapshot, log_dirs)
     receiving = frozenset(broker for row in waiting for broker in row.move.adding)
+    unapproved = record.needs_approval and not is_approved(journal, record.digest)
+    arriving = _incoming_replicas(in_flight, log_dirs, sizes)
     return PreflightInputs(
         snapshot,
-        auto_generated=auto_generated,
-        disabled=disabled_reason(journal.tree),
+        auto_generated=record.auto_generated,
+        disabled="" if record.even_if_disabled else disabled_reason(journal.tree),
+        unapproved=record.digest[:12] if unapproved else "",
         bouncing=restarting_brokers(journal.tree, fence.now_ms),
         min_isr=min_isr,
         sizes=sizes,
-        rooms=rooms_of(log_dirs, min_free=min_free, arriving=_incoming_replicas(in_flight, log_dirs, sizes)),
+        rooms=rooms_of(log_dirs, min_free=context.settings.min_free, arriving=arriving),
         silent=(receiving & snapshot.live) - log_dirs.keys(),
         cordoned=frozenset(broker for broker, dirs in log_dirs.items() if dirs.cordoned),
         under_min_isr_elsewhere=under_min_isr_elsewhere(snapshot, (row.topic_partition for row in rows), min_isr),

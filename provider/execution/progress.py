@@ -222,7 +222,7 @@ def _sentence(
     return f"{message} {more}" if more else message
 
 
-def what_became(record: PlanRecord, rows: Sequence[MoveRow], failed_rollback: PlanRecord | None = None) -> str:
+def outcome_message(record: PlanRecord, rows: Sequence[MoveRow], failed_rollback: PlanRecord | None = None) -> str:
     """Return one message; empty for a plan that nobody cancelled, or that completed before its cancel.
 
     `rows` are the plan's moves. `failed_rollback` is the record of its rollback if that was itself cancelled or

@@ -10,19 +10,19 @@ from contextlib import suppress
 from dataclasses import replace
 
 from kafka_steward.assignment import Move, Operation
-from kafka_steward.errors import DocumentError, NodeExists, PlanError, SlotTaken
-from kafka_steward.execution.failures import is_abandoned
+from kafka_steward.errors import DocumentError, NodeExists, PlanError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import abandon_plan
+from kafka_steward.execution.plan_slot import claim_slot, refuse_taken
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import remove
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
-from kafka_steward.settings import Settings
 
 
 def approval_exemption(moves: Sequence[Move], *, unattended: bool, approve_above: int | None) -> str:
@@ -91,12 +91,9 @@ def refuse_unapproved(journal: Journal, digest: str) -> Approval:
 
 
 def publish_plan(
-    cluster: ClusterPort,
-    journal: Journal,
+    context: ClusterContext,
     plan: PlanFolder,
     *,
-    settings: Settings,
-    who: Actor,
     snapshot: SnapshotFolder | None = None,
     require_approval: bool = False,
 ) -> PlanRecord:
@@ -113,16 +110,21 @@ def publish_plan(
     `max_failed_brokers`. Raises SlotTaken while another plan, which it may not preempt, holds the plan slot; nothing is
     written then. An older heal that no process has stepped for `abandoned_after` is abandoned for the new one.
     """
-    _refuse_wrong(cluster, journal, plan, settings, snapshot)
+    journal, who = context.journal, context.actor
+    _refuse_wrong(context, plan, snapshot)
     if require_approval:
         refuse_unapproved(journal, plan.digest)
-    wanted = replace(_record(cluster, plan, who, snapshot), needs_approval=require_approval)
+    wanted = replace(_record(context, plan, snapshot), needs_approval=require_approval)
     known = journal.plans.get(plan.digest)
     if known is not None and known.status.finished:
         return known
-    _make_room(journal, wanted, settings, who)
+    not_done = f"Plan {wanted.digest[:12]} was not published"
+    stale = refuse_taken(journal, wanted, who, not_done=not_done, settings=context.settings)
+    if stale is not None:
+        why = f"nobody stepped it any more; heal {wanted.digest[:12]} goes on instead"
+        abandon_plan(journal, stale.digest, who, why)
     record = journal.plans.publish(wanted, plan.moves)
-    _take_slot(journal, record, who)
+    claim_slot(journal, record, who)
     if known is None:
         reason = f"{len(plan.moves)} partitions to move"
         journal.audit.record(
@@ -133,20 +135,18 @@ def publish_plan(
     return record
 
 
-def _refuse_wrong(
-    cluster: ClusterPort, journal: Journal, plan: PlanFolder, settings: Settings, snapshot: SnapshotFolder | None
-) -> None:
-    made_for, name = plan.proof.get("cluster_id"), plan.digest[:12]
-    if not made_for == cluster.cluster_id == journal.cluster_id:
+def _refuse_wrong(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder | None) -> None:
+    made_for, this, name = plan.proof.get("cluster_id"), context.cluster.cluster_id, plan.digest[:12]
+    if not made_for == this == context.journal.cluster_id:
         raise PlanError(
-            f"Plan {name} was made for cluster {made_for}, and this is {cluster.cluster_id}; make a plan from a "
-            "snapshot of this cluster."
+            f"Plan {name} was made for cluster {made_for}, and this is {this}; make a plan from a snapshot of this "
+            "cluster."
         )
-    failed = _healed_brokers(plan)
-    if len(failed) > settings.max_failed_brokers:
+    failed, most = _healed_brokers(plan), context.settings.max_failed_brokers
+    if len(failed) > most:
         raise PlanError(
-            f"Plan {name} heals {len(failed)} brokers at once, and max_failed_brokers is "
-            f"{settings.max_failed_brokers}; bring some of them back, or raise that setting."
+            f"Plan {name} heals {len(failed)} brokers at once, and max_failed_brokers is {most}; bring some of them "
+            "back, or raise that setting."
         )
     if snapshot is not None:
         refuse_invalid(plan, snapshot)
@@ -159,7 +159,7 @@ def refuse_invalid(plan: PlanFolder, snapshot: SnapshotFolder) -> None:
         raise PlanError(f"Plan {plan.digest[:12]} does not hold for its snapshot: {verdict.problems[0]} Make it anew.")
 
 
-def _record(cluster: ClusterPort, plan: PlanFolder, who: Actor, snapshot: SnapshotFolder | None) -> PlanRecord:
+def _record(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder | None) -> PlanRecord:
     """Return the initial record. `live_brokers` are the brokers that the planner could use.
 
     If partitions were left out because they were being reassigned, `live_brokers` is empty: those partitions can still
@@ -169,14 +169,14 @@ def _record(cluster: ClusterPort, plan: PlanFolder, who: Actor, snapshot: Snapsh
     postponed = any(each.get("reason") == "in_flight" for each in plan.proof.get("pinned", ()))
     return PlanRecord(
         plan.digest,
-        cluster.cluster_id,
+        context.cluster.cluster_id,
         operation,
         failed_brokers=_healed_brokers(plan) if operation == Operation.HEAL.value else (),
         auto_generated=operation == Operation.HEAL.value,
         reason="published",
-        who=who,
+        who=context.actor,
         left=len(plan.proof.get("unplaced", ())) + len(plan.proof.get("pinned", ())),
-        live_brokers=() if postponed else _usable(cluster, snapshot),
+        live_brokers=() if postponed else _usable(context.cluster, snapshot),
     )
 
 
@@ -190,44 +190,6 @@ def _usable(cluster: ClusterPort, snapshot: SnapshotFolder | None) -> tuple[int,
         return tuple(sorted(cluster.live_brokers()))
     rows = snapshot.brokers.to_pylist()
     return tuple(sorted(row["broker"] for row in rows if row["state"] in {"live", "new"}))
-
-
-def _make_room(journal: Journal, wanted: PlanRecord, settings: Settings, who: Actor) -> None:
-    """Release the plan slot if its holder has ended, or is an abandoned heal that another heal replaces.
-
-    Raises SlotTaken if the holder may not be preempted.
-    """
-    owner = journal.slot.owner()
-    if owner is None or owner == wanted.digest:
-        return
-    record = journal.plans.get(owner)
-    if record is None or record.status.finished:
-        journal.slot.release(owner)
-    elif record.auto_generated and wanted.auto_generated and is_abandoned(record, journal.now_ms(), settings):
-        abandon_plan(journal, owner, who, f"nobody stepped it any more; heal {wanted.digest[:12]} goes on instead")
-    elif record.auto_generated or not wanted.auto_generated:
-        raise SlotTaken(
-            owner,
-            f"Plan {wanted.digest[:12]} was not published: the cluster belongs to plan {owner[:12]} until that one "
-            "ends; wait for it, cancel it, or abandon it.",
-        )
-
-
-def _take_slot(journal: Journal, record: PlanRecord, who: Actor) -> None:
-    owner = journal.slot.owner()
-    if owner in {None, record.digest} or not record.auto_generated:
-        journal.slot.take(record.digest)
-        return
-    preempted = journal.slot.preempt_with(record.digest)
-    other = None if preempted is None else journal.plans.get(preempted)
-    if other is None or other.status.finished or other.status is PlanStatus.PREEMPTED:
-        return
-    sentence = f"it made way for the heal {record.digest[:12]}"
-    journal.audit.record(
-        AuditRecord(Action.PAUSE, sentence, plan=other.digest, attempt=journal.now_ms() // 1000, who=who)
-    )
-    # A plan that is being stepped at this moment finds at its next step that it no longer holds the plan slot.
-    journal.plans.try_update(other, status=PlanStatus.PREEMPTED, reason=f"Plan {other.digest[:12]} waits: {sentence}.")
 
 
 def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int], who: Actor) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.escaping import utc
-from kafka_steward.execution.lifecycle import current_plan
+from kafka_steward.execution.plan_slot import current_plan
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord

@@ -29,7 +29,7 @@ from kafka_steward.cluster.lag import bytes_missing
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.execution.moves import OPEN, phase_of
 from kafka_steward.execution.observe import TRANSITION_OF, Observation, ObservedState
-from kafka_steward.execution.staging import completed_stages, is_staged
+from kafka_steward.execution.staging import part_in_flight, stage_reached
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 
 #: The reason for a partition whose topic an ACL hides: its state is unknown.
@@ -78,7 +78,7 @@ def _leads_to(row: MoveRow, found: Assignment) -> bool:
     """
     target = row.move.after
     there = row.state in {MoveState.COMPLETED, MoveState.SUBMITTED} and found[: len(target)] == target
-    return there or (row.attempt > 0 and is_staged(row.move, found) > 0)
+    return there or (row.attempt > 0 and stage_reached(row.move, found) > 0)
 
 
 def plan_rollback(
@@ -119,7 +119,7 @@ def _touched(row: MoveRow, snapshot: Snapshot) -> bool:
 
 def _as_left(move: Move, partition: Partition) -> bool:
     in_disorder = frozenset(partition.replicas) == frozenset(move.before)
-    return in_disorder or partition.replicas == move.after or is_staged(move, partition.replicas) > 0
+    return in_disorder or partition.replicas == move.after or stage_reached(move, partition.replicas) > 0
 
 
 def _is_back(row: MoveRow, snapshot: Snapshot) -> bool:
@@ -152,7 +152,7 @@ def cancel_is_safe(row: MoveRow, snapshot: Snapshot) -> bool:
     partition = snapshot.partitions.get(row.move.topic_partition)
     return (
         partition is not None
-        and cancel_forbidden_reason(completed_stages(row, partition).before, partition, snapshot.live) is None
+        and cancel_forbidden_reason(part_in_flight(row, partition).before, partition, snapshot.live) is None
     )
 
 
@@ -173,7 +173,7 @@ def dead_targets(row: MoveRow, snapshot: Snapshot) -> frozenset[int]:
     A broker whose log directory with the replica has failed counts as dead: its copy never completes.
     """
     partition = snapshot.partitions[row.move.topic_partition]
-    return frozenset(completed_stages(row, partition).after) - (snapshot.live - partition.offline) - partition.isr
+    return frozenset(part_in_flight(row, partition).after) - (snapshot.live - partition.offline) - partition.isr
 
 
 def dead_target_reason(row: MoveRow, snapshot: Snapshot) -> str:
@@ -250,28 +250,28 @@ def sample_lag(
     return LagSample(at_ms, missing, size, adding)
 
 
-def retain_samples(looks: Sequence[LagSample], newest: LagSample, *, for_s: float) -> list[LagSample]:
+def retain_samples(samples: Sequence[LagSample], newest: LagSample, *, for_s: float) -> list[LagSample]:
     """Return the polls with `newest` added, without those not needed: all but one are younger than `for_s` seconds."""
-    young = [look for look in looks if look.at_ms > newest.at_ms - for_s * 1000]
-    old = [look for look in looks if look.at_ms <= newest.at_ms - for_s * 1000]
+    young = [sample for sample in samples if sample.at_ms > newest.at_ms - for_s * 1000]
+    old = [sample for sample in samples if sample.at_ms <= newest.at_ms - for_s * 1000]
     return [*old[-1:], *young, newest]
 
 
-def falling_behind(looks: Sequence[LagSample], in_flight: Collection[Move], *, after_s: float) -> list[FallingBehind]:
+def falling_behind(samples: Sequence[LagSample], in_flight: Collection[Move], *, after_s: float) -> list[FallingBehind]:
     """Return the moves whose lag grew over the whole last `after_s` seconds, sorted.
 
     Empty until the polls cover that time.
     """
-    if not looks or looks[-1].at_ms - looks[0].at_ms < after_s * 1000:
+    if not samples or samples[-1].at_ms - samples[0].at_ms < after_s * 1000:
         return []
-    first, last = looks[0], looks[-1]
+    first, last = samples[0], samples[-1]
     found = []
     # A move that only removes replicas has nothing left to copy.
     for move in sorted((each for each in in_flight if each.adding), key=lambda move: move.topic_partition):
         name = move.topic_partition
-        alike = [look for look in looks if look.adding.get(name, move.adding) == move.adding]
-        lags = [look.missing[name] for look in alike if name in look.missing]
-        if len(lags) == len(looks) and lags[-1] > lags[0] == min(lags):
+        alike = [sample for sample in samples if sample.adding.get(name, move.adding) == move.adding]
+        lags = [sample.missing[name] for sample in alike if name in sample.missing]
+        if len(lags) == len(samples) and lags[-1] > lags[0] == min(lags):
             broker = min(move.adding)
             together = {each.topic_partition for each in in_flight if broker in each.adding}
             grown = sum(last.size[each] - first.size[each] for each in together & first.size.keys() & last.size.keys())
@@ -326,7 +326,7 @@ def cancelled_individually(findings: Iterable[Observation], rows: Iterable[MoveR
     over = {
         finding.row.topic_partition: finding.row.cause
         for finding in findings
-        if finding.standing in {ObservedState.RESTORED, ObservedState.CANNOT_ROLL_BACK}
+        if finding.state in {ObservedState.RESTORED, ObservedState.CANNOT_ROLL_BACK}
         and phase_of(finding.row) is Phase.CANCELLING
     }
     ended = {name: cause for name, cause in over.items() if cause is not None and cause in INDIVIDUAL_CANCEL}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.lifecycle import Scope, current_plan
+from kafka_steward.execution.lifecycle import Scope
+from kafka_steward.execution.plan_slot import current_plan
 from kafka_steward.execution.rollback import unfinished_cancels
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import ROLLS_BACK, PlanRecord
@@ -12,43 +15,44 @@ from kafka_steward.journal.store import Journal
 #: The number of latest plans that are searched for a digest prefix.
 _PLANS = 1000
 
+#: The message, by verb, when no plan is named and none is meant.
+_NO_PLAN = {
+    "cancel": "Nothing is under way on cluster {}: there is no plan to cancel; to undo one that ended, name it.",
+    "resume": "Nothing is under way on cluster {}: there is no plan to resume; see `plans`.",
+    "throttle": "No plan has cluster {}, so there is no throttle to change; name a plan that waits, or change the "
+    "setting throttle for those to come.",
+    "verify": "The journal of cluster {} holds no plan, so there is nothing to verify.",
+}
 
-def resolve_plan_to_cancel(journal: Journal, named: str | None, *, scope: Scope, who: Actor) -> str:
-    """Return the digest of the plan to cancel.
+Verb = Literal["cancel", "resume", "throttle", "verify"]
+
+
+def resolve_plan(
+    journal: Journal, named: str | None, to: Verb, *, who: Actor | None = None, scope: Scope = "pending"
+) -> PlanRecord:
+    """Return the plan that the user wants `to` act on.
 
     The plan is, in this order:
 
     1. the plan `named` by its digest or a prefix of it;
     2. the plan that `who` requested before in the same run, so that a second attempt resolves to the same plan;
-    3. the plan that holds the plan slot; with scope "plan", if that plan is a rollback, the plan that it takes back;
-    4. a plan whose cancel or rollback has not ended.
+    3. the plan that holds the plan slot, or else the only plan that has not ended; with scope "plan", if that plan is a
+       rollback, the plan that it takes back;
+    4. to cancel or resume, a plan whose cancel or rollback has not ended, for example after a crash; to verify, the
+       plan that was published last.
 
-    Raises PlanError when no plan is found, or not exactly one plan matches the prefix.
+    Raises PlanError when no plan is found, or more than one.
     """
     if named:
-        return plan_by_prefix(journal, named).digest
-    chosen = _requested_before(journal, who) or _owner(journal, scope) or next(iter(_orphaned_cancels(journal)), None)
-    if chosen is None:
-        raise PlanError(
-            f"No plan has cluster {journal.cluster_id}, so nothing is to be cancelled; to undo one that ended, name it."
-        )
-    return chosen
-
-
-def plan_to_throttle(journal: Journal, named: str | None, *, who: Actor) -> str:
-    """Return the digest of the plan whose throttle is to be changed, chosen as in `resolve_plan_to_cancel`.
-
-    Raises PlanError when no plan is found, or not exactly one plan matches the prefix.
-    """
-    if named:
-        return plan_by_prefix(journal, named).digest
-    chosen = _requested_before(journal, who) or journal.slot.owner()
-    if chosen is None:
-        raise PlanError(
-            f"No plan has cluster {journal.cluster_id}, so there is no throttle to change; name a plan that waits, or "
-            "change the setting throttle for those to come."
-        )
-    return chosen
+        return plan_by_prefix(journal, named)
+    requested = None if who is None else _requested_before(journal, who)
+    if requested is not None:
+        return plan_by_prefix(journal, requested)
+    record = _under_way(journal, to) or _ended(journal, to)
+    if record is None:
+        raise PlanError(_NO_PLAN[to].format(journal.cluster_id))
+    undone = str(record.extra.get(ROLLS_BACK) or "none") if scope == "plan" else "none"
+    return journal.plans.get(undone) or record
 
 
 def plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
@@ -63,22 +67,21 @@ def plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
     raise PlanError(f"In the journal of cluster {journal.cluster_id}, {what} with {beginning[:64]}; see `plans`.")
 
 
-def resolve_plan(journal: Journal, named: str | None, to: str) -> PlanRecord:
-    """Return the plan `named` by a prefix of its digest, or else the unfinished plan; of several, the slot's holder.
-
-    Raises PlanError for none, or for several of which none holds the slot; `to` is the verb that its text names.
-    """
-    if named:
-        return plan_by_prefix(journal, named)
-    unfinished = journal.plans.unfinished()
-    if not unfinished:
-        raise PlanError(f"Nothing is under way on cluster {journal.cluster_id}: there is no plan to {to}; see `plans`.")
+def _under_way(journal: Journal, to: Verb) -> PlanRecord | None:
     current = current_plan(journal)
-    chosen = unfinished if current is None else [current]
+    chosen = journal.plans.unfinished() if current is None else [current]
     if len(chosen) > 1:
-        named = ", ".join(record.digest[:12] for record in chosen)
-        raise PlanError(f"Several plans of cluster {journal.cluster_id} have not ended: {named}; name the one to {to}.")
-    return chosen[0]
+        several = ", ".join(record.digest[:12] for record in chosen)
+        raise PlanError(
+            f"Several plans of cluster {journal.cluster_id} have not ended: {several}; name the one to {to}."
+        )
+    return chosen[0] if chosen else None
+
+
+def _ended(journal: Journal, to: Verb) -> PlanRecord | None:
+    if to == "throttle":
+        return None
+    return next(iter(journal.plans.latest(1) if to == "verify" else unfinished_cancels(journal)), None)
 
 
 def _requested_before(journal: Journal, who: Actor) -> str | None:
@@ -88,15 +91,3 @@ def _requested_before(journal: Journal, who: Actor) -> str | None:
     rows = journal.audit.rows(action=Action.REQUEST)
     entries = [row.entry for row in rows if (row.entry.who.dag_id, row.entry.who.run_id, row.entry.who.task_id) == run]
     return entries[-1].plan or None if entries else None
-
-
-def _owner(journal: Journal, scope: Scope) -> str | None:
-    owner = journal.slot.owner()
-    record = None if owner is None else journal.plans.get(owner)
-    undone = None if record is None else record.extra.get(ROLLS_BACK)
-    return str(undone) if undone is not None and scope == "plan" else owner
-
-
-def _orphaned_cancels(journal: Journal) -> list[str]:
-    """Return the plans whose cancel or rollback was requested and has not ended, for example after a crash."""
-    return [record.digest for record in unfinished_cancels(journal)]

@@ -14,7 +14,7 @@ from kafka_steward.execution.moves import OPEN
 from kafka_steward.execution.observe import Observation, ObservedState
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.recovery import EXTERNAL_CANCEL
-from kafka_steward.execution.staging import is_staged, may_roll_back, stage_of
+from kafka_steward.execution.staging import may_roll_back, stage_of, stage_reached
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.moves import Cause, MoveRow
 from kafka_steward.journal.store import Journal
@@ -40,7 +40,7 @@ class Restoration:
 
         The same reassignment removes the replicas that completed stages had added before the cancel.
         """
-        lost = {each.row.topic_partition: each for each in findings if each.standing is ObservedState.ORDER_CHANGED}
+        lost = {each.row.topic_partition: each for each in findings if each.state is ObservedState.ORDER_CHANGED}
         entries = {
             name: [
                 self._moves.entry(
@@ -76,7 +76,7 @@ class Restoration:
         for each in unheard:
             partition = found.get(each.row.topic_partition)
             if partition is None or not partition.reassigning:
-                stage = 0 if partition is None else is_staged(each.row.move, partition.replicas)
+                stage = 0 if partition is None else stage_reached(each.row.move, partition.replicas)
                 asked[each.row.topic_partition] = replace(each.row, stage=stage), each.sentence, each.cause
         entries = {
             name: [self._moves.entry(Action.CANCEL, row, _UNACKNOWLEDGED)] for name, (row, _, _) in asked.items()
@@ -94,7 +94,7 @@ class Restoration:
 
     def propagate_external_cancel(self, findings: Iterable[Observation]) -> None:
         """Extend an external cancel of a stage to the stages before it."""
-        rows = [each.row for each in findings if each.standing is ObservedState.CANCELLED_BETWEEN_STAGES]
+        rows = [each.row for each in findings if each.state is ObservedState.CANCELLED_BETWEEN_STAGES]
         self._moves.cancelling([(row, EXTERNAL_CANCEL, Cause.CANCELLED_ELSEWHERE) for row in rows])
 
 

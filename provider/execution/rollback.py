@@ -14,6 +14,10 @@ from kafka_steward.execution.cluster_queries import with_hidden
 from kafka_steward.execution.lifecycle import current_slot_owner, release_slot
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import what_became
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.plan_slot import claim_slot, refuse_taken, release_slot
+from kafka_steward.execution.progress import outcome_message
 from kafka_steward.execution.recovery import RollbackMoves, plan_rollback
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.moves import Cause, MoveState
@@ -21,6 +25,7 @@ from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_digest, plan_table
 from kafka_steward.settings import Settings
+from kafka_steward.planning.files.formats import plan_table
 
 
 @dataclass(frozen=True, order=True)
@@ -33,13 +38,7 @@ class SkippedPartition:
 
 
 def publish_rollback(
-    cluster: ClusterPort,
-    journal: Journal,
-    digest: str,
-    *,
-    settings: Settings,
-    who: Actor,
-    even_if_disabled: bool = False,
+    context: ClusterContext, digest: str, *, even_if_disabled: bool = False
 ) -> tuple[PlanRecord, RollbackMoves]:
     """Publish the plan that rolls back everything a plan has completed; a `PlanRunner` executes it.
 
@@ -49,6 +48,7 @@ def publish_rollback(
 
     Raises PlanError for an unknown plan or one that has not ended, SlotTaken while another plan holds the plan slot.
     """
+    journal, who = context.journal, context.actor
     undone = journal.plans.get(digest)
     if undone is None or not undone.status.finished:
         why = "there is no such plan" if undone is None else "it has not ended: cancel it first"
@@ -58,28 +58,29 @@ def publish_rollback(
     if known is not None:
         _note_rollback(journal, undone, known)
         return known, RollbackMoves(tuple(row.move for row in journal.plans.rows(known.digest)), ())
-    back = what_goes_back(cluster, journal, digest, settings)
+    back = what_goes_back(context, digest)
     record = _record(undone, back, who, even_if_disabled=even_if_disabled)
     # Without a move, the plan slot is not needed.
     if back.moves:
-        _make_room(journal, undone, who)
+        refuse_taken(journal, record, who, not_done=f"Plan {digest[:12]} is not rolled back yet")
     _record_skipped(journal, record, back, who)
     published = journal.plans.publish(record, back.moves)
     _note_rollback(journal, undone, published)
     if back.moves:
-        journal.slot.take(record.digest)
+        claim_slot(journal, published, who)
     return published, back
 
 
-def what_goes_back(cluster: ClusterPort, journal: Journal, digest: str, settings: Settings) -> RollbackMoves:
+def what_goes_back(context: ClusterContext, digest: str) -> RollbackMoves:
     """Return the moves that a rollback of the plan would make now, and the rows that it would skip.
 
     Raises ClusterError.
     """
-    rows = journal.plans.rows(digest)
-    others = journal.plans.by_others(digest, [row.topic_partition for row in rows])
+    plans, cluster = context.journal.plans, context.cluster
+    rows = plans.rows(digest)
+    others = plans.by_others(digest, [row.topic_partition for row in rows])
     snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
-    return plan_rollback(rows, snapshot, chunk_size=settings.heal_chunk_size, others=others)
+    return plan_rollback(rows, snapshot, chunk_size=context.settings.heal_chunk_size, others=others)
 
 
 def rollback_of(journal: Journal, undone: PlanRecord) -> PlanRecord | None:
@@ -114,14 +115,19 @@ def left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPartition
     """Return the partitions that a rollback skips: never part of its plan, or changed before their turn."""
     if rollback is None:
         return ()
-    entries = [row.entry for row in journal.audit.rows(plan=rollback, action=Action.SKIP)]
-    found = {
-        SkippedPartition(entry.topic, entry.partition, entry.reason)
-        for entry in entries
-        if entry.topic is not None and entry.partition is not None and entry.code is Code.LEFT_ALONE
-    }
+    found = audited_skips(journal, rollback, Code.LEFT_ALONE)
     lost = (row for row in journal.plans.rows(rollback) if row.state in {MoveState.DROPPED, MoveState.FAILED})
     return tuple(sorted(found | {SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in lost}))
+
+
+def audited_skips(journal: Journal, plan: str, code: Code) -> set[SkippedPartition]:
+    """Return the partitions that a plan skipped with `code`, from the audit trail."""
+    entries = [row.entry for row in journal.audit.rows(plan=plan, action=Action.SKIP)]
+    return {
+        SkippedPartition(entry.topic, entry.partition, entry.reason)
+        for entry in entries
+        if entry.topic is not None and entry.partition is not None and entry.code is code
+    }
 
 
 def unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | None:
@@ -134,16 +140,16 @@ def unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | None:
 
 
 def cancel_outcome(journal: Journal, record: PlanRecord) -> str:
-    """Return what became of a plan, as `what_became` does."""
-    return what_became(record, journal.plans.rows(record.digest), unsuccessful_rollback(journal, record.digest))
+    """Return what became of a plan, as `outcome_message` does."""
+    return outcome_message(record, journal.plans.rows(record.digest), unsuccessful_rollback(journal, record.digest))
 
 
 def unfinished_cancels(journal: Journal) -> list[PlanRecord]:
     """Return plans whose requested cancel or rollback has not ended; any process may resume one."""
-    return [record for record in journal.plans.recent()[::-1] if is_open(journal, record)]
+    return [record for record in journal.plans.recent()[::-1] if cancel_is_open(journal, record)]
 
 
-def is_open(journal: Journal, record: PlanRecord) -> bool:
+def cancel_is_open(journal: Journal, record: PlanRecord) -> bool:
     """Return whether a requested cancel or rollback of this plan has not ended."""
     return record.cancel is not None and (not record.status.finished or rollback_is_open(journal, record))
 
@@ -167,16 +173,6 @@ def _without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus:
         return undone.status
     cancelled = any(row.cause is Cause.REQUESTED for row in journal.plans.rows(undone.digest))
     return PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
-
-
-def _make_room(journal: Journal, undone: PlanRecord, who: Actor) -> None:
-    owner = current_slot_owner(journal, who)
-    if owner is not None:
-        raise SlotTaken(
-            owner,
-            f"Plan {undone.digest[:12]} is not rolled back yet: the cluster belongs to plan {owner[:12]} until that "
-            "one ends.",
-        )
 
 
 def _note_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> None:

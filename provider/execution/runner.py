@@ -19,15 +19,14 @@ from kafka_steward.errors import (
 )
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.concurrency import outside_window_reason
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import (
     completion_of,
-    current_slot_owner,
     end_plan,
     purge_old,
-    release_slot,
     resume_plan,
 )
-from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.plan_slot import release_slot, waiting_reason
 from kafka_steward.execution.progress import (
     Progress,
     TransferRate,
@@ -55,14 +54,12 @@ from kafka_steward.execution.rollback import (
 from kafka_steward.execution.step import Step, StepResult
 from kafka_steward.execution.throttles import leased_rates, release_leases_of
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import Fence, PlanSlot, StepLock
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
-from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
-from kafka_steward.settings import Settings
 
 
 class StepRunner(Protocol):
@@ -123,25 +120,23 @@ class PlanRunner:
 
     def __init__(
         self,
-        cluster: ClusterPort,
-        journal: Journal,
+        context: ClusterContext,
         digest: str,
-        settings: Settings,
-        who: Actor,
         *,
         consume_signal: bool = True,
         settle_only: bool = False,
     ) -> None:
-        self._cluster = cluster
-        self._journal = journal
+        self._context = context
+        self._cluster = context.cluster
+        self._journal = context.journal
+        self._settings = context.settings
+        self._who = context.actor
         self._digest = digest
-        self._settings = settings
-        self._who = who
         self._consumes_signal = consume_signal and not settle_only
         self._settle_only = settle_only
         self._track: TransferRate | None = None
         self._stalled: tuple[TopicPartition, ...] = ()
-        self._looks: list[LagSample] = []
+        self._samples: list[LagSample] = []
         self._rollback: PlanRunner | None = None
         self._failures = 0
 
@@ -161,7 +156,7 @@ class PlanRunner:
     def _take_step(self) -> Progress:
         lock = self._journal.step_lock()
         read = _ReadWithLock(*lock.read(paths.plan(self._digest), paths.SLOT, paths.CANCEL_IN_PROGRESS))
-        record = self._known(self._journal.plans.record_in(read.record, self._digest))
+        record = self._require(self._journal.plans.record_in(read.record, self._digest))
         if record.status.finished:
             self._after_the_end(record)
         else:
@@ -182,9 +177,9 @@ class PlanRunner:
             return progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=str(error))
 
     def _record(self) -> PlanRecord:
-        return self._known(self._journal.plans.get(self._digest))
+        return self._require(self._journal.plans.get(self._digest))
 
-    def _known(self, record: PlanRecord | None) -> PlanRecord:
+    def _require(self, record: PlanRecord | None) -> PlanRecord:
         self._journal.must_be_of(self._cluster.cluster_id)
         if record is None:
             raise PlanError(f"There is no plan {self._digest[:12]} in the journal of this cluster; publish it first.")
@@ -215,7 +210,7 @@ class PlanRunner:
         """Publish the rollback, or step it; return its progress, and at its end that of the plan itself."""
         if self._rollback is None:
             try:
-                digest = self._published_rollback()
+                digest = self._publish_rollback()
             except (WrongCluster, AuthenticationFailed):
                 raise
             except (SlotTaken, LockLost, VersionConflict, ClusterError) as error:
@@ -224,14 +219,7 @@ class PlanRunner:
                     raise
                 return self._waiting(record, str(error))
             self._failures = 0
-            self._rollback = PlanRunner(
-                self._cluster,
-                self._journal,
-                digest,
-                self._settings,
-                self._who,
-                consume_signal=self._consumes_signal,
-            )
+            self._rollback = PlanRunner(self._context, digest, consume_signal=self._consumes_signal)
         progress = self._rollback.step()
         if not progress.ended:
             return progress
@@ -241,7 +229,7 @@ class PlanRunner:
         self._release_leases(record)
         return self._outcome(record)
 
-    def _published_rollback(self) -> str:
+    def _publish_rollback(self) -> str:
         """Return the digest of the rollback; publish it if necessary.
 
         Runs under the step lock, so that two processes never publish two rollbacks.
@@ -254,14 +242,7 @@ class PlanRunner:
                     self._journal.plans.update(record, earlier_rollback=None)
                 return known.digest
             request = record.cancel or CancelRequest()
-            published, _ = publish_rollback(
-                self._cluster,
-                self._journal,
-                self._digest,
-                settings=self._settings,
-                who=self._who,
-                even_if_disabled=request.even_if_disabled,
-            )
+            published, _ = publish_rollback(self._context, self._digest, even_if_disabled=request.even_if_disabled)
             if request.even_if_disabled and not published.even_if_disabled:
                 published = self._journal.plans.update(published, even_if_disabled=True)
             resume_plan(self._journal, published.digest, self._who, f"its rollback was asked for: {request.reason}")
@@ -270,7 +251,7 @@ class PlanRunner:
     def _more_goes_back(self, record: PlanRecord) -> bool:
         """Return whether moves that a rollback skipped can go back now, because their broker has returned."""
         undone = record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None
-        return undone and bool(what_goes_back(self._cluster, self._journal, self._digest, self._settings).moves)
+        return undone and bool(what_goes_back(self._context, self._digest).moves)
 
     def _waiting(self, record: PlanRecord, sentence: str) -> Progress:
         progress = progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=sentence)
@@ -294,11 +275,8 @@ class PlanRunner:
             starting, why_not = self._may_start(record, PlanSlot.owner_in(read.slot))
         resting = outside_window_reason(record, self._settings, fence.now_ms) if starting else ""
         step = Step(
-            self._cluster,
-            self._journal,
+            self._context,
             record,
-            self._settings,
-            who=self._who,
             fence=fence,
             starting=starting and not resting,
             throttle=self._throttle(record, cancelling=bool(cancelling)),
@@ -312,13 +290,15 @@ class PlanRunner:
         except (WrongCluster, AuthenticationFailed):
             raise
         except ClusterError as error:
-            return self._failed(record, fence, error)
+            return self._record_failure(record, fence, error)
         if ended:
             unreleased = step.refused_releases
             return self._end(record, fence, stepped, leased_brokers, unreleased, cancelling=bool(cancelling))
-        if starting and self._out_of_attempts(record, stepped):
+        if starting and stepped.no_progress_possible and record.attempts + 1 >= self._settings.max_attempts:
             return self._give_up(record, fence, step, stepped)
-        return self._went_on(record, fence, stepped, why_not=why_not, resting=resting, cancelling=bool(cancelling))
+        return self._record_progress(
+            record, fence, stepped, why_not=why_not, resting=resting, cancelling=bool(cancelling)
+        )
 
     def _end(
         self,
@@ -355,18 +335,10 @@ class PlanRunner:
         """Return a flag that allows new submissions, and the reason when it is False."""
         if record.status.finished or record.status is PlanStatus.STUCK or self._settle_only:
             return False, record.reason
-        if owner != self._digest:
-            owner = current_slot_owner(self._journal, self._who)
-        if owner is None:
-            self._journal.slot.take(self._digest)
-        elif owner != self._digest:
-            return False, f"The cluster belongs to plan {owner[:12]}; this plan goes on when that one has ended."
-        return True, ""
+        why_not = waiting_reason(self._journal, self._digest, owner, self._who)
+        return not why_not, why_not
 
-    def _out_of_attempts(self, record: PlanRecord, stepped: StepResult) -> bool:
-        return stepped.no_progress_possible and record.attempts + 1 >= self._settings.max_attempts
-
-    def _went_on(
+    def _record_progress(
         self, record: PlanRecord, fence: Fence, stepped: StepResult, *, why_not: str, resting: str, cancelling: bool
     ) -> Progress:
         attempts = 0 if stepped.progressed else record.attempts + stepped.no_progress_possible
@@ -374,7 +346,7 @@ class PlanRunner:
         now_ms = fence.now_ms
         track, stuck = self._measure(stepped, now_ms)
         self._stalled = stuck
-        warned = self._warned(stepped, self._throttle(record, cancelling=False) or 0, now_ms)
+        warning = self._stall_warning(stepped, self._throttle(record, cancelling=False) or 0, now_ms)
         progress = progress_of(
             replace(record, status=status),
             stepped.rows,
@@ -384,8 +356,8 @@ class PlanRunner:
             sentence=why_not,
             note=resting,
         )
-        if warned and not why_not:
-            progress = replace(progress, sentence=f"{progress.sentence} {warned}")
+        if warning and not why_not:
+            progress = replace(progress, sentence=f"{progress.sentence} {warning}")
         reason = record.reason if why_not else progress.sentence
         record = self._update(record, fence, status=status, attempts=attempts, reason=reason)
         eager = stepped.progressed and any(row.state is MoveState.WAITING for row in stepped.rows)
@@ -408,21 +380,21 @@ class PlanRunner:
             try:
                 step.give_up(stepped.snapshot, f"{HANDED_BACK} after {tries} attempts: {why}")
             except ClusterError as error:
-                return self._failed(record, fence, error)
+                return self._record_failure(record, fence, error)
             record = self._update(record, fence, attempts=0, reason=why)
             return progress_of(record, self._journal.plans.rows(self._digest), held=stepped.held)
-        return self._stuck(record, fence, tries, why)
+        return self._mark_stuck(record, fence, tries, why)
 
-    def _failed(self, record: PlanRecord, fence: Fence, error: ClusterError) -> Progress:
+    def _record_failure(self, record: PlanRecord, fence: Fence, error: ClusterError) -> Progress:
         if self._settle_only:
             raise error
         tries = record.attempts + 1
         if tries >= self._settings.max_attempts and not record.status.finished:
-            return self._stuck(record, fence, tries, str(error))
+            return self._mark_stuck(record, fence, tries, str(error))
         record = self._update(record, fence, attempts=tries, reason=str(error))
         return progress_of(record, self._journal.plans.rows(self._digest), sentence=str(error))
 
-    def _stuck(self, record: PlanRecord, fence: Fence, tries: int, why: str) -> Progress:
+    def _mark_stuck(self, record: PlanRecord, fence: Fence, tries: int, why: str) -> Progress:
         reason = f"Plan {self._digest[:12]} is stuck after {tries} attempts and waits for a person: {why}"
         self._journal.audit.record(
             AuditRecord(Action.STUCK, reason, plan=self._digest, attempt=self._journal.now_ms() // 1000, who=self._who)
@@ -435,10 +407,10 @@ class PlanRunner:
             changes["stepped_ms"] = fence.now_ms
         return self._journal.plans.update(record, fence=fence, **changes)
 
-    def _warned(self, stepped: StepResult, throttle: int, now_ms: int) -> str:
+    def _stall_warning(self, stepped: StepResult, throttle: int, now_ms: int) -> str:
         """Return the messages about moves that make no progress, or less than producers make."""
         settings, moves = self._settings, stepped.in_flight
-        if moves and (not self._looks or now_ms - self._looks[-1].at_ms >= EVERY_S * 1000):
+        if moves and (not self._samples or now_ms - self._samples[-1].at_ms >= EVERY_S * 1000):
             found = stepped.snapshot.partitions
             leaders = (found[move.topic_partition].leader for move in moves if move.topic_partition in found)
             asked = {broker for move in moves for broker in move.adding} | {
@@ -446,18 +418,14 @@ class PlanRunner:
             }
             with suppress(ClusterError):  # the next step polls again
                 log_dirs = self._cluster.log_dirs(sorted(asked & stepped.snapshot.live))
-                look = sample_lag(stepped.snapshot, moves, log_dirs, now_ms)
-                self._looks = retain_samples(self._looks, look, for_s=settings.stall_after)
-        behind = falling_behind(self._looks, moves, after_s=settings.stall_after)
+                sample = sample_lag(stepped.snapshot, moves, log_dirs, now_ms)
+                self._samples = retain_samples(self._samples, sample, for_s=settings.stall_after)
+        behind = falling_behind(self._samples, moves, after_s=settings.stall_after)
         return stall_message(self._stalled, behind, after_s=settings.stall_after, throttle=throttle)
 
     def _measure(self, stepped: StepResult, now_ms: int) -> tuple[TransferRate, tuple[TopicPartition, ...]]:
         done = sum(copied_bytes(row.move) for row in stepped.rows if row.state is MoveState.COMPLETED)
         done += counted_bytes((row.move for row in stepped.in_flight_moves), stepped.arrived)
-        self._track = (
-            TransferRate(now_ms, done).update(now_ms, done, stepped.arrived)
-            if self._track is None
-            else (self._track.update(now_ms, done, stepped.arrived))
-        )
+        self._track = (self._track or TransferRate(now_ms, done)).update(now_ms, done, stepped.arrived)
         in_flight = [row.topic_partition for row in stepped.in_flight_moves]
         return self._track, stalled(self._track, in_flight, after_s=self._settings.stall_after)

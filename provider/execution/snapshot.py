@@ -13,7 +13,7 @@ from kafka_steward.execution.cluster_queries import min_isr_by_topic, refuse_hid
 from kafka_steward.execution.moves import unsettled
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.replication_status import refuse_wrong_drain
-from kafka_steward.execution.staging import is_staged
+from kafka_steward.execution.staging import stage_reached
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
 
@@ -100,7 +100,7 @@ def _target(
     At rest between two stages of a move, it has the columns that it will have once the next stage has begun.
     """
     move = begun.get(partition.topic_partition)
-    if move is not None and not partition.adding and is_staged(move, partition.replicas):
+    if move is not None and not partition.adding and stage_reached(move, partition.replicas):
         adding = [broker for broker in partition.replicas if broker in move.adding]
         return {"adding": adding, "target_rf": len(move.before)}
     target = targets.get(partition.topic_partition)

@@ -25,7 +25,7 @@ from kafka_steward.execution.moves import OPEN
 from kafka_steward.journal.moves import MoveRow
 
 
-def is_staged(move: Move, replicas: Collection[int]) -> int:
+def stage_reached(move: Move, replicas: Collection[int]) -> int:
     """Return the number of new replicas if `replicas`, in any order, is an assignment of `move` between two stages.
 
     Returns 0 if it is not. A move that adds one replica has no such assignment.
@@ -72,7 +72,7 @@ def target_in_flight(move: Move, partition: Partition) -> Assignment | None:
     if not partition.reassigning:
         return None
     target = tuple(broker for broker in partition.replicas if broker not in partition.removing)
-    stages = not partition.removing and is_staged(move, target)
+    stages = not partition.removing and stage_reached(move, target)
     return target if target == move.after or stages else None
 
 
@@ -82,7 +82,7 @@ def rolls_back(move: Move, partition: Partition) -> bool:
     return not partition.adding and kept == move.before and frozenset(partition.removing) <= move.adding
 
 
-def completed_stages(row: MoveRow, partition: Partition | None) -> Move:
+def part_in_flight(row: MoveRow, partition: Partition | None) -> Move:
     """Return the part of a submitted move that is in flight: the whole move, or one stage."""
     target = None if partition is None else target_in_flight(row.move, partition)
     if partition is None or target is None or frozenset(partition.adding) == row.move.adding:
@@ -103,7 +103,7 @@ def stage_text(move: Move, stage: int) -> str:
 
 def _is_between_stages(row: MoveRow, partition: Partition) -> bool:
     tried = row.state in OPEN and row.attempt > 0 and not partition.reassigning
-    return tried and is_staged(row.move, partition.replicas) > 0
+    return tried and stage_reached(row.move, partition.replicas) > 0
 
 
 def _new(move: Move) -> list[int]:

@@ -8,7 +8,7 @@ a crash harmless: journal, fence, Kafka, journal.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
@@ -21,16 +21,15 @@ from kafka_steward.execution.concurrency import (
     eligible_rows,
     pause_left_ms,
 )
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.effects import AuditedCalls, alter_from
 from kafka_steward.execution.late_submissions import Retraction
 from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event, Held, HoldReason, next_state, no_progress_possible, phase_of
 from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
-from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.preflight import PreflightInputs, preflight
 from kafka_steward.execution.preflight_inputs import load_preflight_inputs, restarting_brokers
 from kafka_steward.execution.progress import arrived_bytes
-from kafka_steward.execution.publishing import is_approved
 from kafka_steward.execution.recovery import (
     INDIVIDUAL_CANCEL,
     cancel_forbidden_reason,
@@ -43,15 +42,15 @@ from kafka_steward.execution.recovery import (
     unfinishable,
 )
 from kafka_steward.execution.restoration import Restoration
-from kafka_steward.execution.staging import completed_stages, next_stage, remaining
+from kafka_steward.execution.staging import next_stage, part_in_flight, remaining
 from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.journal.audit import Action, Actor, Code
+from kafka_steward.execution.cluster_queries import with_hidden
+from kafka_steward.journal.audit import Action, Code
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.records import PlanRecord
-from kafka_steward.journal.store import Journal
-from kafka_steward.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,7 @@ class StepResult:
     @property
     def in_flight(self) -> list[Move]:
         """The part of each submitted move that is in flight: the whole move, or one stage."""
-        return [
-            completed_stages(row, self.snapshot.partitions.get(row.topic_partition)) for row in self.in_flight_moves
-        ]
+        return _in_flight(self.rows, self.snapshot)
 
 
 class Step:
@@ -91,23 +88,21 @@ class Step:
 
     def __init__(
         self,
-        cluster: ClusterPort,
-        journal: Journal,
+        context: ClusterContext,
         record: PlanRecord,
-        settings: Settings,
         *,
-        who: Actor,
         fence: Fence,
         starting: bool,
         throttle: int | None,
         cancelling: str = "",
         stalled: Collection[TopicPartition] = (),
     ) -> None:
+        cluster, journal, who = context.cluster, context.journal, context.actor
+        self._context = context
         self._cluster = cluster
         self._journal = journal
+        self._settings = context.settings
         self._record = record
-        self._settings = settings
-        self._who = who
         self._starting = starting and not cancelling
         self._cancelling = cancelling
         self._throttle = throttle
@@ -202,7 +197,7 @@ class Step:
     def _cancel(self, chosen: Sequence[tuple[MoveRow, str, Cause]], findings: Sequence[Observation]) -> None:
         self._moves.cancelling(chosen)
         # A step that crashed between recording a cancel and submitting it left the submission to this step.
-        again = [(each.row, each.row.detail) for each in findings if each.standing is ObservedState.CANCELLING]
+        again = [(each.row, each.row.detail) for each in findings if each.state is ObservedState.CANCELLING]
         asked = [*((row, why) for row, why, _ in chosen), *again]
         entries = {row.topic_partition: [self._moves.entry(Action.CANCEL, row, why)] for row, why in asked}
         self._calls.execute(entries, self._cluster.cancel, late=self._retraction.of_late_cancel)
@@ -232,30 +227,17 @@ class Step:
         waiting = [row for row in rows if row.state in OPEN]
         if not waiting:
             return []
-        outlook = load_preflight_inputs(
-            self._cluster,
-            self._journal,
-            rows,
-            snapshot,
-            log_dirs,
-            fence=self._fence,
-            auto_generated=self._record.auto_generated,
-            min_free=self._settings.min_free,
-        )
-        if self._record.even_if_disabled:
-            outlook = replace(outlook, disabled="")
-        if self._record.needs_approval and not is_approved(self._journal, self._record.digest):
-            outlook = replace(outlook, unapproved=self._record.digest[:12])
+        inputs = load_preflight_inputs(self._context, self._record, rows, snapshot, log_dirs, fence=self._fence)
         left = {row.topic_partition: remaining(row, snapshot.partitions.get(row.topic_partition)) for row in waiting}
-        verdicts = [(row, preflight(left[row.topic_partition], outlook)) for row in waiting]
-        verdicts = self._named(verdicts, snapshot)
+        verdicts = [(row, preflight(left[row.topic_partition], inputs)) for row in waiting]
+        verdicts = self._with_plan_names(verdicts, snapshot)
         self._decide([_decision(row, held) for row, held in verdicts], snapshot)
         ready = [left[row.topic_partition] for row, held in verdicts if held is None]
-        chosen = self._choose([self._stage(move, snapshot) for move in ready], rows, outlook)
+        chosen = self._choose([self._stage(move, snapshot) for move in ready], rows, inputs)
         refused = self._submit(chosen) if chosen else []
         return [held for _, held in verdicts if held is not None and held.code.event is Event.HOLD] + refused
 
-    def _named(
+    def _with_plan_names(
         self, verdicts: Sequence[tuple[MoveRow, Held | None]], snapshot: Snapshot
     ) -> list[tuple[MoveRow, Held | None]]:
         """Name the plans of ours that changed partitions since they were planned, unless the change was external."""
@@ -275,8 +257,8 @@ class Step:
             return move
         return next_stage(move, snapshot.partitions[move.topic_partition], snapshot.live)
 
-    def _choose(self, ready: Sequence[Move], rows: Sequence[MoveRow], outlook: PreflightInputs) -> list[Move]:
-        settings, snapshot = self._settings, outlook.snapshot
+    def _choose(self, ready: Sequence[Move], rows: Sequence[MoveRow], inputs: PreflightInputs) -> list[Move]:
+        settings, snapshot = self._settings, inputs.snapshot
         barrier = settings.window == "chunk"
         pause_ms = int(settings.chunk_pause * 1000)
         if barrier and pause_left_ms(rows, pause_ms=pause_ms, now_ms=self._fence.now_ms):
@@ -287,8 +269,8 @@ class Step:
             active_transfers(snapshot),
             ConcurrencyLimits(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight),
             leaders={move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready},
-            rooms=outlook.rooms,
-            sizes=outlook.sizes,
+            rooms=inputs.rooms,
+            sizes=inputs.sizes,
         )
 
     def _submit(self, chosen: Sequence[Move]) -> list[Held]:
@@ -320,7 +302,7 @@ def _decision(row: MoveRow, held: Held | None) -> Decision:
 
 def _in_flight(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:
     found = snapshot.partitions
-    return [completed_stages(row, found.get(row.topic_partition)) for row in rows if row.state is MoveState.SUBMITTED]
+    return [part_in_flight(row, found.get(row.topic_partition)) for row in rows if row.state is MoveState.SUBMITTED]
 
 
 def _words(error: ClusterError) -> str:

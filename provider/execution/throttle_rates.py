@@ -45,14 +45,6 @@ class Side(str, Enum):
         return f"{self.value}.replication.throttled.rate"
 
 
-@dataclass(frozen=True, slots=True)
-class LeasedRate:
-    """A broker's leased rate, and the rate before: None if the broker had none of its own. Bytes per second."""
-
-    ours: int
-    before: int | None
-
-
 @dataclass(frozen=True)
 class ThrottleDemand:
     """The throttles that moves need: list entries by (topic, side), and the (broker, side) pairs that need a rate."""
@@ -170,8 +162,8 @@ def absent(value: str | None, wanted: Collection[str]) -> tuple[str, ...]:
     return () if ALL in present else tuple(entry for entry in wanted if entry not in present)
 
 
-def rate_change(now: int | None, lease: LeasedRate, key: str) -> ConfigChange | None:
-    """Return the change that restores a rate; None if another client has changed it since, because it is not ours then.
+def rate_change(now: str | None, lease: ThrottleLease, key: str) -> ConfigChange | None:
+    """Return the change that restores a leased rate; None if another client has changed it since: it is not ours then.
 
     A rate that shows the previous value is restored all the same: a broker shows a change a moment after it was made.
     Our own change may still be on its way, and would then never be removed.
@@ -180,4 +172,4 @@ def rate_change(now: int | None, lease: LeasedRate, key: str) -> ConfigChange | 
         return None
     if lease.before is None:
         return ConfigChange(key, ConfigOp.DELETE)
-    return ConfigChange(key, ConfigOp.SET, str(lease.before))
+    return ConfigChange(key, ConfigOp.SET, lease.before)

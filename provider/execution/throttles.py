@@ -30,7 +30,6 @@ from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttle_rates import (
     NO_DEMAND,
-    LeasedRate,
     Side,
     ThrottleDemand,
     absent,
@@ -199,7 +198,7 @@ class ThrottleLeases:
         changes, before = {}, {}
         for broker, values in reached.items():
             lease, now = mine[broker][1], values.get(side.rate_key)
-            change = rate_change(_number(returned(lease, now)), _rate_lease(lease), side.rate_key)
+            change = rate_change(returned(lease, now), lease, side.rate_key)
             if change is not None and lease.ours is not None and lease.entries.keys() == {self._plan}:
                 changes[broker], before[broker] = change, now
         entries = self._rate_entries(Action.UNTHROTTLE, changes, before)
@@ -419,13 +418,5 @@ def _without(key: str, now: Collection[str], owed: Collection[str], lease: Throt
     return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(owed))
 
 
-def _rate_lease(lease: ThrottleLease) -> LeasedRate:
-    return LeasedRate(int(lease.ours or 0), _number(lease.before))
-
-
 def _changed(key: _Key) -> VersionConflict:
     return VersionConflict(f"{paths.lease(*key)} was changed since it was read; read it again.")
-
-
-def _number(value: str | None) -> int | None:
-    return None if value is None else int(value)

@@ -11,11 +11,12 @@ moves out of the polled documents once no request can refer to it.
 
 from __future__ import annotations
 
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.failures import is_idle
 from kafka_steward.execution.in_flight_records import delete_in_flight, recorded_in_flight
 from kafka_steward.execution.late_submissions import Retraction, orphans
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.rollback import is_open
+from kafka_steward.execution.rollback import cancel_is_open
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttles import release_leases_of
 from kafka_steward.journal import paths
@@ -44,7 +45,7 @@ def pause_idle_plans(cluster: ClusterPort, journal: Journal, settings: Settings,
         if record.status in _LIVELY:
             messages += _mark_idle(journal, record, settings, who)
         elif _has_leases(journal, record):
-            PlanRunner(cluster, journal, record.digest, settings, who, settle_only=True).step()
+            PlanRunner(ClusterContext(cluster, journal, settings, who), record.digest, settle_only=True).step()
     return messages
 
 
@@ -130,7 +131,7 @@ def archive_ended(journal: Journal) -> list[str]:
     """
 
     def is_needed(record: PlanRecord) -> bool:
-        return is_open(journal, record) or any(_is_there(journal, source) for source in record.sources)
+        return cancel_is_open(journal, record) or any(_is_there(journal, source) for source in record.sources)
 
     return journal.plans.archive(journal.now_ms() - _LATELY_MS, is_needed=is_needed, most=_AT_ONCE)
 

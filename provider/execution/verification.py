@@ -17,8 +17,8 @@ from kafka_steward.errors import PlanError
 from kafka_steward.execution.cluster_queries import readable_configs, with_hidden
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.recovery import HIDDEN, changed_by, subject
-from kafka_steward.execution.rollback import SkippedPartition, left_alone
-from kafka_steward.execution.staging import is_staged
+from kafka_steward.execution.rollback import SkippedPartition, audited_skips, left_alone
+from kafka_steward.execution.staging import stage_reached
 from kafka_steward.execution.throttle_rates import Side, listed
 from kafka_steward.execution.throttles import leased_rates
 from kafka_steward.journal import paths
@@ -141,7 +141,11 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verifi
         wrong=tuple(wrong),
         left_alone=tuple(sorted({*alone, *others})),
         # A rule may have forbidden the cancel only temporarily.
-        skipped=tuple(each for each in _skipped(journal, digest) if (each.topic, each.partition) not in back),
+        skipped=tuple(
+            each
+            for each in sorted(audited_skips(journal, digest, Code.FORBIDDEN))
+            if (each.topic, each.partition) not in back
+        ),
         throttles=tuple(left),
         owed=tuple(owed),
     )
@@ -206,22 +210,11 @@ def _by_others(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, Move
         return "its topic was deleted and created anew"
     known = {frozenset(row.move.before), frozenset(row.move.after)}
     dead = sorted(frozenset(row.move.before) - snapshot.live)
-    if is_staged(row.move, partition.replicas):
+    if stage_reached(row.move, partition.replicas):
         return f"its original broker {dead[0]} is not live, so it keeps {list(partition.replicas)}" if dead else None
     if not partition.reassigning and frozenset(partition.replicas) not in known:
         return f"{subject(changed_by(partition.replicas, later))} changed its replicas to {list(partition.replicas)}"
     return None
-
-
-def _skipped(journal: Journal, digest: str) -> tuple[SkippedPartition, ...]:
-    entries = [row.entry for row in journal.audit.rows(plan=digest, action=Action.SKIP)]
-    return tuple(
-        sorted(
-            SkippedPartition(entry.topic, entry.partition, entry.reason)
-            for entry in entries
-            if entry.topic is not None and entry.partition is not None and entry.code is Code.FORBIDDEN
-        )
-    )
 
 
 def _throttles(

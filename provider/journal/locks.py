@@ -123,7 +123,7 @@ class PlanSlot:
 
         def taken(now: Ownership) -> Ownership:
             if now.plan not in {None, digest}:
-                raise _taken(str(now.plan), digest)
+                raise SlotTaken(str(now.plan), f"Plan {digest[:12]} cannot start")
             return replace(now, plan=digest)
 
         self._change(taken)
@@ -167,12 +167,6 @@ def _without(claims: tuple[str | None, ...], digest: str) -> tuple[str, ...]:
     return tuple(each for each in claims if each is not None and each != digest)
 
 
-def _taken(owner: str, digest: str) -> SlotTaken:
-    return SlotTaken(
-        owner,
-        f"Plan {digest[:12]} cannot start: the cluster belongs to plan {owner[:12]} until that one ends; "
-        "wait for it, cancel it, or abandon it.",
-    )
 
 
 class FencingStore(Protocol):

@@ -71,10 +71,11 @@ class Cause(str, Enum):
 class MoveRow:
     """One partition of a plan. Times are by the journal's clock, in milliseconds since 1970.
 
-    `attempt` counts submissions. `isr_seen` is True once the ISR was observed to contain the whole target. `detail` is
-    for users only; decisions use typed fields: `phase` of a submitted move, None otherwise; `stage`, the number of new
-    replicas once the submitted stage has completed, 0 if the whole move is one stage; and `cause`. `unacknowledged` is
-    True if Kafka has not answered a submission, which may therefore still start.
+    `attempt` counts submissions, and `submitted_ms` is the time of the last one. `isr_seen` is True once the ISR was
+    observed to contain the whole target. `detail` is for users only; decisions use typed fields: `phase` of a submitted
+    move, None otherwise; `stage`, the number of new replicas once the submitted stage has completed, 0 if the whole
+    move is one stage; and `cause`. `unacknowledged` is True if Kafka has not answered a submission, which may therefore
+    still start.
     """
 
     move: Move

@@ -119,10 +119,13 @@ class RunPlanTrigger(ClusterTrigger):
         return self._runner[1].step(), opened.settings.step_interval
 
     def _new_runner(self, opened: ClusterSession) -> StepRunner:
+        from kafka_steward.execution.context import ClusterContext
         from kafka_steward.execution.runner import PlanRunner
         from kafka_steward.journal.audit import Actor
 
-        return PlanRunner(opened.cluster, opened.journal, self.digest, opened.settings, Actor(**self.who))
+        return PlanRunner(
+            ClusterContext(opened.cluster, opened.journal, opened.settings, Actor(**self.who)), self.digest
+        )
 
 
 def task_is_over(who: Mapping[str, Any], map_index: int = -1) -> bool:

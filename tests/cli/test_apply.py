@@ -158,7 +158,7 @@ def test_a_second_apply_is_told_whose_the_cluster_is(scene: Scene, capsys: pytes
 def test_of_two_that_publish_at_once_one_is_told(
     scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_steward.execution.lifecycle.current_plan", lambda _: None)
+    monkeypatch.setattr("kafka_steward.execution.plan_slot.current_plan", lambda _: None)
     codes = []
     scene.interfere = lambda pause: codes.append(scene.call("apply", scene.file("t-3: 342"))) if pause == 1 else None
     assert scene.call("apply", scene.file("t-0: 423")) == 0

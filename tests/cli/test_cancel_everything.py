@@ -11,6 +11,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import Side
 from kafka_steward.hooks.steward import StewardHook
@@ -40,7 +41,9 @@ def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: C
         digest = "d" * 64
         record = PlanRecord(digest, opened.cluster.cluster_id, "apply", who=Actor(person="ada"))
         opened.journal.plans.publish(record, [move(f"{ours}-0", "123", "423", size=3_000_000)])
-        runner = PlanRunner(opened.cluster, opened.journal, digest, opened.settings, Actor(person="ada"))
+        runner = PlanRunner(
+            ClusterContext(opened.cluster, opened.journal, opened.settings, Actor(person="ada")), digest
+        )
         runner.step()
         assert [row.state for row in opened.journal.plans.rows(digest)] == [MoveState.SUBMITTED]
         listed = opened.cluster.snapshot([theirs]).partitions[TopicPartition(theirs, 1)]

@@ -8,6 +8,7 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.errors import PlanError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import approval_exemption, approve, publish_plan, refuse_unapproved, reject
 from kafka_steward.journal import paths
 from kafka_steward.journal.plans import Approval
@@ -72,7 +73,7 @@ def test_a_plan_is_published_only_with_its_own_approval() -> None:
     plan = plan_of(simulator, [move("t-0", "123", "423")], operation="rebalance")
 
     def publish() -> PlanRecord:
-        return publish_plan(simulator, journal, plan, settings=Settings(), who=WHO, require_approval=True)
+        return publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan, require_approval=True)
 
     with pytest.raises(PlanError, match="nobody has approved it"):
         publish()

@@ -8,6 +8,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.plan_report import constraint_regressions, in_bytes, in_time, plan_summary
 from kafka_steward.execution.plan_requests import no_op_reason, options_for
 from kafka_steward.execution.publishing import publish_plan
@@ -43,7 +44,7 @@ def test_the_gate_is_closed_while_a_plan_has_the_cluster_or_the_switch_is_off() 
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231")
     journal = memory_journal(simulator)
     plan = plan_of(simulator, [move("t-0", "123", "423")], operation="rebalance")
-    publish_plan(simulator, journal, plan, settings=Settings(), who=WHO)
+    publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan)
     assert check_readiness(simulator, journal).reasons == (f"plan {plan.digest[:12]} has the cluster",)
     journal.slot.release(plan.digest)
     disable_reassignment(journal, who=WHO, reason="racks")

@@ -8,10 +8,12 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, PlanError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.recovery import cancel_forbidden_reason, plan_rollback
 from kafka_steward.execution.rollback import publish_rollback
 from kafka_steward.journal.audit import Outcome
+from kafka_steward.journal.moves import Phase
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
@@ -43,6 +45,16 @@ def status(world: World, digest: str) -> PlanStatus:
     record = world.journal.plans.get(digest)
     assert record is not None
     return record.status
+
+
+def test_the_time_of_submission_stays_whatever_is_written_later(world: World) -> None:
+    submitted_ms = world.row("t-1").submitted_ms
+    world.simulator.tick()
+    world.step()
+    request_cancel(world.journal, world.digest, who=WHO, reason="too slow")
+    world.step()
+    assert world.row("t-1").phase is Phase.CANCELLING
+    assert world.row("t-1").submitted_ms == submitted_ms == world.row("t-0").submitted_ms
 
 
 def test_what_is_pending_is_cancelled_and_exactly_as_it_was(world: World) -> None:
@@ -200,7 +212,7 @@ def test_a_whole_plan_goes_back_the_last_first(world: World) -> None:
     world.runner = world.new_runner()
     world.run()
     assert status(world, world.digest) is PlanStatus.COMPLETED
-    record, back = publish_rollback(world.simulator, world.journal, world.digest, settings=Settings(), who=WHO)
+    record, back = publish_rollback(ClusterContext(world.simulator, world.journal, Settings(), WHO), world.digest)
     assert [each.partition for each in back.moves][-1] == world.rows()[0].move.partition
     progress = roll_back(world, record.digest)
     assert progress.status is PlanStatus.COMPLETED
@@ -219,7 +231,7 @@ def roll_back(world: World, digest: str, **rules: Any) -> Any:
 def test_what_was_cancelled_and_then_rolled_back_is_all_as_it_was(world: World) -> None:
     request_cancel(world.journal, world.digest, who=WHO, reason="all of it")
     world.run()
-    record, back = publish_rollback(world.simulator, world.journal, world.digest, settings=Settings(), who=WHO)
+    record, back = publish_rollback(ClusterContext(world.simulator, world.journal, Settings(), WHO), world.digest)
     assert [str(each.topic_partition) for each in back.moves] == ["t-0"]
     roll_back(world, record.digest)
     assert [world.replicas(f"t-{n}") for n in range(4)] == [(1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1, 3)]
@@ -240,7 +252,7 @@ def test_what_someone_changed_or_what_needs_a_dead_broker_is_left_alone_and_list
         "t-2": "its original broker 1 is not live",
         "t-3": "its original broker 1 is not live",
     }
-    record, _ = publish_rollback(simulator, world.journal, world.digest, settings=Settings(), who=WHO)
+    record, _ = publish_rollback(ClusterContext(simulator, world.journal, Settings(), WHO), world.digest)
     assert record.left == 4
     assert len(world.journal.audit.rows(plan=record.digest, action="skip")) == 4
     assert roll_back(world, record.digest).sentence.endswith("0 of 0 partitions moved, 4 left alone.")
@@ -248,4 +260,4 @@ def test_what_someone_changed_or_what_needs_a_dead_broker_is_left_alone_and_list
 
 def test_a_plan_that_runs_is_not_rolled_back(world: World) -> None:
     with pytest.raises(PlanError, match="cannot be rolled back: it has not ended: cancel it first"):
-        publish_rollback(world.simulator, world.journal, world.digest, settings=Settings(), who=WHO)
+        publish_rollback(ClusterContext(world.simulator, world.journal, Settings(), WHO), world.digest)

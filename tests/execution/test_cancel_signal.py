@@ -11,6 +11,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterUnreachable, KafkaRefused
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -29,12 +30,12 @@ Reader = Callable[[Any], None]
 
 def publish(yard: Yard, *moves: Any, operation: str = "rebalance", **proof: Any) -> str:
     plan = plan_of(yard.simulator, list(moves), operation=operation, **proof)
-    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
     return plan.digest
 
 
 def runner(yard: Yard, digest: str, cluster: Any = None) -> PlanRunner:
-    return PlanRunner(cluster or yard.simulator, yard.journal, digest, yard.settings, WHO)
+    return PlanRunner(ClusterContext(cluster or yard.simulator, yard.journal, yard.settings, WHO), digest)
 
 
 class Scene:

@@ -112,7 +112,7 @@ def test_a_submitted_move_of_a_topic_that_we_may_not_describe_is_hidden_and_not_
     row = MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, attempt=1, phase=Phase.ACCEPTED)
     waiting = MoveRow(move("t-1", "123", "423"))
     (finding,) = observe_moves([row, waiting], replace(look("1234"), hidden=frozenset({"t"})))
-    assert (finding.row, finding.standing, finding.found) == (row, ObservedState.HIDDEN, None)
+    assert (finding.row, finding.state, finding.found) == (row, ObservedState.HIDDEN, None)
 
 
 # rates

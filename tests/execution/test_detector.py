@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import DetectionResult, Detector
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.publishing import publish_plan
@@ -103,7 +104,7 @@ def test_it_is_announced_again_each_retry_interval_until_a_plan_exists(simulator
 def publish(simulator: Simulator, journal: Journal, **proof: Any) -> World:
     moves = [] if proof else heal_moves(simulator, 1, 4)
     plan = plan_of(simulator, moves, failed=(1,), **proof)
-    publish_plan(simulator, journal, plan, settings=rules(), who=WHO)
+    publish_plan(ClusterContext(simulator, journal, rules(), WHO), plan)
     return World(simulator, journal, moves, digest=plan.digest, settings=Settings(throttle=50), failed=(1,))
 
 

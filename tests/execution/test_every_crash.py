@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 
 from kafka_steward.errors import ClusterError, JournalError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress
@@ -40,13 +41,13 @@ from tests.simulator import Simulator
 def go(place: Place, faults: Faults) -> Progress:
     """One process: publish, then step to the end."""
     cluster, journal = place.process(faults)
-    runner = PlanRunner(cluster, journal, place.plan.digest, place.settings, WHO)
+    runner = PlanRunner(ClusterContext(cluster, journal, place.settings, WHO), place.plan.digest)
     published = False
 
     def step() -> Progress:
         nonlocal published
         if not published:
-            publish_plan(cluster, journal, place.plan, settings=place.settings, who=WHO)
+            publish_plan(ClusterContext(cluster, journal, place.settings, WHO), place.plan)
             published = True
         return runner.step()
 
@@ -147,8 +148,8 @@ def moving_three(ticks: int) -> Place:
         plan_of(simulator, moves, operation="apply"),
     )
     cluster, journal = place.process(Faults())
-    publish_plan(cluster, journal, place.plan, settings=place.settings, who=WHO)
-    runner = PlanRunner(cluster, journal, place.plan.digest, place.settings, WHO)
+    publish_plan(ClusterContext(cluster, journal, place.settings, WHO), place.plan)
+    runner = PlanRunner(ClusterContext(cluster, journal, place.settings, WHO), place.plan.digest)
     for _ in range(ticks):
         runner.step()
         place.tick()

@@ -10,6 +10,8 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
+from kafka_steward.cluster.state import Directory, BrokerLogDirs
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import DetectionResult, Detector
 from kafka_steward.execution.failures import LivenessView, decide_disks
 from kafka_steward.execution.health import (
@@ -18,7 +20,7 @@ from kafka_steward.execution.health import (
     health_sentence,
     violated_limits,
 )
-from kafka_steward.execution.lifecycle import _whole
+from kafka_steward.execution.lifecycle import _fully_replicated
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
@@ -100,11 +102,11 @@ def test_it_is_healed_as_a_brokers_replicas_are_and_then_seen_to(
     take_snapshot(simulator, uri, failed=verdict.failed, now_ms=1, heal_failed_disks=True)
     plan = plan_folder(uri, tmp_path / "plan")
     assert {move.topic_partition: move.removing for move in plan.moves} == {T0: {2}, T2: {2}}
-    record = publish_plan(simulator, journal, plan, settings=Settings(), who=WHO, snapshot=read_snapshot(uri))
+    record = publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan, snapshot=read_snapshot(uri))
     assert record.failed_brokers == (2,)
     sentence = look(simulator, journal).sentence
     assert sentence.endswith("with 2 replicas, which are seen to.")
-    runner = PlanRunner(simulator, journal, record.digest, Settings(), WHO)
+    runner = PlanRunner(ClusterContext(simulator, journal, Settings(), WHO), record.digest)
     for _ in range(20):
         if runner.step().ended:
             break
@@ -143,9 +145,9 @@ def test_a_move_whose_receiver_loses_its_disk_is_taken_back_and_begins_again(sim
 
 def test_a_heal_that_leaves_a_replica_in_a_failed_directory_has_something_left(simulator: Simulator) -> None:
     row = MoveRow(move("t-0", "123", "423"))
-    assert _whole(row, simulator.snapshot())
+    assert _fully_replicated(row, simulator.snapshot())
     simulator.fail_disk(2, T0)
-    assert not _whole(row, simulator.snapshot())
+    assert not _fully_replicated(row, simulator.snapshot())
 
 
 def sight(*failed: int, **lost: int) -> LivenessView:

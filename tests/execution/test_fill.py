@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.publishing import publish_plan
@@ -42,8 +44,8 @@ def fill_plan(simulator: Simulator, journal: Journal, folder: Path) -> PlanFolde
 
 
 def carried_out(simulator: Simulator, journal: Journal, plan: PlanFolder) -> list[str]:
-    record = publish_plan(simulator, journal, plan, settings=SETTINGS, who=WHO)
-    runner = PlanRunner(simulator, journal, record.digest, SETTINGS, WHO)
+    record = publish_plan(ClusterContext(simulator, journal, SETTINGS, WHO), plan)
+    runner = PlanRunner(ClusterContext(simulator, journal, SETTINGS, WHO), record.digest)
     for _ in range(60):
         if runner.step().ended:
             break

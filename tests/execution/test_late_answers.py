@@ -11,8 +11,10 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.errors import JournalError, KafkaTimeout, LockLost
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.in_flight_records import record_in_flight
+from kafka_steward.execution.late_submissions import Retraction
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, StepRunner
@@ -171,6 +173,26 @@ def test_what_someone_else_has_in_flight_meanwhile_is_not_cancelled_for_it(simul
     assert world.replicas("t-0") == (5, 2, 3)
 
 
+def test_a_cancel_of_an_earlier_plan_does_not_make_its_submission_the_latest(simulator: Simulator) -> None:
+    world, cluster = unanswered(simulator, auto_generated=False)
+    switched_off(world)
+    world.step()
+    cluster.unheard = []  # the controller never heard of it
+    cluster.away = False
+    later = World(simulator, world.journal, [move("t-0", "123", "523")], settings=world.settings, auto_generated=False)
+    world.journal.slot.preempt_with(later.digest)
+    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    simulator.tick()
+    assert later.run().completed == 1
+    simulator.tick()
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.states() == {"t-0": "failed"}
+    Retraction(cluster, world.journal, later.digest, WHO).of_late({T0: (5, 2, 3)})
+    assert "cancel" not in later.actions()
+    assert world.replicas("t-0") == (5, 2, 3)
+
+
 @pytest.mark.parametrize("answer", ["taken", "refused", "seen"])
 def test_an_answer_or_what_is_seen_ends_the_uncertainty(simulator: Simulator, answer: str) -> None:
     world, cluster = unanswered(simulator, auto_generated=False)
@@ -200,12 +222,12 @@ def place(**rules: Any) -> Place:
     plan = plan_of(simulator, moves, operation="apply")
     made = Place(simulator, moves, Settings(max_in_per_broker=2, **rules), plan)
     cluster, journal = made.process(Faults())
-    publish_plan(cluster, journal, made.plan, settings=made.settings, who=WHO)
+    publish_plan(ClusterContext(cluster, journal, made.settings, WHO), made.plan)
     return made
 
 
 def runner(at: Place, faults: Any) -> PlanRunner:
-    return PlanRunner(*at.process(faults), at.plan.digest, at.settings, WHO)
+    return PlanRunner(ClusterContext(*at.process(faults), at.settings, WHO), at.plan.digest)
 
 
 def cancelled_meanwhile(at: Place) -> None:
@@ -308,13 +330,13 @@ def test_what_a_later_plan_has_in_flight_to_the_same_target_goes_on() -> None:
     here = place(throttle=0)
     plan = plan_of(here.simulator, here.moves[:1], operation="apply")
     cluster, journal = here.process(Faults())
-    later = PlanRunner(cluster, journal, plan.digest, here.settings, WHO)
+    later = PlanRunner(ClusterContext(cluster, journal, here.settings, WHO), plan.digest)
 
     def meanwhile() -> None:
         here.simulator.now_ms += LOCK_TICKS * 1000
         cancelled_meanwhile(here)
         here.simulator.tick()
-        publish_plan(cluster, journal, plan, settings=here.settings, who=WHO)
+        publish_plan(ClusterContext(cluster, journal, here.settings, WHO), plan)
         later.step()
 
     runner(here, Gate(gate.calls.index("cluster.alter"), meanwhile)).step()
@@ -396,8 +418,8 @@ def moving(here: Place) -> Callable[[], None]:
 def later_plan(here: Place) -> PlanRunner:
     cluster, journal = here.process(Faults())
     plan = plan_of(here.simulator, LATER, operation="apply")
-    publish_plan(cluster, journal, plan, settings=here.settings, who=WHO)
-    return PlanRunner(cluster, journal, plan.digest, here.settings, WHO)
+    publish_plan(ClusterContext(cluster, journal, here.settings, WHO), plan)
+    return PlanRunner(ClusterContext(cluster, journal, here.settings, WHO), plan.digest)
 
 
 @pytest.mark.parametrize("mode", ["kraft", "zookeeper"])

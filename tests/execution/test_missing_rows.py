@@ -8,6 +8,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import Scope
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.repair import repair_documents
@@ -31,7 +32,7 @@ def world() -> World:
     journal = memory_journal(simulator)
     settings = Settings(throttle=60, max_in_per_broker=1)
     plan = plan_of(simulator, MOVES, operation="apply")
-    publish_plan(simulator, journal, plan, settings=settings, who=WHO)
+    publish_plan(ClusterContext(simulator, journal, settings, WHO), plan)
     made = World(simulator, journal, MOVES, settings=settings, auto_generated=False, digest=plan.digest)
     made.step()
     return made

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import Scope, request_cancel
-from kafka_steward.execution.progress import Progress, what_became
+from kafka_steward.execution.progress import Progress, outcome_message
 from kafka_steward.execution.rollback import unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Actor
@@ -39,7 +40,7 @@ def world() -> World:
 
 
 def run(world: World) -> PlanRunner:
-    return PlanRunner(world.simulator, world.journal, world.digest, Settings(throttle=5000), WHO)
+    return PlanRunner(ClusterContext(world.simulator, world.journal, Settings(throttle=5000), WHO), world.digest)
 
 
 def to_the_end(world: World, stepper: PlanRunner) -> Progress:
@@ -123,12 +124,12 @@ def test_what_became_of_a_plan(record: dict[str, Any], told: str) -> None:
         MoveRow(move("t-0", "123", "423"), MoveState.COMPLETED),
         MoveRow(move("t-1", "231", "431", position=1), MoveState.DROPPED),
     ]
-    assert what_became(replace(made, **record), rows) == told
+    assert outcome_message(replace(made, **record), rows) == told
 
 
 def test_of_a_plan_whose_rollback_was_ended_itself_it_says_so() -> None:
     made = PlanRecord("d" * 64, "one", "apply", status=PlanStatus.COMPLETED)
     rollback = PlanRecord("e" * 64, "one", "rollback", status=PlanStatus.CANCELLED, reason="Someone wants it so.")
-    assert what_became(made, [], rollback) == (
+    assert outcome_message(made, [], rollback) == (
         "The rollback of plan dddddddddddd was itself ended: Someone wants it so."
     )

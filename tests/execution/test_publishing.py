@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import PlanError, SlotTaken
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.lifecycle import abandon_plan, resume_plan
 from kafka_steward.execution.publishing import publish_plan
@@ -24,7 +25,7 @@ from tests.simulator import Simulator
 
 
 def publish(simulator: Simulator, journal: Journal, plan: PlanFolder, **more: Any) -> PlanRecord:
-    return publish_plan(simulator, journal, plan, settings=Settings(), who=WHO, **more)
+    return publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan, **more)
 
 
 def asked_for(simulator: Simulator) -> PlanFolder:
@@ -109,10 +110,10 @@ def test_a_heal_goes_first_and_gives_the_cluster_back(simulator: Simulator, jour
     publish(simulator, journal, heal)
     assert status(journal, asked) is PlanStatus.PREEMPTED
     assert journal.slot.owner() == heal.digest
-    PlanRunner(simulator, journal, heal.digest, Settings(), WHO).step()
+    PlanRunner(ClusterContext(simulator, journal, Settings(), WHO), heal.digest).step()
     simulator.restart(1)
     simulator.tick(5)
-    assert PlanRunner(simulator, journal, heal.digest, Settings(), WHO).step().ended
+    assert PlanRunner(ClusterContext(simulator, journal, Settings(), WHO), heal.digest).step().ended
     assert journal.slot.owner() == asked.digest
     assert status(journal, asked) is PlanStatus.RUNNING
     told = [row.entry.action.value for row in journal.audit.rows(plan=asked.digest)]
@@ -154,7 +155,7 @@ def test_a_heal_that_nobody_steps_any_more_is_superseded_by_the_next(simulator: 
     first, second = a_heal(simulator), a_heal(simulator, "t-0", note="another")
     publish(simulator, journal, first)
     slow = Settings(throttle=1)
-    PlanRunner(simulator, journal, first.digest, slow, WHO).step()
+    PlanRunner(ClusterContext(simulator, journal, slow, WHO), first.digest).step()
     detector = Detector(simulator, journal, Settings(heal_failure_interval=0), WHO)
     simulator.now_ms += 600_000
     assert detector.poll().handled == (1,)

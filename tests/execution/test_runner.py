@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.errors import PlanError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
@@ -171,7 +172,7 @@ def test_the_pause_between_chunks_is_kept(simulator: Simulator) -> None:
 def test_another_cluster_or_an_unknown_plan_is_refused(simulator: Simulator) -> None:
     world = heal(simulator)
     with pytest.raises(PlanError, match="no plan 0000"):
-        PlanRunner(simulator, world.journal, "0000", world.settings, WHO).step()
+        PlanRunner(ClusterContext(simulator, world.journal, world.settings, WHO), "0000").step()
     simulator.cluster_id = "another"
     with pytest.raises(PlanError, match="is of cluster simulated, and this is another"):
         world.step()

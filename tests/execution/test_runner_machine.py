@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError, PlanError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.lifecycle import change_throttle, request_cancel, resume_plan
 from kafka_steward.execution.publishing import publish_plan
@@ -83,10 +84,13 @@ class RunnerMachine(RuleBasedStateMachine):
 
     def new_process(self, faults: Faults) -> StepRunner:
         cluster, journal = self.place.process(faults)
+        settings, plan = self.place.settings, self.place.plan
+        context = ClusterContext(cluster, journal, settings, WHO)
         with suppress(ClusterError, JournalError, Died):
-            publish_plan(cluster, journal, self.place.plan, settings=self.place.settings, who=WHO)
-        plan = cluster, journal, self.place.plan.digest, self.place.settings, WHO
-        return CancelRunner(*plan, scope="plan", reason="as it was") if self.undoing else PlanRunner(*plan)
+            publish_plan(context, plan)
+        if self.undoing:
+            return CancelRunner(cluster, journal, plan.digest, settings, WHO, scope="plan", reason="as it was")
+        return PlanRunner(context, plan.digest)
 
     @rule(ticks=st.integers(0, 3))
     def step(self, ticks: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.settings import Settings
@@ -50,7 +51,7 @@ class Plan:
             for at, (before, after) in enumerate([("123", "423"), ("231", "234"), ("312", "412")])
         ]
         world = World(self.simulator, journal, moves, settings=RULES, auto_generated=False)
-        self.runner = PlanRunner(self.simulator, journal, world.digest, RULES, WHO)
+        self.runner = PlanRunner(ClusterContext(self.simulator, journal, RULES, WHO), world.digest)
         self.digest = world.digest
 
     def step(self) -> list[tuple[str, Any]]:

@@ -11,14 +11,14 @@ from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.pending_replicas import list_pending
 from kafka_steward.execution.pending_state import PendingState
 from kafka_steward.execution.staging import (
-    completed_stages,
     intermediate_assignments,
-    is_staged,
     may_roll_back,
     next_stage,
+    part_in_flight,
     remaining,
     rolls_back,
     stage_of,
+    stage_reached,
     stage_text,
     target_in_flight,
 )
@@ -72,9 +72,9 @@ def test_a_replica_that_is_not_in_sync_or_dead_would_hang_a_stride_so_all_comes_
 
 def test_a_place_between_two_strides_is_told_from_every_other() -> None:
     whole = move("t-0", "123", "456")
-    assert [is_staged(whole, each) for each in ((1, 2, 3, 4), (5, 4, 3, 2, 1))] == [1, 2]
+    assert [stage_reached(whole, each) for each in ((1, 2, 3, 4), (5, 4, 3, 2, 1))] == [1, 2]
     others = [(1, 2, 3), (4, 5, 6), (1, 2, 3, 5), (1, 2, 4), (1, 2, 3, 4, 7), (1, 2, 3, 4, 5, 6)]
-    assert [is_staged(whole, each) for each in others] == [0] * len(others)
+    assert [stage_reached(whole, each) for each in others] == [0] * len(others)
     assert target_in_flight(whole, partition((1, 2, 3, 4), adding=(4,))) == (1, 2, 3, 4)
     assert target_in_flight(whole, partition((1, 2, 3, 7), adding=(7,))) is None
     assert target_in_flight(whole, partition((1, 2, 3, 4))) is None
@@ -131,7 +131,7 @@ def test_what_rests_halfway_goes_on_from_there_and_can_go_back(
     ids=["gone", "at rest", "all at once", "someone else's", "first", "second", "last"],
 )
 def test_what_flies_is_the_whole_move_or_one_stride(seen: Partition | None, expected: Move) -> None:
-    assert completed_stages(MoveRow(WIDE, MoveState.SUBMITTED, attempt=1), seen) == expected
+    assert part_in_flight(MoveRow(WIDE, MoveState.SUBMITTED, attempt=1), seen) == expected
 
 
 @pytest.mark.parametrize(

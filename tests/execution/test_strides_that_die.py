@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
@@ -31,12 +32,12 @@ def staggered() -> Place:
 def go(place: Place, faults: Faults, *, cancel_at: int | None = None) -> Progress:
     """One process: publish, step to the end, and perhaps ask for a cancel at that tick."""
     cluster, journal = place.process(faults)
-    runner, published = PlanRunner(cluster, journal, place.plan.digest, place.settings, WHO), False
+    runner, published = PlanRunner(ClusterContext(cluster, journal, place.settings, WHO), place.plan.digest), False
 
     def step() -> Progress:
         nonlocal published
         if not published:
-            publish_plan(cluster, journal, place.plan, settings=place.settings, who=WHO)
+            publish_plan(ClusterContext(cluster, journal, place.settings, WHO), place.plan)
             published = True
         if cancel_at is not None and place.ticks >= cancel_at:
             record = journal.plans.get(place.plan.digest)

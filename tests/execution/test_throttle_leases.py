@@ -9,7 +9,6 @@ from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.throttle_rates import (
     NO_DEMAND,
-    LeasedRate,
     Side,
     ThrottleDemand,
     absent,
@@ -18,6 +17,7 @@ from kafka_steward.execution.throttle_rates import (
 )
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.journal import paths
+from kafka_steward.journal.records import ThrottleLease
 from kafka_steward.journal.store import Journal
 from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator
@@ -125,10 +125,12 @@ def test_a_rate_is_put_back_only_while_it_is_ours(before: int | None, ours: int,
 
 
 def test_a_rate_that_was_not_there_is_deleted_not_set_to_some_default() -> None:
-    assert rate_change(5, LeasedRate(5, None), "k") == ConfigChange("k", ConfigOp.DELETE)
-    assert rate_change(5, LeasedRate(5, 7), "k") == ConfigChange("k", ConfigOp.SET, "7")
-    assert rate_change(None, LeasedRate(5, None), "k") == ConfigChange("k", ConfigOp.DELETE), "ours may be on its way"
-    assert rate_change(6, LeasedRate(5, None), "k") is None
+    assert rate_change("5", ThrottleLease(None, "5"), "k") == ConfigChange("k", ConfigOp.DELETE)
+    assert rate_change("5", ThrottleLease("7", "5"), "k") == ConfigChange("k", ConfigOp.SET, "7")
+    assert rate_change(None, ThrottleLease(None, "5"), "k") == ConfigChange("k", ConfigOp.DELETE), (
+        "ours may be on its way"
+    )
+    assert rate_change("6", ThrottleLease(None, "5"), "k") is None
 
 
 def test_a_dead_brokers_rate_stays_leased() -> None:

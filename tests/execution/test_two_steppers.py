@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import JournalError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -28,12 +29,12 @@ def place(**rules: Any) -> Place:
     moves = heal_moves(simulator, 1, 4)
     made = Place(simulator, moves, Settings(max_in_per_broker=2, **rules), plan_of(simulator, moves, failed=(1,)))
     cluster, journal = made.process(Faults())
-    publish_plan(cluster, journal, made.plan, settings=made.settings, who=WHO)
+    publish_plan(ClusterContext(cluster, journal, made.settings, WHO), made.plan)
     return made
 
 
 def runner(at: Place, faults: Any) -> PlanRunner:
-    return PlanRunner(*at.process(faults), at.plan.digest, at.settings, WHO)
+    return PlanRunner(ClusterContext(*at.process(faults), at.settings, WHO), at.plan.digest)
 
 
 def to_the_end(at: Place) -> None:
@@ -126,7 +127,7 @@ def test_a_step_that_reads_the_settings_of_many_topics_keeps_its_lock(monkeypatc
     moves = heal_moves(simulator, 1, 4, chunk_size=500)
     here = Place(simulator, moves, Settings(), plan_of(simulator, moves, failed=(1,)))
     cluster, journal = here.process(Faults())
-    publish_plan(cluster, journal, here.plan, settings=here.settings, who=WHO)
+    publish_plan(ClusterContext(cluster, journal, here.settings, WHO), here.plan)
     read, meanwhile = simulator.topic_configs, []
 
     def slowly(topics: Collection[str], names: Collection[str], **more: bool) -> dict[str, dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import request_cancel, resume_plan
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.publishing import approve, publish_plan
@@ -25,7 +26,7 @@ def published() -> tuple[Simulator, Journal, str]:
     moves = [move("t-0", "123", "423"), move("t-1", "231", "431", position=1)]
     plan = plan_of(simulator, moves, operation="rebalance")
     approve(journal, Approval(plan.digest, "ann"), WHO)
-    record = publish_plan(simulator, journal, plan, settings=ONE_AT_A_TIME, who=WHO, require_approval=True)
+    record = publish_plan(ClusterContext(simulator, journal, ONE_AT_A_TIME, WHO), plan, require_approval=True)
     assert record.needs_approval
     return simulator, journal, plan.digest
 
@@ -38,7 +39,7 @@ def withdraw(journal: Journal, digest: str) -> None:
 
 def test_what_flies_lands_and_nothing_begins_while_the_approval_is_gone() -> None:
     simulator, journal, digest = published()
-    runner = PlanRunner(simulator, journal, digest, ONE_AT_A_TIME, WHO)
+    runner = PlanRunner(ClusterContext(simulator, journal, ONE_AT_A_TIME, WHO), digest)
     runner.step()
     withdraw(journal, digest)
     for _ in range(12):
@@ -48,14 +49,14 @@ def test_what_flies_lands_and_nothing_begins_while_the_approval_is_gone() -> Non
     assert [held.code for held in progress.held] == [HoldReason.NOT_APPROVED]
     assert f"nobody has approved plan {digest[:12]}" in progress.sentence
     resume_plan(journal, digest, WHO)
-    assert PlanRunner(simulator, journal, digest, ONE_AT_A_TIME, WHO).step().in_flight == 0
+    assert PlanRunner(ClusterContext(simulator, journal, ONE_AT_A_TIME, WHO), digest).step().in_flight == 0
     approve(journal, Approval(digest, "bob"), WHO)
     assert runner.step().in_flight == 1
 
 
 def test_a_cancel_needs_no_approval() -> None:
     simulator, journal, digest = published()
-    runner = PlanRunner(simulator, journal, digest, ONE_AT_A_TIME, WHO)
+    runner = PlanRunner(ClusterContext(simulator, journal, ONE_AT_A_TIME, WHO), digest)
     runner.step()
     withdraw(journal, digest)
     request_cancel(journal, digest, who=WHO, reason="enough")
@@ -80,6 +81,6 @@ def test_a_plan_that_was_published_without_the_demand_needs_none() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123")
     journal = memory_journal(simulator)
     plan = plan_of(simulator, [move("t-0", "123", "423")], operation="apply")
-    record = publish_plan(simulator, journal, plan, settings=ONE_AT_A_TIME, who=WHO)
+    record = publish_plan(ClusterContext(simulator, journal, ONE_AT_A_TIME, WHO), plan)
     assert not record.needs_approval
-    assert PlanRunner(simulator, journal, plan.digest, ONE_AT_A_TIME, WHO).step().in_flight == 1
+    assert PlanRunner(ClusterContext(simulator, journal, ONE_AT_A_TIME, WHO), plan.digest).step().in_flight == 1

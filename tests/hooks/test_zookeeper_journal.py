@@ -8,6 +8,7 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
@@ -34,7 +35,7 @@ def published(opened: ClusterSession, topic: str, folder: Path, partitions: int 
     proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
     write_plan(str(folder / "plan"), plan_table(moves), proof)
     plan = read_plan(str(folder / "plan"))
-    return publish_plan(opened.cluster, opened.journal, plan, settings=opened.settings, who=WHO).digest
+    return publish_plan(ClusterContext(opened.cluster, opened.journal, opened.settings, WHO), plan).digest
 
 
 def test_a_plan_is_carried_out_and_taken_back_by_the_journal_in_zookeeper(
@@ -52,7 +53,8 @@ def test_a_plan_is_carried_out_and_taken_back_by_the_journal_in_zookeeper(
             assert zookeeper.exists(f"/steward/plans/{digest}")
             assert zookeeper.get_children("/admin/reassign_chunks")
             plan = opened.cluster, opened.journal, digest, opened.settings, WHO
-            assert to_the_end(PlanRunner(*plan)).ended
+            context = ClusterContext(opened.cluster, opened.journal, opened.settings, WHO)
+            assert to_the_end(PlanRunner(context, digest)).ended
             eventually(lambda: is_at(opened, TopicPartition(topic, 0), (4, 2, 3)))  # a broker hears of it later
             assert to_the_end(CancelRunner(*plan, scope="plan", reason="a test")).ended
             eventually(lambda: is_as_before(opened, digest), within=30)
@@ -78,7 +80,9 @@ def test_with_credentials_kafka_takes_away_what_was_submitted_by_its_znode(
         with StewardHook(conn_id).open() as opened:
             # Kafka makes the node shorter when the first has arrived, and deletes it after the last.
             digest = published(opened, topic, tmp_path, partitions=3)
-            assert to_the_end(PlanRunner(opened.cluster, opened.journal, digest, opened.settings, WHO)).ended
+            assert to_the_end(
+                PlanRunner(ClusterContext(opened.cluster, opened.journal, opened.settings, WHO), digest)
+            ).ended
             eventually(lambda: is_at(opened, TopicPartition(topic, 0), (4, 2, 3)))
         eventually(lambda: is_gone(zookeeper, paths.REASSIGN_PARTITIONS), within=30)
         assert zookeeper.get_acls(paths.plan(digest))[0] != zookeeper.get_acls("/admin")[0] == OPEN_ACL_UNSAFE

@@ -165,6 +165,20 @@ def test_marking_keeps_what_it_is_not_told(journal: Journal) -> None:
     assert (row.attempt, row.isr_seen, row.submitted_ms) == (3, True, submitted_ms)
 
 
+def test_only_a_submission_sets_the_time_of_submission(journal: Journal) -> None:
+    plans, which = journal.plans, [TopicPartition("orders", 0)]
+    plans.publish(record_of(journal), moves_of(1))
+    plans.mark("d1", which, MoveState.SUBMITTED, fence=None, attempt=1)
+    submitted_ms = plans.rows("d1")[0].submitted_ms
+    assert submitted_ms is not None
+    while journal.now_ms() <= submitted_ms:
+        pass
+    plans.mark("d1", which, MoveState.SUBMITTED, fence=None)
+    assert plans.rows("d1")[0].submitted_ms == submitted_ms
+    plans.mark("d1", which, MoveState.SUBMITTED, fence=None, attempt=2)
+    assert (plans.rows("d1")[0].submitted_ms or 0) > submitted_ms
+
+
 def test_a_stranger_marks_nothing(journal: Journal) -> None:
     journal.plans.publish(record_of(journal), moves_of(2))
     with pytest.raises(PlanError, match="does not move other-9"):

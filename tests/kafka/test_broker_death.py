@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from kafka_steward.assignment import Move
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -28,8 +29,8 @@ def rebalance(script: Script, topic: str) -> PlanRunner:
     rules = Settings(throttle=SLOW)
     moves = [Move(topic, number, BEFORE[number], AFTER[number], 0, number, "given") for number in BEFORE]
     plan = plan_by_hand(script.cluster, script.journal, script.folder / "rebalance", moves, operation="rebalance")
-    publish_plan(script.cluster, script.journal, plan, settings=rules, who=WHO)
-    return PlanRunner(script.cluster, script.journal, plan.digest, rules, WHO)
+    publish_plan(ClusterContext(script.cluster, script.journal, rules, WHO), plan)
+    return PlanRunner(ClusterContext(script.cluster, script.journal, rules, WHO), plan.digest)
 
 
 @pytest.mark.ci

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import change_throttle
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import Side
@@ -39,7 +40,7 @@ def test_a_changed_rate_is_on_every_broker_within_two_steps(
     ]
     record = PlanRecord("d" * 64, cluster.cluster_id, "apply", who=WHO)
     digest = journal.plans.publish(record, moves).digest
-    runner = PlanRunner(cluster, journal, digest, RULES, WHO)
+    runner = PlanRunner(ClusterContext(cluster, journal, RULES, WHO), digest)
     eventually(lambda: _assert_everywhere(runner, cluster, sandbox, SLOW), within=30)
 
     began_s = time.monotonic()

@@ -8,6 +8,7 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action, Actor
@@ -33,8 +34,8 @@ def test_a_chunk_begins_when_all_of_the_one_before_has_ended_and_the_pause_is_ov
         open_journal(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id) as journal,
     ):
         plan = plan_by_hand(cluster, journal, tmp_path, moves)
-        publish_plan(cluster, journal, plan, settings=settings, who=WHO)
-        assert to_the_end(PlanRunner(cluster, journal, plan.digest, settings, WHO)).completed == 4
+        publish_plan(ClusterContext(cluster, journal, settings, WHO), plan)
+        assert to_the_end(PlanRunner(ClusterContext(cluster, journal, settings, WHO), plan.digest)).completed == 4
         begun, ended = times(journal, Action.SUBMIT), times(journal, Action.SETTLE)
     assert max(begun[0], begun[1]) < min(ended[0], ended[1])  # together
     assert min(begun[2], begun[3]) - max(ended[0], ended[1]) >= PAUSE_S * 1000

@@ -12,6 +12,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import ClusterError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.health import check_health
 from kafka_steward.execution.publishing import publish_plan
@@ -66,8 +67,8 @@ def test_a_log_directory_that_fails_is_named_and_healed(own: Sandbox, tmp_path: 
         take_snapshot(cluster, uri, failed=verdict.failed, now_ms=1, heal_failed_disks=True)
         plan = plan_folder(uri, tmp_path / "plan")
         assert {move.topic_partition for move in plan.moves} == lost
-        record = publish_plan(cluster, journal, plan, settings=HEALING, who=WHO, snapshot=read_snapshot(uri))
-        progress = to_the_end(PlanRunner(cluster, journal, record.digest, HEALING, WHO))
+        record = publish_plan(ClusterContext(cluster, journal, HEALING, WHO), plan, snapshot=read_snapshot(uri))
+        progress = to_the_end(PlanRunner(ClusterContext(cluster, journal, HEALING, WHO), record.digest))
         assert progress.completed == len(lost), progress.sentence
 
         def whole() -> None:

@@ -19,6 +19,7 @@ import pytest
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import ClusterError, JournalError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, StepRunner
 from kafka_steward.execution.throttle_rates import Side
@@ -89,8 +90,8 @@ class Site:
 
     def carry_out(self, plan: PlanFolder, faults: Faults) -> None:
         cluster, journal = self.process(faults)
-        again(lambda: publish_plan(cluster, journal, plan, settings=RULES, who=WHO))
-        to_the_end(PlanRunner(cluster, journal, plan.digest, RULES, WHO))
+        again(lambda: publish_plan(ClusterContext(cluster, journal, RULES, WHO), plan))
+        to_the_end(PlanRunner(ClusterContext(cluster, journal, RULES, WHO), plan.digest))
 
     def take_back(self, plan: PlanFolder, faults: Faults) -> None:
         to_the_end(CancelRunner(*self.process(faults), plan.digest, RULES, WHO, scope="plan", reason="enough"))

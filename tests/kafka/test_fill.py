@@ -9,6 +9,8 @@ import pytest
 
 from kafka_steward.errors import KafkaRefused, RequestError
 from kafka_steward.execution.broker_joins import Joined, poll_joined
+from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.publishing import publish_plan
@@ -113,8 +115,8 @@ def filling(script: Script) -> PlanRunner:
     where = str(script.folder / "fill")
     take_snapshot(script.cluster, where, failed=(), now_ms=script.journal.now_ms(), targets=wanted)
     plan = planned(read_snapshot(where), "fill")
-    record = publish_plan(script.cluster, script.journal, plan, settings=settings, who=WHO)
-    return PlanRunner(script.cluster, script.journal, record.digest, settings, WHO)
+    record = publish_plan(ClusterContext(script.cluster, script.journal, settings, WHO), plan)
+    return PlanRunner(ClusterContext(script.cluster, script.journal, settings, WHO), record.digest)
 
 
 def assert_live(script: Script, *brokers: int) -> None:

@@ -18,6 +18,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import DetectionResult, Detector
 from kafka_steward.execution.effects import elect_preferred, not_led_by_preferred
 from kafka_steward.execution.moves import HoldReason
@@ -72,14 +73,9 @@ class Script:
         take_snapshot(self.cluster, f"{where}/snapshot", failed=failed, now_ms=self.journal.now_ms())
         plan = plan_folder(where / "snapshot", where / "plan")
         record = publish_plan(
-            self.cluster,
-            self.journal,
-            plan,
-            settings=settings,
-            who=WHO,
-            snapshot=read_snapshot(f"{where}/snapshot"),
+            ClusterContext(self.cluster, self.journal, settings, WHO), plan, snapshot=read_snapshot(f"{where}/snapshot")
         )
-        return PlanRunner(self.cluster, self.journal, record.digest, settings, WHO)
+        return PlanRunner(ClusterContext(self.cluster, self.journal, settings, WHO), record.digest)
 
     def under_replicated(self) -> str:
         """By Kafka's own word."""
@@ -233,7 +229,7 @@ def test_a_target_that_dies_in_the_middle_is_waited_for_with_everything_as_it_wa
     sandbox.restart(4)
     # Another process goes on, with the throttle that is configured by then.
     progress = to_the_end(
-        PlanRunner(script.cluster, script.journal, progress.digest, script.settings, WHO), within_s=120
+        PlanRunner(ClusterContext(script.cluster, script.journal, script.settings, WHO), progress.digest), within_s=120
     )
     assert progress.completed == 2
     assert script.throttles() == []

@@ -19,6 +19,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import AuthenticationFailed, ClusterError, KafkaRefused, KafkaTimeout, RequestError
 from kafka_steward.execution.cluster_queries import describable
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.effects import elect_preferred
 from kafka_steward.execution.health import check_health, health_sentence
@@ -70,8 +71,8 @@ def carried_out(
     take_snapshot(cluster, f"{where}/snapshot", failed=failed, now_ms=journal.now_ms())
     plan = plan_folder(where / "snapshot", where / "plan", operation)
     snapshot = read_snapshot(f"{where}/snapshot")
-    record = publish_plan(cluster, journal, plan, settings=settings, who=WHO, snapshot=snapshot)
-    progress = to_the_end(PlanRunner(cluster, journal, record.digest, settings, WHO))
+    record = publish_plan(ClusterContext(cluster, journal, settings, WHO), plan, snapshot=snapshot)
+    progress = to_the_end(PlanRunner(ClusterContext(cluster, journal, settings, WHO), record.digest))
     assert progress.completed == len(plan.moves) > 0, progress.sentence
     return record.digest
 
@@ -298,8 +299,8 @@ class Doing:
         plan = plan_of(folder, [move], operation="apply")
         # Stricter than what a plan that failed has left: that would not have to be changed.
         settings = replace(SETTINGS, throttle=next(_rates))
-        record = publish_plan(self.cluster, self.journal, plan, settings=settings, who=WHO)
-        runner = PlanRunner(self.cluster, self.journal, record.digest, settings, WHO)
+        record = publish_plan(ClusterContext(self.cluster, self.journal, settings, WHO), plan)
+        runner = PlanRunner(ClusterContext(self.cluster, self.journal, settings, WHO), record.digest)
         progress = step_until(runner, lambda told: told.ended or "grant our principal" in told.sentence)
         if progress.completed != 1:
             raise RequestError(progress.sentence)  # after some more attempts the plan waits for a person

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -39,8 +40,8 @@ def publish(cluster: KafkaCluster, journal: Journal, folder: Path, small: str, l
         for position, (topic, number) in enumerate([(topic, number) for topic in (small, large) for number in BEFORE])
     ]
     plan = plan_by_hand(cluster, journal, folder, moves)
-    publish_plan(cluster, journal, plan, settings=SLOW, who=WHO)
-    return PlanRunner(cluster, journal, plan.digest, SLOW, WHO)
+    publish_plan(ClusterContext(cluster, journal, SLOW, WHO), plan)
+    return PlanRunner(ClusterContext(cluster, journal, SLOW, WHO), plan.digest)
 
 
 def described(sandbox: Sandbox, topic: str) -> list[str]:

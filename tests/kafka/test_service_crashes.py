@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import JournalError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.verification import verify_undone
@@ -51,8 +52,8 @@ def begun(cluster: KafkaCluster, journal: Journal, sandbox: Sandbox, topic: str,
     sandbox.fill(topic, 16_000_000)
     moves = [Move(topic, number, BEFORE[number], AFTER[number], 0, number, "given") for number in BEFORE]
     plan = plan_by_hand(cluster, journal, folder, moves)
-    publish_plan(cluster, journal, plan, settings=SLOW, who=WHO)
-    runner = PlanRunner(cluster, journal, plan.digest, SLOW, WHO)
+    publish_plan(ClusterContext(cluster, journal, SLOW, WHO), plan)
+    runner = PlanRunner(ClusterContext(cluster, journal, SLOW, WHO), plan.digest)
 
     def flies() -> None:
         progress = runner.step()

@@ -12,6 +12,7 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import change_throttle
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.publishing import publish_plan
@@ -41,8 +42,8 @@ pytestmark = [pytest.mark.ci, pytest.mark.apart, pytest.mark.usefixtures("clears
 def run(cluster: KafkaCluster, journal: Journal, tmp_path: Path) -> Callable[..., PlanRunner]:
     def published(moves: Sequence[Move], settings: Settings) -> PlanRunner:
         plan = plan_by_hand(cluster, journal, tmp_path / "plan", moves)
-        publish_plan(cluster, journal, plan, settings=settings, who=WHO)
-        return PlanRunner(cluster, journal, plan.digest, settings, WHO)
+        publish_plan(ClusterContext(cluster, journal, settings, WHO), plan)
+        return PlanRunner(ClusterContext(cluster, journal, settings, WHO), plan.digest)
 
     return published
 

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
@@ -28,8 +29,8 @@ ONE = Settings(throttle=0, one_replica_at_a_time=True)
 
 def begun(cluster: KafkaCluster, journal: Journal, folder: Path, topic: str, after: Assignment) -> PlanRunner:
     plan = plan_by_hand(cluster, journal, folder, [Move(topic, 0, (1, 2), after, 0, 0, "given")])
-    publish_plan(cluster, journal, plan, settings=ONE, who=WHO)
-    return PlanRunner(cluster, journal, plan.digest, ONE, WHO)
+    publish_plan(ClusterContext(cluster, journal, ONE, WHO), plan)
+    return PlanRunner(ClusterContext(cluster, journal, ONE, WHO), plan.digest)
 
 
 def replicas(cluster: KafkaCluster, topic: str) -> Assignment:
@@ -71,7 +72,7 @@ def test_a_cancel_in_the_last_of_two_reassignments_ends_at_the_original_order(
     switch = journal.tree.get(paths.REASSIGN_CANCEL)
     assert switch is not None
     journal.tree.delete(switch.path, version=switch.version)
-    PlanRunner(cluster, journal, digest, replace(ONE, throttle=150_000), WHO).step()
+    PlanRunner(ClusterContext(cluster, journal, replace(ONE, throttle=150_000), WHO), digest).step()
     (flying,) = cluster.reassignments().values()
     assert (flying.adding, frozenset(flying.removing)) == ((4,), frozenset({1, 2}))
     assert to_the_end(CancelRunner(cluster, journal, digest, ONE, WHO, reason="a test")).status is PlanStatus.CANCELLED

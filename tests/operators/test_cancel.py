@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators.cancel import CancelReassignmentOperator
@@ -25,7 +26,7 @@ def test_what_cannot_go_back_is_returned_and_logged_with_the_reason(
         cluster.tick()
 
     plan = plan_of(cluster, [move("orders-0", "412", "312"), move("orders-1", "123", "124")], operation="apply")
-    digest = publish_plan(cluster, cluster.journal, plan, settings=StewardHook(CONN_ID).settings, who=WHO).digest
+    digest = publish_plan(ClusterContext(cluster, cluster.journal, StewardHook(CONN_ID).settings, WHO), plan).digest
     submit = SubmitReassignmentOperator(
         task_id="submit", conn_id=CONN_ID, plan={"uri": "/nowhere", "digest": digest}, deferrable=False
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.identity import Identity
@@ -30,7 +31,7 @@ SETTINGS = Settings(throttle=0)
 
 def published(cluster: Cluster) -> str:
     plan = plan_of(cluster, [move("orders-0", "123", "423", size=1000)], operation="apply")
-    return publish_plan(cluster, cluster.journal, plan, settings=SETTINGS, who=WHO).digest
+    return publish_plan(ClusterContext(cluster, cluster.journal, SETTINGS, WHO), plan).digest
 
 
 def submit(cluster: Cluster) -> StewardOperator:
@@ -40,13 +41,13 @@ def submit(cluster: Cluster) -> StewardOperator:
 
 def cancel(cluster: Cluster) -> StewardOperator:
     digest = published(cluster)
-    PlanRunner(cluster, cluster.journal, digest, SETTINGS, WHO).step()
+    PlanRunner(ClusterContext(cluster, cluster.journal, SETTINGS, WHO), digest).step()
     return CancelReassignmentOperator(task_id="cancel", conn_id=CONN_ID, plan=digest, reason="wrong racks")
 
 
 def roll_back(cluster: Cluster) -> StewardOperator:
     digest = published(cluster)
-    PlanRunner(cluster, cluster.journal, digest, SETTINGS, WHO).step()
+    PlanRunner(ClusterContext(cluster, cluster.journal, SETTINGS, WHO), digest).step()
     return RollbackReassignmentOperator(task_id="rollback", conn_id=CONN_ID, plan=digest, reason="wrong racks")
 
 

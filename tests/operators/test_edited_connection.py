@@ -8,6 +8,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import WrongJournal
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.identity import Identity
@@ -31,7 +32,7 @@ def cluster(make_cluster: MakeCluster) -> Cluster:
 def published(cluster: Cluster) -> str:
     moves = [move(f"orders-{number}", "123", f"12{target}") for number, target in enumerate("4545")]
     plan = plan_of(cluster, moves, operation="apply")
-    return publish_plan(cluster, cluster.journal, plan, settings=StewardHook(CONN_ID).settings, who=WHO).digest
+    return publish_plan(ClusterContext(cluster, cluster.journal, StewardHook(CONN_ID).settings, WHO), plan).digest
 
 
 def run(

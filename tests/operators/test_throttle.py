@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -32,9 +33,9 @@ def begun(cluster: Cluster) -> PlanRunner:
     """A plan that copies to two brokers, after its first step."""
     moves = [move(f"orders-{number}", "123", f"12{target}") for number, target in enumerate("4545")]
     digest = publish_plan(
-        cluster, cluster.journal, plan_of(cluster, moves, operation="apply"), settings=SETTINGS, who=WHO
+        ClusterContext(cluster, cluster.journal, SETTINGS, WHO), plan_of(cluster, moves, operation="apply")
     ).digest
-    runner = PlanRunner(cluster, cluster.journal, digest, SETTINGS, WHO)
+    runner = PlanRunner(ClusterContext(cluster, cluster.journal, SETTINGS, WHO), digest)
     told = runner.step()
     assert rates(cluster) == {4: "10", 5: "10"}, told
     return runner
@@ -87,11 +88,8 @@ def test_a_second_try_means_the_plan_of_the_first(cluster: Cluster) -> None:
     first = change(40)["plan"]
     abandon_plan(cluster.journal, first, WHO, "enough")
     other = publish_plan(
-        cluster,
-        cluster.journal,
+        ClusterContext(cluster, cluster.journal, SETTINGS, WHO),
         plan_of(cluster, [move("orders-0", "123", "124")], operation="apply"),
-        settings=SETTINGS,
-        who=WHO,
     )
     with pytest.raises(AirflowFailException, match=f"Plan {first[:12]} has ended already: .*enough"):
         change(50)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.document_api.plans import DocumentPlans, blocked_reason, is_legacy, publish_document_plan
+from kafka_steward.document_api.plans import DocumentPlans, blocked_reason, publish_document_plan
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
@@ -32,7 +34,7 @@ def other(yard: Yard) -> str:
     """Publish a plan of a DAG, which gets the cluster."""
     yard.simulator.tick()
     plan = plan_of(yard.simulator, [move("t-1", "231", "235")], operation="rebalance")
-    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
     return plan.digest
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.errors import RequestError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import DetectionResult, Detector
 from kafka_steward.execution.preflight_inputs import restarting_brokers
 from kafka_steward.execution.publishing import publish_plan
@@ -98,7 +99,7 @@ def test_the_entry_goes_once_the_tasks_are_persisted() -> None:
     yard.look()
     announce_restart(yard.journal, 2, who=WHO)
     plan = plan_of(yard.simulator, heal_moves(yard.simulator, 2, 4), failed=[2])
-    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
     assert yard.journal.tree.get(paths.rolling_bounce(2)) is None
     assert yard.journal.tree.get(paths.failed_broker(2)) is None
 

@@ -8,6 +8,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import DetectionResult, Detector
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -142,22 +143,22 @@ def detect(yard: Yard) -> DetectionResult:
 
 def publish_heal(yard: Yard, faults: Faults) -> None:
     plan = plan_of(yard.simulator, heal_moves(yard.simulator, 3, 4), failed=[3])
-    publish_plan(yard.simulator, through(yard, faults), plan, settings=yard.settings, who=WHO)
+    publish_plan(ClusterContext(yard.simulator, through(yard, faults), yard.settings, WHO), plan)
 
 
 def test_option_2_died_after_the_chunks_and_before_the_failed_entry_was_deleted() -> None:
     yard = Yard("t: 123 231")
     yard.simulator.kill(3)
     first = plan_of(yard.simulator, heal_moves(yard.simulator, 3, 4), failed=[3])
-    publish_plan(yard.simulator, yard.journal, first, settings=yard.settings, who=WHO)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), first)
     yard.journal.tree.create(paths.failed_broker(3), '{"failure_timestamp": 1}')  # as if it had not been deleted
-    runner = PlanRunner(yard.simulator, yard.journal, first.digest, yard.settings, WHO)
+    runner = PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), first.digest)
     while not runner.step().ended:
         yard.simulator.tick()
     again = plan_of(yard.simulator, list(first.moves), failed=[3], snapshot_digest="another")
     again = replace(again, digest="b" * 64)
-    publish_plan(yard.simulator, yard.journal, again, settings=yard.settings, who=WHO)
-    PlanRunner(yard.simulator, yard.journal, again.digest, yard.settings, WHO).step()
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), again)
+    PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), again.digest).step()
     assert {row.state for row in yard.journal.plans.rows(again.digest)} == {MoveState.SATISFIED}
     assert yard.journal.audit.rows(plan=again.digest, action=Action.SUBMIT) == []
     assert yard.journal.tree.get(paths.failed_broker(3)) is None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.document_api.documents import queue_add, queue_remove
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Audit, AuditRecord, StoredAuditRecord
@@ -84,7 +85,7 @@ def test_what_else_is_published_and_asked_for_is_not_meant(kind: str) -> None:
     yard = Yard()
     ears = AuditEventReader(yard.journal)
     plan = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="rebalance")
-    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
     yard.journal.audit.record(AuditRecord(Action.PUBLISH, "no plan of a document", after=["sources"]))
     queue_add(yard.journal, document(["t-0 23"]), who=WHO)
     queue_remove(yard.journal, who=WHO)

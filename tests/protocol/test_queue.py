@@ -9,6 +9,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.documents import queue_add, queue_list, queue_remove, remove_started
 from kafka_steward.errors import DocumentError, RequestError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
@@ -145,7 +146,7 @@ def test_what_was_cancelled_does_not_begin_again_when_a_watch_died_before_it_emp
     (plan,) = yard.journal.plans.unfinished()
     request_cancel(yard.journal, plan.digest, who=WHO, reason="not now")
     runner = PlanRunner(
-        yard.simulator, yard.journal, plan.digest, yard.settings, WHO
+        ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest
     )  # as the command line carries it out
     while not runner.step().ended:
         yard.simulator.tick()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.plans import PollResult
 from kafka_steward.errors import KafkaRefused
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
@@ -254,7 +255,7 @@ def test_what_has_arrived_is_superseded_when_its_replicas_are_in_sync() -> None:
 def test_a_request_waits_while_a_dags_plan_has_the_cluster() -> None:
     yard = Yard()
     heal = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="rebalance")
-    publish_plan(yard.simulator, yard.journal, heal, settings=yard.settings, who=WHO)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), heal)
     node = yard.ask("t-1 235")
     assert yard.look().sentences == [
         f"{node.path} waits: the cluster belongs to plan {heal.digest[:12]} (rebalance) until that one ends."
@@ -268,7 +269,7 @@ def test_a_heal_goes_before_what_was_asked_for_which_goes_on_after_it() -> None:
     yard.look()
     yard.simulator.kill(3)
     heal = plan_of(yard.simulator, heal_moves(yard.simulator, 3, 4), failed=[3])
-    publish_plan(yard.simulator, yard.journal, heal, settings=yard.settings, who=WHO)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), heal)
     asked = next(record for record in yard.journal.plans.unfinished() if record.operation == "apply")
     assert asked.status is PlanStatus.PREEMPTED
 

@@ -10,6 +10,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.plans import PollResult
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.in_flight_records import record_external
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -42,8 +43,8 @@ def test_an_empty_signal_cancels_all_that_is_pending_and_goes() -> None:
 def test_it_cancels_a_dags_plan_that_nobody_steps() -> None:
     yard = Yard()
     plan = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="rebalance")
-    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
-    PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO).step()
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
+    PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest).step()
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, f'{{"plan": "{plan.digest}", "person": "ada"}}')
     yard.run()
     assert yard.replicas("t-1") == (2, 3, 1)
@@ -55,8 +56,8 @@ def test_it_cancels_a_dags_plan_that_nobody_steps() -> None:
 def test_with_the_scope_of_a_plan_what_is_complete_goes_back_too() -> None:
     yard = Yard(max_in_flight=1)
     plan = plan_of(yard.simulator, [move("t-0", "12", "23"), move("t-1", "231", "234", position=1)], operation="apply")
-    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
-    runner = PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
+    runner = PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest)
     for _ in range(6):
         runner.step()
         yard.simulator.tick()
@@ -71,7 +72,7 @@ def test_a_signal_that_a_step_heard_before_the_watch_did_takes_back_what_is_comp
     yard.ask("t-0 23", "t-1 234")
     yard.look()
     (record,) = yard.journal.plans.unfinished()
-    runner = PlanRunner(yard.simulator, yard.journal, record.digest, yard.settings, WHO)
+    runner = PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), record.digest)
     while yard.simulator.snapshot().partitions[T0].replicas != (2, 3):
         yard.simulator.tick()
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"scope": "plan"}')
@@ -116,8 +117,8 @@ def test_a_signal_with_nothing_to_cancel_goes_and_is_told(text: str) -> None:
 def test_one_that_cannot_be_read_cancels_and_is_kept(who: str) -> None:
     yard = Yard()
     plan = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="apply")
-    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
-    runner = PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
+    runner = PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest)
     runner.step()
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"plan": ')
     _ = runner.step() if who == "a step" else yard.look()

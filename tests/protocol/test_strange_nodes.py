@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import Detector
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -109,8 +110,8 @@ def test_a_request_behind_it_is_carried_out(path: str, data: str) -> None:
 def test_a_plan_goes_on_beside_it(path: str, data: str) -> None:
     yard = yard_with(path, data)
     plan = plan_of(yard.simulator, [move("t-0", "12", "15")], operation="apply")
-    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
-    runner = PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
+    runner = PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest)
     for _ in range(20):
         if runner.step().ended:
             break
@@ -123,8 +124,8 @@ def test_a_plan_is_cancelled_and_verified_beside_it(path: str, data: str) -> Non
     yard = yard_with(path, data)
     yard.settings = Settings.of({"throttle": 1_000})
     plan = plan_of(yard.simulator, [move("t-0", "12", "15")], operation="apply")
-    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
-    PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO).step()
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
+    PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest).step()
     assert leased_rates(yard.journal, [plan.digest])
     undo = CancelRunner(
         yard.simulator, yard.journal, plan.digest, yard.settings, WHO, scope="plan", reason="wrong plan"
@@ -143,9 +144,9 @@ def test_a_switch_with_a_reason_of_a_megabyte_and_of_half_a_character_holds_move
     yard = Yard()
     yard.journal = journal_of(yard.simulator, tmp_path)  # tables in memory would take half a character
     plan = plan_of(yard.simulator, [move("t-0", "12", "15")], operation="apply")
-    publish_plan(yard.simulator, yard.journal, plan, settings=yard.settings, who=WHO)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
     put(yard, paths.REASSIGN_CANCEL, json.dumps({"person": "\ud800", "reason": "\x1b[2J\udc00" + "r" * 900_000}))
-    runner = PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO)
+    runner = PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest)
     sentence = runner.step().sentence
     (row,) = yard.journal.plans.rows(plan.digest)
     assert "\x1b" not in row.detail

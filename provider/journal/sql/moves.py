@@ -72,12 +72,12 @@ class MoveTable:
     ) -> int:
         """Set the state of some rows, and return the number of rows that exist.
 
-        `attempt`, `isr_seen` and `unacknowledged` are kept if None is passed. `detail` is one text for all partitions,
-        or one per partition.
+        `attempt`, `isr_seen` and `unacknowledged` are kept if None is passed. Only a submission passes `attempt`, and
+        sets the time of submission. `detail` is one text for all partitions, or one per partition.
         """
         changes: dict[str, Any] = {"state": state, "phase": phase, "stage": stage, "cause": cause}
         changes["settled_ms"] = now_ms() if state.settled else None
-        if state is MoveState.SUBMITTED:
+        if state is MoveState.SUBMITTED and attempt is not None:
             changes["submitted_ms"] = now_ms()
         kept = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
         changes |= {name: value for name, value in kept.items() if value is not None}
