@@ -1,8 +1,8 @@
 """`python -m benchmarks.ended_plans`: what a poll of the watch takes, by the number of plans that have ended.
 
 A simulated cluster where nothing happens, and a journal in SQLite with so many ended plans of one move, each approved:
-the poll for failed brokers and the poll of the documents, as the watch runs them, in CPU time. Twice a minute a poll also
-sweeps: it looks for unreadable documents, and archives plans that ended more than an hour ago.
+the poll for failed brokers and the poll of the documents, as the watch runs them, in CPU time. Twice a minute a poll
+also sweeps: it looks for unreadable documents, and archives plans that ended more than an hour ago.
 """
 
 from __future__ import annotations
