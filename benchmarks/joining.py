@@ -26,7 +26,6 @@ from benchmarks.ways import bounded
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.broker_joins import poll_joined
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.publishing import publish_plan

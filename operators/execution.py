@@ -67,7 +67,7 @@ class PlanExecutionOperator(StewardOperator):
         """Return the runner of a plan over open connections."""
         from kafka_steward.execution.runner import PlanRunner
 
-        return PlanRunner(opened.cluster, opened.journal, digest, opened.settings, actor_of(context))
+        return PlanRunner(opened.context(actor_of(context)), digest)
 
     def defer_to_trigger(
         self,

@@ -86,7 +86,6 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         return _result(progress["digest"], progress["status"], event["sentence"], total, left)
 
     def _publish(self, opened: ClusterSession, context: Context) -> PlanRecord:
-        from kafka_steward.execution.context import ClusterContext
         from kafka_steward.execution.publishing import publish_plan, refuse_unapproved
 
         _, digest = address_of(self.plan)
@@ -95,7 +94,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         if digest and (known := opened.journal.plans.get(digest)):
             return known
         return publish_plan(
-            ClusterContext(opened.cluster, opened.journal, opened.settings, actor_of(context)),
+            opened.context(actor_of(context)),
             plan_at(self.plan),
             snapshot=None if self.snapshot is None else snapshot_at(self.snapshot),
             require_approval=self.require_approval,

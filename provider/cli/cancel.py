@@ -21,7 +21,7 @@ from kafka_steward.execution.rollback import SkippedPartition
 from kafka_steward.execution.throttles import leased_rates
 from kafka_steward.execution.verification import Verified, until_undone, verify_undone
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.records import ROLLS_BACK, PlanRecord
+from kafka_steward.journal.records import PlanRecord
 
 #: With --all, the maximum number of polls until Kafka shows the end of each cancel, and the seconds between two polls.
 _POLLS, _POLL_S = 30, 1.0

@@ -11,10 +11,9 @@ from kafka_steward.cli.foreground import Foreground, end_message, in_foreground
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import SlotTaken
 from kafka_steward.execution import lifecycle
+from kafka_steward.execution.plan_slot import current_plan
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.resolve import resolve_plan
-from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.plan_slot import current_plan
 from kafka_steward.execution.rollback import cancel_is_open
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot
@@ -37,9 +36,7 @@ def apply(call: CommandContext) -> Exit:
             call.out.facts({"digest": None, "status": "completed", "sentence": sentence}, [sentence])
             return Exit.DONE
         try:
-            publish_plan(
-                ClusterContext(opened.cluster, opened.journal, opened.settings, call.who), plan, snapshot=snapshot
-            )
+            publish_plan(opened.context(call.who), plan, snapshot=snapshot)
         except SlotTaken as taken:
             return _slot_taken(call, taken.owner)
         proof = plan.proof

@@ -178,7 +178,7 @@ class Foreground:
         On a signal, or an error of the cluster or the journal, print how to continue, and re-raise.
         """
         opened, wait = self.opened, self.interrupt.wait
-        runner = PlanRunner(opened.cluster, opened.journal, digest, opened.settings, self.call.who)
+        runner = PlanRunner(opened.context(self.call.who), digest)
         try:
             with progress_report() as report:
                 return run_to_end(

@@ -64,7 +64,7 @@ class PartialCancel:
         self._restoring.propagate_external_cancel(findings)
         in_flight = [each for each in findings if each.state in {ObservedState.IN_FLIGHT, ObservedState.CANCELLING}]
         blocked = self._cancel(in_flight, snapshot)
-        blocked |= {each.row.topic_partition: HIDDEN for each in findings if each.standing is ObservedState.HIDDEN}
+        blocked |= {each.row.topic_partition: HIDDEN for each in findings if each.state is ObservedState.HIDDEN}
         names = {row.topic_partition for row in rows}
         self._restoring.cancel_between_stages(self._waiting(names), snapshot, self._why, Cause.SUPERSEDED)
         ends = [Decision(row, Event.DROP, self._why, Cause.SUPERSEDED) for row in self._waiting(names)]

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
-from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.moves import OPEN
 from kafka_steward.execution.ports import ClusterPort

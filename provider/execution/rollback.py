@@ -9,12 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_steward.assignment import Operation
-from kafka_steward.errors import PlanError, SlotTaken
-from kafka_steward.execution.cluster_queries import with_hidden
-from kafka_steward.execution.lifecycle import current_slot_owner, release_slot
-from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.progress import what_became
 from kafka_steward.errors import PlanError
+from kafka_steward.execution.cluster_queries import with_hidden
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.plan_slot import claim_slot, refuse_taken, release_slot
 from kafka_steward.execution.progress import outcome_message
@@ -24,8 +20,6 @@ from kafka_steward.journal.moves import Cause, MoveState
 from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_digest, plan_table
-from kafka_steward.settings import Settings
-from kafka_steward.planning.files.formats import plan_table
 
 
 @dataclass(frozen=True, order=True)

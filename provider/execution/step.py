@@ -45,8 +45,6 @@ from kafka_steward.execution.restoration import Restoration
 from kafka_steward.execution.staging import next_stage, part_in_flight, remaining
 from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
-from kafka_steward.journal.audit import Action, Actor, Code
-from kafka_steward.execution.cluster_queries import with_hidden
 from kafka_steward.journal.audit import Action, Code
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase

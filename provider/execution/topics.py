@@ -23,7 +23,6 @@ from kafka_steward.errors import KafkaRefused, KafkaTimeout, RequestError
 from kafka_steward.execution.cluster_queries import MIN_ISR, cordoned_brokers, describable, with_hidden
 from kafka_steward.execution.pending_replicas import delete_pending, list_pending, reconcile_pending, record_pending
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.readiness import cordoned_brokers
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.listing import DEFERRED_PARTITIONS

@@ -24,6 +24,7 @@ from airflow.sdk.log import mask_secret
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, SettingError, StewardError, VersionConflict
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.znode_submission import ZnodeReassignmentClient
 from kafka_steward.hooks.access import (
     ClusterConfig,
@@ -33,6 +34,7 @@ from kafka_steward.hooks.access import (
     refuse_airflows_own,
     secrets_in,
 )
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import is_text, parse_json
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.store import Journal, open_journal
@@ -119,6 +121,10 @@ class ClusterSession:
         None for a journal without an identity.
         """
         return None if self.journal.identity is None else self.journal.identity.to_json()
+
+    def context(self, actor: Actor) -> ClusterContext:
+        """Return the context of changes by `actor`."""
+        return ClusterContext(self.cluster, self.journal, self.settings, actor)
 
     def add_close_callback(self, close: Callable[[], None]) -> None:
         """Call `close` before the connections are closed: dependent resources are closed first."""

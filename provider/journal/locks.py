@@ -167,8 +167,6 @@ def _without(claims: tuple[str | None, ...], digest: str) -> tuple[str, ...]:
     return tuple(each for each in claims if each is not None and each != digest)
 
 
-
-
 class FencingStore(Protocol):
     """A store for the fencing token beside the fenced rows, needed if the lock is kept elsewhere."""
 

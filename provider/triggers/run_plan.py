@@ -119,13 +119,10 @@ class RunPlanTrigger(ClusterTrigger):
         return self._runner[1].step(), opened.settings.step_interval
 
     def _new_runner(self, opened: ClusterSession) -> StepRunner:
-        from kafka_steward.execution.context import ClusterContext
         from kafka_steward.execution.runner import PlanRunner
         from kafka_steward.journal.audit import Actor
 
-        return PlanRunner(
-            ClusterContext(opened.cluster, opened.journal, opened.settings, Actor(**self.who)), self.digest
-        )
+        return PlanRunner(opened.context(Actor(**self.who)), self.digest)
 
 
 def task_is_over(who: Mapping[str, Any], map_index: int = -1) -> bool:

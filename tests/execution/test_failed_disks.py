@@ -10,7 +10,6 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
-from kafka_steward.cluster.state import Directory, BrokerLogDirs
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.detector import DetectionResult, Detector
 from kafka_steward.execution.failures import LivenessView, decide_disks

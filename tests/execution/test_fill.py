@@ -6,7 +6,6 @@ from pathlib import Path
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.publishing import publish_plan

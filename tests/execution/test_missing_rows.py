@@ -129,4 +129,4 @@ def test_a_plan_that_documents_asked_for_keeps_the_number_of_its_moves_when_it_i
     yard.simulator.run()
     repair_documents(yard.journal, WHO)
     with pytest.raises(PlanError, match=rf"moves 2 partitions, and the journal at memory has {2 - lost} rows of it"):
-        PlanRunner(yard.simulator, yard.journal, plan.digest, yard.settings, WHO).step()
+        PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest).step()

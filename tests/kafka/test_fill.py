@@ -10,7 +10,6 @@ import pytest
 from kafka_steward.errors import KafkaRefused, RequestError
 from kafka_steward.execution.broker_joins import Joined, poll_joined
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import targets
 from kafka_steward.execution.publishing import publish_plan

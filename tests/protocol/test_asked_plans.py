@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kafka_steward.document_api.plans import DocumentPlans, blocked_reason, is_legacy, publish_document_plan
-from kafka_steward.document_api.plans import DocumentPlans, blocked_reason, publish_document_plan
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
