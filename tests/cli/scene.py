@@ -15,6 +15,7 @@ import pytest
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.errors import StewardError
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -53,8 +54,8 @@ class Scene:
         if self.down is not None:
             raise self.down
         access = SimpleNamespace(workspace=f"{self.folder}/workspace", zookeeper=None)
-        opened = {"cluster": self.simulator, "journal": self.journal, "settings": settings, "access": access}
-        yield SimpleNamespace(**opened, origin=None)
+        opened = {"cluster": self.simulator, "journal": self.journal, "settings": settings}
+        yield SimpleNamespace(**opened, access=access, origin=None, context=partial(ClusterContext, *opened.values()))
 
     @contextmanager
     def _opened_journal(self, journal: Journal, cluster_id: str, *, compare: bool = True) -> Any:

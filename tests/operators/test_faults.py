@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partialmethod
+from functools import partial, partialmethod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.store import Journal
 from kafka_steward.operators.failures import FindFailuresOperator
@@ -144,7 +145,8 @@ class Stage:
 
 def _opened(hook: StewardHook, stage: Stage) -> Any:
     settings = Settings.of(hook.overrides)
-    return nullcontext(SimpleNamespace(cluster=stage.simulator, journal=stage.journal, settings=settings))
+    shared = {"cluster": stage.simulator, "journal": stage.journal, "settings": settings}
+    return nullcontext(SimpleNamespace(**shared, context=partial(ClusterContext, *shared.values())))
 
 
 MakeStage = Callable[..., Stage]

@@ -19,7 +19,9 @@ from airflow.sdk.exceptions import (
 )
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution.context import ClusterContext
 from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.store import Journal
 from kafka_steward.operators.approve import ApprovePlanOperator
@@ -52,6 +54,9 @@ class Desk:
     @property
     def cluster(self) -> Simulator:
         return self.simulator
+
+    def context(self, actor: Actor) -> ClusterContext:
+        return ClusterContext(self.simulator, self.journal, self.settings, actor)
 
     def snapshot(self, *draining: int) -> dict[str, str]:
         operator = SnapshotClusterOperator(task_id="snapshot", conn_id="kafka_test", draining_brokers=list(draining))
