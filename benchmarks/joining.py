@@ -119,7 +119,7 @@ def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
         with stages.stage("settle"):
             settled = reconcile_pending(cluster, journal, cluster.snapshot(), WHO)
     if len(settled) != stages.partitions or not all(debt.over for debt in settled):
-        raise RuntimeError(f"{sum(not debt.over for debt in settled)} partitions are still owed a replica.")
+        raise RuntimeError(f"{sum(not debt.over for debt in settled)} partitions still have a pending replica.")
 
 
 def _is_due(cluster: KafkaCluster, journal: Journal, settings: Settings) -> bool | None:

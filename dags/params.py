@@ -111,7 +111,7 @@ def apply_params(settings: Mapping[str, Any]) -> dict[str, Param]:
     }
     return {
         "reassignment": Param(
-            description="Paste what kafka-reassign-partitions takes: "
+            description="Paste a file of kafka-reassign-partitions: "
             '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 3]}]}.',
             type="object",
             required=["partitions"],
@@ -135,7 +135,7 @@ def _plan() -> Param:
 
 
 def _reason() -> Param:
-    return Param("", "Why, for the audit trail.", type="string", maxLength=500)
+    return Param("", "The reason, for the audit trail.", type="string", maxLength=500)
 
 
 def _dry_run() -> Param:

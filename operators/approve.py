@@ -73,7 +73,9 @@ class ApprovePlanOperator(ApprovalOperator):
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("subject", "Approve the plan?")
-        kwargs.setdefault("params", {"reason": Param("", "Why, for the audit trail.", type="string", maxLength=500)})
+        kwargs.setdefault(
+            "params", {"reason": Param("", "The reason, for the audit trail.", type="string", maxLength=500)}
+        )
         ours = {
             "defaults": self.REJECT,
             "response_timeout": response_timeout,
@@ -101,7 +103,7 @@ class ApprovePlanOperator(ApprovalOperator):
         if approval is None and not why:
             self._request_approval(context, plan, snapshot)
         if approval is None:
-            self.log.info("No person is asked: %s.", printable(why))
+            self.log.info("No approval is requested: %s.", printable(why))
             approval = self._approve(context, Approval(plan.digest, None, why))
         return _answer(approval, approved=True, asked=approval.person is not None)
 
@@ -116,7 +118,9 @@ class ApprovePlanOperator(ApprovalOperator):
         name = person.get("name") or person.get("id")
         reason = str((answer["params_input"] or {}).get("reason") or "")
         if approved and name is not None and name == self._excluded_user(context):
-            self.log.warning("%s started this run and may not approve its plan; others are asked.", printable(name))
+            self.log.warning(
+                "%s started this run and may not approve its plan; the other approvers are asked.", printable(name)
+            )
             return self.execute(context)
         if not approved and name is None:
             reason = f"nobody answered within {self.response_timeout}"
@@ -141,8 +145,8 @@ class ApprovePlanOperator(ApprovalOperator):
         # A cleared task keeps the page of its first request, which may show another plan.
         if request_shown(self, context) != (self.subject, self.body, self.assigned_users or []):
             raise AirflowFailException(
-                f"Plan {plan.digest[:12]} cannot be approved in this run: Airflow still shows what was asked before "
-                f"{self.task_id} was cleared, and would take the answer to that; trigger a new run."
+                f"Plan {plan.digest[:12]} cannot be approved in this run: Airflow still shows the request from before "
+                f"{self.task_id} was cleared, and would accept an answer to it; trigger a new run."
             )
         try:
             super().execute(context)
@@ -161,8 +165,8 @@ class ApprovePlanOperator(ApprovalOperator):
         left = [user for user in self.assigned_users or () if excluded not in (user["id"], user["name"])]
         if self.assigned_users and not left:
             raise AirflowFailException(
-                f"Nobody may approve the plan: {printable(str(excluded))} started this run, and is its only approver; "
-                "let somebody else start it, or name another approver."
+                f"Nobody may approve the plan: {printable(str(excluded))} started this run, and is its only "
+                "approver; let another user start it, or add another approver."
             )
         return left or None
 
@@ -193,7 +197,7 @@ class ApprovePlanOperator(ApprovalOperator):
                 if not error.retriable:
                     raise
                 self.log.warning(
-                    "The answer is not written down yet, and is tried again in %d s: %s", pause_s, printable(str(error))
+                    "The answer could not be recorded yet; it is retried in %d s: %s", pause_s, printable(str(error))
                 )
             time.sleep(pause_s)
         with opened_by(hook_of(self, context)) as opened:

@@ -41,7 +41,7 @@ class AnnounceBrokerRestartOperator(StewardOperator):
         from kafka_steward.execution.readiness import announce_restart
 
         if not str(self.broker).isdecimal():
-            raise RequestError(f"{self.broker!r} is no broker; it is a number from 0 on.")
+            raise RequestError(f"{self.broker!r} is not a broker id; it is a number from 0.")
         lasts_ms = None if self.lasts is None else int(self.lasts.total_seconds() * 1000)
         with self.open_journal(context) as journal:
             sentence = announce_restart(journal, int(self.broker), who=actor_of(context), lasts_ms=lasts_ms)

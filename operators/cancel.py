@@ -108,7 +108,10 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
         rollback = unsuccessful_rollback(opened.journal, digest)
         if rollback is not None:
-            fail_task(f"The rollback of plan {digest[:12]} was itself ended: {rollback.reason}", for_good=True)
+            fail_task(
+                f"The rollback of plan {digest[:12]} was itself cancelled or abandoned: {rollback.reason}",
+                for_good=True,
+            )
         found = self._verify(opened, digest)
         self.log.info("%s", printable(found["sentence"]))
         for kind in ("left_alone", "skipped"):

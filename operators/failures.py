@@ -78,8 +78,8 @@ class FindFailuresOperator(StewardOperator):
         unknown = ", ".join(map(str, sorted(requested - set(live))))
         if unknown:
             why = (
-                f"Broker {unknown} cannot be healed: cluster {opened.cluster.cluster_id} has none of that id, dead or "
-                f"live; gone is {', '.join(map(str, verdict.down)) or 'none'}."
+                f"Broker {unknown} cannot be healed: cluster {opened.cluster.cluster_id} has none of that id, dead "
+                f"or live; down: {', '.join(map(str, verdict.down)) or 'none'}."
             )
             raise AirflowFailException(printable(why))
 

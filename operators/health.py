@@ -73,7 +73,7 @@ class ReportHealthOperator(StewardOperator):
         if above:
             notify(self.on_unhealthy, context, "unhealthy", facts)
             if self.when_unhealthy == "fail":
-                raise AirflowFailException(printable(f"{', '.join(above)}: more than healthy. {sentence}"))
+                raise AirflowFailException(printable(f"{', '.join(above)}: above the limit. {sentence}"))
         return facts
 
     def _measured(self, opened: ClusterSession) -> Health:

@@ -45,7 +45,7 @@ class FindPendingReplicasOperator(StewardOperator):
             snapshot, found, missing = reconcile(self, opened, context)
         able = fillable(found, snapshot)
         if not able:
-            why = f"{missing} replicas are pending, and no live broker can take one." if missing else NOTHING_PENDING
+            why = f"{missing} replicas are pending, and no live broker can host one." if missing else NOTHING_PENDING
             skip_rest(self, context, f"Nothing can be filled now. {why}")
         sentence = f"{missing} replicas are pending; {len(able)} partitions can be filled now, in part or fully."
         self.log.info("%s", printable(sentence))

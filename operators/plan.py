@@ -148,7 +148,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         numbers = {name: proof.get(name) for name in ("replicas_moved", "bytes_moved", "lower_bound")}
         unplaced = len(proof.get("unplaced") or ())
         self.log.info(
-            "Plan %s moves %s replicas of %d partitions (no plan can move fewer than %s); %d cannot be healed whole.",
+            "Plan %s moves %s replicas of %d partitions (no plan can move fewer than %s); %d cannot be fully healed.",
             plan.digest[:12], printable(str(numbers["replicas_moved"])), len(plan.moves),
             printable(str(numbers["lower_bound"])), unplaced,
         )  # fmt: skip
@@ -172,7 +172,7 @@ def _job() -> str:
     # Located, not imported: the worker itself needs no Spark session.
     spec = util.find_spec("kafka_steward.planning.spark.job")
     if spec is None or spec.origin is None:
-        raise PlanningFailed("The planner is missing: install airflow-provider-kafka-steward anew on the worker.")
+        raise PlanningFailed("The planner is missing: reinstall airflow-provider-kafka-steward on the worker.")
     return spec.origin
 
 
@@ -196,7 +196,7 @@ def _check(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
 
     verdict = check(snapshot, plan, proven=False)
     if not verdict.ok:
-        raise PlanError(f"The plan {plan.digest[:12]} does not check, and will not be used: {verdict.problems[0]}")
+        raise PlanError(f"The plan {plan.digest[:12]} failed its check, and is not used: {verdict.problems[0]}")
 
 
 def _last_message(error: Exception) -> str:

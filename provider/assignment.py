@@ -149,12 +149,12 @@ class MoveReason(str, Enum):
 _WORDS: dict[str, str] = {
     MoveReason.BROKER_FAILED: "a replica was on a broker that failed",
     MoveReason.LOG_DIR_FAILED: "a replica was in a log directory that failed",
-    MoveReason.BROKER_DRAINING: "a replica is on a broker that is to be emptied",
-    MoveReason.REPLICATION_FACTOR: "it has more or fewer replicas than it shall have",
-    MoveReason.RACK_SPREAD: "its replicas are not spread over as many racks as there are",
+    MoveReason.BROKER_DRAINING: "a replica is on a broker that is being drained",
+    MoveReason.REPLICATION_FACTOR: "its number of replicas is not its replication factor",
+    MoveReason.RACK_SPREAD: "its replicas are not spread over as many racks as possible",
     MoveReason.BALANCE: "another broker held less than its share",
-    MoveReason.GIVEN: "the plan was given so",
-    MoveReason.REORDER: "the same replicas in another order, for leaders and those next in line",
+    MoveReason.GIVEN: "the reassignment was requested explicitly",
+    MoveReason.REORDER: "the same replicas in another order, to balance leaders and their successors",
 }
 
 

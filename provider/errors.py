@@ -161,7 +161,7 @@ class SlotTaken(JournalError):
     """Another plan holds the plan slot of the cluster; `owner` is its digest."""
 
     #: The end of the message: what a person can do.
-    REMEDY = "wait for it, cancel it, or abandon it."
+    REMEDY = "wait until it ends, cancel it, or abandon it."
 
     def __init__(self, owner: str, not_done: str) -> None:
         super().__init__(f"{not_done}: {self.reason(owner)}; {self.REMEDY}")
@@ -171,7 +171,7 @@ class SlotTaken(JournalError):
     def reason(owner: str, operation: str = "") -> str:
         """Return the reason as a clause, with the operation of the holder if it is given."""
         kind = f" ({operation})" if operation else ""
-        return f"the cluster belongs to plan {owner[:12]}{kind} until that one ends"
+        return f"plan {owner[:12]}{kind} holds the plan slot"
 
 
 class LockLost(JournalError):

@@ -102,7 +102,7 @@ def _span(text: str) -> _Span:
 def _minutes(text: str) -> int:
     hours, minutes = map(int, text.split(":"))
     if minutes > 59 or hours * 60 + minutes > _A_DAY:
-        raise SettingError(f"The maintenance window names {text}, which is no time of day; write 00:00 to 24:00.")
+        raise SettingError(f"The maintenance window names {text}, which is not a time of day; write 00:00 to 24:00.")
     return hours * 60 + minutes
 
 

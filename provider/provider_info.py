@@ -34,7 +34,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "airflow-provider-kafka-steward",
         "name": _NAME,
-        "description": "Keeps Kafka fully replicated and balanced: heals, rebalances, expands, drains, undoes.",
+        "description": "Keeps Kafka fully replicated and balanced: heals, rebalances, expands, drains, rolls back.",
         "integrations": [
             {
                 "integration-name": _NAME,
@@ -92,7 +92,7 @@ def _connection_type() -> dict[str, Any]:
             "relabeling": {"host": "Bootstrap servers", "login": "SASL user", "password": "SASL password"},
             "placeholders": {
                 "host": "broker1:9092,broker2:9092",
-                "port": "9092, of servers that are named without one",
+                "port": "9092, for servers without a port",
                 "login": "empty without SASL",
                 "password": "empty without SASL",
             },
@@ -113,10 +113,10 @@ def _connection_fields() -> dict[str, Any]:
         "ssl_cafile": _field("CA file", "Certificates to trust, a path on the workers and the triggerer."),
         "ssl_certfile": _field("Client certificate", "A path on the workers and the triggerer."),
         "ssl_keyfile": _field("Client key", "A path on the workers and the triggerer."),
-        "ssl_password": _field("Password of the client key", "Empty: it has none. Kept secret.", format="password"),
+        "ssl_password": _field("Password of the client key", "Empty: none. Kept secret.", format="password"),
         "kafka_conn_id": _field("Kafka connection", "Id of a connection of type kafka whose settings are used too."),
         "zookeeper": _field("ZooKeeper", "The brokers' zookeeper.connect: the KIPs' documents are kept there."),
-        "zookeeper_user": _field("ZooKeeper user", "Of the digest scheme. Empty: nobody in particular."),
+        "zookeeper_user": _field("ZooKeeper user", "User of the digest scheme. Empty: no authentication."),
         "zookeeper_password": _field("ZooKeeper password", "Kept secret.", format="password"),
         "cluster_id": _field("Cluster id", "The only Kafka cluster.id to accept. Empty: the one that answers first."),
         "journal": _field("Journal", f"{_PLACES['journal'][0]} Kept secret.", format="password"),

@@ -58,7 +58,7 @@ class RebalanceRequest:
             wrong = "Name the brokers to drain." if self.operation == drain else self._only("brokers", drain)
             raise RequestError(wrong)
         if (self.operation == factor) != bool(self.replication_factor):
-            wrong = "Say which replication_factor to set." if self.operation == factor else ""
+            wrong = "Give the replication_factor to set." if self.operation == factor else ""
             raise RequestError(wrong or self._only("replication_factor", factor))
         if self.operation == factor and not self.topics:
             raise RequestError("Name the topics whose replication factor is to be set; .* is all of them.")
@@ -66,7 +66,10 @@ class RebalanceRequest:
             raise RequestError(self._only("max_moves or max_bytes", ", ".join(_EVEN)))
 
     def _only(self, field: str, operation: str) -> str:
-        return f"The field {field} is only for {operation}, and the operation is {self.operation}; empty the one."
+        return (
+            f"The field {field} is only for {operation}, and the operation is {self.operation}; leave the field "
+            "empty, or change the operation."
+        )
 
 
 def compiled_patterns(patterns: Collection[str]) -> list[re.Pattern[str]]:
@@ -75,5 +78,5 @@ def compiled_patterns(patterns: Collection[str]) -> list[re.Pattern[str]]:
         return [re.compile(pattern) for pattern in patterns]
     except re.error as error:
         raise RequestError(
-            f"{error.pattern!r} is no regular expression: {error}; correct topics or exclude."
+            f"{error.pattern!r} is not a regular expression: {error}; correct topics or exclude."
         ) from error

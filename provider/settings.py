@@ -61,14 +61,14 @@ class Settings:
 
     heal_failure_interval: float = _setting(
         1800.0,
-        "Seconds a broker must be gone to count as failed. -1: nothing is written, nothing heals.",
+        "Seconds a broker must be down to count as failed. -1: no failure is recorded, and nothing is healed.",
         low=-1,
         high=_LONGEST_S,
         per_run=False,
     )
     heal_chunk_size: int = _setting(50, "Partitions in one chunk of a plan.", low=1, high=5000)
     heal_fast_detection: bool = _setting(
-        False, "Whether a broker that vanished without announcing it is due at once.", per_run=False
+        False, "Whether a broker that went down without an announced restart is healed at once.", per_run=False
     )
     heal_failed_disks: bool = _setting(False, "Whether replicas in failed log directories are healed too.")
     heal_retry_interval: float = _setting(
@@ -88,28 +88,28 @@ class Settings:
         50_000_000, "Bytes per second that reassignment may bring into a broker. 0: no throttle.", low=0, high=_LONG
     )
     network_bandwidth: int = _setting(
-        0, "Bytes per second of a broker's network, for throttle_fraction. 0: not stated.", low=0, high=_LONG
+        0, "Bytes per second of a broker's network, for throttle_fraction. 0: not set.", low=0, high=_LONG
     )
     throttle_fraction: float = _setting(
-        0.0, "The throttle as a fraction of network_bandwidth, such as 0.1. 0: as throttle says.", low=0, high=1
+        0.0, "The throttle as a fraction of network_bandwidth, such as 0.1. 0: use throttle.", low=0, high=1
     )
-    throttle_leaders: bool = _setting(False, "Whether the leaders' side is throttled too. It slows ordinary catch-up.")
+    throttle_leaders: bool = _setting(False, "Whether the leaders are throttled too, which slows ordinary catch-up.")
     min_free: float = _setting(0.15, "Fraction of each log directory's volume that must stay free.", low=0, high=1)
     max_in_per_broker: int = _setting(5, "Replicas that one broker may be receiving at once.", low=1, high=_INT)
     max_out_per_broker: int = _setting(5, "Replicas that one broker may be sending at once.", low=1, high=_INT)
     max_in_flight: int = _setting(100, "Partitions in flight at once, in the whole cluster.", low=1, high=_INT)
     one_replica_at_a_time: bool = _setting(
-        False, "Whether a move that adds several replicas to a partition adds one after the other."
+        False, "Whether a move that adds several replicas to a partition adds them one at a time."
     )
     window: str = _setting(
         "sliding",
-        "When the next move starts. sliding: when one ends. chunk: when its whole chunk has.",
+        "When the next move starts. sliding: when a move ends. chunk: when all moves of the chunk have ended.",
         choices=("sliding", "chunk"),
     )
     chunk_pause: float = _setting(0.0, "Seconds to wait between chunks.", low=0, high=_LONGEST_S)
     maintenance_window: str = _setting(
         "",
-        "When plans that can wait begin moves, such as mon-fri 22:00-06:00; several with ; between. Empty: always.",
+        "When plans that can wait submit moves, such as mon-fri 22:00-06:00; several with ; between. Empty: always.",
         pattern=PATTERN,
     )
     maintenance_timezone: str = _setting("UTC", "The time zone of the maintenance window, such as Europe/Berlin.")
@@ -118,37 +118,40 @@ class Settings:
     )
     when_stalled: str = _setting(
         "fail",
-        "What becomes of a stalled move. wait: it is waited for. cancel: it alone is cancelled. fail: the run fails.",
+        "How a stalled move is handled. wait: wait for it. cancel: cancel this move only. fail: fail the run.",
         choices=("wait", "cancel", "fail"),
     )
     abandoned_after: float = _setting(
         600.0,
-        "Seconds after which a plan that nobody steps is idle, and its throttles given back once nothing moves.",
+        (
+            "Seconds without a step after which a plan is idle; its throttles are released once none of its "
+            "moves is in flight."
+        ),
         low=1,
         high=_LONGEST_S,
         per_run=False,
     )
     max_attempts: int = _setting(
-        100, "Steps failed in a row after which a plan is stuck and waits for a person.", low=1, high=_INT
+        100, "Consecutive failed steps after which a plan is stuck and needs operator action.", low=1, high=_INT
     )
     step_interval: float = _setting(2.0, "Seconds between two steps of a plan.", low=0.1, high=_LONGEST_S)
     watch_interval: float = _setting(
         2.0,
-        "Seconds between two looks of the watch: at most a quarter of Kafka's session time-out.",
+        "Seconds between two polls of the watch: at most a quarter of Kafka's session timeout.",
         low=0.1,
         high=_LONGEST_S,
         per_run=False,
     )
     health_interval: float = _setting(
         60.0,
-        "Seconds between two looks of the watch at the cluster's health. 0: none.",
+        "Seconds between two health checks of the watch. 0: none.",
         low=0,
         high=_LONGEST_S,
         per_run=False,
     )
     health_retention: float = _setting(
         7.0,
-        "Days that what the watch saw of the cluster's health is kept, for plots.",
+        "Days for which the watch's health measurements are kept, for plots.",
         low=0,
         high=_LONGEST_DAYS,
         per_run=False,
@@ -161,7 +164,7 @@ class Settings:
     )
     foreign_while_disabled: str = _setting(
         "report",
-        "What becomes of a reassignment that others start while reassignments are switched off: report or cancel.",
+        "How an external reassignment is handled while reassignments are disabled: report or cancel.",
         choices=("report", "cancel"),
         per_run=False,
     )
@@ -171,7 +174,7 @@ class Settings:
         per_run=False,
     )
     plan_retention: float = _setting(
-        30.0, "Days that a finished plan's rows are kept.", low=0, high=_LONGEST_DAYS, per_run=False
+        30.0, "Days for which the rows of a finished plan are kept.", low=0, high=_LONGEST_DAYS, per_run=False
     )
 
     @classmethod
@@ -222,7 +225,7 @@ _PAIRS = (
         frozenset({"abandoned_after", "step_interval"}),
         lambda given: given.abandoned_after >= 2 * given.step_interval,
         "The setting abandoned_after is {given.abandoned_after:g} s and step_interval {given.step_interval:g} s: a "
-        "plan would count as abandoned between two steps; set abandoned_after to at least twice step_interval.",
+        "plan would count as idle between two steps; set abandoned_after to at least twice step_interval.",
     ),
     _Pair(
         frozenset({"stall_after", "step_interval"}),

@@ -81,7 +81,7 @@ class StewardSensor(BaseSensorOperator):
         except StewardError as error:
             if not error.retriable:
                 raise AirflowFailException(str(error)) from error
-            answer = CheckResult(False, f"{error} Asking again.")
+            answer = CheckResult(False, f"{error} Retrying.")
         self.log.info("%s", printable(answer.sentence))
         return answer, journal
 

@@ -45,5 +45,5 @@ class IsrCatchUpSensor(StewardSensor):
 def _parse(name: str) -> list[Any]:
     topic, dash, number = name.rpartition("-")
     if not (dash and topic and number.isdecimal()):
-        raise RequestError(f"{name!r} is no partition; write topic-number, such as orders-7.")
+        raise RequestError(f"{name!r} is not a partition; write topic-number, such as orders-7.")
     return [topic, int(number)]

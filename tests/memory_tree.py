@@ -26,7 +26,7 @@ class MemoryTree:
         checked_data(checked_path(path), data)
         with self._lock:
             if path in self._nodes:
-                raise NodeExists(f"{path} exists already; read it before changing it.")
+                raise NodeExists(f"{path} already exists; read it before changing it.")
             number, now = next(self._ids), self.now_ms()
             self._nodes[path] = Node(path, data, 0, number, number, now, now)
             return self._nodes[path]
@@ -88,7 +88,7 @@ class MemoryTree:
     def _still(self, path: str, version: int) -> Node:
         node = self._nodes.get(path)
         if node is None:
-            raise NodeMissing(f"{path} does not exist any more; read again before changing it.")
+            raise NodeMissing(f"{path} no longer exists; read again before changing it.")
         if node.version != version:
             raise VersionConflict(f"{path} was changed since version {version} was read; read it again.")
         return node

@@ -74,8 +74,8 @@ def test_it_says_when_it_opens_in_its_own_time_zone() -> None:
     [
         ("22:00-22:00", "UTC", "never opens: it ends when it begins; for the whole day write 00:00-24:00"),
         ("24:00-06:00", "UTC", "never opens"),
-        ("22:00-25:00", "UTC", "names 25:00, which is no time of day"),
-        ("22:61-23:00", "UTC", "names 22:61, which is no time of day"),
+        ("22:00-25:00", "UTC", "names 25:00, which is not a time of day"),
+        ("22:61-23:00", "UTC", "names 22:61, which is not a time of day"),
         ("at night", "UTC", "'at night' cannot be read; write it as 22:00-06:00 or mon-fri 22:00-06:00"),
         ("someday 22:00-06:00", "UTC", "names the day 'someday'; there are mon, tue, wed, thu, fri, sat, sun"),
         ("22:00-06:00", "Mars/Phobos", "There is no time zone 'Mars/Phobos'; write one such as Europe/Berlin"),

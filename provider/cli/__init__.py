@@ -26,11 +26,11 @@ from airflow.cli.cli_config import ARG_VERBOSE, ActionCommand, Arg, GroupCommand
 
 __all__ = ["Exit", "get_kafka_steward_commands"]
 
-_ABOUT = """Reassign the partitions of a Kafka cluster, watch it, stop it, and take it back.
+_ABOUT = """Reassign the partitions of a Kafka cluster; monitor, cancel and roll back reassignments.
 
-Works without a scheduler and without the UI, beside the DAGs and in step with them: the same plans, the same journal,
-the same locks, the same audit trail, in which your user name stands. Each verb takes the Airflow connection of one
-cluster; give it in the environment (AIRFLOW_CONN_KAFKA_PRODUCTION) where Airflow's own database does not answer."""
+Needs neither a scheduler nor the UI. It shares plans, journal, locks and audit trail with the DAGs; the audit
+trail records your user name. Each command takes the Airflow connection of one cluster; set it in the
+environment (AIRFLOW_CONN_KAFKA_PRODUCTION) if Airflow's own database does not respond."""
 
 
 class Exit(IntEnum):
@@ -50,9 +50,9 @@ class Exit(IntEnum):
 
 _EXIT_CODES = """exit codes:
   0    done
-  1    failed, or not all of it could be done; a sentence on standard error says why
+  1    failed, or could not be completed; a message on standard error gives the reason
   2    the command line is wrong
-  3    still in progress, or it waits for a person
+  3    still in progress, or operator action is needed
   130  interrupted by Ctrl-C or SIGTERM: the plan can be resumed or cancelled"""
 
 _EPILOG = f"""examples:
@@ -67,7 +67,7 @@ _EPILOG = f"""examples:
 def get_kafka_steward_commands() -> list[GroupCommand]:
     """Return the command groups that `airflow` adds to its command line."""
     verbs = (*_show_verbs(), *_plan_verbs(), _journal_group(), *_document_verbs())
-    return [GroupCommand("kafka-steward", "Keep Kafka clusters whole", verbs, _ABOUT, _EPILOG)]
+    return [GroupCommand("kafka-steward", "Keep Kafka clusters fully replicated and balanced", verbs, _ABOUT, _EPILOG)]
 
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -78,14 +78,14 @@ _FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 def _rate(text: str) -> int:
     found = re.fullmatch(r"(\d+)([kMG]?)", text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes per second, such as 50000000 or 50M")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes per second, such as 50000000 or 50M")
     return int(found[1]) * _FACTORS[found[2]]
 
 
 def _duration_ms(text: str) -> int:
     found = re.fullmatch(r"(\d+)([smhd])", text)
     if not found or not int(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no length of time, such as 90s, 30m or 2h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration, such as 90s, 30m or 2h")
     return int(found[1]) * _SECONDS[found[2]] * 1000
 
 
@@ -98,24 +98,24 @@ def _time(text: str) -> int | datetime:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither like 2h (s, m, h, d) nor like 2026-11-21T08:00"
+            f"{text!r} is neither a duration like 2h (s, m, h, d) nor a time like 2026-11-21T08:00"
         ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
-_PLAN = Arg(("plan",), help="Its digest, or the beginning of it", metavar="PLAN")
+_PLAN = Arg(("plan",), help="Its digest, or a prefix of it", metavar="PLAN")
 
 _PLAN_UNDER_WAY = Arg(
-    ("plan",), help="Its digest, or the beginning of it; without: the plan under way", nargs="?", metavar="PLAN"
+    ("plan",), help="Its digest, or a prefix of it; default: the plan in progress", nargs="?", metavar="PLAN"
 )
 
-_FILE = Arg(("file",), help="What kafka-reassign-partitions takes", metavar="FILE.json")
+_FILE = Arg(("file",), help="A file of kafka-reassign-partitions", metavar="FILE.json")
 
-_REASON = Arg(("--reason",), help="Why, for those who read the audit trail", default="")
+_REASON = Arg(("--reason",), help="The reason, for the audit trail", default="")
 
 _TOPIC = Arg(("--topic",), help="Only this topic")
 
-_BYTES_PER_S = "Bytes per second into one broker: 50000000 or 50M; 0: none"
+_BYTES_PER_S = "Bytes per second into one broker: 50000000 or 50M; 0: no throttle"
 
 _THROTTLE = Arg(("--throttle",), help=_BYTES_PER_S, type=_rate, metavar="BYTES")
 
@@ -129,7 +129,7 @@ _CLUSTER = Arg(
 
 _OUTPUT = Arg(
     ("-o", "--output"),
-    help="table for people (the default), json or csv for programs",
+    help="table (the default), or json or csv for programs",
     choices=("table", "json", "csv"),
     default="table",
 )
@@ -173,33 +173,36 @@ def _verb(
 _ON = "--cluster kafka_production"
 
 _OWED = """\
-A topic that was created while brokers were away has fewer replicas than it shall have (KIP-409); what is missing
-is owed to each of its partitions, and the DAG `fill` adds it when a broker joins that can take it. `placeholders`
-are the brokers that a partition has, and -1, -2, ... for each replica that is owed. A debt that is over (paid, or
-dropped because someone else changed or deleted the topic) is shown until a fill or its watch has struck it out.
-Exit code 0, whether or not anything is owed."""
+A topic that was created while brokers were down has fewer replicas than requested (KIP-409). The missing
+replicas are pending; the DAG `fill` adds them when a broker that can host them joins. `placeholders` lists
+the brokers of a partition, and -1, -2, ... for each pending replica. A record that is obsolete (the replicas
+were added, or the topic was changed or deleted externally) is shown until a fill or its watch has removed it.
+Exit code 0, whether or not replicas are pending."""
 
 
 def _show_verbs() -> tuple[ActionCommand, ...]:
     limit = Arg(("--limit",), help="How many of the newest", type=positive_int(allow_zero=False), default=50)
-    plan = Arg(("--plan",), help="Only this plan: its digest, or the beginning of it")
+    plan = Arg(("--plan",), help="Only this plan: its digest, or a prefix of it")
     since = Arg(("--since",), help="Only since then: 30m, 2h, 1d, or 2026-11-21T08:00 (UTC)", type=_time)
     return (
         _verb(
-            "status", "How the cluster is, and the plans under way", "show.status", examples=["status --output json"]
+            "status",
+            "The state of the cluster, and the plans in progress",
+            "show.status",
+            examples=["status --output json"],
         ),
         _verb("plans", "The newest plans", "show.plans", (limit,), examples=[f"plans --limit 5 {_ON}"]),
         _verb("show", "One plan, partition by partition", "show.show", (_PLAN,), examples=["show 3f2a91c0"]),
         _verb(
             "audit",
-            "What was done, why, and by whom",
+            "The audit trail: actions, reasons and actors",
             "show.audit",
             (plan, _TOPIC, since, limit),
             examples=[f"audit --plan 3f2a91c0 {_ON}", "audit --topic orders --since 2h --output csv"],
         ),
         _verb(
             "owed",
-            "The replicas that are owed to under-replicated topics, by partition",
+            "The pending replicas of under-replicated topics, by partition",
             "documents.owed",
             (_TOPIC,),
             examples=[f"owed {_ON}", "owed --topic orders --output json"],
@@ -209,71 +212,73 @@ def _show_verbs() -> tuple[ActionCommand, ...]:
 
 
 _APPLY = """\
-FILE.json is what kafka-reassign-partitions executes: {"version": 1, "partitions": [{"topic": "orders",
-"partition": 0, "replicas": [4, 2, 3]}, ...]}. It is checked against the cluster first, and then carried out
-within the throttle and the connection's other settings, a few partitions at a time. Ctrl-C stops it, and so does
-a kill: what is in flight then goes on in Kafka, and the plan can be resumed or cancelled by anyone."""
+FILE.json has the format of kafka-reassign-partitions: {"version": 1, "partitions": [{"topic": "orders",
+"partition": 0, "replicas": [4, 2, 3]}, ...]}. It is validated against the cluster, then executed within the
+throttle and the connection's other settings, a few partitions at a time. Ctrl-C or a kill stops it: moves in
+flight then continue in Kafka, and any process can resume or cancel the plan."""
 
 _RESUME = """\
-It goes on where it stopped, also in the middle of a cancel. Beside a process that steps the plan already it does
-no harm: the two take turns, and if one dies the other goes on."""
+Continues the plan where it stopped, also in the middle of a cancel. If another process already steps the
+plan, the two take turns, and if one of them fails, the other continues."""
 
 _CANCEL = """\
-What is in flight goes back to its original replicas, in their order, and its throttles are given back; what has
-arrived stays. With --scope plan what has arrived goes back too, within the throttle, as a plan of its own; that
-may be request of a plan that has ended. What someone else has changed since is left alone and listed. Works whoever
-began the plan, a DAG or a terminal, and whether or not that process still lives. Interrupted, it is resumed or
-simply repeated.
+Partitions in flight return to their original replicas, in the original order, and their throttles are
+released; completed moves stay. With --scope plan, completed moves are rolled back too, within the throttle,
+by a plan of their own; this also works for a plan that has ended. Partitions that were changed externally
+since are left unchanged and listed. It does not matter which process started the plan, a DAG or a terminal,
+nor whether it still runs. If the command is interrupted, resume the plan or repeat the command.
 
-With --all, everything that is pending is cancelled: every plan that has not ended, and what others have in flight,
-as by kafka-reassign-partitions or Cruise Control. Those go back to their replicas less the ones being added.
+With --all, everything that is pending is cancelled: every plan that has not ended, and external reassignments
+in flight, such as those of kafka-reassign-partitions or Cruise Control. Their partitions return to their
+replicas without the ones being added.
 
-At the end it is looked up in Kafka whether everything is as it was. Each partition that went back is named, from
-what to what; each that did not, with the reason, and then the exit code is 1."""
+At the end the result is verified in Kafka. Each partition that was moved back is listed with both
+assignments, each that was not with the reason; then the exit code is 1."""
 
 _VERIFY = """\
-Prints the lines of kafka-reassign-partitions --verify, from the cluster's own word. Exit code 0: every partition
-is where the plan puts it, or was taken back; 3: some are in progress, or a throttle is still owed; 1: some are
-elsewhere."""
+Prints the lines of kafka-reassign-partitions --verify, from the cluster's current state. Exit code 0: every
+partition has its target replicas, or was rolled back; 3: some are in progress, or a throttle is still set; 1:
+some have other replicas."""
 
 _THROTTLED = """\
-The next step of the plan carries the rate to all brokers that its moves copy to, so within seconds while a run or
-a terminal steps it. It holds for this plan until it ends, whatever the connection or a run says; a rate that someone
-else has set on a broker, and that is stricter, is left alone. Only the journal is needed."""
+The next step of the plan sets the rate on all brokers that its moves copy to, within seconds while a run or a
+terminal steps it. The rate applies to this plan until it ends, and overrides the connection and the run; a
+stricter rate that was set externally on a broker stays. Only the journal is needed."""
 
 _ABANDON = """\
-What has arrived stays, what is in flight goes on in Kafka, and another plan may have the cluster. Only the
-journal is needed: it works while the cluster does not answer. `verify` gives the throttles back once all has
-arrived."""
+Completed moves stay, moves in flight continue in Kafka, and the plan slot is released. Only the journal is
+needed: it works while the cluster does not respond. `verify` releases the throttles once all moves have
+completed."""
 
 
 def _plan_verbs() -> tuple[ActionCommand, ...]:
     last = Arg(
         ("plan",),
-        help="Its digest, or the beginning of it; without: the plan under way, or the last",
+        help="Its digest, or a prefix of it; default: the plan in progress, or the last one",
         nargs="?",
         metavar="PLAN",
     )
     rate = Arg(("rate",), help=_BYTES_PER_S, type=_rate, metavar="RATE")
     scope = Arg(
         ("--scope",),
-        help="pending: stop, and take back what is in flight. plan: take back all of it (default: pending)",
+        help="pending: stop, and cancel reassignments in flight. plan: roll back completed moves too (default: "
+        "pending)",
         choices=("pending", "plan"),
         default="pending",
     )
     everything = Arg(
-        ("--all",), help="Cancel all that is pending, also what others have in flight", action="store_true"
+        ("--all",), help="Cancel everything that is pending, including external reassignments", action="store_true"
     )
     anyway = Arg(
-        ("--even-if-disabled",), help="Take a plan back although reassignments are disabled", action="store_true"
+        ("--even-if-disabled",), help="Roll a plan back although reassignments are disabled", action="store_true"
     )
     order = Arg(
-        ("--restore-order",), help="Restore the order of replicas that someone else's cancel lost", action="store_true"
+        ("--restore-order",), help="Restore the replica order that an external cancel lost", action="store_true"
     )
     return (
         _verb(
             "apply",
-            "Carry out a reassignment, watched over",
+            "Execute a reassignment and wait until it ends",
             "execute.apply",
             (_FILE, _THROTTLE),
             examples=[f"apply reassignment.json --throttle 20M {_ON}"],
@@ -281,7 +286,7 @@ def _plan_verbs() -> tuple[ActionCommand, ...]:
         ),
         _verb(
             "resume",
-            "Go on with a plan that nobody steps, or that is stuck",
+            "Resume a plan that no process steps, or that is stuck",
             "execute.resume",
             (_PLAN_UNDER_WAY, _THROTTLE),
             examples=[f"resume 3f2a91c0 {_ON}"],
@@ -289,7 +294,7 @@ def _plan_verbs() -> tuple[ActionCommand, ...]:
         ),
         _verb(
             "cancel",
-            "Stop a plan, or take all of it back",
+            "Cancel a plan, or roll all of it back",
             "cancel.cancel",
             (_PLAN_UNDER_WAY, everything, scope, _REASON, anyway, order, _THROTTLE),
             examples=[
@@ -301,7 +306,7 @@ def _plan_verbs() -> tuple[ActionCommand, ...]:
         ),
         _verb(
             "verify",
-            "Say where each partition of a plan is, and give back throttles that ended plans left",
+            "Report the state of each partition of a plan, and release throttles that ended plans left",
             "manage.verify",
             (last,),
             examples=[f"verify {_ON}", f"verify 3f2a91c0 {_ON} --output json"],
@@ -317,7 +322,7 @@ def _plan_verbs() -> tuple[ActionCommand, ...]:
         ),
         _verb(
             "abandon",
-            "Give a plan up as it stands: nothing is taken back",
+            "Abandon a plan in its current state: nothing is rolled back",
             "manage.abandon",
             (_PLAN, _REASON),
             examples=[f"abandon 3f2a91c0 {_ON} --reason 'broker 4 will not return'"],
@@ -326,26 +331,30 @@ def _plan_verbs() -> tuple[ActionCommand, ...]:
     )
 
 
-_COPY = """Stop Airflow, or pause the DAGs, before: a process that has the old journal open goes on with it. Afterwards
-the old journal is not opened any more, and says where the copy is. `journal pair`, for the connection of the old one,
-goes back to it, without what the copy has recorded since."""
+_COPY = """Stop Airflow, or pause the DAGs, first: a process that has the old journal open continues to use
+it. Afterwards the old journal is refused, with an error that names the copy. `journal pair`, for the
+connection of the old one, returns to it, without the records that the copy has gained since."""
 
-_PAIR = """The documents (in ZooKeeper, with the setting zookeeper) and the rows (in the database that the setting
-journal names) carry one id, and a journal whose halves differ is refused. Only when one half is lost for good: stop
-Airflow, set both settings as they are to stay, and call this once."""
+_PAIR = """The documents (in ZooKeeper, with the setting zookeeper) and the rows (in the database of the
+setting journal) have the same id, and a journal whose halves differ is refused. Use this only if one half is
+permanently lost: stop Airflow, set both settings to their final values, and run it once."""
 
-_ARCHIVE = """Rows of plans that the journal still knows stay, whatever their age: a rollback reads them. Each line
-of the file is a row as `audit --output json` prints it, with its number. The file is whole before a row is deleted, and
-the audit trail names it."""
+_ARCHIVE = """Rows of plans that the journal still knows stay, regardless of their age: a rollback reads them.
+Each line of the file is a row as `audit --output json` prints it, with its number. Rows are deleted only
+after the file is complete; the audit trail names the file."""
 
 
 def _journal_group() -> GroupCommand:
     to = Arg(
         ("--to",), help="Another connection of the same cluster, with the new journal", required=True, metavar="CONN_ID"
     )
-    file = Arg(("file",), help="A new file of JSON lines; with .gz at its end, compressed", type=Path)
+    file = Arg(("file",), help="A new file of JSON lines; a name that ends in .gz is compressed", type=Path)
     before = Arg(
-        ("--before",), help="What is older: 90d, or 2026-01-01 (UTC)", type=_time, required=True, metavar="TIME"
+        ("--before",),
+        help="Archive rows older than this: 90d, or 2026-01-01 (UTC)",
+        type=_time,
+        required=True,
+        metavar="TIME",
     )
     copy = _verb(
         "copy",
@@ -357,7 +366,7 @@ def _journal_group() -> GroupCommand:
     )
     pair = _verb(
         "pair",
-        "Tie the journal's rows and documents together again, after one half was lost or replaced",
+        "Pair the journal's rows and documents again, after one half was lost or replaced",
         "journal.pair",
         examples=[f"journal pair {_ON}"],
         details=_PAIR,
@@ -370,16 +379,16 @@ def _journal_group() -> GroupCommand:
         examples=[f"journal archive audit-2025.jsonl.gz --before 2026-01-01 {_ON}"],
         details=_ARCHIVE,
     )
-    about = "Move the journal to another database or out of ZooKeeper, tie its halves together, or archive its past"
+    about = "Move the journal to another database or out of ZooKeeper, pair its halves, or archive old rows"
     return GroupCommand("journal", about, (copy, pair, archive))
 
 
 def _document_verbs() -> tuple[ActionCommand | GroupCommand, ...]:
     # Required, because operators who are blocked by the disabled reassignments need the reason.
-    reason = Arg(("--reason",), help="Why, for whoever is held up by it", required=True)
+    reason = Arg(("--reason",), help="The reason, shown for held moves and requests", required=True)
     broker = Arg(("broker",), help="Its id", type=int, metavar="BROKER")
     away = Arg(
-        ("--for",), help="How long it may be away, such as 2h; without: its grace period", type=_duration_ms, dest="ms"
+        ("--for",), help="How long it may be down, such as 2h; default: its grace period", type=_duration_ms, dest="ms"
     )
     queue = (
         _verb(
@@ -389,10 +398,15 @@ def _document_verbs() -> tuple[ActionCommand | GroupCommand, ...]:
             (_FILE,),
             examples=[f"queue add reassignment.json {_ON}"],
         ),
-        _verb("list", "What is queued and has not started", "documents.list_queue", examples=[f"queue list {_ON}"]),
+        _verb(
+            "list",
+            "The queued reassignments that have not started",
+            "documents.list_queue",
+            examples=[f"queue list {_ON}"],
+        ),
         _verb(
             "remove",
-            "Take the queue away; what has started goes on",
+            "Remove the queue; reassignments that have started continue",
             "documents.remove_queue",
             examples=[f"queue remove {_ON}"],
         ),
@@ -400,25 +414,25 @@ def _document_verbs() -> tuple[ActionCommand | GroupCommand, ...]:
     return (
         _verb(
             "disable",
-            "Let no reassignment start; what runs is let finish",
+            "Disable reassignments: none starts, those in flight complete",
             "documents.disable",
             (reason,),
             examples=[f"disable {_ON} --reason 'moving racks'"],
         ),
-        _verb("enable", "Let reassignments start again", "documents.enable", (_REASON,), examples=[f"enable {_ON}"]),
+        _verb("enable", "Enable reassignments again", "documents.enable", (_REASON,), examples=[f"enable {_ON}"]),
         _verb(
             "bounce",
-            "Announce that a broker is about to be restarted",
+            "Announce a planned restart of a broker",
             "documents.bounce",
             (broker, away),
             examples=[f"bounce 3 --for 2h {_ON}"],
         ),
         _verb(
             "watch",
-            "Carry out what documents ask for, until Ctrl-C; the triggerer does it while a DAG that listens is "
+            "Execute the requests of documents, until Ctrl-C; the triggerer does this while a DAG with a watch is "
             "unpaused",
             "documents.watch",
             examples=[f"watch {_ON}"],
         ),
-        GroupCommand("queue", "What waits until it starts (KIP-236)", queue),
+        GroupCommand("queue", "The queue of reassignments (KIP-236)", queue),
     )

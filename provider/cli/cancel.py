@@ -26,14 +26,14 @@ from kafka_steward.journal.records import PlanRecord
 #: With --all, the maximum number of polls until Kafka shows the end of each cancel, and the seconds between two polls.
 _POLLS, _POLL_S = 30, 1.0
 _ENDED = "the plan has ended."
-_STAYS = "Ctrl-C stops; the cancels that were asked for by then go on."
+_STAYS = "Ctrl-C stops; cancels that were requested before continue."
 
 
 def cancel(call: CommandContext) -> Exit:
     """Cancel or roll back a plan, or cancel everything."""
     given = call.arguments
     if given.all and given.plan is not None:
-        print_error("Name a plan, or say --all; not both.")
+        print_error("Name a plan, or give --all; not both.")
         return Exit.USAGE
     request = CancelRequest(
         person=call.who.person, scope=given.scope, reason=call.reason, even_if_disabled=given.even_if_disabled
@@ -52,7 +52,7 @@ def execute_cancel(foreground: Foreground, record: PlanRecord, request: CancelRe
     code = end_message(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
     if request.scope != "plan" and undone.progress.completed and code is Exit.DONE:
         print_error(
-            "What had arrived stays where it is. To take that back too:",
+            "Completed moves stay. To roll them back too:",
             f"  {call.command(f'cancel {record.digest[:12]} --scope plan')}",
         )
     return code
@@ -92,10 +92,10 @@ class _CancelResult:
         ):
             print_error(*(f"{each.topic}-{each.partition} {kind}: {each.why}" for each in several))
         if self.found is not None and self.found.throttles:
-            print_error(f"Still there: {', '.join(self.found.throttles)}.")
+            print_error(f"Throttles still set: {', '.join(self.found.throttles)}.")
         if self.leased_brokers:
             print_error(
-                f"The throttle of broker {', '.join(map(str, self.leased_brokers))} is given back when it returns."
+                f"The throttle of broker {', '.join(map(str, self.leased_brokers))} is released when it returns."
             )
 
 
@@ -103,10 +103,10 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
     call, cluster, journal = foreground.call, foreground.opened.cluster, foreground.opened.journal
     scope: Scope = "plan" if request.scope == "plan" else "pending"
     ask = partial(
-        request_cancel, journal, record.digest, who=call.who, reason=request.reason or "someone asked for it",
+        request_cancel, journal, record.digest, who=call.who, reason=request.reason or "a user requested it",
         scope=scope, even_if_disabled=request.even_if_disabled,
     )  # fmt: skip
-    foreground.retry(ask, stays="Ctrl-C stops, and the plan stays as it is.")
+    foreground.retry(ask, stays="Ctrl-C stops, and the plan stays unchanged.")
     progress = foreground.run_plan(record.digest)
     ended = journal.plans.get(record.digest)
     if ended is not None and (ended.status.value == "rolled_back" or ended.not_taken_back is not None):
@@ -138,7 +138,7 @@ def _cancel_everything(foreground: Foreground, request: CancelRequest) -> Exit:
     print_error(*(each.sentence for each in stay))
     if call.out.form == "table":
         went = [each.sentence for each in external if each not in stay]
-        call.out.facts({}, went if plans or external else ["Nothing is under way, so nothing was cancelled."])
+        call.out.facts({}, went if plans or external else ["No plan is in progress, so nothing was cancelled."])
     codes, facts = [Exit.FAILED if stay else Exit.DONE], []
     for record in filter(None, map(foreground.opened.journal.plans.get, plans)):
         undone = _run_cancel(foreground, record, request)

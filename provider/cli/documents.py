@@ -41,11 +41,15 @@ def owed(call: CommandContext) -> None:
     call.out.rows([_pending_facts(pending) for pending in chosen], table)
     missing = sum(pending.missing for pending in chosen if not pending.over)
     if not missing:
-        print_error("No replica is owed.")
+        print_error("No replica is pending.")
     elif able:
-        print_error(f"{missing} replicas are owed; broker {', '.join(map(str, able))} can take some: run the DAG fill.")
+        print_error(
+            f"{missing} replicas are pending; broker {', '.join(map(str, able))} can host some: run the DAG fill."
+        )
     else:
-        print_error(f"{missing} replicas are owed, and no live broker can take one; they are added when brokers join.")
+        print_error(
+            f"{missing} replicas are pending, and no live broker can host one; they are added when brokers join."
+        )
 
 
 def _pending_facts(pending: PendingReplica) -> dict[str, Any]:
@@ -105,7 +109,7 @@ def remove_queue(call: CommandContext) -> None:
     """Remove the queue."""
     with call.journal() as journal:
         removed = queue_remove(journal, who=call.who)
-    sentence = "The queue was taken away; what has started goes on." if removed else "Nothing is queued."
+    sentence = "The queue was removed; reassignments that have started continue." if removed else "Nothing is queued."
     call.out.facts({"removed": removed, "sentence": sentence}, [sentence])
 
 

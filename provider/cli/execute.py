@@ -32,7 +32,7 @@ def apply(call: CommandContext) -> Exit:
             return _slot_taken(call, current.digest)
         plan, snapshot = _plan(foreground, document)
         if not plan.moves:
-            sentence = f"Every partition of {call.arguments.file} is where it should be; nothing was changed."
+            sentence = f"Every partition of {call.arguments.file} already has its target replicas; nothing was changed."
             call.out.facts({"digest": None, "status": "completed", "sentence": sentence}, [sentence])
             return Exit.DONE
         try:
@@ -60,7 +60,7 @@ def resume(call: CommandContext) -> Exit:
 
 def _slot_taken(call: CommandContext, owner: str) -> Exit:
     print_error(
-        f"T{SlotTaken.reason(owner)[1:]}, and nothing was changed; {SlotTaken.REMEDY} To look at it:",
+        f"Plan {owner[:12]} holds the plan slot, so nothing was changed; {SlotTaken.REMEDY} To show it:",
         f"  {call.command(f'show {owner[:12]}')}",
     )
     return Exit.FAILED
@@ -94,7 +94,7 @@ def _execute(foreground: Foreground, digest: str) -> Exit:
     if call.arguments.throttle is not None:
         # Persist it: other processes that step the plan have other settings.
         lifecycle.change_throttle(
-            foreground.opened.journal, digest, call.arguments.throttle, call.who, "given with the command"
+            foreground.opened.journal, digest, call.arguments.throttle, call.who, "set on the command line"
         )
     progress = foreground.run_plan(digest)
     completed = progress.status.value == "completed" and not (progress.left or progress.dropped or progress.failed)

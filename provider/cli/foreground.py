@@ -137,7 +137,7 @@ class RetryingRunner:
 
     def step(self) -> Progress:
         """Take one step. Raises permanent errors at once, and transient errors after about two minutes."""
-        stays = "Ctrl-C stops, and the plan stays as it is."
+        stays = "Ctrl-C stops, and the plan stays unchanged."
         return with_retries(self.stepper.step, self.wait, stays=stays, say=self.say)
 
 
@@ -199,7 +199,7 @@ def in_foreground(call: CommandContext) -> Iterator[Foreground]:
 def _how_to_resume(call: CommandContext, digest: str) -> tuple[str, ...]:
     name = digest[:12]
     return (
-        f"Plan {name} has not ended. What is in flight goes on in Kafka; go on with the rest, or stop it all:",
+        f"Plan {name} has not ended. Moves in flight continue in Kafka. Resume the plan, or cancel it:",
         f"  {call.command(f'resume {name}')}",
         f"  {call.command(f'cancel {name}')}",
     )

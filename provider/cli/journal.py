@@ -21,7 +21,7 @@ def archive(call: CommandContext) -> None:
     with call.journal() as journal:
         before_ms = moment_ms(call.arguments.before, journal.now_ms())
         rows = archive_audit(journal, before_ms, file, as_values=audit_facts, who=call.who)
-    call.out.facts({"rows": rows, "file": str(file)}, [f"{rows} rows of the audit trail are in {file} from now on."])
+    call.out.facts({"rows": rows, "file": str(file)}, [f"{rows} rows of the audit trail were moved to {file}."])
 
 
 def pair(call: CommandContext) -> Exit:
@@ -29,7 +29,7 @@ def pair(call: CommandContext) -> Exit:
     with call.journal(compare=False) as journal:
         identity = journal.pair()
         place = "nowhere" if identity is None else identity.place
-        message = f"The rows and the documents of the journal at {place} were tied together."
+        message = f"The rows and the documents of the journal at {place} were paired."
         journal.audit.record(
             AuditRecord(Action.REPAIR, message, after={} if identity is None else identity.to_json(), who=call.who)
         )
@@ -38,7 +38,7 @@ def pair(call: CommandContext) -> Exit:
             for record in journal.plans.unfinished()
             if len(journal.plans.rows_found(record.digest)) != record.partitions
         ]
-    lines = [message, *(f"Rows of plan {digest[:12]} are missing: it is not gone on with." for digest in missing)]
+    lines = [message, *(f"Rows of plan {digest[:12]} are missing: it is not continued." for digest in missing)]
     call.out.facts({**({} if identity is None else identity.to_json()), "plans_without_rows": missing}, lines)
     return Exit.UNFINISHED if missing else Exit.DONE
 
@@ -52,6 +52,6 @@ def copy(call: CommandContext) -> None:
         copied = copy_journal(old, new)
     message = f"{copied.plans} plans, {copied.documents} documents and {copied.audit_rows} rows of the audit trail"
     call.out.facts(asdict(copied), [
-        f"Copied {message} that the journal of {target.conn_id} did not have.",
-        f"From now on only the copy is opened: give {source.conn_id} the journal of {target.conn_id}.",
+        f"Copied {message} that were missing in the journal of {target.conn_id}.",
+        f"From now on only the copy can be opened: set the journal of {source.conn_id} to that of {target.conn_id}.",
     ])  # fmt: skip

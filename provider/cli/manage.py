@@ -61,9 +61,9 @@ def _status(record: PlanRecord, row: MoveRow, now: Partition | None, hidden: Col
     if now is None and name.topic in hidden:
         return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: {HIDDEN}."
     if now is None:
-        return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: there is no such partition any more."
+        return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: the partition no longer exists."
     if None not in (row.move.topic_id, now.topic_id) and row.move.topic_id != now.topic_id:
-        return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: its topic was deleted and created anew."
+        return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: its topic was deleted and re-created."
     if now.reassigning:
         return Exit.UNFINISHED, f"{_BEGINS} {name} is still in progress."
     unmoved = row.state in {MoveState.DROPPED, MoveState.FAILED}
@@ -71,16 +71,16 @@ def _status(record: PlanRecord, row: MoveRow, now: Partition | None, hidden: Col
     back = undone or (unmoved and record.status is PlanStatus.CANCELLED)
     wanted = row.move.before if back else row.move.after
     if now.replicas == wanted:
-        return Exit.DONE, f"{_BEGINS} {name} {'was taken back' if back else 'is completed'}."
+        return Exit.DONE, f"{_BEGINS} {name} {'was rolled back' if back else 'is completed'}."
     return _misplaced(record, row, now.replicas, wanted)
 
 
 def _misplaced(record: PlanRecord, row: MoveRow, now: Assignment, wanted: Assignment) -> tuple[Exit, str]:
     name = row.topic_partition
     if not row.state.settled and not record.status.finished:
-        return Exit.UNFINISHED, f"{_BEGINS} {name} has not begun."
+        return Exit.UNFINISHED, f"{_BEGINS} {name} has not started."
     if now == row.move.before and row.detail:
-        return Exit.FAILED, f"{_BEGINS} {name} was not made: {row.detail}"
+        return Exit.FAILED, f"{_BEGINS} {name} was not executed: {row.detail}"
     is_now, should = (",".join(map(str, replicas)) for replicas in (now, wanted))
     return (
         Exit.FAILED,
@@ -99,13 +99,15 @@ def verify(call: CommandContext) -> Exit:
     moves = [{**each.partition._asdict(), "exit": int(each.code), "sentence": each.sentence} for each in verified]
     facts = {**plan_facts(record), "throttles_given_back": given_back, "throttles_owed": owed, "moves": moves}
     lines = [f"Status of plan {record.digest[:12]}: {record.status.value}.", *(each.sentence for each in verified)]
-    lines += [f"Throttles of plan {plan[:12]} were given back." for plan in given_back]
+    lines += [f"Throttles of plan {plan[:12]} were released." for plan in given_back]
     call.out.facts(facts, lines)
     astray = sum(each.code is not Exit.DONE for each in verified)
     if astray:
-        print_error(f"{astray} of {len(rows)} partitions of plan {record.digest[:12]} are not where it puts them.")
+        print_error(
+            f"{astray} of {len(rows)} partitions of plan {record.digest[:12]} do not have their target replicas."
+        )
     for plan in owed:
-        print_error(f"Throttles of plan {plan[:12]} are still owed; verify again.")
+        print_error(f"Throttles of plan {plan[:12]} are still set; verify again.")
     return exit_of(verified) or (Exit.UNFINISHED if owed else Exit.DONE)
 
 
@@ -143,6 +145,6 @@ def abandon(call: CommandContext) -> None:
         ended = abandon_plan(journal, record.digest, call.who, call.reason)
     call.out.facts(plan_facts(ended), [ended.reason])
     print_error(
-        "What is in flight goes on in Kafka. To give back its throttles once it has arrived:",
+        "Moves in flight continue in Kafka. To release their throttles once they have completed:",
         f"  {call.command(f'verify {ended.digest[:12]}')}",
     )

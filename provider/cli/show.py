@@ -91,7 +91,7 @@ def status(call: CommandContext) -> None:
         lines = [f"{name.replace('_', ' ')}: {_text(value)}" for name, value in facts.items() if name not in _APART]
         lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
         looks = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["looks"]]
-        lines += looks or ["watched: never; no watch has looked into this journal"]
+        lines += looks or ["watched: never; no watch has polled this journal"]
         for record in stored.unfinished():
             lines += plan_lines(record, stored.rows_found(record.digest))
         call.out.facts(facts, lines)

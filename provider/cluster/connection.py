@@ -42,7 +42,7 @@ _USED_BY: Mapping[str, Collection[str]] = {
 #: The settings that each mechanism requires, and a description of them.
 _NEEDED_BY: Mapping[str, tuple[Collection[str], str]] = {
     **dict.fromkeys(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), (_PASSWORD, "a user name and a password")),
-    "OAUTHBEARER": (("sasl_oauth_token_provider",), "the dotted path of a class or function that gives tokens"),
+    "OAUTHBEARER": (("sasl_oauth_token_provider",), "the dotted path of a class or function that returns tokens"),
 }
 
 #: The package that kafka-python needs for each mechanism.
@@ -89,15 +89,17 @@ def _check_certificates(given: Mapping[str, Any]) -> None:
     for name, needed in _NEEDS.items():
         if name in given and needed not in given:
             raise SettingError(
-                f"The Kafka setting {name} is of no use without {needed}; set that too, or remove {name}."
+                f"The Kafka setting {name} has no effect without {needed}; set that too, or remove {name}."
             )
     if "ssl_context" not in given:
         return
     if not isinstance(given["ssl_context"], ssl.SSLContext):
-        raise SettingError("The Kafka setting ssl_context is no SSLContext of Python; use ssl_cafile and its like.")
+        raise SettingError(
+            "The Kafka setting ssl_context is not an SSLContext of Python; use ssl_cafile and the other ssl_ settings."
+        )
     others = sorted(name for name in given if name.startswith("ssl_") and name != "ssl_context")
     if others:
-        raise SettingError(f"The Kafka setting {others[0]} is of no use beside an ssl_context; remove one of the two.")
+        raise SettingError(f"The Kafka setting {others[0]} has no effect with an ssl_context; remove one of the two.")
 
 
 def _check_mechanism(given: Mapping[str, Any], protocol: str) -> None:
@@ -116,7 +118,7 @@ def _check_mechanism(given: Mapping[str, Any], protocol: str) -> None:
             f"sasl_mechanism, or remove {unused[0]}."
         )
     if mechanism == "AWS_MSK_IAM" and protocol != "SASL_SSL":
-        raise SettingError("The mechanism AWS_MSK_IAM works over TLS only; set security_protocol to SASL_SSL.")
+        raise SettingError("The mechanism AWS_MSK_IAM requires TLS; set security_protocol to SASL_SSL.")
     package = _PACKAGES.get(mechanism)
     if package and find_spec(package) is None:
         raise SettingError(
@@ -268,7 +270,7 @@ def _for_client(name: str, value: Any, config: Mapping[str, Any]) -> Any:
         return value
     if not isinstance(value, str):
         raise SettingError(
-            "The Kafka setting sasl_oauth_token_provider is no dotted path, such as package.module.function."
+            "The Kafka setting sasl_oauth_token_provider is not a dotted path, such as package.module.function."
         )
     return TokenProvider(value, config.get(_OAUTH_CONFIG) or None)
 

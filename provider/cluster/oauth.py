@@ -83,15 +83,15 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         except Exception as error:
             # The provider's code is not ours and may raise any error; its service may recover soon.
             raise ClusterUnreachable(
-                f"The token provider {self._path} failed ({type(error).__name__}: {error}); see to its credentials and "
-                "to the service that it asks."
+                f"The token provider {self._path} failed ({type(error).__name__}: {error}); check its credentials "
+                "and the service that it uses."
             ) from error
         try:
             return _parse(answer, self._now_s())
         except ValueError as error:
             raise SettingError(
-                f"The token provider {self._path} answered with {error}; it must give a token, or a token and the time "
-                "at which it expires, in seconds since 1970."
+                f"The token provider {self._path} returned {error}; it must return a token, or a token and its "
+                "expiry time in seconds since 1970."
             ) from None
 
 
@@ -105,7 +105,7 @@ def _parse(answer: Any, now_s: float) -> _Token:
     try:
         left_s = finite_number(expires) - now_s
     except ValueError:
-        raise ValueError("a time of expiry that is no number") from None
+        raise ValueError("an expiry time that is not a number") from None
     if left_s <= 0:
         raise ValueError("a token that has expired")
     return _Token(
@@ -116,7 +116,7 @@ def _parse(answer: Any, now_s: float) -> _Token:
 def _checked_text(text: Any) -> str:
     # Any other character could end the SASL message that contains the token.
     if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable():
-        raise ValueError("a token that is no text of printable characters")
+        raise ValueError("a token that is not a string of printable characters")
     return text
 
 
@@ -145,7 +145,8 @@ def _instance(path: str, target: type, config: str | None) -> Any:
         return target() if config is None else target(config)
     except Exception as error:
         raise SettingError(
-            f"The token provider {path} cannot be made ({type(error).__name__}: {error}); mend it, or what it reads."
+            f"The token provider {path} cannot be created ({type(error).__name__}: {error}); fix it, or the "
+            "files that it reads."
         ) from error
 
 
@@ -159,15 +160,15 @@ def _takes_one(target: Any) -> bool:
 
 def _takes_no_argument(path: str) -> SettingError:
     return SettingError(
-        f"The token provider {path} takes no argument, and sasl.oauthbearer.config gives one; remove it, or let the "
-        "provider take it."
+        f"The token provider {path} takes no argument, and sasl.oauthbearer.config gives one; remove that setting, "
+        "or let the provider accept it."
     )
 
 
 def _import(path: str) -> Any:
     module, _, name = path.rpartition(".")
     if not module or not all(part.isidentifier() for part in path.split(".")):
-        raise SettingError(f"The token provider {path!r} is no dotted path; write it like package.module.function.")
+        raise SettingError(f"The token provider {path!r} is not a dotted path; write it like package.module.function.")
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:

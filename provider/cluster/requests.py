@@ -225,12 +225,12 @@ def _results(
     late = sorted(partition for partition, (code, _) in outcomes.items() if code == TIMED_OUT)
     if late:
         raise KafkaTimeout(
-            f"Kafka did not confirm {what} of {late[0]} in time; it may have been applied all the same: list what is "
-            "in flight before asking again."
+            f"Kafka did not confirm {what} of {late[0]} in time; it may have been applied nevertheless: list the "
+            "reassignments in flight before a retry."
         )
     results: dict[TopicPartition, KafkaRefused | None] = {}
     for partition in partitions:
-        code, message = outcomes.get(partition, (UNKNOWN_ERROR, "the answer does not mention it"))
+        code, message = outcomes.get(partition, (UNKNOWN_ERROR, "the response does not contain it"))
         results[partition] = refusal(code, message, f"{what} of {partition}") if code else None
     return results
 
@@ -281,7 +281,9 @@ def parse_created_partitions(response: Any, topic: str) -> KafkaRefused | None:
 def _creation_result(entry: Any, doing: str) -> KafkaRefused | None:
     code = int(entry.error_code)
     if code == TIMED_OUT:
-        raise KafkaTimeout(f"Kafka did not confirm {doing} in time; it may have been done all the same: look first.")
+        raise KafkaTimeout(
+            f"Kafka did not confirm {doing} in time; it may have been applied nevertheless: check before a retry."
+        )
     return refusal(code, entry.error_message, doing) if code else None
 
 

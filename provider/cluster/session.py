@@ -178,8 +178,8 @@ def _check_aws_credentials() -> None:
     for what, found in (("credentials", session.get_credentials()), ("region", session.get_config_variable("region"))):
         if not found:
             raise SettingError(
-                f"The mechanism AWS_MSK_IAM finds no AWS {what} here; set them as for any AWS client, such as by the "
-                "role of this machine, or AWS_DEFAULT_REGION."
+                f"The mechanism AWS_MSK_IAM found no AWS {what} on this machine; configure them as for any AWS "
+                "client, such as by the machine's role, or AWS_DEFAULT_REGION."
             )
 
 
@@ -187,8 +187,8 @@ def _translated(error: Exception, failures: list[Exception], config: Mapping[str
     servers = ", ".join(config["bootstrap_servers"])
     if isinstance(error, _CertificateRefused):
         return AuthenticationFailed(
-            f"A certificate was not accepted at {servers} ({error.args[0]}); check ssl_cafile, which vouches for the "
-            "brokers, and ssl_certfile, where they ask for ours."
+            f"A certificate was not accepted at {servers} ({error.args[0]}); check ssl_cafile, which must verify the "
+            "brokers, and ssl_certfile, if they require a client certificate."
         )
     if isinstance(error, REFUSED):
         return authentication_failed(error, servers)
@@ -196,7 +196,7 @@ def _translated(error: Exception, failures: list[Exception], config: Mapping[str
         return SettingError(f"The Kafka connection cannot work: {error.args[0] if error.args else error}.")
     if isinstance(error, kafka.errors.IncompatibleBrokerVersion):
         return ClusterUnreachable(
-            f"{servers} is no Kafka broker that this can work with ({error}); name brokers, not KRaft controllers."
+            f"{servers} is not a supported Kafka broker ({error}); name brokers, not KRaft controllers."
         )
     why = f" ({failures[-1].args[0]})" if failures and failures[-1].args else ""
     seconds = config["bootstrap_timeout_ms"] / 1000

@@ -116,7 +116,7 @@ class KafkaTransport:
         """Return the live client; create it if there is none, or if this process is a fork of its creator."""
         with self._lock:
             if self._closed:
-                raise ClusterUnreachable(f"The connection to {self.servers} was closed; open another one.")
+                raise ClusterUnreachable(f"The connection to {self.servers} was closed; open a new one.")
             if self._session is None or not self._session.usable:
                 self._session = self._verified(Session.open(self._config))
             return self._session
@@ -183,11 +183,11 @@ class KafkaTransport:
         Raises WrongCluster if they differ, and ClusterUnreachable if the response contains no id.
         """
         if not cluster_id:
-            raise ClusterUnreachable(f"The cluster at {self.servers} has no id yet; try again when it has started.")
+            raise ClusterUnreachable(f"The cluster at {self.servers} has no id yet; retry when it has started.")
         self.cluster_id = self.cluster_id or str(cluster_id)
         if cluster_id != self.cluster_id:
             raise WrongCluster(
-                f"{self.servers} answers as cluster {cluster_id}, where {self.cluster_id} was expected; check the "
+                f"{self.servers} answers as cluster {cluster_id}, but {self.cluster_id} was expected; check the "
                 "connection's bootstrap servers."
             )
 
@@ -288,12 +288,12 @@ class KafkaTransport:
         words = _error_text(error)
         if change:
             raise KafkaTimeout(
-                f"Kafka at {self.servers} did not confirm a change in time ({words}); it may have been applied all the "
-                "same: list what is in flight before asking again."
+                f"Kafka at {self.servers} did not confirm a change in time ({words}); it may have been applied "
+                "nevertheless: list the reassignments in flight before a retry."
             ) from error
         if isinstance(error, _TIMEOUTS):
             raise KafkaTimeout(f"Kafka at {self.servers} did not answer in time ({words}); try again.") from error
-        raise ClusterUnreachable(f"No broker of {self.servers} could answer ({words}); check that they run.") from error
+        raise ClusterUnreachable(f"No broker of {self.servers} responded ({words}); check that they run.") from error
 
     def _broker_answer(self, broker: int, answer: Any) -> Any:
         if isinstance(answer, kafka.errors.IncompatibleBrokerVersion):

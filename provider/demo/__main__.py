@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _demo(stack: ExitStack, mode: str, *, keep: bool) -> None:
     screen = Screen()
-    screen.begin("Kafka Steward: a broker dies, and the cluster is made whole again")
+    screen.begin("Kafka Steward: a broker fails, and the cluster is fully replicated again")
     home = stack.enter_context(folder(keep=keep))
     scene = _set_up(stack, screen, mode, home)
     ending = play(scene)
@@ -63,7 +63,7 @@ def _set_up(stack: ExitStack, screen: Screen, mode: str, home: Path) -> Scene:
     screen.step("topics", create_topics(sandbox))
     heal = AirflowDag(airflow, "heal")
     heal.unpause()
-    screen.step("unpaused", "the DAG heal listens: its watch looks at the cluster every 2 s")
+    screen.step("unpaused", "the DAG heal is active: its watch polls the cluster every 2 s")
     return Scene(screen, sandbox, airflow, heal, journal_url, _GRACE_S)
 
 
@@ -73,7 +73,7 @@ def _say_where(scene: Scene, home: Path, *, keep: bool) -> None:
     if keep:
         screen.say(f"Kafka: {scene.sandbox.bootstrap}")
         screen.say(f"Files: {home}")
-        screen.say("Ctrl-C ends it all.")
+        screen.say("Ctrl-C stops everything.")
 
 
 def _wait_for_interrupt() -> None:
@@ -87,10 +87,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m kafka_steward.demo",
         description="Starts a real Kafka cluster and a real Airflow on 127.0.0.1, kills a broker, and shows how the "
-        "DAG `heal` makes the cluster whole. Takes a few minutes; leaves nothing running.",
+        "DAG `heal` restores full replication. Takes a few minutes; leaves nothing running.",
     )
     parser.add_argument("--mode", choices=("kraft", "zookeeper"), default="kraft", help="Kafka 4.3 with KRaft, or 3.9")
-    parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C, to look around")
+    parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C, to explore it")
     return parser
 
 

@@ -154,7 +154,7 @@ def play(scene: Scene) -> DemoResult:
         moved, bound = proof["replicas_moved"], proof["lower_bound"]
         trail = journal.audit.rows(since_ms=began_ms)
         scene.screen.table(
-            f"The audit trail of this run ({len(trail)} rows, neighbours drawn together; times in UTC)",
+            f"The audit trail of this run ({len(trail)} rows, similar rows merged; times in UTC)",
             audit_trail(trail),
         )
         scene.screen.table("Brokers, before and after", broker_table(before, after))
@@ -175,11 +175,13 @@ def _kill(scene: Scene, before: Snapshot) -> None:
 
 def _show_detection(scene: Scene, journal: Journal, killed: float) -> None:
     failure = _wait_for(
-        lambda: failure_of(journal, _VICTIM), within_s=_DETECTED_WITHIN_S, what=f"broker {_VICTIM} to be missed"
+        lambda: failure_of(journal, _VICTIM),
+        within_s=_DETECTED_WITHIN_S,
+        what=f"broker {_VICTIM} to be detected as down",
     )
     screen = scene.screen
     screen.step("detected", f"{time.monotonic() - killed:.1f} s after the kill; first seen is written in the journal")
-    screen.step("grace", f"{scene.grace_s:.0f} s for it to come back (the default is 30 min)")
+    screen.step("grace", f"{scene.grace_s:.0f} s for it to return (the default is 30 min)")
     due_ms = failure.failure_timestamp_ms + int(scene.grace_s * 1000)
     with screen.bar("") as bar:
         while (left_ms := due_ms - journal.now_ms()) > 0:
@@ -212,7 +214,7 @@ def _show_moving(screen: Screen, journal: Journal, record: PlanRecord) -> None:
         ended = _wait_for(
             lambda: _ended(journal, record.digest, bar, began),
             within_s=_HEALED_WITHIN_S,
-            what="the plan to be carried out",
+            what="the plan to be executed",
         )
     screen.step("moved", f"in {time.monotonic() - began:.1f} s: {ended.reason}")
 
@@ -239,7 +241,7 @@ def _show_end_of_run(scene: Scene) -> None:
             what="the DAG run to end",
             meanwhile=lambda: bar.show(0, 0, "every replica in the ISR, preferred leaders elected"),
         )
-    scene.screen.step("whole", "every replica is in its ISR, preferred leaders lead, and the DAG run succeeded")
+    scene.screen.step("healed", "every replica is in its ISR, preferred leaders lead, and the DAG run succeeded")
 
 
 @dataclass(frozen=True)
@@ -289,7 +291,7 @@ def _wait_for(
                 return answer
             meanwhile()
         time.sleep(_POLL_S)
-    raise DemoFailed(f"The demo waited {within_s:.0f} s for {what}, in vain.")
+    raise DemoFailed(f"The demo waited {within_s:.0f} s for {what} without success.")
 
 
 def failure_of(journal: Journal, broker: int) -> FailedBroker | None:

@@ -72,7 +72,7 @@ def track_legacy_reassignments(
     try:
         snapshot = cluster.snapshot(sorted({each.topic for each in asked} | {name.topic for name in noted}))
     except KafkaRefused as error:
-        return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka, which lets us not read what it names: {error}"]
+        return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka, which does not let us read its partitions: {error}"]
     for each in asked:
         if each.topic_partition not in under_way and each.topic_partition in snapshot.partitions:
             record_external(journal.tree, each.topic_partition, _noted(each, snapshot))
@@ -81,7 +81,7 @@ def track_legacy_reassignments(
     delete_in_flight(journal.tree, None, [name for name in ended if name.topic not in snapshot.hidden])
     unseen = [name for name in sorted(named) if name.topic in snapshot.hidden][:1]
     return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka with {name}, unrecorded: {HIDDEN}." for name in unseen] + [
-        f"{name} is asked for by {paths.REASSIGN_PARTITIONS} too, and is being reassigned by a request already."
+        f"{name} is also requested by {paths.REASSIGN_PARTITIONS}, and a request is already reassigning it."
         for name, target in sorted(named.items())
         if name in under_way and not under_way[name].legacy and under_way[name].target != target
     ]
@@ -248,7 +248,7 @@ class DocumentController:
     def _accepted(self, documents: Sequence[RequestDocument], result: PollResult) -> bool:
         """Return whether the documents were accepted or finally refused; if they must wait, add a message with why."""
         off = disabled_reason(self._journal.tree)
-        why = f"reassignments are switched off {off}" if off else blocked_reason(self._journal, self._plans)
+        why = f"reassignments are disabled {off}" if off else blocked_reason(self._journal, self._plans)
         if why:
             result.sentences.append(f"{documents[0].node.path} waits: {why}.")
             return False
@@ -265,7 +265,7 @@ class DocumentController:
         return True
 
     def _withdraw(self, plan: PlanRecord, partitions: Collection[TopicPartition]) -> None:
-        why = f"taken out of {paths.REASSIGN_QUEUE} before it began"
+        why = f"removed from {paths.REASSIGN_QUEUE} before it started"
         with self._journal.step_lock() as fence:
             PartialCancel(self._cluster, self._journal, plan.digest, why=why, who=self._who, fence=fence).run(
                 partitions

@@ -114,8 +114,8 @@ def queue_add(journal: Journal, text: str, *, who: Actor) -> int:
         raise RequestError('The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.')
     if put_new(journal.tree, paths.REASSIGN_QUEUE, Request(asked.partitions).to_json()) is None:
         raise RequestError(
-            f"{paths.REASSIGN_QUEUE} exists: what was queued before has not all started; wait until it is gone, or "
-            "remove it."
+            f"{paths.REASSIGN_QUEUE} exists: not all partitions that were queued before have started; wait until it "
+            "is deleted, or remove it."
         )
     reason = f"queued {len(asked.partitions)} partitions"
     journal.audit.record(AuditRecord(Action.REQUEST, reason, who=who))
@@ -134,7 +134,7 @@ def queue_remove(journal: Journal, *, who: Actor) -> bool:
     if node is None:
         return False
     remove(journal.tree, node)
-    journal.audit.record(AuditRecord(Action.REQUEST, "took the queue away", before=node.data[:2000], who=who))
+    journal.audit.record(AuditRecord(Action.REQUEST, "removed the queue", before=node.data[:2000], who=who))
     return True
 
 

@@ -92,14 +92,14 @@ class ExternalReassignmentGuard:
         messages = []
         for name, rule in rules.items():
             done = "it is left alone" if not self._cancels else f"not cancelled: {rule}" if rule else "it is cancelled"
-            messages.append(f"Someone reassigns {name} though reassignments are switched off {off}; {done}.")
+            messages.append(f"Someone reassigns {name} though reassignments are disabled {off}; {done}.")
             self._journal.audit.record(self._entry(Action.EXTERNAL, name, messages[-1]))
         if self._cancels:
             self._cancel([name for name, rule in rules.items() if not rule])
         return messages
 
     def _cancel(self, names: Collection[TopicPartition]) -> None:
-        reason = "it was started while reassignments are switched off"
+        reason = "it was started while reassignments are disabled"
         self._orders |= {name: self._at_rest[name] for name in names if name in self._at_rest}
         self._orders_until_ms = self._journal.now_ms() + _LATE_MS
         with self._journal.step_lock() as fence:
@@ -127,7 +127,7 @@ class ExternalReassignmentGuard:
             lost = {name: each for name, each in self._orders.items() if name in found and _is_back(found[name], each)}
             if not lost:
                 return
-            words = "the cancel lost the order of the replicas"
+            words = "the cancel did not restore the replica order"
             with self._journal.step_lock() as fence:
                 entries = {name: [self._entry(Action.REORDER, name, words)] for name in lost}
                 AuditedCalls(self._journal.audit, fence).execute(entries, partial(self._alter, lost))

@@ -54,7 +54,7 @@ class PartialCancel:
             if blocked:
                 return blocked
         left = [row for row in self._moves.rows() if row.topic_partition in partitions and not row.state.settled]
-        return {row.topic_partition: "its cancel is under way" for row in left}
+        return {row.topic_partition: "its cancel is in progress" for row in left}
 
     def _round(self, rows: Sequence[MoveRow]) -> dict[TopicPartition, str]:
         snapshot = self._cluster.snapshot(sorted({row.move.topic for row in rows}))
@@ -94,5 +94,5 @@ def _rule(finding: Observation, snapshot: Snapshot) -> str | None:
     """
     partition = snapshot.partitions[finding.row.topic_partition]
     if not partition.reassigning:
-        return "it has arrived, and its replicas are not all in sync yet"
+        return "it has completed, and not all its replicas are in sync yet"
     return cancel_forbidden_reason(finding.row.move.before, partition, snapshot.live)

@@ -95,8 +95,8 @@ def blocked_reason(journal: Journal, plans: DocumentPlans) -> str:
     owner = journal.slot.owner()
     other = next((record for record in plans.others if record.digest == owner), None)
     if other is not None:
-        return SlotTaken.reason(other.digest, other.operation)
-    return f"{_MOST} plans that documents asked for are under way" if len(plans.requested) >= _MOST else ""
+        return f"{SlotTaken.reason(other.digest, other.operation)} until it ends"
+    return f"{_MOST} plans that documents requested are in progress" if len(plans.requested) >= _MOST else ""
 
 
 def publish_document_plan(
@@ -105,7 +105,7 @@ def publish_document_plan(
     """Publish the plan and let it preempt the plan slot; an earlier document plan gets the slot back afterwards."""
     options: Mapping[str, Any] = {"sources": sorted(sources), "legacy": legacy}
     digest = plan_digest(journal.cluster_id, "", Operation.APPLY.value, options, plan_table(moves))
-    reason = "asked for by " + ", ".join(sorted(source.rpartition("@")[0] for source in sources)[:3])
+    reason = "requested by " + ", ".join(sorted(source.rpartition("@")[0] for source in sources)[:3])
     record = PlanRecord(
         digest, journal.cluster_id, Operation.APPLY.value, reason=reason, who=who, extra={ASKED: dict(options)}
     )

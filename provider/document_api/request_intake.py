@@ -146,8 +146,8 @@ class RequestIntake:
 
     def _refuse_document(self, document: RequestDocument, admitted: IntakeResult) -> None:
         kept = quarantine_document(self._journal.tree, document.node, document.parse_error, None)
-        where = "" if kept is None else f" What it held is kept at {kept}/text."
-        sentence = f"{document.node.path} was not carried out: {document.parse_error}{where}"
+        where = "" if kept is None else f" Its content was copied to {kept}/text."
+        sentence = f"{document.node.path} was not executed: {document.parse_error}{where}"
         text = document.node.data[:2000]
         self._journal.audit.record(
             AuditRecord(Action.REQUEST, sentence, before=text, who=self._who), Outcome.REFUSED, document.parse_error

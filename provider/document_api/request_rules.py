@@ -83,7 +83,7 @@ def decide_requests(asked: Iterable[RequestedAssignment], sight: ClusterView) ->
         decision = _decide(one, sight, earlier)
         if decision.outcome is not RequestOutcome.REFUSE:
             if earlier is not None and decision.outcome is not RequestOutcome.DONE:
-                why = f"{one.source} asks for {list(one.replicas)} since"
+                why = f"{one.source} has since requested {list(one.replicas)}"
                 decisions[chosen[one.partition]] = RequestDecision(earlier.asked, RequestOutcome.OVERTAKEN, why)
             if decision.outcome is not RequestOutcome.DONE:
                 chosen[one.partition] = len(decisions)
@@ -109,7 +109,7 @@ def _decide(asked: RequestedAssignment, sight: ClusterView, earlier: RequestDeci
     if earlier is not None:
         return _after(asked, earlier)
     if flight is not None and flight.target == asked.replicas:
-        return RequestDecision(asked, RequestOutcome.DONE, f"it is on its way to {list(asked.replicas)} already")
+        return RequestDecision(asked, RequestOutcome.DONE, f"it is already being reassigned to {list(asked.replicas)}")
     return _fresh(asked, partition, flight)
 
 
@@ -117,14 +117,14 @@ def _fresh(asked: RequestedAssignment, partition: Partition, flight: ActiveReass
     if flight is not None:
         return RequestDecision(asked, RequestOutcome.SUPERSEDE, active=flight)
     if partition.replicas == asked.replicas:
-        return RequestDecision(asked, RequestOutcome.DONE, f"it has the replicas {list(asked.replicas)} already")
+        return RequestDecision(asked, RequestOutcome.DONE, f"it already has the replicas {list(asked.replicas)}")
     return RequestDecision(asked, RequestOutcome.MOVE)
 
 
 def _after(asked: RequestedAssignment, earlier: RequestDecision) -> RequestDecision:
     """Decide a later request for a partition whose earlier request is in the same batch and has not started."""
     if earlier.asked.replicas == asked.replicas:
-        return RequestDecision(asked, RequestOutcome.DONE, f"{earlier.asked.source} asks for the same")
+        return RequestDecision(asked, RequestOutcome.DONE, f"{earlier.asked.source} requests the same")
     return RequestDecision(asked, earlier.outcome, active=earlier.active)
 
 
@@ -137,7 +137,7 @@ def _wrong_target(asked: RequestedAssignment, partition: Partition, sight: Clust
         return f"the cluster has no broker {strangers[0]}"
     # A reassignment that waits for a dead broker would only block the requests after it.
     dead = [each for each in asked.replicas if each not in sight.snapshot.live and each not in partition.replicas]
-    return f"broker {dead[0]} is not live; ask again when it is" if dead else ""
+    return f"broker {dead[0]} is not live; submit it again when it is" if dead else ""
 
 
 def _wrong_route(
@@ -146,9 +146,9 @@ def _wrong_route(
     legacy = flight.legacy if flight is not None else earlier.asked.legacy if earlier is not None else asked.legacy
     if legacy != asked.legacy:
         route = "/admin/reassign_partitions" if legacy else "a request"
-        return f"it is being reassigned by another route already, {route}"
+        return f"it is already being reassigned by another API, {route}"
     if partition.reassigning and (flight is None or flight.plan is None):
-        return "someone else is moving it"
+        return "an external reassignment is moving it"
     return ""
 
 

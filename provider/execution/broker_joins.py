@@ -108,14 +108,14 @@ def _is_being_filled(journal: Journal) -> bool:
 
 def _sentence(pending: list[PendingReplica], missing: int, able: frozenset[int]) -> str:
     if not missing:
-        return "No replica is owed."
+        return "No replica is pending."
     partitions = sum(not each.over for each in pending)
-    message = f"{missing} replicas of {partitions} partitions are owed"
+    message = f"{missing} replicas of {partitions} partitions are pending"
     if able:
-        return f"{message}; broker {', '.join(map(str, sorted(able)))} can take some."
+        return f"{message}; broker {', '.join(map(str, sorted(able)))} can host some."
     if any(each.state is PendingState.MOVING for each in pending):
-        return f"{message}, and some are on their way."
-    return f"{message}; no live broker can take one."
+        return f"{message}, and some are in flight."
+    return f"{message}; no live broker can host one."
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def claim_empty_brokers(cluster: ClusterPort, journal: Journal, run: str) -> Emp
         old, later = _ids(frozenset((*found.old, *ready))), _ids(frozenset(found.waiting) - frozenset(ready))
         taken = replace(found, waiting=later, old=old, run=run, told=ready)
         if put(journal.tree, paths.EMPTY_BROKERS, node, taken.to_json()) is None:
-            raise VersionConflict(f"{paths.EMPTY_BROKERS} was changed by another process; it is tried again.")
+            raise VersionConflict(f"{paths.EMPTY_BROKERS} was changed by another process; it is retried.")
     return _empty_brokers(ready, (), snapshot, why, now_ms)
 
 
@@ -191,11 +191,9 @@ def _ready(cluster: ClusterPort, found: EmptyBrokersDocument) -> tuple[int, ...]
 def _fill_first(journal: Journal, snapshot: Snapshot) -> str:
     """Return why an expand waits for the fill; empty when it does not."""
     if _is_being_filled(journal):
-        return "a fill is under way"
+        return "a fill is in progress"
     return (
-        "replicas are owed that a live broker can take"
-        if eligible_brokers(list_pending(journal, snapshot), snapshot)
-        else ""
+        "a live broker can host pending replicas" if eligible_brokers(list_pending(journal, snapshot), snapshot) else ""
     )
 
 
@@ -203,7 +201,7 @@ def _empty_brokers(
     brokers: tuple[int, ...], due: tuple[int, ...], snapshot: Snapshot, why: str, now_ms: int
 ) -> EmptyBrokers:
     empty = tuple(broker for broker in brokers if broker not in snapshot.hosting_brokers)
-    message = f"Broker {', '.join(map(str, brokers))} has joined." if brokers else "No broker has joined that waits."
+    message = f"Broker {', '.join(map(str, brokers))} has joined." if brokers else "No broker that joined is waiting."
     message += f" The expand waits: {why}." if why else ""
     return EmptyBrokers(brokers, empty, due, message, now_ms)
 

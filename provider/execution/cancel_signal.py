@@ -123,7 +123,7 @@ def _refusal(journal: Journal, digest: str, request: CancelRequest, who: Actor) 
 
 
 def _reason(request: CancelRequest) -> str:
-    return request.reason or "someone asked for it"
+    return request.reason or "a user requested it"
 
 
 def _requester(request: CancelRequest, who: Actor) -> Actor:

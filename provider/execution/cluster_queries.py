@@ -64,7 +64,7 @@ def refuse_hidden(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[in
         named = ", ".join(list(hidden)[:_NAMED]) + (f" and {len(hidden) - _NAMED} more" if len(hidden) > _NAMED else "")
         raise RequestError(
             f"Nothing was planned: Kafka does not let us describe {named}, and broker {', '.join(map(str, brokers))} "
-            f"holds replicas of {first}, which a plan would leave out. Grant our principal DESCRIBE on every topic, as "
+            f"holds replicas of {first}, which a plan would omit. Grant our principal DESCRIBE on every topic, as "
             "docs/permissions.md says."
         )
 

@@ -180,7 +180,7 @@ class Detector:
             # The decision leads to an action: decide once more by the current state of the cluster.
         cleared = self._write(view, decision, first_seen_ms, now_ms=now_ms)
         for broker in self._announced(_FAILED_BROKERS, decision, now_ms) if announce else ():
-            self._note(Action.ANNOUNCE, broker, f"broker {broker} is gone longer than the grace period")
+            self._note(Action.ANNOUNCE, broker, f"broker {broker} has been down for longer than the grace period")
         disks = self._poll_disks(view, now_ms=now_ms, announce=announce)
         delete_expired(self._journal, view.live, self._settings, self._who)
         idle = self._maintain_plans(view)
@@ -245,9 +245,9 @@ class Detector:
                 self._note(Action.DETECT, broker, f"{name} has failed with {view.lost[broker]} replicas")
         for broker in decision.clear:
             if self._delete(_path(_FAILED_LOG_DIRS, broker)):
-                self._note(Action.CLEAR, broker, f"broker {broker} has no replica in a failed log directory any more")
+                self._note(Action.CLEAR, broker, f"broker {broker} no longer has a replica in a failed log directory")
         for broker in self._announced(_FAILED_LOG_DIRS, decision, now_ms) if announce else ():
-            sentence = f"a log directory of broker {broker} has failed longer ago than the grace"
+            sentence = f"a log directory of broker {broker} has been failed for longer than the grace period"
             self._note(Action.ANNOUNCE, broker, sentence)
         return decision
 
@@ -286,7 +286,7 @@ class Detector:
             first_seen_ms = known_ms.get(broker, now_ms)
             self._create(_path(_FAILED_BROKERS, broker), Failure(first_seen_ms))
             if self._create(paths.failed_broker(broker), FailedBroker(first_seen_ms)):
-                self._note(Action.DETECT, broker, f"broker {broker} has replicas and is gone", after=first_seen_ms)
+                self._note(Action.DETECT, broker, f"broker {broker} hosts replicas and is down", after=first_seen_ms)
         if decision.write and decision.outage:
             self._note(Action.OUTAGE, None, _sentence(view, decision, self._settings, now_ms))
         for broker in decision.clear:
@@ -296,7 +296,7 @@ class Detector:
             self._delete(_path(_FAILED_BROKERS, broker))
             if broker in view.live:
                 self._delete(paths.rolling_bounce(broker))
-            why = "is back" if broker in view.live else "has no replicas any more"
+            why = "is back" if broker in view.live else "no longer has replicas"
             self._note(Action.CLEAR, broker, f"broker {broker} {why}")
         return tuple(broker for broker in back if broker in view.live)
 
@@ -331,7 +331,7 @@ class Detector:
             task()
         except (ClusterError, LockLost, DocumentError) as error:
             # An unreadable document, for example of a later release, must not block the detection of failed brokers.
-            _log.info("What plans left behind is still there: %s", printable(str(error)))
+            _log.info("Throttles or records of ended plans could not be removed: %s", printable(str(error)))
 
     def _pause_idle_plans(self) -> list[str]:
         return pause_idle_plans(self._cluster, self._journal, self._settings, self._who)
@@ -366,17 +366,17 @@ def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
 def _sentence(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int) -> str:
     if not view.failed:
         return "Every broker that has replicas is live."
-    brokers = f"Broker {', '.join(map(str, sorted(view.failed)))} is gone"
+    brokers = f"Broker {', '.join(map(str, sorted(view.failed)))} is down"
     if settings.heal_failure_interval < 0:
-        return f"{brokers}; healing is switched off (heal_failure_interval is -1)."
+        return f"{brokers}; healing is disabled (heal_failure_interval is -1)."
     if decision.outage:
         return (
             f"{brokers}: {len(view.failed)} of {len(view.known)} brokers, more than max_failed_brokers or "
-            "max_failed_fraction allow; that is an outage, and nothing is healed until some are back."
+            "max_failed_fraction allow; this counts as an outage, and nothing is healed until some brokers return."
         )
     if decision.due:
-        return f"{brokers} longer than the grace period: {', '.join(map(str, decision.due))} is to be healed."
+        return f"{brokers} longer than the grace period: {', '.join(map(str, decision.due))} will be healed."
     if decision.waiting:
         left_s = max(0, min(decision.waiting.values()) - now_ms) / 1000
         return f"{brokers}; the grace period ends in {left_s:.0f} s."
-    return f"{brokers}, and is seen to."
+    return f"{brokers}, and a plan handles it."

@@ -171,7 +171,7 @@ def _entry(name: TopicPartition, snapshot: Snapshot, plan: str, now_ms: int, who
     partition = snapshot.partitions[name]
     return AuditRecord(
         Action.ELECT,
-        "its preferred leader is in sync and does not lead",
+        "its preferred leader is in sync and is not the leader",
         plan=plan,
         topic=name.topic,
         partition=name.partition,

@@ -74,14 +74,14 @@ class ExternalCancel:
     def sentence(self) -> str:
         """The message for a person."""
         name, target = self.reassignment.partition, list(self.reassignment.target)
-        whose = f"{name}, which someone else was reassigning to {target},"
+        whose = f"The external reassignment of {name} to {target}"
         return {
             ExternalState.CANCELLED: f"{whose} is back at {list(self.reassignment.originals or ())}.",
             ExternalState.SKIPPED: f"{whose} was not cancelled: {self.why}.",
             ExternalState.HIDDEN: f"{whose} was not cancelled: {self.why}.",
-            ExternalState.COMPLETED: f"{whose} had arrived already.",
-            ExternalState.DELETED: f"{whose} does not exist any more.",
-            ExternalState.PENDING: f"{whose} is being cancelled, and Kafka does not show the end of it yet.",
+            ExternalState.COMPLETED: f"{whose} had already completed.",
+            ExternalState.DELETED: f"{whose} no longer exists.",
+            ExternalState.PENDING: f"{whose} is being cancelled, and Kafka still lists it.",
         }[self.state]
 
     def to_json(self) -> dict[str, Any]:
@@ -162,12 +162,12 @@ class _Cancelling:
 
     def _go_on(self, pending: list[ExternalReassignment], snapshot: Snapshot) -> None:
         in_flight = {each.partition: each for each in pending if snapshot.partitions[each.partition].reassigning}
-        whose = f"someone else's reassignment: {self.reason}"
+        whose = f"external reassignment: {self.reason}"
         self.deeds.execute(
             {name: [self._entry(Action.CANCEL, each, whose)] for name, each in in_flight.items()}, self.cluster.cancel
         )
         resting = {each.partition: each for each in pending if each.partition not in in_flight}
-        lost = "the cancel lost the order of the replicas"
+        lost = "the cancel did not restore the replica order"
         self.deeds.execute(
             {name: [self._entry(Action.REORDER, each, lost)] for name, each in resting.items()},
             lambda batch: alter_from(

@@ -258,9 +258,9 @@ def _state(broker: int, view: LivenessView, decision: FailureDecision, settings:
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
         return "; they are not healed (heal_failed_disks)"
     if broker in decision.due:
-        return ", which are to be healed"
+        return ", which will be healed"
     if broker in decision.handled:
-        return ", which are seen to"
+        return ", which a plan handles"
     if broker in decision.waiting:
         return f"; the grace period ends in {max(0, decision.waiting[broker] - now_ms) / 1000:.0f} s"
-    return "; that is an outage, and nothing is healed until some are back"
+    return "; this counts as an outage, and nothing is healed until some brokers return"

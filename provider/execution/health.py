@@ -98,8 +98,8 @@ def health_sentence(health: Health) -> str:
             _counted(health.offline, "offline"),
         ]
     )
-    gone = f" Broker {', '.join(map(str, health.gone))} is gone." if health.gone else ""
-    owed = f" {health.owed} replicas are owed." if health.owed else ""
+    gone = f" Broker {', '.join(map(str, health.gone))} is down." if health.gone else ""
+    owed = f" {health.owed} replicas are pending." if health.owed else ""
     return f"{message}.{_moving(health)}{gone}{_disks(health)}{_hidden(health)}{owed}"
 
 

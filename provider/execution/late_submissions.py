@@ -28,7 +28,7 @@ from kafka_steward.journal.store import Journal
 
 #: Polls in one call: the cancel, the reorder, and three for a cluster that is slow to report.
 _ROUNDS = 5
-_WHY = "it was asked for after its plan had ended"
+_WHY = "it was submitted after its plan had ended"
 
 
 def current_target(record: PlanRecord | None, row: MoveRow | None) -> Assignment | None:

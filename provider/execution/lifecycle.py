@@ -119,16 +119,16 @@ def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, leased_bro
     counts = Counter(row.state for row in rows)
     parts = [f"{counts[MoveState.COMPLETED]} of {len(rows)} partitions moved"]
     words = {
-        MoveState.SATISFIED: "needed nothing any more",
+        MoveState.SATISFIED: "no longer needed to move",
         MoveState.DROPPED: "dropped",
-        MoveState.FAILED: "taken over by others",
+        MoveState.FAILED: "taken over by other reassignments",
     }
     parts += [f"{counts[state]} {word}" for state, word in words.items() if counts[state]]
     if left:
         rolling_back = record.operation == Operation.ROLLBACK.value
-        parts.append(f"{left} {'left alone' if rolling_back else 'still without all their replicas'}")
+        parts.append(f"{left} {'left alone' if rolling_back else 'still not fully replicated'}")
     if leased_brokers:
-        parts.append(f"the throttle of broker {', '.join(map(str, leased_brokers))} is given back when it returns")
+        parts.append(f"the throttle of broker {', '.join(map(str, leased_brokers))} is released when it returns")
     return f"Plan {record.digest[:12]} is {how}: {', '.join(parts)}."
 
 
@@ -171,12 +171,14 @@ def _request(journal: Journal, digest: str, wanted: CancelRequest, who: Actor) -
         if (both, status, earlier) == (record.cancel, record.status, record.earlier_rollback):
             return record
         now_s = journal.now_ms() // 1000
-        words = "cancel" if scope == "pending" else "cancel, and take back what is complete"
+        words = "cancel" if scope == "pending" else "cancel, and roll back completed moves"
         journal.audit.record(AuditRecord(Action.REQUEST, f"{words}: {reason}", plan=digest, attempt=now_s, who=who))
         updated = journal.plans.try_update(record, cancel=both, status=status, earlier_rollback=earlier)
         if updated is not None:
             return updated
-    raise PlanError(f"Plan {digest[:12]} is changed by others all the time, and was not cancelled; try again.")
+    raise PlanError(
+        f"Plan {digest[:12]} was changed by other processes at every attempt, and was not cancelled; try again."
+    )
 
 
 def _cancellable(journal: Journal, digest: str, scope: str) -> PlanRecord:
@@ -185,7 +187,7 @@ def _cancellable(journal: Journal, digest: str, scope: str) -> PlanRecord:
         raise PlanError(f"Plan {digest[:12]} cannot be cancelled: there is no such plan.")
     ended = record.status.finished and _reopened(journal, record) is record.status
     if ended and scope == "pending" and record.cancel is None:
-        raise PlanError(f"Plan {digest[:12]} cannot be cancelled: it has ended already.")
+        raise PlanError(f"Plan {digest[:12]} cannot be cancelled: it has already ended.")
     return record
 
 
@@ -206,7 +208,7 @@ def _earlier_rollback(journal: Journal, record: PlanRecord, scope: str) -> str |
     return record.rolled_back_by if again else record.earlier_rollback
 
 
-def resume_plan(journal: Journal, digest: str, who: Actor, reason: str = "a person resumed it") -> PlanRecord:
+def resume_plan(journal: Journal, digest: str, who: Actor, reason: str = "a user resumed it") -> PlanRecord:
     """Resume a stuck plan and reset its attempts; a plan that is not stuck stays unchanged.
 
     Raises PlanError for an unknown plan or one that has ended, VersionConflict when it is changed at this moment.
@@ -254,7 +256,8 @@ def change_throttle(journal: Journal, digest: str, throttle: int, who: Actor, re
             journal.audit.record(entry)
             return journal.plans.update(record, throttle=throttle)
     raise VersionConflict(
-        f"Plan {digest[:12]} is changed by others all the time, and its throttle was not changed; try again."
+        f"Plan {digest[:12]} was changed by other processes at every attempt, and its throttle was not "
+        "changed; try again."
     )
 
 
@@ -269,5 +272,5 @@ def _unfinished(journal: Journal, digest: str) -> PlanRecord:
     if record is None:
         raise PlanError(f"There is no plan {digest[:12]} in the journal of this cluster.")
     if record.status.finished:
-        raise PlanError(f"Plan {digest[:12]} has ended already: {record.reason}")
+        raise PlanError(f"Plan {digest[:12]} has already ended: {record.reason}")
     return record

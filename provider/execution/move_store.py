@@ -283,7 +283,7 @@ def _messages(
     by = changed_by(found, others.get(name, ())) if found is not None else None
     if by is not None:
         return f"{subject(by)} reassigned the partition"
-    order = f"; its replicas are {list(found or ())} now, and were {list(before)}"
+    order = f"; its replicas are {list(found or ())}, originally {list(before)}"
     return meaning + order if found != before and finding.state is ObservedState.CANCELLED_EXTERNALLY else meaning
 
 

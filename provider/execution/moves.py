@@ -144,10 +144,10 @@ class HoldReason(str, Enum):
     SATISFIED = (
         "satisfied",
         _Then.SATISFY,
-        "{partition} needs no move any more: all its brokers, {found}, are live again.",
+        "{partition} no longer needs to move: all its brokers, {found}, are live again.",
     )
     ALREADY_THERE = "already_there", _Then.SATISFY, "{partition} already has the replicas {found}."
-    PARTITION_GONE = "partition_gone", _Then.DROP, "it does not exist any more"
+    PARTITION_GONE = "partition_gone", _Then.DROP, "it no longer exists"
     #: An ACL hides its topic, so that its existence is unknown.
     TOPIC_HIDDEN = (
         "topic_hidden",
@@ -160,7 +160,7 @@ class HoldReason(str, Enum):
     RECREATED = (
         "created_anew",
         _Then.DROP,
-        "its topic was deleted and created anew since the plan was made; make a new plan",
+        "its topic was deleted and re-created since the plan was made; make a new plan",
     )
     CHANGED_ELSEWHERE = (
         "changed_elsewhere",
@@ -176,53 +176,53 @@ class HoldReason(str, Enum):
     CLUSTER_DISABLED = (
         "cluster_disabled",
         _Then.AWAIT_OPERATOR,
-        "reassignments are switched off for this cluster {found}; to allow them, delete /admin/reassign_cancel",
+        "reassignments are disabled for this cluster {found}; to enable them, delete /admin/reassign_cancel",
     )
     #: The plan needs an approval that is missing or was deleted.
     NOT_APPROVED = (
         "not_approved",
         _Then.AWAIT_OPERATOR,
-        "nobody has approved plan {found}, or the approval is gone; approve it in its run, or cancel it",
+        "plan {found} is not approved, or its approval was deleted; approve it in its run, or cancel it",
     )
     EXTERNAL_REASSIGNMENT = (
         "foreign_reassignment",
         _Then.AWAIT_OPERATOR,
-        "someone else is moving it to {found}; it is tried again when that has ended",
+        "an external reassignment is moving it to {found}; it is retried when that has ended",
     )
     TARGET_RESTARTING = (
         "target_bouncing",
         _Then.AWAIT_OPERATOR,
         (
-            "broker {found} announced a restart and has not returned; it is tried again; to end the announcement, "
+            "broker {found} announced a restart and has not returned; it is retried; to end the announcement, "
             "delete /admin/rolling_bounce/{found}"
         ),
     )
     TARGET_DEAD = (
         "target_dead",
         _Then.TRY_AGAIN,
-        "broker {found}, which is to receive it, is not live; it is tried again",
+        "target broker {found} is not live; it is retried",
     )
     #: KIP-1066: the broker receives no new replicas.
     TARGET_CORDONED = (
         "target_cordoned",
         _Then.AWAIT_OPERATOR,
         (
-            "broker {found}, which is to receive it, is cordoned; take its directories out of cordoned.log.dirs, or "
-            "cancel and make a new plan"
+            "target broker {found} is cordoned; remove its directories from cordoned.log.dirs, or cancel and make a "
+            "new plan"
         ),
     )
     KEPT_REPLICA_DEAD = (
         "kept_replica_dead",
         _Then.TRY_AGAIN,
-        "broker {found}, whose replica stays, is not live, and the move would hang; it is tried again",
+        "broker {found}, whose replica the move keeps, is not live, so the move would never complete; it is retried",
     )
     #: A replica that the move keeps is in a failed log directory.
     KEPT_REPLICA_OFFLINE = (
         "kept_replica_offline",
         _Then.TRY_AGAIN,
         (
-            "its replica on broker {found} stays, and its log directory has failed, so that the move would hang; bring "
-            "the disk back, or let a heal move it (heal_failed_disks)"
+            "its replica on broker {found}, which the move keeps, is in a failed log directory, so the move would "
+            "never complete; restore the disk, or let a heal move the replica (heal_failed_disks)"
         ),
     )
     NO_LEADER = ("no_leader", _Then.TRY_AGAIN, "it has no leader to copy from; bring back one of the brokers {found}")
@@ -235,26 +235,26 @@ class HoldReason(str, Enum):
     DISK_UNKNOWN = (
         "disk_unknown",
         _Then.TRY_AGAIN,
-        "broker {found}, which is to receive it, does not say what its log directories have left; it is tried again",
+        "target broker {found} does not report the free space of its log directories; it is retried",
     )
     #: Its leader does not report its size.
     SIZE_UNKNOWN = (
         "size_unknown",
         _Then.TRY_AGAIN,
-        "broker {found}, which leads it, does not say how large it is; it is tried again",
+        "broker {found}, its leader, does not report its size; it is retried",
     )
     DISK_FULL = (
         "disk_full",
         _Then.TRY_AGAIN,
-        "it would leave broker {found} less free disk than min_free asks for; free some, or lower min_free",
+        "it would leave broker {found} less free disk space than min_free requires; free some, or lower min_free",
     )
     UNDER_MIN_ISR_ELSEWHERE = (
         "cluster_strained",
         _Then.TRY_AGAIN,
-        "{found}, outside this plan, has fewer replicas in sync than min.insync.replicas; it is tried again",
+        "{found}, outside this plan, has fewer replicas in sync than min.insync.replicas; it is retried",
     )
     #: Kafka rejected the submission.
-    KAFKA_REFUSED = "kafka_refused", _Then.TRY_AGAIN, "Kafka refused with '{found}'; it is tried again"
+    KAFKA_REFUSED = "kafka_refused", _Then.TRY_AGAIN, "Kafka refused with '{found}'; it is retried"
 
     event: Event
     is_operator_choice: bool

@@ -55,18 +55,21 @@ class ObservedState(Enum):
 #: The event and the journal text for each state; a state that is not listed causes no event yet.
 TRANSITION_OF: dict[ObservedState, tuple[Event, str]] = {
     ObservedState.ARRIVED: (Event.COMPLETE, "complete, every replica in sync"),
-    ObservedState.ARRIVED_SINCE_SHRUNK: (Event.COMPLETE, "complete; a replica that was in sync has died since"),
-    ObservedState.NOT_STARTED: (Event.NOT_STARTED, "Kafka was not asked, or did not hear"),
-    ObservedState.ADOPTED: (Event.SUBMIT, "Kafka applied it after its answer was lost"),
+    ObservedState.ARRIVED_SINCE_SHRUNK: (
+        Event.COMPLETE,
+        "complete; the broker of a replica that was in sync has failed since",
+    ),
+    ObservedState.NOT_STARTED: (Event.NOT_STARTED, "Kafka did not receive the request"),
+    ObservedState.ADOPTED: (Event.SUBMIT, "Kafka applied it, and its response was lost"),
     ObservedState.CANCELLED_EXTERNALLY: (Event.DROP, "someone else cancelled it"),
     ObservedState.TAKEN_OVER: (Event.TAKE_OVER, "someone else reassigned the partition"),
     ObservedState.GONE: (Event.DROP, "the topic was deleted"),
-    ObservedState.RECREATED: (Event.DROP, "the topic was deleted and created anew"),
-    ObservedState.RESTORED: (Event.CANCEL_COMPLETED, "cancelled, and as it was before"),
-    ObservedState.BETWEEN_STAGES: (Event.STAGE_COMPLETED, "a new replica has arrived, and the next may begin"),
+    ObservedState.RECREATED: (Event.DROP, "the topic was deleted and re-created"),
+    ObservedState.RESTORED: (Event.CANCEL_COMPLETED, "cancelled, and restored to its original replicas"),
+    ObservedState.BETWEEN_STAGES: (Event.STAGE_COMPLETED, "a new replica is in sync, and the next stage may start"),
     ObservedState.CANNOT_ROLL_BACK: (
         Event.CANCEL_COMPLETED,
-        "cancelled halfway; an original broker is dead, so it keeps what it has",
+        "cancelled between stages; an original broker is dead, so it keeps its current replicas",
     ),
 }
 

@@ -73,7 +73,7 @@ def evaluate(
     if partition is None:
         return _without_partition(name, owed, age_ms, hidden=hidden)
     if None not in (owed.topic_id, partition.topic_id) and owed.topic_id != partition.topic_id:
-        return PendingReplica(name, owed, PendingState.DROPPED, f"{name}: its topic was deleted and created anew.")
+        return PendingReplica(name, owed, PendingState.DROPPED, f"{name}: its topic was deleted and re-created.")
     if partition.reassigning:
         return PendingReplica(name, owed, PendingState.MOVING, f"{name} is being moved.")
     known = PendingReplicas.of(partition.replicas, owed.target_rf, owed.topic_id or partition.topic_id)
@@ -85,7 +85,10 @@ def evaluate(
     if now == target:
         return PendingReplica(name, known, PendingState.SETTLED, f"{name} has all its {target} replicas.")
     return PendingReplica(
-        name, owed, PendingState.DROPPED, f"{name}: someone changed its replication factor from {before} to {now}."
+        name,
+        owed,
+        PendingState.DROPPED,
+        f"{name}: its replication factor was changed externally from {before} to {now}.",
     )
 
 
@@ -94,7 +97,7 @@ def _without_partition(name: TopicPartition, owed: PendingReplicas, age_ms: int,
         why = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"
         return PendingReplica(name, owed, PendingState.HIDDEN, f"{name}: {why}.")
     if age_ms < PROPAGATION_MS:
-        return PendingReplica(name, owed, PendingState.COMING, f"{name} is not to be seen yet.")
+        return PendingReplica(name, owed, PendingState.COMING, f"{name} is not visible yet.")
     return PendingReplica(name, owed, PendingState.DROPPED, f"{name}: its topic was deleted, or never created.")
 
 

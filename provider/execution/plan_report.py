@@ -48,7 +48,7 @@ def _spread(replicas: Assignment, racks: Mapping[int, str | None]) -> int:
 #: The number of moves and regressions that are listed; the others are only counted.
 _SHOWN = 20
 
-_CORDONED = "Broker {} is cordoned (cordoned.log.dirs): it keeps what it has and receives nothing."
+_CORDONED = "Broker {} is cordoned (cordoned.log.dirs): it keeps its replicas and receives none."
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -58,8 +58,8 @@ def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     proof = plan.proof
     cluster_id, operation = (printable(str(proof.get(name))) for name in ("cluster_id", "operation"))
     head = (
-        f"Plan **{plan.digest[:12]}** for cluster `{cluster_id}`: **{operation}**. Approving "
-        f"approves exactly this plan, `{plan.digest}`; whatever is planned anew needs another approval."
+        f"Plan **{plan.digest[:12]}** for cluster `{cluster_id}`: **{operation}**. The approval applies to exactly "
+        f"this plan, `{plan.digest}`; a new plan needs a new approval."
     )
     parts = [
         head,
@@ -176,14 +176,14 @@ class PlanOutcome:
     def sentence(self) -> str:
         """Return a message: the moves that were done, and those that were not, with the reason."""
         message = f"{self.moved} partitions were moved"
-        message += f", {self.satisfied} needed nothing any more." if self.satisfied else "."
+        message += f", {self.satisfied} no longer needed to move." if self.satisfied else "."
         if not self.not_done:
             return message
         name, why = self.not_done[0]
-        more = f" The same or other reasons hold {len(self.not_done) - 1} more back." if len(self.not_done) > 1 else ""
+        more = f" {len(self.not_done) - 1} more moves are held." if len(self.not_done) > 1 else ""
         verb = "partition was" if len(self.not_done) == 1 else "partitions were"
         return (
-            f"{message} {len(self.not_done)} {verb} not moved as approved, and nothing was put in their place: {name}, "
+            f"{message} {len(self.not_done)} {verb} not moved as approved, and no other moves were made: {name}, "
             f"{why.rstrip('.')}.{more}"
         )
 

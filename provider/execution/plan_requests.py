@@ -53,7 +53,7 @@ def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
         return "No broker is live and empty: there is nothing to expand to."
     draining = _in_state(snapshot, "draining")
     if request.operation == Operation.DRAIN.value and not _hold_something(snapshot, draining):
-        return f"Broker {', '.join(map(str, sorted(draining)))} holds no replica already."
+        return f"Broker {', '.join(map(str, sorted(draining)))} already holds no replica."
     return ""
 
 
@@ -74,7 +74,7 @@ def _named(request: RebalanceRequest, snapshot: SnapshotFolder) -> list[str]:
     known = sorted(set(snapshot.partitions["topic"].to_pylist()))
     found = [topic for topic in known if _chosen(topic, request)]
     if not found:
-        raise RequestError(f"No topic has a name that {', '.join(request.topics)} matches as a whole; correct topics.")
+        raise RequestError(f"No topic has a full name that matches {', '.join(request.topics)}; correct topics.")
     return found
 
 
@@ -117,9 +117,7 @@ def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise PlanError(
-            f"The reassignment is not JSON: {error}; paste what kafka-reassign-partitions takes."
-        ) from error
+        raise PlanError(f"The reassignment is not JSON: {error}; paste a file of kafka-reassign-partitions.") from error
 
 
 def validate_against_cluster(given: Mapping[TopicPartition, Assignment], snapshot: Snapshot) -> None:
@@ -127,7 +125,7 @@ def validate_against_cluster(given: Mapping[TopicPartition, Assignment], snapsho
     faults = [fault for name, replicas in sorted(given.items()) for fault in _faults(name, replicas, snapshot)]
     if faults:
         more = f" And {len(faults) - _TOLD} more." if len(faults) > _TOLD else ""
-        raise PlanError(f"The reassignment cannot be carried out. {' '.join(faults[:_TOLD])}{more}")
+        raise PlanError(f"The reassignment cannot be executed. {' '.join(faults[:_TOLD])}{more}")
 
 
 def _faults(name: TopicPartition, replicas: Assignment, snapshot: Snapshot) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 The journal stores the slot (`journal/locks.py`). A plan whose process crashed between its end and the release still
 holds it: the next plan that needs the slot releases it. A heal preempts any other plan. So does a plan of request
-documents, but none is published while a plan of another kind has the cluster (`document_api/plans.py`): what it
+documents, but none is published while a plan of another kind holds the plan slot (`document_api/plans.py`): what it
 preempts is an earlier plan of documents. A preempted plan gets the slot back when the other one ends.
 """
 
@@ -41,7 +41,7 @@ def decide_claim(wanted: PlanRecord, holder: PlanRecord | None, *, holder_abando
 
 
 def current_plan(journal: Journal) -> PlanRecord | None:
-    """Return the plan that has the cluster: it holds the plan slot and has not ended. None if the cluster is free."""
+    """Return the plan that holds the plan slot and has not ended; None if the slot is free."""
     owner = journal.slot.owner()
     record = None if owner is None else journal.plans.get(owner)
     return None if record is None or record.status.finished else record
@@ -76,7 +76,7 @@ def claim_slot(journal: Journal, record: PlanRecord, who: Actor) -> None:
     # A plan of documents has nobody who waits for it: preempted by another one, it keeps its status.
     if other is None or other.status.finished or other.status is PlanStatus.PREEMPTED or not record.auto_generated:
         return
-    sentence = f"it made way for the heal {record.digest[:12]}"
+    sentence = f"it was preempted by the heal {record.digest[:12]}"
     journal.audit.record(
         AuditRecord(Action.PAUSE, sentence, plan=other.digest, attempt=journal.now_ms() // 1000, who=who)
     )
@@ -93,7 +93,7 @@ def waiting_reason(journal: Journal, digest: str, owner: str | None, who: Actor)
         return ""
     holder = _holder(journal, who)
     if holder is not None and holder.digest != digest:
-        return f"Plan {digest[:12]} waits: {SlotTaken.reason(holder.digest)}."
+        return f"Plan {digest[:12]} waits: {SlotTaken.reason(holder.digest)} until it ends."
     journal.slot.take(digest)
     return ""
 
@@ -105,7 +105,7 @@ def release_slot(journal: Journal, digest: str, who: Actor) -> None:
     record = None if following is None else journal.plans.get(following)
     if record is None or not record.status.waits:
         return
-    sentence = f"plan {digest[:12]}, which it made way for, has ended"
+    sentence = f"plan {digest[:12]}, which preempted it, has ended"
     journal.audit.record(
         AuditRecord(Action.RESUME, sentence, plan=record.digest, attempt=journal.now_ms() // 1000, who=who)
     )

@@ -229,7 +229,7 @@ def outcome_message(record: PlanRecord, rows: Sequence[MoveRow], failed_rollback
     abandoned.
     """
     if failed_rollback is not None:
-        return f"The rollback of plan {record.digest[:12]} was itself ended: {failed_rollback.reason}"
+        return f"The rollback of plan {record.digest[:12]} was itself cancelled or abandoned: {failed_rollback.reason}"
     if record.status not in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK} and record.not_taken_back is None:
         return ""
     asked, back = record.cancel, str(record.rolled_back_by)[:12]
@@ -237,11 +237,11 @@ def outcome_message(record: PlanRecord, rows: Sequence[MoveRow], failed_rollback
     why = f" ({asked.reason})" if asked is not None and asked.reason else ""
     message = f"Plan {record.digest[:12]} was cancelled{by}{why}"
     if record.status is PlanStatus.ROLLED_BACK:
-        return f"{message}, and rolled back by plan {back}: everything is as it was before."
+        return f"{message}, and rolled back by plan {back}: its partitions have their original replicas."
     if record.not_taken_back is not None:
-        return f"{message}, and taken back by plan {back}, but for {record.not_taken_back} partitions."
+        return f"{message}, and reverted by plan {back}, except for {record.not_taken_back} partitions."
     arrived = sum(row.state is MoveState.COMPLETED for row in rows)
     if not arrived:
-        return f"{message}; none of its {len(rows)} partitions had arrived."
-    stays = "are still to be taken back" if asked is not None and asked.scope == "plan" else "stay"
-    return f"{message}; {arrived} of {len(rows)} partitions had arrived, and {stays}."
+        return f"{message}; none of its {len(rows)} moves had completed."
+    stays = "are still to be reverted" if asked is not None and asked.scope == "plan" else "stay"
+    return f"{message}; {arrived} of {len(rows)} moves had completed, and {stays}."

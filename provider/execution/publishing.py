@@ -37,7 +37,7 @@ def approval_exemption(moves: Sequence[Move], *, unattended: bool, approve_above
     copied = sum(size or 0 for size in sizes)
     if None in sizes or copied > approve_above:
         return ""
-    return f"a scheduled run moves {copied} bytes, and people are asked above {approve_above}"
+    return f"a scheduled run moves {copied} bytes; approval is required above {approve_above}"
 
 
 def approve(journal: Journal, approval: Approval, who: Actor) -> Approval:
@@ -84,8 +84,8 @@ def refuse_unapproved(journal: Journal, digest: str) -> Approval:
     approval = approval_of(journal, digest)
     if approval is None:
         raise PlanError(
-            f"Plan {digest[:12]} was not submitted: nobody has approved it. Approve it in its run, or plan and approve "
-            "anew; an approval holds for one digest only."
+            f"Plan {digest[:12]} was not submitted: it is not approved. Approve it in its run, or make and approve a "
+            "new plan; an approval applies to one digest only."
         )
     return approval
 
@@ -121,7 +121,7 @@ def publish_plan(
     not_done = f"Plan {wanted.digest[:12]} was not published"
     stale = refuse_taken(journal, wanted, who, not_done=not_done, settings=context.settings)
     if stale is not None:
-        why = f"nobody stepped it any more; heal {wanted.digest[:12]} goes on instead"
+        why = f"no process stepped it any longer; heal {wanted.digest[:12]} runs instead"
         abandon_plan(journal, stale.digest, who, why)
     record = journal.plans.publish(wanted, plan.moves)
     claim_slot(journal, record, who)
@@ -156,7 +156,7 @@ def refuse_invalid(plan: PlanFolder, snapshot: SnapshotFolder) -> None:
     """Raise PlanError for a plan that the checker finds invalid for the snapshot that it was made from."""
     verdict = check(snapshot, plan, proven=False)
     if not verdict.ok:
-        raise PlanError(f"Plan {plan.digest[:12]} does not hold for its snapshot: {verdict.problems[0]} Make it anew.")
+        raise PlanError(f"Plan {plan.digest[:12]} does not match its snapshot: {verdict.problems[0]} Make a new plan.")
 
 
 def _record(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder | None) -> PlanRecord:

@@ -58,12 +58,14 @@ def announce_restart(journal: Journal, broker: int, *, who: Actor, lasts_ms: int
     A repeated announcement replaces the earlier one. Raises RequestError for an invalid broker id or duration.
     """
     if lasts_ms is not None and lasts_ms <= 0:
-        raise RequestError(f"A bounce cannot last {lasts_ms} ms; say how long the broker may be away.")
+        raise RequestError(f"A restart cannot last {lasts_ms} ms; give the time for which the broker may be down.")
     path, now_ms = paths.rolling_bounce(broker), journal.now_ms()
     until_ms = None if lasts_ms is None else now_ms + lasts_ms
     put(journal.tree, path, journal.tree.get(path), AnnouncedRestartDocument(now_ms, until_ms).to_json())
     message = "its grace period" if lasts_ms is None else f"{lasts_ms / 1000:.0f} s"
-    sentence = f"Broker {broker} announced a restart: it has {message} to come back, and receives nothing until then."
+    sentence = (
+        f"Broker {broker} announced a restart: it has {message} to come back, and receives no replicas until then."
+    )
     journal.audit.record(AuditRecord(Action.REQUEST, sentence, broker=broker, after=until_ms, who=who))
     return sentence
 
@@ -103,7 +105,7 @@ def delete_expired(journal: Journal, live: Collection[int], settings: Settings, 
     messages, announced = [], announced_restarts(journal.tree)
     for broker, restart in expired_announcements(announced, live, journal.now_ms(), settings).items():
         remove(journal.tree, restart.node)
-        sentence = f"broker {broker} is live, and the time that it announced for its restart is over"
+        sentence = f"broker {broker} is live, and the time announced for its restart has expired"
         journal.audit.record(AuditRecord(Action.CLEAR, sentence, broker=broker, who=who))
         messages.append(sentence)
     return messages
@@ -121,23 +123,23 @@ def disable_reassignment(journal: Journal, *, who: Actor, reason: str) -> str:
     Reassignments in flight complete, and a cancel still works. Raises RequestError without a reason.
     """
     if not reason.strip():
-        raise RequestError("Say why reassignments are switched off: whoever is held up by it will want to know.")
+        raise RequestError("Give a reason why reassignments are disabled: held moves and requests show it.")
     node = put_new(journal.tree, paths.REASSIGN_CANCEL, SwitchedOff(who.person, reason).to_json())
     if node is None:
-        return f"Reassignments are switched off already, {disabled_reason(journal.tree)}."
-    journal.audit.record(AuditRecord(Action.REQUEST, f"switched off: {reason}", after="disabled", who=who))
-    return f"Reassignments are switched off {_by_whom(node)}; what is in flight is let finish."
+        return f"Reassignments are already disabled, {disabled_reason(journal.tree)}."
+    journal.audit.record(AuditRecord(Action.REQUEST, f"disabled: {reason}", after="disabled", who=who))
+    return f"Reassignments are disabled {_by_whom(node)}; moves in flight complete."
 
 
 def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> str:
     """Enable reassignments again; return the message. Harmless when they are enabled already."""
     node = journal.tree.get(paths.REASSIGN_CANCEL)
     if node is None:
-        return "Reassignments are allowed already."
+        return "Reassignments are already enabled."
     remove(journal.tree, node)
-    words = f"switched on again: {reason}" if reason else "switched on again"
+    words = f"enabled again: {reason}" if reason else "enabled again"
     journal.audit.record(AuditRecord(Action.REQUEST, words, before=_by_whom(node), after="enabled", who=who))
-    return f"Reassignments are allowed again; they were switched off {_by_whom(node)}."
+    return f"Reassignments are enabled again; they were disabled {_by_whom(node)}."
 
 
 def _by_whom(node: Node) -> str:
@@ -147,7 +149,7 @@ def _by_whom(node: Node) -> str:
     except DocumentError:
         written = SwitchedOff()  # its author wants them disabled: the KIP's own node is empty
     why = f" ({written.reason})" if written.reason else ""
-    return f"by {written.person or 'someone unnamed'} since {since}{why}"
+    return f"by {written.person or 'an unnamed user'} since {since}{why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ class Readiness:
     def sentence(self) -> str:
         """The message for a person."""
         if self.open:
-            return "The cluster is whole, and nothing is in flight."
+            return "The cluster is fully replicated, and nothing is in flight."
         return f"The cluster is not ready: {'; '.join(self.reasons)}."
 
 
@@ -176,7 +178,7 @@ def readiness(snapshot: Snapshot, *, disabled: str, owner: str | None) -> Readin
     digest of the plan that holds the plan slot. A broker that hosts replicas and is not live closes the gate, whether
     or not it counts as failed by KIP-46 yet.
     """
-    off = f"reassignments are switched off {disabled}" if disabled else ""
+    off = f"reassignments are disabled {disabled}" if disabled else ""
     return Readiness(tuple(filter(None, (_dead(snapshot), _behind(snapshot), _moving(snapshot, owner), off))))
 
 
@@ -201,6 +203,6 @@ def _behind(snapshot: Snapshot) -> str:
 
 def _moving(snapshot: Snapshot, owner: str | None) -> str:
     if owner is not None:
-        return f"plan {owner[:12]} has the cluster"
+        return f"plan {owner[:12]} holds the plan slot"
     moving = len(snapshot.reassigning)
     return f"{moving} partitions are being reassigned" if moving else ""

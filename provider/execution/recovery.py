@@ -35,9 +35,9 @@ from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 #: The reason for a partition whose topic an ACL hides: its state is unknown.
 HIDDEN = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"
 
-_NO_ORIGINALS = "KIP-236: no original replicas are recorded, so there is nothing to go back to"
+_NO_ORIGINALS = "KIP-236: no original replicas are recorded, so it cannot be cancelled"
 
-_WOULD_GO_OFFLINE = "KIP-236: none of the original replicas is in sync, and going back would take it offline"
+_WOULD_GO_OFFLINE = "KIP-236: none of the original replicas is in sync, so a cancel would take it offline"
 
 
 def cancel_forbidden_reason(originals: Assignment | None, partition: Partition, live: frozenset[int]) -> str | None:
@@ -135,9 +135,9 @@ def _back(move: Move, snapshot: Snapshot) -> Move:
 def _skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tuple[str, MoveRow]]) -> str | None:
     partition, move = snapshot.partitions.get(row.topic_partition), row.move
     if partition is None:
-        return HIDDEN if row.move.topic in snapshot.hidden else "it does not exist any more"
+        return HIDDEN if row.move.topic in snapshot.hidden else "it no longer exists"
     if move.topic_id is not None and partition.topic_id is not None and move.topic_id != partition.topic_id:
-        return "its topic was deleted and created anew"
+        return "its topic was deleted and re-created"
     expected = partition.replicas == move.after or row.state is not MoveState.COMPLETED
     if partition.reassigning or not expected or row.state is MoveState.FAILED:
         return f"{subject(changed_by(partition.replicas, others))} changed its replicas to {list(partition.replicas)}"
@@ -181,8 +181,8 @@ def dead_target_reason(row: MoveRow, snapshot: Snapshot) -> str:
     dead = dead_targets(row, snapshot)
     brokers = ", ".join(map(str, sorted(dead)))
     if dead and dead <= snapshot.live:
-        return f"a log directory of broker {brokers} of its target failed"
-    return f"broker {brokers} of its target died" if brokers else "a broker of its target died"
+        return f"a log directory of target broker {brokers} failed"
+    return f"target broker {brokers} failed" if brokers else "a target broker failed"
 
 
 #: The reason for the individual cancel of a stalled move, for an operator.
@@ -190,7 +190,7 @@ _NO_PROGRESS = "no progress"
 
 #: The reason why it is not submitted again.
 GIVEN_UP = (
-    "it made no progress, and was cancelled on its own (when_stalled is cancel); plan it anew when that is mended"
+    "it made no progress, and this move alone was cancelled (when_stalled is cancel); fix the cause, then plan again"
 )
 
 #: The reason for our cancel of the completed stages after an external cancel of a later stage.
@@ -301,10 +301,10 @@ def _falling_behind(behind: Sequence[FallingBehind], after_s: float, throttle: i
         return ""
     worst = max(behind, key=lambda each: (each.sufficient_rate, each.partition))
     at = f"at a throttle of {throttle} bytes/s" if throttle else "without a throttle"
-    others = f" So did {len(behind) - 1} more." if len(behind) > 1 else ""
-    advice = f"; {worst.sufficient_rate} bytes/s into broker {worst.broker} would do" if throttle else ""
+    others = f" {len(behind) - 1} more fell behind too." if len(behind) > 1 else ""
+    advice = f"; {worst.sufficient_rate} bytes/s into broker {worst.broker} would be enough" if throttle else ""
     return (
-        f"{worst.partition} will never catch up {at}: it fell {worst.fell_behind} bytes further behind in the last "
+        f"{worst.partition} will not catch up {at}: it fell {worst.fell_behind} bytes further behind in the last "
         f"{after_s:.0f} s{advice}.{others}"
     )
 

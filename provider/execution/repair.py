@@ -56,7 +56,7 @@ def _repaired(
         kept = None if newer else quarantine_document(journal.tree, node, str(error), rebuilt())
         if kept is None:
             return None
-        sentence = f"{error} What it held is kept at {kept}/text, and it was made anew from the rest."
+        sentence = f"{error} Its content was copied to {kept}/text, and it was re-created from the other documents."
         journal.audit.record(AuditRecord(Action.REPAIR, sentence, before=node.path, after=kept, who=who))
         return sentence
     return None
@@ -106,7 +106,8 @@ def _plan(journal: Journal, digest: str) -> str | None:
         status=PlanStatus.COMPLETED if over else PlanStatus.STUCK,
         failed_brokers=tuple(facts.get("brokers_failed") or ()) if heals else (),
         auto_generated=heals,
-        reason=f"Plan {digest[:12]} was made anew from its rows: its record could not be read; resume or cancel it.",
+        reason=f"The record of plan {digest[:12]} could not be read, and was re-created from its rows; resume or "
+        "cancel the plan.",
         published_ms=min((row.when_ms for row in told), default=journal.now_ms()),
         stepped_ms=journal.now_ms(),
         who=published.who if published is not None else Actor(),

@@ -23,7 +23,7 @@ def refuse_wrong_drain(snapshot: Snapshot, brokers: Collection[int]) -> None:
             "emptied by heal."
         )
     if brokers and snapshot.live <= set(brokers):
-        raise RequestError("All live brokers would be drained, and none would be left to take their replicas.")
+        raise RequestError("All live brokers would be drained, and none would be left to host their replicas.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,15 @@ class DrainStatus:
             return f"{name} is not empty yet: {shown}{more} are still assigned there; drain again before stopping it."
         if self.undeleted_logs:
             count = len(self.undeleted_logs)
-            return f"{name} has no replica assigned any more; Kafka has still to delete {count} from disk."
+            return f"{name} no longer has an assigned replica; Kafka has not yet deleted {count} from disk."
         if self.unresponsive:
             message = ", ".join(map(str, self.unresponsive))
-            return f"{name} has no replica assigned any more; broker {message} did not say what is still on its disk."
+            return (
+                f"{name} no longer has an assigned replica; broker {message} did not report which logs are still "
+                "on its disk."
+            )
         return (
-            f"{name} is empty in Kafka. Left to do: stop it before new topics are placed on it, and on KRaft "
+            f"{name} is empty in Kafka. Next: stop it before new topics are placed on it, and on KRaft "
             "unregister it (kafka-cluster.sh unregister)."
         )
 

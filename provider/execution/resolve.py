@@ -17,10 +17,10 @@ _PLANS = 1000
 
 #: The message, by verb, when no plan is named and none is meant.
 _NO_PLAN = {
-    "cancel": "Nothing is under way on cluster {}: there is no plan to cancel; to undo one that ended, name it.",
-    "resume": "Nothing is under way on cluster {}: there is no plan to resume; see `plans`.",
-    "throttle": "No plan has cluster {}, so there is no throttle to change; name a plan that waits, or change the "
-    "setting throttle for those to come.",
+    "cancel": "No plan is in progress on cluster {}: there is no plan to cancel; to undo one that ended, name it.",
+    "resume": "No plan is in progress on cluster {}: there is no plan to resume; see `plans`.",
+    "throttle": "No plan holds the plan slot of cluster {}, so there is no throttle to change; name a waiting plan, "
+    "or change the setting throttle for future plans.",
     "verify": "The journal of cluster {} holds no plan, so there is nothing to verify.",
 }
 

@@ -19,8 +19,8 @@ from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.moves import Cause, MoveRow
 from kafka_steward.journal.store import Journal
 
-_LOST = "the cancel lost the order of the replicas"
-_UNACKNOWLEDGED = "it got no answer, and must not begin later"
+_LOST = "the cancel did not restore the replica order"
+_UNACKNOWLEDGED = "it was not acknowledged, and must not start later"
 
 
 class Restoration:

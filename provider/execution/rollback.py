@@ -99,7 +99,7 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
         return
     alone = len(left_alone(journal, record.digest))
     status = _without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK
-    message = f"taken back in part by plan {record.digest[:12]}, {alone} partitions left alone"
+    message = f"reverted in part by plan {record.digest[:12]}, {alone} partitions left alone"
     reason = message if alone else f"rolled back by plan {record.digest[:12]}"
     # Another process that finds it ended does this too.
     journal.plans.try_update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_taken_back=alone)
@@ -210,7 +210,7 @@ def _record_skipped(journal: Journal, record: PlanRecord, back: RollbackMoves, w
                 code=Code.LEFT_ALONE,
             )
         )
-    reason = f"{record.reason}: {len(back.moves)} partitions to take back, {len(back.skipped)} left alone"
+    reason = f"{record.reason}: {len(back.moves)} partitions to revert, {len(back.skipped)} left alone"
     facts = {
         "operation": record.operation,
         "partitions": len(back.moves),

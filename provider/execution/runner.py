@@ -102,7 +102,7 @@ class _ReadWithLock(NamedTuple):
 
 
 #: The beginning of the `detail` of a move that its plan deferred to the next plan.
-HANDED_BACK = "handed back"
+HANDED_BACK = "deferred to the next plan"
 
 
 class PlanRunner:
@@ -245,7 +245,7 @@ class PlanRunner:
             published, _ = publish_rollback(self._context, self._digest, even_if_disabled=request.even_if_disabled)
             if request.even_if_disabled and not published.even_if_disabled:
                 published = self._journal.plans.update(published, even_if_disabled=True)
-            resume_plan(self._journal, published.digest, self._who, f"its rollback was asked for: {request.reason}")
+            resume_plan(self._journal, published.digest, self._who, f"its rollback was requested: {request.reason}")
         return published.digest
 
     def _more_goes_back(self, record: PlanRecord) -> bool:
@@ -269,7 +269,7 @@ class PlanRunner:
             self._consume_cancel_signal(fence)
             record = self._record()
         request = None if record.status.finished else record.cancel
-        cancelling = "" if request is None else f"cancelled: {request.reason or 'someone asked for it'}"
+        cancelling = "" if request is None else f"cancelled: {request.reason or 'a user requested it'}"
         starting, why_not = (False, f"Plan {self._digest[:12]} is being {cancelling}.")
         if not cancelling:
             starting, why_not = self._may_start(record, PlanSlot.owner_in(read.slot))
@@ -374,7 +374,7 @@ class PlanRunner:
 
     def _give_up(self, record: PlanRecord, fence: Fence, step: Step, stepped: StepResult) -> Progress:
         """Defer the open moves of a heal to the next plan; any other plan becomes stuck and needs a person."""
-        why = stepped.held[0].sentence if stepped.held else "nothing could be started"
+        why = stepped.held[0].sentence if stepped.held else "no move could be started"
         tries = record.attempts + 1
         if record.auto_generated:
             try:
@@ -395,7 +395,7 @@ class PlanRunner:
         return progress_of(record, self._journal.plans.rows(self._digest), sentence=str(error))
 
     def _mark_stuck(self, record: PlanRecord, fence: Fence, tries: int, why: str) -> Progress:
-        reason = f"Plan {self._digest[:12]} is stuck after {tries} attempts and waits for a person: {why}"
+        reason = f"Plan {self._digest[:12]} is stuck after {tries} attempts and needs operator action: {why}"
         self._journal.audit.record(
             AuditRecord(Action.STUCK, reason, plan=self._digest, attempt=self._journal.now_ms() // 1000, who=self._who)
         )

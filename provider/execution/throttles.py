@@ -127,7 +127,7 @@ class ThrottleLeases:
         now = self._cluster.broker_configs(brokers, [side.rate_key], own_only=True)
         silent = [broker for broker in brokers if broker not in now]
         if insist and silent and side is Side.FOLLOWER:
-            raise BrokerUnreachable(silent[0], f"Broker {silent[0]} does not answer, so its throttle cannot be set.")
+            raise BrokerUnreachable(silent[0], f"Broker {silent[0]} does not respond, so its throttle cannot be set.")
         changes, before = {}, {}
         for broker in sorted(now):
             had = now[broker].get(side.rate_key)
@@ -364,8 +364,8 @@ class ThrottleLeases:
 
 
 _REASONS = {
-    Action.THROTTLE: "a replica is about to be copied to this broker",
-    Action.UNTHROTTLE: "the copying that it was for has ended",
+    Action.THROTTLE: "a replica will be copied to this broker",
+    Action.UNTHROTTLE: "the copy that needed it has ended",
 }
 
 

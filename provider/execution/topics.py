@@ -48,7 +48,7 @@ def unwatched_reason(journal: Journal) -> str:
         return ""
     since = f"in the last {min(ages_ms) // 60_000} minutes" if ages_ms else "ever"
     return (
-        f"No watch has looked into this journal {since}, so nothing is filled by itself: unpause the DAG fill, and see "
+        f"No watch has polled this journal {since}, so no fill starts automatically: unpause the DAG fill, and check "
         "that the setting journal names the one database that all hosts of this Airflow share."
     )
 
@@ -89,7 +89,7 @@ class TopicSpec:
     def __post_init__(self) -> None:
         for what, number in (("partitions", self.partitions), ("replication_factor", self.replication_factor)):
             if number < 1:
-                raise RequestError(f"Topic {self.topic} was asked for with {what} {number}; give at least 1.")
+                raise RequestError(f"Topic {self.topic} was requested with {what} {number}; the minimum is 1.")
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def creation_of(
     if len(live) < needed:
         raise RequestError(
             f"Topic {name} was not created: it needs {needed} brokers, by its min.insync.replicas and replication "
-            f"factor, and {len(live)} are live; bring back brokers, or lower min.insync.replicas."
+            f"factor, and {len(live)} are live; restore brokers, or lower min.insync.replicas."
         )
     brokers = sorted(live)
     return tuple(_rotated(brokers, number) for number in range(wanted.partitions))
@@ -144,7 +144,7 @@ def create_topic(cluster: TopicAdmin, journal: Journal, wanted: TopicSpec, *, al
     able = snapshot.live - cordoned_brokers(cluster, snapshot.live)
     assignments = creation_of(wanted, able, allowed=allowed, min_isr=min_isr)
     owed = _pending_of(wanted, assignments or ())
-    reason = f"{len(snapshot.live)} brokers are live, and {wanted.replication_factor} replicas were asked for"
+    reason = f"{len(snapshot.live)} brokers are live, and {wanted.replication_factor} replicas were requested"
     new = record_pending(journal, owed, reason, who)
     refused = _create(cluster, journal, wanted, assignments, who)
     if refused is not None and refused.code == _EXISTS and _is_as_requested(cluster, wanted, assignments):
@@ -166,7 +166,7 @@ def _create(
     placed = {} if assignments is None else {"assignments": [list(each) for each in assignments]}
     entry = AuditRecord(
         Action.CREATE,
-        "someone asked for the topic",
+        "a user requested the topic",
         topic=wanted.topic,
         attempt=journal.now_ms() // 1000,
         after=after | placed,
@@ -216,16 +216,16 @@ def _there_already(
     if factors != {wanted.replication_factor}:
         found = ", ".join(map(str, sorted(factors)))
         raise RequestError(
-            f"Topic {wanted.topic} exists with replication factor {found}, and {wanted.replication_factor} was asked "
-            "for; to change it, make a plan with the operation set-replication-factor."
+            f"Topic {wanted.topic} exists with replication factor {found}, and {wanted.replication_factor} was "
+            "requested; to change it, make a plan with the operation set-replication-factor."
         )
     if len(there) != wanted.partitions:
         raise RequestError(
-            f"Topic {wanted.topic} exists with {len(there)} partitions, and {wanted.partitions} were asked for; to add "
-            "some, use CreatePartitionsOperator."
+            f"Topic {wanted.topic} exists with {len(there)} partitions, and {wanted.partitions} were requested; to "
+            "add partitions, use CreatePartitionsOperator."
         )
     owed = {name: still[name] for name in there if name in still}
-    return Created(True, _missing(owed), _sentence(wanted, owed, "is there already"))
+    return Created(True, _missing(owed), _sentence(wanted, owed, "already exists"))
 
 
 def _pending_of(wanted: TopicSpec, assignments: Sequence[Assignment]) -> dict[TopicPartition, PendingReplicas]:
@@ -244,7 +244,7 @@ def _sentence(wanted: TopicSpec, owed: Mapping[TopicPartition, PendingReplicas],
     if not owed:
         return f"{message}, each with {wanted.replication_factor} replicas."
     missing = _missing(owed)
-    return f"{message}; {missing} replicas of {len(owed)} partitions are owed, and are added when brokers join."
+    return f"{message}; {missing} replicas of {len(owed)} partitions are pending, and are added when brokers join."
 
 
 def _min_isr(cluster: ClusterPort, wanted: TopicSpec, snapshot: Snapshot) -> int:
@@ -292,19 +292,21 @@ def add_partitions(cluster: TopicAdmin, journal: Journal, topic: str, count: int
     if not there:
         raise RequestError(f"Topic {topic} does not exist; create it first.")
     if len(there) > count:
-        raise RequestError(f"Topic {topic} has {len(there)} partitions already, more than {count}; Kafka removes none.")
+        raise RequestError(
+            f"Topic {topic} already has {len(there)} partitions, more than {count}; Kafka cannot remove partitions."
+        )
     if len(there) == count:
-        return Added(False, False, f"Topic {topic} has {count} partitions already.")
+        return Added(False, False, f"Topic {topic} already has {count} partitions.")
     if can_place(there, snapshot):
         return _added(cluster, journal, topic, count, snapshot, who=who)
     lacking = (
-        f"Topic {topic} has {_factor(there)} replicas of each partition, Kafka wants as many for new ones, and the "
-        f"cluster has {len(snapshot.brokers)} brokers for them"
+        f"Topic {topic} has {_factor(there)} replicas of each partition, Kafka requires as many for new ones, and "
+        f"the cluster has {len(snapshot.brokers)} brokers"
     )
     if not later:
-        raise RequestError(f"{lacking}: wait for more, or ask with later=True to have it done when a broker joins.")
+        raise RequestError(f"{lacking}: wait for more, or pass later=True to add them when a broker joins.")
     _defer(journal, DeferredPartitions(count, there[0].topic_id, who.person or who.dag_id or ""), topic)
-    return Added(False, True, f"{lacking}: it is done when a broker joins.")
+    return Added(False, True, f"{lacking}: they are added when a broker joins.")
 
 
 def can_place(there: list[Partition], snapshot: Snapshot) -> bool:
@@ -361,18 +363,18 @@ def _why_not(asked: DeferredPartitions, there: list[Partition]) -> str:
     if not there:
         return "the topic was deleted, so no partitions are added to it"
     if None not in (asked.topic_id, there[0].topic_id) and asked.topic_id != there[0].topic_id:
-        return "the topic was created anew, so no partitions are added to it"
-    return "someone else has added the partitions" if len(there) >= asked.count else ""
+        return "the topic was deleted and re-created, so no partitions are added to it"
+    return "the partitions were added externally" if len(there) >= asked.count else ""
 
 
 def _added(cluster: TopicAdmin, journal: Journal, topic: str, count: int, snapshot: Snapshot, *, who: Actor) -> Added:
     there = _partitions(snapshot, topic)
     new = record_pending(
-        journal, _pending_of_new(journal, topic, count, there, snapshot), "the topic is owed replicas", who
+        journal, _pending_of_new(journal, topic, count, there, snapshot), "replicas of the topic are pending", who
     )
     entry = AuditRecord(
         Action.CREATE,
-        "someone asked for more partitions",
+        "a user requested more partitions",
         topic=topic,
         attempt=journal.now_ms() // 1000,
         before=len(there),
@@ -392,7 +394,7 @@ def _added(cluster: TopicAdmin, journal: Journal, topic: str, count: int, snapsh
     if refused is not None and not (refused.code == _AS_MANY and _has(cluster, topic, count)):
         delete_pending(journal, new)
         raise refused
-    owed = f" To each of the new ones, too, replicas are owed: {len(new)} partitions." if new else ""
+    owed = f" {len(new)} of the new partitions have pending replicas." if new else ""
     return Added(True, False, f"Topic {topic} has {count} partitions, {count - len(there)} of them new.{owed}")
 
 
@@ -424,7 +426,7 @@ def _defer(journal: Journal, asked: DeferredPartitions, topic: str) -> None:
     if node is not None and DeferredPartitions.from_node(node).count >= asked.count:
         return
     if put(journal.tree, path, node, asked.to_json()) is None:
-        raise RequestError(f"Someone else asks for partitions of topic {topic} just now; ask again.")
+        raise RequestError(f"Another process is requesting partitions of topic {topic}; try again.")
 
 
 def _partitions(snapshot: Snapshot, topic: str) -> list[Partition]:

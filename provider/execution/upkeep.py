@@ -55,8 +55,9 @@ def _mark_idle(journal: Journal, record: PlanRecord, settings: Settings, who: Ac
     Only the next poll steps the plan: a step that was about to start has updated the record by then.
     """
     sentence = (
-        f"Plan {record.digest[:12]} is idle: nobody has stepped it for {settings.abandoned_after:.0f} s. What is in "
-        "flight goes on; to go on with the rest, clear or retry its task, or resume it; or cancel it."
+        f"Plan {record.digest[:12]} is idle: no process has stepped it for {settings.abandoned_after:.0f} s. Moves "
+        "in flight continue in Kafka; to continue with the rest, clear or retry its task, or resume the plan; or "
+        "cancel it."
     )
     if journal.plans.try_update(record, status=PlanStatus.IDLE, reason=sentence) is None:
         return []  # another process steps it now

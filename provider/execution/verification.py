@@ -79,12 +79,14 @@ class Verified:
     def sentence(self) -> str:
         """The message for the user."""
         right, plan = len(self.returned), self.plan[:12]
-        messages = [f"{right} of {self.partitions} partitions that plan {plan} had begun are exactly as before"]
+        messages = [
+            f"{right} of {self.partitions} partitions that plan {plan} had started to move are exactly as before"
+        ]
         messages += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
         messages += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
-        messages += [f"{len(self.skipped)} not cancelled by a rule of KIP-236"] if self.skipped else []
-        messages += [f"still there: {self.throttles[0]}"] if self.throttles else []
-        messages += [f"given back when its broker returns: {', '.join(self.owed)}"] if self.owed else []
+        messages += [f"{len(self.skipped)} not cancelled because of a rule of KIP-236"] if self.skipped else []
+        messages += [f"throttles still set: {self.throttles[0]}"] if self.throttles else []
+        messages += [f"released when its broker returns: {', '.join(self.owed)}"] if self.owed else []
         return f"{'; '.join(messages)}."
 
     def to_json(self) -> dict[str, Any]:
@@ -172,9 +174,9 @@ def _difference(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, BrokerL
         return f"its leader is {partition.leader}, which is none of its replicas {list(move.before)}"
     keeps = [broker for broker in sorted(move.adding & log_dirs.keys()) if _holds(log_dirs[broker], row)]
     if keeps:
-        return f"broker {keeps[0]} still keeps a log of it"
+        return f"broker {keeps[0]} still has a log of it"
     silent = sorted((move.adding & snapshot.live) - log_dirs.keys())
-    return f"broker {silent[0]} does not say whether it keeps a log of it" if silent else None
+    return f"broker {silent[0]} does not report whether it still has a log of it" if silent else None
 
 
 def _holds(log_dir: BrokerLogDirs, row: MoveRow) -> bool:
@@ -205,13 +207,17 @@ def _expected(
 def _by_others(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, MoveRow]]) -> str | None:
     partition = snapshot.partitions.get(row.topic_partition)
     if partition is None:
-        return HIDDEN if row.move.topic in snapshot.hidden else "it does not exist any more"
+        return HIDDEN if row.move.topic in snapshot.hidden else "it no longer exists"
     if None not in (row.move.topic_id, partition.topic_id) and row.move.topic_id != partition.topic_id:
-        return "its topic was deleted and created anew"
+        return "its topic was deleted and re-created"
     known = {frozenset(row.move.before), frozenset(row.move.after)}
     dead = sorted(frozenset(row.move.before) - snapshot.live)
     if stage_reached(row.move, partition.replicas):
-        return f"its original broker {dead[0]} is not live, so it keeps {list(partition.replicas)}" if dead else None
+        return (
+            f"its original broker {dead[0]} is not live, so it keeps the replicas {list(partition.replicas)}"
+            if dead
+            else None
+        )
     if not partition.reassigning and frozenset(partition.replicas) not in known:
         return f"{subject(changed_by(partition.replicas, later))} changed its replicas to {list(partition.replicas)}"
     return None

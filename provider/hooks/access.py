@@ -147,7 +147,7 @@ def _journal_of_this_host(fields: ConnectionFields, places: Mapping[str, Any], h
     if why:
         shared = any_of(lambda database, _: f"{database}://", shared=True)
         raise SettingError(
-            f"The connection {fields.conn_id} names no journal, and {why} in {file}, a file that one host has to "
+            f"The connection {fields.conn_id} names no journal, and {why} in {file}, a file on one host has to "
             f"itself; set journal to a {shared} URL that all hosts share, in the connection's extra or in the section "
             "[kafka_steward]."
         )
@@ -159,13 +159,15 @@ def _zookeeper(fields: ConnectionFields, places: Mapping[str, Any]) -> ZooKeeper
         vain = [name for name in _ZOOKEEPER if places[name]]
         if vain:
             raise SettingError(
-                f"The connection {fields.conn_id} has {vain[0]} and no zookeeper that it would be for; add zookeeper, "
+                f"The connection {fields.conn_id} has {vain[0]}, which needs zookeeper; add zookeeper, "
                 f"such as zk1:2181,zk2:2181/kafka, or remove {vain[0]}."
             )
         return None
     tls = places["zookeeper_tls"] or {}
     if not isinstance(tls, Mapping):
-        raise SettingError(f"The zookeeper_tls of the connection {fields.conn_id} is no JSON object of TLS settings.")
+        raise SettingError(
+            f"The zookeeper_tls of the connection {fields.conn_id} is not a JSON object of TLS settings."
+        )
     return ZooKeeperOptions(str(places["zookeeper"]), _digest(fields, places), tls)
 
 
@@ -180,8 +182,8 @@ def _digest(fields: ConnectionFields, places: Mapping[str, Any]) -> str | None:
         )
     if ":" in str(user):
         raise SettingError(
-            f"The zookeeper_user of the connection {fields.conn_id} holds a colon, where ZooKeeper would end it; use "
-            "another user."
+            f"The zookeeper_user of the connection {fields.conn_id} contains a colon, at which ZooKeeper would "
+            "truncate it; use another user."
         )
     return f"{user}:{password}"
 
@@ -189,8 +191,8 @@ def _digest(fields: ConnectionFields, places: Mapping[str, Any]) -> str | None:
 def _from_connection(kafka: ConnectionFields) -> dict[str, Any]:
     if kafka.login or kafka.password:
         raise SettingError(
-            f"The connection {kafka.conn_id} has a login or a password in fields of its own, which connections of type "
-            "kafka do not use; put them into its extra, as sasl.username and sasl.password."
+            f"The connection {kafka.conn_id} has a login or a password in the connection's fields, which connections "
+            "of type kafka do not use; put them into its extra, as sasl.username and sasl.password."
         )
     return client_config(kafka.extra)
 
@@ -206,7 +208,7 @@ def _client(fields: ConnectionFields) -> dict[str, Any]:
     for key, value in by_field.items():
         if value and client.setdefault(key, value) != value:
             raise SettingError(
-                f"The connection {fields.conn_id} has {key} twice, in a field of its own and in its extra, with two "
+                f"The connection {fields.conn_id} has {key} twice, in a connection field and in its extra, with two "
                 "values; keep one."
             )
     return client
@@ -217,8 +219,8 @@ def _refuse_unknown(fields: ConnectionFields) -> None:
         undotted = key.removeprefix("kafka.").replace(".", "_")
         if undotted not in SETTINGS and key not in (*_PLACES, *_ZOOKEEPER) and not is_client_key(key):
             raise SettingError(
-                f"The connection {fields.conn_id} has {key!r} in its extra, which is no setting of Kafka Steward "
-                "or of a Kafka client; remove it, or correct its spelling."
+                f"The connection {fields.conn_id} has {key!r} in its extra, which is neither a setting of Kafka "
+                "Steward nor of a Kafka client; remove it, or correct its spelling."
             )
 
 
@@ -262,7 +264,7 @@ def refuse_airflows_own(url: URL) -> None:
     # Errors propagate: a failed check must not accept Airflow's own database.
     if table_names(url.render_as_string(hide_password=False)).issuperset(_AIRFLOWS):
         raise SettingError(
-            f"The journal at {shown_url(url)} is Airflow's own database; give the journal one of its own, with "
+            f"The journal at {shown_url(url)} is Airflow's own database; give the journal its own database, with "
             "`journal` in the connection's extra or in the section [kafka_steward]."
         )
 

@@ -296,8 +296,8 @@ def _with_submission(access: ClusterConfig, cluster: KafkaCluster, journal: Jour
         return cluster
     if access.zookeeper is None:
         raise SettingError(
-            f"The connection {access.conn_id} submits by ZooKeeper, and names none; set zookeeper, or submission to "
-            "admin."
+            f"The connection {access.conn_id} submits through ZooKeeper, and has no setting zookeeper; set it, or "
+            "set submission to admin."
         )
     return cast(
         "KafkaCluster", ZnodeReassignmentClient(cluster, journal.tree)

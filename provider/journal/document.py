@@ -92,15 +92,17 @@ def parse_json(path: str, text: str) -> Any:
     """
     if len(text) > MAX_BYTES or len(text.encode(errors="replace")) > MAX_BYTES:
         raise DocumentError(
-            f"{printable(path)} has more than the {MAX_BYTES} bytes of a document; cut it into several."
+            f"{printable(path)} has more than the {MAX_BYTES} bytes of a document; split it into several."
         )
     try:
         value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else _brief(error)
-        raise DocumentError(f"{printable(path)} does not hold JSON ({why}); mend or delete it.") from error
+        raise DocumentError(f"{printable(path)} does not contain JSON ({why}); correct or delete it.") from error
     if _is_deeper(value, MAX_DEPTH):
-        raise DocumentError(f"{printable(path)} holds lists or objects more than {MAX_DEPTH} deep; mend or delete it.")
+        raise DocumentError(
+            f"{printable(path)} contains lists or objects more than {MAX_DEPTH} deep; correct or delete it."
+        )
     return value
 
 
@@ -125,7 +127,7 @@ def _refuse_constant(word: str) -> NoReturn:
 def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise ValueError("a number is larger than any that is kept")
+        raise ValueError("a number is too large")
     return number
 
 
@@ -158,12 +160,12 @@ class Fields:
     def __init__(self, path: str, value: Any) -> None:
         self._path = printable(path)
         if not isinstance(value, dict):
-            self.refuse(f"holds {_kind(value)} where an object belongs")
+            self.refuse(f"holds {_kind(value)} where an object is expected")
         self._values: dict[str, Any] = dict(value)
 
     def refuse(self, what: str) -> NoReturn:
         """Raise DocumentError; its message names the path, the fault, and the remedy."""
-        raise DocumentError(f"{self._path} {what}; mend or delete it.")
+        raise DocumentError(f"{self._path} {what}; correct or delete it.")
 
     def peek(self, key: str) -> Any:
         """Return a field's value without removing the field; None if it is absent."""
@@ -208,7 +210,7 @@ class Fields:
         """Read a string that is kept unchanged; unprintable characters are an error."""
         value = self._string(key)
         if not is_text(value):
-            self.refuse(f"has {key!r} = {shown(value)}, which holds characters that cannot be printed")
+            self.refuse(f"has {key!r} = {shown(value)}, which contains unprintable characters")
         return value
 
     def words(self, key: str, most: int = MAX_WORDS) -> str:
@@ -249,12 +251,12 @@ class Fields:
     def _require(self, valid: bool, key: str, value: Any, what: str) -> None:
         """Raise DocumentError unless `valid`; `what` belongs in the field."""
         if not valid:
-            self.refuse(f"has {key!r} = {shown(value)} where {what} belongs")
+            self.refuse(f"has {key!r} = {shown(value)} where {what} is expected")
 
     def _typed(self, key: str, kind: type[T], what: str) -> T:
         value = self._take(key)
         if not isinstance(value, kind):
-            self.refuse(f"has {key!r} = {shown(value)} where {what} belongs")
+            self.refuse(f"has {key!r} = {shown(value)} where {what} is expected")
         return value
 
     def _string(self, key: str) -> str:
@@ -262,7 +264,7 @@ class Fields:
 
     def _different(self, key: str, value: list[int]) -> Assignment:
         if len(value) > MAX_BROKERS:
-            self.refuse(f"names {len(value)} brokers in {key!r} where at most {MAX_BROKERS} belong")
+            self.refuse(f"names {len(value)} brokers in {key!r} where at most {MAX_BROKERS} are expected")
         if len(set(value)) < len(value):
             self.refuse(f"names a broker twice in {key!r} = {shown(value)}")
         return tuple(value)

@@ -24,9 +24,9 @@ from kafka_steward.journal.tree import Tree, put_new
 
 #: The minimum interval between two records of the same host, which may open the journal very often.
 _NOTED_EVERY_MS = 60_000
-_ONE_FOR_ALL = "give the setting journal the one database that all hosts of this Airflow share"
+_ONE_FOR_ALL = "set the setting journal to the one database that all hosts of this Airflow share"
 _OR_PAIR = (
-    "or, if what is missing is lost for good, tie both halves together again with `airflow kafka-steward journal pair`"
+    "or, if the missing half is permanently lost, pair both halves again with `airflow kafka-steward journal pair`"
 )
 
 
@@ -52,8 +52,8 @@ class Identity:
         if other is None or other.get("id") == self.id:
             return
         raise WrongJournal(
-            f"This run or task was begun with the journal at {other.get('place')}, and here another one was opened, at "
-            f"{self.place}; {_ONE_FOR_ALL}."
+            f"This run or task started with the journal at {other.get('place')}, and this process opened another "
+            f"one, at {self.place}; {_ONE_FOR_ALL}."
         )
 
 
@@ -114,23 +114,24 @@ def identify(database: Database, tree: Tree, place: str | None = None) -> Identi
     node = tree.get(paths.JOURNAL)
     if node is None and bound:
         raise WrongJournal(
-            f"The rows at {rows} belong to a journal whose documents are in {their_tree}, and there are none of it in "
-            f"{place or rows}; {_ONE_FOR_ALL}, mend the setting zookeeper, {_OR_PAIR}."
+            f"The rows at {rows} belong to a journal whose documents are in {their_tree}, and there are none of its "
+            f"documents in {place or rows}; {_ONE_FOR_ALL}, correct the setting zookeeper, {_OR_PAIR}."
         )
     if node is None:
         node = put_new(tree, paths.JOURNAL, _IdentityNode(known, rows).to_json()) or tree.get(paths.JOURNAL)
     theirs = _name(node.data) if node is not None else None
     if theirs is not None and theirs.copied_to is not None:
         raise WrongJournal(
-            f"The journal with its documents in {place or rows} was copied to {theirs.copied_to}, and only the copy is "
-            "used from then on: give the settings journal and zookeeper the places of the copy; or, to go back to this "
-            "journal without what the copy has recorded since, call `airflow kafka-steward journal pair` for it."
+            f"The journal with its documents in {place or rows} was copied to {theirs.copied_to}, and only the copy "
+            "is used from then on: set the settings journal and zookeeper to those of the copy; or, to return to "
+            "this journal without the records that the copy has gained since, run `airflow kafka-steward journal "
+            "pair` for it."
         )
     if theirs is None or theirs.id != known:
         where = theirs.rows if theirs is not None else "no known database"
         raise WrongJournal(
-            f"The documents in {place or rows} belong to a journal whose rows are at {where}, and this opened the rows "
-            f"at {rows}; {_ONE_FOR_ALL}, {_OR_PAIR}."
+            f"The documents in {place or rows} belong to a journal whose rows are at {where}, and this process "
+            f"opened the rows at {rows}; {_ONE_FOR_ALL}, {_OR_PAIR}."
         )
     if not bound:
         named.bind(known)
@@ -180,7 +181,9 @@ class _IdentityRow:
                 )
             found = self._read()
         if found is None:
-            raise WrongJournal(f"The row that names the journal at {self.database.place} went away; open it again.")
+            raise WrongJournal(
+                f"The row that names the journal at {self.database.place} was deleted; open the journal again."
+            )
         return found
 
     def bind(self, identity: str) -> None:

@@ -90,7 +90,7 @@ def _plan_or_path(fields: Fields, key: str) -> str:
     """Read a plan's digest, or the path of a request that supersedes the reassignment until its plan is published."""
     value = fields.text(key)
     if not (paths.is_digest(value) or paths.is_path(value)):
-        fields.refuse(f"has {key!r} = {shown(value)} where a plan or a document's path belongs")
+        fields.refuse(f"has {key!r} = {shown(value)} where a plan or a document's path is expected")
     return value
 
 
@@ -127,12 +127,12 @@ def _read_assignments(topics: Fields) -> tuple[ChunkPartition, ...]:
     found = []
     for topic in sorted(topics.rest()):
         if not paths.is_topic(topic):
-            topics.refuse(f"names {shown(topic)} where a {paths.TOPIC.what} belongs")
+            topics.refuse(f"names {shown(topic)} where a {paths.TOPIC.what} is expected")
         by_number = topics.object(topic)
         for number in sorted(by_number.rest(), key=lambda text: (len(text), text)):
             partition = paths.PARTITION.parse(number)
             if partition is None:
-                by_number.refuse(f"names the partition {number[:20]!r}, which is no number of a partition")
+                by_number.refuse(f"names the partition {number[:20]!r}, which is not a partition number")
             found.append(ChunkPartition(topic, partition, by_number.brokers(number)))
     return tuple(found)
 
@@ -165,7 +165,7 @@ class _Signal(Document):
 def _scope(fields: Fields, key: str) -> str:
     scope = fields.text(key) or "pending"
     if scope not in {"pending", "plan"}:
-        fields.refuse(f"has {key!r} = {scope[:20]!r} where pending or plan belongs")
+        fields.refuse(f"has {key!r} = {scope[:20]!r} where pending or plan is expected")
     return scope
 
 

@@ -40,7 +40,7 @@ SWEEP_MS = 30_000
 _SWEPT, _SWEPT_BELOW = 100, 20
 #: The number of requests that are checked for nodes below them.
 _LOOKED_BELOW = 1_000
-_NO_DOCUMENT = "has others below it where a document belongs; delete them."
+_NO_DOCUMENT = "has child nodes where a document is expected; delete them."
 #: Paths at which there is a single document.
 _SINGLE = (
     paths.REASSIGN_CANCEL,
@@ -136,7 +136,7 @@ class Collection(Generic[T]):
                 for child in tree.children(parent):
                     part, path = name.parse(child), f"{parent}/{child}"
                     if part is None:
-                        reason = f"{printable(path[:300])} names no {name.what}; mend or delete it."
+                        reason = f"{printable(path[:300])} does not name a {name.what}; correct or delete it."
                         unreadable.append(Unreadable(path, reason))
                     else:
                         below.append(((*key, part), path))
@@ -218,7 +218,7 @@ def _swept(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], s
         kept = _moved(journal, unreadable, rebuilt)
         if kept is None:
             return ""
-        sentence = f"{unreadable.reason} What it held is kept at {kept}."
+        sentence = f"{unreadable.reason} Its content was copied to {kept}."
         journal.audit.record(
             AuditRecord(Action.REPAIR, sentence, before=printable(unreadable.path[:300]), after=kept, who=who)
         )
@@ -255,7 +255,7 @@ def _moved(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], s
         why = f": {error}"
     if why or None in kept or not kept:
         place = f"{journal.cluster_id} {unreadable.path}"
-        warn_once(place, f"{unreadable.reason} It cannot be moved aside{why or '.'}")
+        warn_once(place, f"{unreadable.reason} It cannot be quarantined{why or '.'}")
         return None
     return kept[0]
 

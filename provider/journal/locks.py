@@ -156,7 +156,7 @@ class PlanSlot:
             changed = change(now)
             if changed == now or put(self._tree, paths.SLOT, node, changed.to_json()) is not None:
                 return changed
-        raise JournalError(f"{paths.SLOT} was changed by others {_TRIES} times in a row; try again.")
+        raise JournalError(f"{paths.SLOT} was changed by other processes {_TRIES} times in a row; try again.")
 
     def _read(self) -> tuple[Node | None, Ownership]:
         node = self._tree.get(paths.SLOT)
@@ -257,7 +257,7 @@ class StepLock:
         claim = Lock(self._owner, self._life_ms, last + 1)
         taken = put(self._tree, paths.STEP_LOCK, node, claim.to_json())
         if taken is None:
-            raise LockLost("Another process was quicker to step the plan; this one does nothing now, and tries again.")
+            raise LockLost("Another process acquired the step lock first; this one does nothing now, and retries.")
         if self._guard is not None:
             self._guard.set_token(claim.fencing_token)
         return Fence(self._tree, claim, taken, self._guard)
@@ -272,7 +272,7 @@ class StepLock:
         if 0 < left_ms <= 2 * life_ms:
             raise LockLost(
                 f"The plan is being stepped by {held.owner}; "
-                f"if that process is dead, another may step in {left_ms / 1000:.0f} s."
+                f"if that process is dead, its lock expires in {left_ms / 1000:.0f} s."
             )
         return held.fencing_token
 
@@ -299,5 +299,7 @@ def _lost(tree: Tree) -> LockLost:
     node = tree.get(paths.STEP_LOCK)
     held = None if node is None else _lock(node)
     owner = None if held is None else held.owner
-    by = "was given back" if owner is None else f"was taken over by {owner}"
-    return LockLost(f"The step lock {by}: this process must change nothing more; the other one goes on with the plan.")
+    by = "was released" if owner is None else f"was acquired by {owner}"
+    return LockLost(
+        f"The step lock {by}: this process must change nothing more; the plan continues in the other process."
+    )

@@ -70,7 +70,7 @@ class Chunks:
         if len(wanted_chunks) > MOST_CHUNKS:
             raise PlanError(
                 f"Plan {record.digest[:12]} has {len(wanted_chunks)} chunks, and a plan may have {MOST_CHUNKS}; make "
-                "it anew with a larger chunk_size (heal_chunk_size for a heal)."
+                "a new plan with a larger chunk_size (heal_chunk_size for a heal)."
             )
         left_behind = {chunk: node.path for node, chunk in self._nodes() if chunk.plan == record.digest}
         names = []
@@ -239,9 +239,9 @@ class Plans:
         rows, record = self._table.rows(digest), record or self.get(digest)
         if record is not None and len(rows) != record.partitions:
             raise PlanError(
-                f"Plan {digest[:12]} moves {record.partitions} partitions, and the journal at {self._table.place} has "
-                f"{len(rows)} rows of it; nothing more is done for it until that database has them again: restore it, "
-                "or give the setting journal the database in which the plan was published."
+                f"Plan {digest[:12]} moves {record.partitions} partitions, and the journal at {self._table.place} "
+                f"has {len(rows)} rows of it; the plan does not continue until that database has them again: restore "
+                "it, or set the setting journal to the database in which the plan was published."
             )
         return rows
 
@@ -340,7 +340,7 @@ class Plans:
                 "make a plan from a snapshot of this cluster."
             )
         if len({move.topic_partition for move in moves}) < len(moves):
-            raise PlanError(f"Plan {record.digest[:12]} names a partition twice; make it anew.")
+            raise PlanError(f"Plan {record.digest[:12]} names a partition twice; make a new plan.")
 
     def _write_record(self, record: PlanRecord, moves: Sequence[Move], names: tuple[str, ...]) -> PlanRecord:
         now_ms = self._tree.now_ms()
@@ -357,14 +357,14 @@ class Plans:
             return self._tree.set(path, changed.to_json(), version=record.revision)
         node = put_new(self._tree, path, changed.to_json())
         if node is None:
-            raise VersionConflict(f"Plan {record.digest[:12]} was changed by someone else; read it again.")
+            raise VersionConflict(f"Plan {record.digest[:12]} was changed by another process; read it again.")
         self._ended.delete(record.digest)
         return node
 
     def _published_meanwhile(self, digest: str, names: tuple[str, ...]) -> PlanRecord:
         known = self.get(digest)
         if known is None:
-            raise PlanError(f"Plan {digest[:12]} came and went while it was published; publish it again.")
+            raise PlanError(f"Plan {digest[:12]} was deleted while it was published; publish it again.")
         self._chunks.delete(tuple(set(names) - set(known.chunks)))
         return known
 

@@ -91,7 +91,7 @@ def _read_status(fields: Fields, key: str) -> PlanStatus:
     if word == _PAUSED:
         return PlanStatus.IDLE
     if word not in {status.value for status in PlanStatus}:
-        fields.refuse(f"has the status {word[:20]!r}, which no plan can have")
+        fields.refuse(f"has the status {word[:20]!r}, which is not a status of a plan")
     return PlanStatus(word)
 
 
@@ -173,7 +173,7 @@ class PlanRecord(Document):
         record = super().from_node(node)
         if not node.path.endswith(f"/{record.digest}"):
             raise DocumentError(
-                f"{node.path} holds the record of another plan, {record.digest[:12]}; mend or delete it."
+                f"{node.path} holds the record of another plan, {record.digest[:12]}; correct or delete it."
             )
         return record
 
@@ -188,7 +188,7 @@ class PlanRecord(Document):
 def _read_plans(fields: Fields, key: str) -> tuple[str, ...]:
     plans = fields.texts(key)
     if not all(map(paths.is_digest, plans)):
-        fields.refuse(f"has {key!r} = {shown(list(plans))} where plans belong")
+        fields.refuse(f"has {key!r} = {shown(list(plans))} where plans are expected")
     return plans
 
 
@@ -220,7 +220,7 @@ def _read_entries(fields: Fields, key: str) -> dict[str, tuple[str, ...]]:
     plans = sorted(by_plan.rest())
     strange = next((plan for plan in plans if not paths.is_digest(plan)), None)
     if strange is not None:
-        by_plan.refuse(f"names the plan {shown(strange)}, which can be none")
+        by_plan.refuse(f"names the plan {shown(strange)}, which is not a valid digest")
     entries = {plan: by_plan.texts(plan) for plan in plans}
     if not all(_ENTRY.fullmatch(each) for several in entries.values() for each in several):
         fields.refuse("has entries other than <partition>:<broker>, or a rate")
@@ -248,7 +248,7 @@ class ThrottleLease(Document):
         lease = super().read(fields, source)
         rates = [lease.before, lease.ours]
         if lease.ours is not None and not all(each is None or _RATE.fullmatch(each) for each in rates):
-            fields.refuse(f"has the rates {shown(rates)} where whole numbers of bytes per second belong")
+            fields.refuse(f"has the rates {shown(rates)} where whole numbers of bytes per second are expected")
         return lease
 
 

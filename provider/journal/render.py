@@ -58,7 +58,7 @@ def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
     ]
     if record.throttle is not None:
         rate = f"{record.throttle:,} bytes/s into each broker" if record.throttle else "none"
-        lines.append(f"  throttle {rate}, as a person asked for it")
+        lines.append(f"  throttle {rate}, set by a user")
     return lines + ([f"  {record.reason}"] if record.reason else [])
 
 

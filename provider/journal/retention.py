@@ -47,7 +47,7 @@ def archive_audit(
         why = error.strerror or type(error).__name__
         raise RequestError(f"{file} cannot be written ({why}); nothing was deleted: name another.") from error
     journal.audit.remove(ids)
-    message = f"{len(ids)} rows of the audit trail went to {file}"
+    message = f"{len(ids)} rows of the audit trail were archived in {file}"
     journal.audit.record(
         AuditRecord(Action.REQUEST, message, after={"rows": len(ids), "before_ms": before_ms}, who=who)
     )

@@ -96,25 +96,25 @@ def checked_data(path: str, data: str) -> bytes:
     try:
         encoded = data.encode()
     except UnicodeEncodeError as error:
-        raise DocumentError(f"What was to be written to {path} is not valid Unicode; mend the text.") from error
+        raise DocumentError(f"The text to write to {path} is not valid Unicode; correct the text.") from error
     if b"\x00" in encoded:
-        raise DocumentError(f"What was to be written to {path} holds a NUL character; mend the text.")
+        raise DocumentError(f"The text to write to {path} contains a NUL character; correct the text.")
     if len(encoded) > MAX_BYTES:
         raise DocumentError(
-            f"What was to be written to {path} has {len(encoded)} bytes, more than the {MAX_BYTES} that a journal "
-            "document may have; cut it into smaller parts (a plan: by a smaller chunk_size, or heal_chunk_size)."
+            f"The text to write to {path} has {len(encoded)} bytes, more than the {MAX_BYTES} that a journal "
+            "document may have; split it into smaller parts (a plan: with a smaller chunk_size, or heal_chunk_size)."
         )
     return encoded
 
 
 def node_exists(path: str) -> NodeExists:
     """Return the error for a node that was to be created."""
-    return NodeExists(f"{path} exists already; read it before changing it.")
+    return NodeExists(f"{path} already exists; read it before changing it.")
 
 
 def node_missing(path: str) -> NodeMissing:
     """Return the error for a node that does not exist any more."""
-    return NodeMissing(f"{path} does not exist any more; read again before changing it.")
+    return NodeMissing(f"{path} no longer exists; read again before changing it.")
 
 
 def version_conflict(path: str, version: int) -> VersionConflict:
@@ -150,5 +150,5 @@ def remove(tree: Tree, node: Node) -> bool:
     with suppress(NodeMissing, VersionConflict):
         tree.delete(node.path, version=node.version)
         return True
-    _log.info("%s was changed or deleted by someone else: left as it is.", printable(node.path))
+    _log.info("%s was changed or deleted concurrently; it is left unchanged.", printable(node.path))
     return False

@@ -85,8 +85,8 @@ def _refuse_impossible(given: Mapping[TopicPartition, Assignment], snapshot: Sna
 def _refuse_cordoned(name: TopicPartition, adding: set[int], cordoned: Sequence[int]) -> None:
     for broker in sorted(adding & set(cordoned)):
         raise PlanError(
-            f"The reassignment of {name} names broker {broker}, which is cordoned and receives nothing; take its "
-            "directories out of cordoned.log.dirs, or name another broker."
+            f"The reassignment of {name} names broker {broker}, which is cordoned and receives no replicas; remove "
+            "its directories from cordoned.log.dirs, or name another broker."
         )
 
 
@@ -102,5 +102,5 @@ def _refuse_move(name: TopicPartition, target: Assignment, row: Mapping[str, Any
             )
     if row["adding"] or row["removing"]:
         raise PlanError(
-            f"The partition {name} is being reassigned already; wait until it has arrived, or cancel that first."
+            f"The partition {name} is already being reassigned; wait until that has completed, or cancel it first."
         )

@@ -19,11 +19,11 @@ from kafka_steward.sandbox.modes import MODES
 _DESCRIPTION = """\
 Starts a real Kafka cluster on this machine and keeps it running until Ctrl-C or SIGTERM.
 
-When every broker serves, one line of JSON is printed on standard output, and nothing else ever is:
+When every broker is ready, one line of JSON, and nothing else, is printed on standard output:
   {"mode": "kraft", "bootstrap": "127.0.0.1:…,…", "zookeeper": null,
    "brokers": [{"id": 1, "rack": "a", "port": …, "pid": …}, …]}
-Kill a broker by its pid to see what a crash does. The cluster listens on 127.0.0.1 only, and ends when this process
-does, however that ends. The first run downloads Kafka (about 45 MB) into ~/.cache/kafka-steward, or into
+Kill a broker by its pid to see what a crash does. The cluster listens on 127.0.0.1 only, and stops when this
+process ends for any reason. The first run downloads Kafka (about 45 MB) into ~/.cache/kafka-steward, or into
 $KAFKA_STEWARD_CACHE."""
 _EXAMPLES = """\
 examples:
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--mode", choices=sorted(MODES), default="kraft", help="where metadata lives (default: kraft)")
     parser.add_argument("--brokers", type=int, default=4, metavar="N", help="how many brokers (default: 4)")
     parser.add_argument(
-        "--racks", type=int, default=3, metavar="N", help="how many racks they spread over (default: 3)"
+        "--racks", type=int, default=3, metavar="N", help="how many racks they are spread over (default: 3)"
     )
     parser.add_argument("--folder", type=Path, help="keep logs and data here (default: a temporary folder)")
     parser.add_argument(

@@ -199,14 +199,14 @@ def verify(folder: Path, lock: Mapping[str, str]) -> None:
             jar.unlink()
             raise SandboxFailed(
                 f"{name} in {folder} has the SHA-256 {found}, not {expected} as pinned: it was removed; run again to "
-                "fetch it anew, and if it differs again, find out who changed it."
+                "download it again, and if it differs again, find out who changed it."
             )
 
 
 def _remedy(missing: str, folder: Path) -> str:
     if missing.startswith("scala-library") and (others := sorted(folder.glob("scala-library-*.jar"))):
         return f"PySpark brought {others[0].name}; install the PySpark version that requirements.txt pins."
-    return "run again to fetch it."
+    return "run again to download it."
 
 
 def _fetch(version: str, java: Java, folder: Path, lock: Mapping[str, str]) -> None:

@@ -74,7 +74,7 @@ def wait_until_none(
         if not left:
             return
         if time.monotonic() > deadline:
-            raise SandboxFailed(f"The sandbox waited {within_s:.0f} s in vain: {'; '.join(left[:5])}.")
+            raise SandboxFailed(f"The sandbox waited {within_s:.0f} s without success: {'; '.join(left[:5])}.")
         time.sleep(_EVERY_S)
 
 

@@ -258,5 +258,7 @@ def _empty_folder(folder: Path | None, undo: ExitStack) -> Path:
         return temporary.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise SandboxFailed(f"The folder {folder} is not empty, and a sandbox starts anew: choose another one.")
+        raise SandboxFailed(
+            f"The folder {folder} is not empty, and a sandbox needs an empty folder: choose another one."
+        )
     return folder.resolve()

@@ -126,7 +126,7 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         if path == CONTROLLER:
             self._controllers += 1
             if self._controllers > 1:  # the first notification is the initial state
-                self._log("The controller of the cluster changed; everything is read again.")
+                self._log("The controller of the cluster changed; all documents are read again.")
         if loop is not None:
             with suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(self._wake_all)

@@ -70,7 +70,7 @@ class RunPlanTrigger(ClusterTrigger):
         if self.when_killed != "cancel":
             return
         if not await asyncio.to_thread(task_is_over, self.who, self.map_index):
-            self.log.info("Plan %s is left alone: another process continues its task.", self.digest[:12])
+            self.log.info("Plan %s is not cancelled: another process continues its task.", self.digest[:12])
             return
         try:
             self.log.info("%s", printable(await self._thread.submit(self._cancel)))
@@ -152,7 +152,7 @@ def request_cancel_and_step(opened: ClusterSession, digest: str, who: Mapping[st
 
     try:
         request_cancel(
-            opened.journal, digest, who=Actor(**who), reason="its task was ended in Airflow (on_kill=cancel)"
+            opened.journal, digest, who=Actor(**who), reason="its task was killed in Airflow (on_kill=cancel)"
         )
     except PlanError as error:
         return str(error)  # the plan has ended: nothing is left to cancel

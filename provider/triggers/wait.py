@@ -36,7 +36,7 @@ class CheckResult:
 def evaluate(question: str, opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Return the result of the named check. Raises RequestError for an unknown name, and the check's own errors."""
     if question not in CHECKS:
-        raise RequestError(f"There is no question {question!r}; there are {', '.join(CHECKS)}.")
+        raise RequestError(f"There is no check {question!r}; there are {', '.join(CHECKS)}.")
     return CHECKS[question](opened, arguments)
 
 
@@ -187,7 +187,7 @@ class WaitTrigger(ClusterTrigger):
             except StewardError as error:
                 if not error.retriable:
                     return CheckResult(False, str(error))
-                answer = CheckResult(False, f"{error} Asking again.")
+                answer = CheckResult(False, f"{error} Retrying.")
             self._log_new(answer.sentence)
             if answer.met:
                 return answer

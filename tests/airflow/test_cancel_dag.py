@@ -121,7 +121,8 @@ def the_cancel_dag_in_the_middle_of_a_heal(
     submitted = desk.xcom(heal, run_id, "submit")
     assert (submitted["status"], told["status"]) == ("cancelled", "cancelled")
     assert (
-        f"was cancelled by ann (too slow), and taken back by plan {told['rollback'][:12]}, but" in submitted["sentence"]
+        f"was cancelled by ann (too slow), and reverted by plan {told['rollback'][:12]}, except for"
+        in submitted["sentence"]
     )
 
     sandbox.restart(4)

@@ -57,9 +57,7 @@ def test_the_cluster_is_reported_on_demand_by_schedule_and_by_the_watch(
     eventually(lambda: assert_deferred(desk, healthy, waits), within=120)
     hurt = desk.trigger(health, {"when_unhealthy": "fail"}, "ann")
     eventually(lambda: assert_ended(desk, health, hurt, "failed"), within=120)
-    assert "under_replicated_partitions, under_min_isr_partitions: more than healthy." in desk.log(
-        health, hurt, "health"
-    )
+    assert "under_replicated_partitions, under_min_isr_partitions: above the limit." in desk.log(health, hurt, "health")
     eventually(lambda: assert_emitted(statsd, opened), within=60)
 
     sandbox.restart(4)

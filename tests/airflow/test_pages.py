@@ -57,7 +57,7 @@ def test_the_form_shows_our_fields_and_its_test_says_what_answers(
     host, port = kraft_sandbox.bootstrap.split(",")[0].split(":")
     fill_in(admin, desk, "by_hand", host, port)
     admin.click("[role=dialog] button", "Extra Fields", exact=True)
-    admin.shows("Security protocol", "Heal failure interval", "nothing heals. Default: 1800.", "Workspace")
+    admin.shows("Security protocol", "Heal failure interval", "nothing is healed. Default: 1800.", "Workspace")
     admin.photograph("form", height=3400)
     admin.click("[role=dialog] button", "Save")
     admin.shows("successfully created", f"{host}\t{port}")

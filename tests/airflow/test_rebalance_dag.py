@@ -57,7 +57,7 @@ def refused_by_the_first_task(desk: Desk, dag_id: str, conf: dict[str, Any], sen
 
 def approve_in_vain(desk: Desk, dag_id: str, run_id: str, user: str) -> None:
     def asked_anew() -> None:
-        if "may not approve its plan; others are asked" not in logged(desk, dag_id, run_id, "approve"):
+        if "may not approve its plan; the other approvers are asked" not in logged(desk, dag_id, run_id, "approve"):
             # Not yet, or it was lost.
             respond(desk, dag_id, run_id, "Approve", user=user)
             raise AssertionError(desk.tasks(dag_id, run_id))
@@ -80,7 +80,7 @@ def reject_and_clear(desk: Desk, dag_id: str) -> None:
     body = {"dry_run": False, "dag_run_id": run_id, "task_ids": ["snapshot"], "include_downstream": True}
     desk.airflow.api("POST", f"/api/v2/dags/{dag_id}/clearTaskInstances", {**body, "only_failed": False})
     ended(desk, dag_id, run_id, "failed")
-    assert "Airflow still shows what was asked before approve was cleared" in logged(desk, dag_id, run_id, "approve")
+    assert "Airflow still shows the request from before approve was cleared" in logged(desk, dag_id, run_id, "approve")
 
 
 def approve(desk: Desk, dag_id: str, topic: str) -> tuple[str, dict[str, Any]]:
@@ -113,7 +113,7 @@ def test_a_person_drains_a_broker_approves_the_plan_and_it_is_empty(
     assert opened.journal.plans.latest(1) == []
     digest, facts = approve(desk, eyes, topic)
     assert (facts["status"], facts["empty"], facts["not_done_count"]) == ("completed", True, 0)
-    assert "Broker 4 is empty in Kafka. Left to do: stop it" in facts["sentence"]
+    assert "Broker 4 is empty in Kafka. Next: stop it" in facts["sentence"]
     assert not any("4" in replicas.split(",") for replicas in described(kraft_sandbox, topic))
     (row,) = opened.journal.audit.rows(plan=digest, action="approve")
     assert (row.entry.who.person, row.entry.reason) == ("ann", "approved: rack move")
@@ -122,4 +122,4 @@ def test_a_person_drains_a_broker_approves_the_plan_and_it_is_empty(
     third = desk.trigger(rebalance, DRAIN, "admin")
     facts = reported(desk, rebalance, third)
     assert (facts["status"], facts["empty"]) == ("nothing", True)
-    assert facts["sentence"].startswith("Nothing to do. Broker 4 holds no replica already.")
+    assert facts["sentence"].startswith("Nothing to do. Broker 4 already holds no replica.")

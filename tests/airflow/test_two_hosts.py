@@ -98,14 +98,14 @@ def test_a_heal_says_that_the_watch_has_another_journal(
     rung = desk.ended(HEAL, 0)
     assert (rung["run_type"], rung["state"]) == ("asset_triggered", "failed")
     log = desk.log(HEAL, rung["dag_run_id"], "find_failures")
-    assert_told(log, "begun with the journal at", homes["triggerer"], homes["worker"])
+    assert_told(log, "started with the journal at", homes["triggerer"], homes["worker"])
 
     # The watch has no part in a run that a person starts: there it is the trigger that has another journal.
     number = len(desk.runs(HEAL))
     run_id = desk.trigger(HEAL, {"ignore_grace": True}, "admin")
     by_hand = next(run for run in map(desk.ended, [HEAL] * 9, range(number, number + 9)) if run["dag_run_id"] == run_id)
     assert by_hand["state"] == "failed"
-    assert_told(desk.log(HEAL, run_id, "submit"), "begun with the journal at", homes["worker"], homes["triggerer"])
+    assert_told(desk.log(HEAL, run_id, "submit"), "started with the journal at", homes["worker"], homes["triggerer"])
     with desk.opened() as opened:
         (plan,) = opened.journal.plans.unfinished()
         assert {row.state for row in opened.journal.plans.rows(plan.digest)} == {MoveState.WAITING}
@@ -140,7 +140,7 @@ def test_each_other_workflow_says_so_too_or_works(
     assert state == "success"
     # The watch of the fill reads another journal, where nothing is owed: whoever owes it here is told so.
     told = desk.xcom(dag_of("topic"), run_id, "create")
-    assert "No watch has looked into this journal ever, so nothing is filled by itself" in told["sentence"]
+    assert "No watch has polled this journal ever, so no fill starts automatically" in told["sentence"]
     sandbox.restart(4)
     assert_refused(desk, homes, "fill", "submit")
 
@@ -162,7 +162,7 @@ def assert_refused(desk: Desk, homes: dict[str, Path], workflow: str, task: str,
     assert state == "failed"
     told = desk.log(dag_of(workflow), run_id, task)
     shared = (homes["worker"] / "rows.db").exists()  # the documents, beside ZooKeeper
-    words = "belong to a journal whose rows are at" if shared else "begun with the journal at"
+    words = "belong to a journal whose rows are at" if shared else "started with the journal at"
     assert_told(told, words, homes["worker"], homes["triggerer"])
 
 
@@ -199,4 +199,4 @@ def assert_told(log: str, words: str, theirs: Path, ours: Path) -> None:
     assert words in log
     assert str(theirs) in log
     assert str(ours) in log
-    assert "give the setting journal the one database that all hosts of this Airflow share" in log
+    assert "set the setting journal to the one database that all hosts of this Airflow share" in log

@@ -53,7 +53,7 @@ def test_a_person_drains_a_broker_approves_that_plan_and_it_is_empty(evening: Ev
     assert all(word in told["asked"] for word in ("predicted duration", "replicas in", "even-0"))
     assert told["approved"] == ("ann", "approved: rack move")
     assert (told["status"], told["empty"], told["not_done_count"], told["holds"]) == ("completed", True, 0, 0)
-    assert "Broker 4 is empty in Kafka. Left to do: stop it" in told["sentence"]
+    assert "Broker 4 is empty in Kafka. Next: stop it" in told["sentence"]
 
 
 def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(evening: Evening) -> None:

@@ -54,7 +54,7 @@ class Scene:
         if self.down is not None:
             raise self.down
         access = SimpleNamespace(workspace=f"{self.folder}/workspace", zookeeper=None)
-        opened = {"cluster": self.simulator, "journal": self.journal, "settings": settings}
+        opened: dict[str, Any] = {"cluster": self.simulator, "journal": self.journal, "settings": settings}
         yield SimpleNamespace(**opened, access=access, origin=None, context=partial(ClusterContext, *opened.values()))
 
     @contextmanager

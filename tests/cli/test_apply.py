@@ -41,7 +41,7 @@ def test_a_program_reads_how_it_ended(scene: Scene, capsys: pytest.CaptureFixtur
 
 def test_what_is_where_it_should_be_needs_no_plan(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert scene.call("apply", scene.file("t-0: 123", "t-1: 231")) == 0
-    assert "is where it should be; nothing was changed." in capsys.readouterr().out
+    assert "already has its target replicas; nothing was changed." in capsys.readouterr().out
     assert scene.journal.plans.latest(1) == []
 
 
@@ -59,7 +59,7 @@ WRONG: list[tuple[Any, str]] = [
     (["t-0: "], "The reassignment of t-0 names no broker, or something else than broker ids."),
     ([{"topic": "t"}], 'an entry without topic, partition and replicas: {"topic": "t"}.'),
     ([], "The reassignment lists no partition;"),
-    (["t-2: 312"], "The partition t-2 is being reassigned already; wait until it has arrived, or cancel that first."),
+    (["t-2: 312"], "The partition t-2 is already being reassigned; wait until that has completed, or cancel it first."),
 ]
 
 
@@ -83,8 +83,8 @@ def test_a_cordoned_broker_keeps_what_it_has_and_is_given_nothing(
     scene.simulator.cordoned |= {1, 4}
     assert scene.call("apply", scene.file("t-0: 423")) == 1
     assert (
-        "The reassignment of t-0 names broker 4, which is cordoned and receives nothing; take its directories out of "
-        "cordoned.log.dirs, or name another broker."
+        "The reassignment of t-0 names broker 4, which is cordoned and receives no replicas; remove its directories "
+        "from cordoned.log.dirs, or name another broker."
     ) in capsys.readouterr().err
     assert scene.call("apply", scene.file("t-0: 312")) == 0
 
@@ -104,10 +104,10 @@ def test_a_replica_of_a_dead_broker_stays_or_goes(
     ("text", "sentence"),
     [
         (None, "cannot be read: No such file or directory."),
-        ("{'version': 1}", "holds no JSON"),
+        ("{'version': 1}", "does not contain JSON"),
         ("[1]", "The reassignment lists no partition;"),
         ('{"version": 2, "partitions": [1]}', "The reassignment has version 2; only version 1 is known."),
-        ("\udcff", "holds no JSON"),
+        ("\udcff", "does not contain JSON"),
     ],
 )
 def test_a_file_that_cannot_be_used(
@@ -127,7 +127,7 @@ def test_a_throttle_that_is_none_is_a_usage_error(
     scene: Scene, capsys: pytest.CaptureFixture[str], throttle: str
 ) -> None:
     assert scene.call("apply", scene.file(*ALL), f"--throttle={throttle}") == 2
-    assert "is no number of bytes per second, such as 50000000 or 50M" in capsys.readouterr().err
+    assert "is not a number of bytes per second, such as 50000000 or 50M" in capsys.readouterr().err
 
 
 def test_the_throttle_is_set_while_it_moves(scene: Scene) -> None:
@@ -150,7 +150,7 @@ def test_a_second_apply_is_told_whose_the_cluster_is(scene: Scene, capsys: pytes
     assert scene.call("apply", scene.file(*ALL)) == 0
     assert codes == [1]
     error, owner = capsys.readouterr().err, scene.plan.digest[:12]
-    assert f"The cluster belongs to plan {owner} until that one ends, and nothing was changed;" in error
+    assert f"Plan {owner} holds the plan slot, so nothing was changed;" in error
     assert f"\n  airflow kafka-steward show {owner} --cluster {CLUSTER}\n" in error
     assert len(scene.journal.plans.latest(5)) == 1
 
@@ -163,7 +163,7 @@ def test_of_two_that_publish_at_once_one_is_told(
     scene.interfere = lambda pause: codes.append(scene.call("apply", scene.file("t-3: 342"))) if pause == 1 else None
     assert scene.call("apply", scene.file("t-0: 423")) == 0
     assert codes == [1]
-    assert f"The cluster belongs to plan {scene.plan.digest[:12]} until that one ends" in capsys.readouterr().err
+    assert f"Plan {scene.plan.digest[:12]} holds the plan slot" in capsys.readouterr().err
     assert scene.replicas() == [(4, 2, 3), *BEFORE[1:]]
 
 
@@ -253,7 +253,7 @@ def test_with_nothing_under_way_there_is_nothing_to_do(
     scene: Scene, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert scene.call(*words) == 1
-    assert "Nothing is under way on cluster simulated: there is no plan to" in capsys.readouterr().err
+    assert "No plan is in progress on cluster simulated: there is no plan to" in capsys.readouterr().err
 
 
 def test_an_ended_plan_is_not_resumed(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,5 +261,5 @@ def test_an_ended_plan_is_not_resumed(scene: Scene, capsys: pytest.CaptureFixtur
     capsys.readouterr()
     assert scene.call("resume", scene.plan.digest) == 1
     error = capsys.readouterr().err
-    assert f"Plan {scene.plan.digest[:12]} has ended already" in error
+    assert f"Plan {scene.plan.digest[:12]} has already ended" in error
     assert error.count("\n") == 1

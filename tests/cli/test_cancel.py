@@ -44,7 +44,7 @@ def test_what_is_pending_is_cancelled(half: Scene, capsys: pytest.CaptureFixture
     assert half.replicas() == [(4, 2, 3), *BEFORE[1:]]
     assert half.plan.status is PlanStatus.CANCELLED
     told = capsys.readouterr()
-    became = f"cancelled by {getuser()} (traffic peak); 1 of 4 partitions had arrived, and stay"
+    became = f"cancelled by {getuser()} (traffic peak); 1 of 4 moves had completed, and stay"
     assert told.out.splitlines() == [
         "t-1: [2, 4, 1] back to [2, 3, 1]",
         "t-2: [4, 1, 2] back to [3, 1, 2]",
@@ -114,7 +114,7 @@ def test_an_ended_plan_has_nothing_pending(scene: Scene, capsys: pytest.CaptureF
     capsys.readouterr()
     assert scene.call("cancel", scene.plan.digest, "--reason", "x") == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"Plan {scene.plan.digest[:12]} cannot be cancelled: it has ended already")
+    assert error.startswith(f"Plan {scene.plan.digest[:12]} cannot be cancelled: it has already ended")
     assert "resume" not in error
 
 
@@ -140,7 +140,7 @@ def test_what_someone_took_over_in_flight_is_named_and_fails_the_cancel(
     assert half.call("cancel", digest[:8], "--scope", "plan", "--reason", "wrong racks") == 1
     told = capsys.readouterr().err
     assert "t-1 was left alone: someone else changed its replicas to [3, 1, 4" in told
-    assert f"Plan {digest[:12]} was taken back in part by plan" in told
+    assert f"Plan {digest[:12]} was reverted in part by plan" in told
     assert "rolled back" not in told
 
 
@@ -150,7 +150,7 @@ def test_a_throttle_that_waits_for_a_dead_broker_is_named(scene: Scene, capsys: 
     scene.interfere = lambda _: None
     scene.simulator.kill(4)
     assert scene.call("cancel", "--reason", "it died") == 0
-    assert "The throttle of broker 4 is given back when it returns.\n" in capsys.readouterr().err
+    assert "The throttle of broker 4 is released when it returns.\n" in capsys.readouterr().err
     scene.simulator.restart(4)
     assert scene.call("cancel", scene.plan.digest, "--reason", "it died") == 0
     assert "The throttle of broker 4" not in capsys.readouterr().err
@@ -162,7 +162,7 @@ def test_an_order_that_someone_elses_cancel_lost_fails_the_cancel(
 ) -> None:
     half.simulator.cancel([TopicPartition("t", 1)])
     assert half.call("cancel", "--reason", "traffic peak") == 1
-    assert "t-1 was left alone: someone else cancelled it; its replicas are [2, 1, 3] now" in capsys.readouterr().err
+    assert "t-1 was left alone: someone else cancelled it; its replicas are [2, 1, 3]" in capsys.readouterr().err
     again = ["cancel", half.plan.digest, "--reason", "traffic peak", "--restore-order"]
     assert half.call(*again) == 0
     assert half.replicas() == [(4, 2, 3), *BEFORE[1:]]
@@ -183,7 +183,7 @@ def test_what_cannot_be_seen_to_be_as_before_fails_the_cancel(half: Scene, capsy
     half.simulator.mute = {4}
     assert half.call("cancel", "--reason", "traffic peak") == 1
     told = capsys.readouterr()
-    assert "t-1 is not as it was: broker 4 does not say whether it keeps a log of it" in told.err
+    assert "t-1 is not as it was: broker 4 does not report whether it still has a log of it" in told.err
     assert "back to" not in told.out
 
 
@@ -211,13 +211,13 @@ def test_all_cancels_every_plan_and_what_others_have_in_flight(half: Scene, caps
     assert half.replicas() == [(4, 2, 3), *BEFORE[1:]]
     assert (half.replicas("u"), half.simulator.reassignments()) == ([(1, 2)], {})
     told = capsys.readouterr().out.splitlines()
-    assert told[0] == "u-0, which someone else was reassigning to [4, 3], is back at [1, 2]."
+    assert told[0] == "The external reassignment of u-0 to [4, 3] is back at [1, 2]."
     by = f"was cancelled by {getuser()} (fire);"
-    assert f"Plan {first[:12]} {by} 1 of 4 partitions had arrived, and stay." in told
-    assert f"Plan {'e' * 12} {by} none of its 1 partitions had arrived." in told
+    assert f"Plan {first[:12]} {by} 1 of 4 moves had completed, and stay." in told
+    assert f"Plan {'e' * 12} {by} none of its 1 moves had completed." in told
     assert {each.status for each in half.journal.plans.latest(5)} == {PlanStatus.CANCELLED}
     (entry,) = [row.entry for row in half.journal.audit.rows(action=Action.CANCEL) if row.entry.topic == "u"]
-    assert entry.reason == "someone else's reassignment: fire"
+    assert entry.reason == "external reassignment: fire"
 
 
 def test_what_others_have_in_flight_and_may_not_be_cancelled_is_named(
@@ -228,7 +228,7 @@ def test_what_others_have_in_flight_and_may_not_be_cancelled_is_named(
     half.simulator.topics[TopicPartition("u", 0)].isr = {4}
     assert half.call("cancel", "--all", "--output", "json") == 1
     told = capsys.readouterr()
-    assert "u-0, which someone else was reassigning to [4], was not cancelled: KIP-236: none of the" in told.err
+    assert "The external reassignment of u-0 to [4] was not cancelled: KIP-236: none of the" in told.err
     facts = json.loads(told.out)
     assert [plan["status"] for plan in facts["plans"]] == ["cancelled"]
     (one,) = facts["external"]
@@ -237,10 +237,10 @@ def test_what_others_have_in_flight_and_may_not_be_cancelled_is_named(
 
 def test_when_nothing_is_under_way_there_is_nothing_to_cancel(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert scene.call("cancel", "--all") == 0
-    assert capsys.readouterr().out == "Nothing is under way, so nothing was cancelled.\n"
+    assert capsys.readouterr().out == "No plan is in progress, so nothing was cancelled.\n"
 
 
 def test_a_plan_and_all_are_not_said_together(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert half.call("cancel", half.plan.digest, "--all") == 2
-    assert capsys.readouterr().err == "Name a plan, or say --all; not both.\n"
+    assert capsys.readouterr().err == "Name a plan, or give --all; not both.\n"
     assert half.plan.cancel is None

@@ -51,9 +51,9 @@ def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: C
         done = call("cancel", "--all", "--reason", "fire", "--cluster", conn_id)
         assert done.returncode == 0, (done.stdout, done.stderr)
         assert done.stdout.splitlines() == [
-            f"{theirs}-1, which someone else was reassigning to [4, 1, 3], is back at {kept}.",
+            f"The external reassignment of {theirs}-1 to [4, 1, 3] is back at {kept}.",
             f"{ours}-0: [4, 2, 3] back to [1, 2, 3]",
-            f"Plan {digest[:12]} was cancelled by {getuser()} (fire); none of its 1 partitions had arrived.",
+            f"Plan {digest[:12]} was cancelled by {getuser()} (fire); none of its 1 moves had completed.",
         ]
         assert not opened.cluster.reassignments()
     assert assignments(sandbox, topic) == {ours: BEFORE, theirs: {**BEFORE, 1: tuple(kept)}}

@@ -31,15 +31,21 @@ ASTRAY = "There is no active reassignment of partition t-0, but replica set is 1
     [
         (RUNNING, C, (4, 2, 3), Exit.DONE, COMPLETED),
         (RUNNING, S, "moving", Exit.UNFINISHED, "Reassignment of partition t-0 is still in progress."),
-        (RUNNING, W, (1, 2, 3), Exit.UNFINISHED, "Reassignment of partition t-0 has not begun."),
+        (RUNNING, W, (1, 2, 3), Exit.UNFINISHED, "Reassignment of partition t-0 has not started."),
         (DONE, C, (1, 3, 2), Exit.FAILED, ASTRAY),
         (DONE, D, (4, 2, 3), Exit.DONE, COMPLETED),
-        (DONE, D, (1, 2, 3), Exit.FAILED, "Reassignment of partition t-0 was not made: why."),
-        (DONE, C, None, Exit.FAILED, "Reassignment of partition t-0 cannot be verified: there is no such partition"),
-        (CANCELLED, D, (1, 2, 3), Exit.DONE, "Reassignment of partition t-0 was taken back."),
+        (DONE, D, (1, 2, 3), Exit.FAILED, "Reassignment of partition t-0 was not executed: why."),
+        (
+            DONE,
+            C,
+            None,
+            Exit.FAILED,
+            "Reassignment of partition t-0 cannot be verified: the partition no longer exists",
+        ),
+        (CANCELLED, D, (1, 2, 3), Exit.DONE, "Reassignment of partition t-0 was rolled back."),
         (CANCELLED, C, (4, 2, 3), Exit.DONE, COMPLETED),
         (CANCELLED, D, (1, 3, 2), Exit.FAILED, "replica set is 1,3,2 rather than 1,2,3."),
-        (BACK, C, (1, 2, 3), Exit.DONE, "Reassignment of partition t-0 was taken back."),
+        (BACK, C, (1, 2, 3), Exit.DONE, "Reassignment of partition t-0 was rolled back."),
         (BACK, C, (4, 2, 3), Exit.FAILED, "replica set is 4,2,3 rather than 1,2,3."),
         (PlanStatus.ABANDONED, S, "moving", Exit.UNFINISHED, "Reassignment of partition t-0 is still in progress."),
         (PlanStatus.ABANDONED, W, (1, 3, 2), Exit.FAILED, ASTRAY),
@@ -62,7 +68,7 @@ def test_a_topic_that_was_created_anew_is_told() -> None:
     anew = Partition("t", 0, (4, 2, 3), frozenset({4}), 4, "id2")
     (standing,) = partition_statuses(PlanRecord("d", "c", "apply", status=DONE), [row], {anew.topic_partition: anew})
     assert standing.code is Exit.FAILED
-    assert standing.sentence.endswith("t-0 cannot be verified: its topic was deleted and created anew.")
+    assert standing.sentence.endswith("t-0 cannot be verified: its topic was deleted and re-created.")
 
 
 def test_a_topic_that_we_may_not_describe_is_not_told_to_be_gone() -> None:
@@ -94,7 +100,7 @@ def test_verify_of_a_plan_in_the_middle(flying: Scene, capsys: pytest.CaptureFix
     assert flying.call("verify") == 3
     told = capsys.readouterr()
     assert "Reassignment of partition t-0 is still in progress.\n" in told.out
-    assert told.err == f"2 of 2 partitions of plan {flying.plan.digest[:12]} are not where it puts them.\n"
+    assert told.err == f"2 of 2 partitions of plan {flying.plan.digest[:12]} do not have their target replicas.\n"
     assert flying.simulator.broker_settings[4] == {RATE: "10"}
 
 
@@ -108,7 +114,7 @@ def test_the_throttle_of_a_plan_is_changed(flying: Scene, capsys: pytest.Capture
     assert (entry.reason, entry.before) == ("throttle: the night is quiet", 10)
     capsys.readouterr()
     assert flying.call("status") == 0
-    assert "  throttle 3,000 bytes/s into each broker, as a person asked for it\n" in capsys.readouterr().out
+    assert "  throttle 3,000 bytes/s into each broker, set by a user\n" in capsys.readouterr().out
     assert entry.who.person
     rates: list[dict[str, str]] = []
     flying.interfere = lambda _: rates.append(dict(flying.simulator.broker_settings[4]))
@@ -117,7 +123,7 @@ def test_the_throttle_of_a_plan_is_changed(flying: Scene, capsys: pytest.Capture
     assert rates[0] == {RATE: "3000"}
     assert flying.simulator.broker_settings[4] == {}
     assert flying.call("throttle", digest[:8], "0", "--reason", "late") == 1
-    assert "has ended already" in capsys.readouterr().err
+    assert "has already ended" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rate", ["0.5", "nan", "fast"])
@@ -125,7 +131,7 @@ def test_a_throttle_that_is_no_number_of_bytes_is_refused(
     flying: Scene, capsys: pytest.CaptureFixture[str], rate: str
 ) -> None:
     assert flying.call("throttle", flying.plan.digest, rate, "--reason", "why") == 2
-    assert f"'{rate}' is no number of bytes per second" in capsys.readouterr().err
+    assert f"'{rate}' is not a number of bytes per second" in capsys.readouterr().err
     assert flying.plan.throttle == 10
 
 
@@ -146,7 +152,7 @@ def test_an_abandoned_plan_is_settled_by_verify(flying: Scene, capsys: pytest.Ca
     assert f"airflow kafka-steward verify {digest[:12]} --cluster {CLUSTER}" in told.err
     assert flying.journal.slot.owner() is None
     assert flying.call("verify") == 3
-    assert f"Throttles of plan {digest[:12]} are still owed; verify again." in capsys.readouterr().err
+    assert f"Throttles of plan {digest[:12]} are still set; verify again." in capsys.readouterr().err
     assert flying.simulator.broker_settings[4] == {RATE: "10"}
     flying.simulator.run(200)
     assert flying.call("verify", "-o", "json") == 0

@@ -21,7 +21,7 @@ from tests.protocol.simulated_watch import document
 
 def test_disable_and_enable(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert scene.call("disable", "--reason", "moving racks") == Exit.DONE
-    assert "what is in flight is let finish" in capsys.readouterr().out
+    assert "moves in flight complete" in capsys.readouterr().out
     assert scene.journal.tree.get(paths.REASSIGN_CANCEL) is not None
     assert scene.call("enable", "--output", "json") == Exit.DONE
     assert json.loads(capsys.readouterr().out)["enabled"] is True
@@ -73,7 +73,7 @@ def test_watch_carries_documents_out_until_it_is_interrupted(
 
     scene.interfere = interfere
     assert scene.call("watch") == Exit.INTERRUPTED
-    assert "asked for by /admin/reassignment_requests/by-hand" in capsys.readouterr().out
+    assert "requested by /admin/reassignment_requests/by-hand" in capsys.readouterr().out
 
 
 def test_watch_goes_on_when_the_cluster_answers_again(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,7 +88,7 @@ def test_watch_goes_on_when_the_cluster_answers_again(scene: Scene, capsys: pyte
     scene.interfere = interfere
     assert scene.call("watch") == Exit.INTERRUPTED
     out, err = capsys.readouterr()
-    assert "asked for by" in out
+    assert "requested by" in out
     assert err.count("No bootstrap server answers. Trying again; Ctrl-C stops.") == 1
 
 

@@ -71,7 +71,7 @@ def test_what_passes_is_waited_out_and_told_once() -> None:
     patient = RetryingRunner(Flaky(DOWN, DOWN, HALF, DOWN, HALF), waits.append, said.append)
     assert (patient.step(), patient.step()) == (HALF, HALF)
     assert waits == [5.0] * 3
-    assert said == [f"{DOWN} Trying again; Ctrl-C stops, and the plan stays as it is."] * 2
+    assert said == [f"{DOWN} Trying again; Ctrl-C stops, and the plan stays unchanged."] * 2
 
 
 def test_what_does_not_pass_is_raised_at_once() -> None:

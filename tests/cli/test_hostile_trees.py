@@ -149,7 +149,7 @@ def a_good_request_succeeds(scene: Scene) -> None:
         if scene.replicas()[0] == (1, 2, TARGET):
             return
         scene.simulator.tick()
-    raise AssertionError(f"the good request was not carried out: {said[-5:]}")
+    raise AssertionError(f"the good request was not executed: {said[-5:]}")
 
 
 def a_dead_broker_is_noticed(scene: Scene) -> None:

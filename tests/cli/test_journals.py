@@ -99,7 +99,7 @@ def test_a_journal_that_goes_and_comes_back_holds_a_plan_up_and_ends_none(
     scene.interfere = interfere
     assert scene.call("apply", scene.file("t-0: 423", "t-1: 241")) == 0
     assert scene.replicas()[:2] == [(4, 2, 3), (2, 4, 1)]
-    assert "Trying again; Ctrl-C stops, and the plan stays as it is." in capsys.readouterr().err
+    assert "Trying again; Ctrl-C stops, and the plan stays unchanged." in capsys.readouterr().err
     assert journal.slot.owner() is None
 
 
@@ -111,11 +111,11 @@ def test_a_journal_is_copied_to_another_backend(
     source = connect("kafka_old", extra={"journal": old, "cluster_id": "c1"})
     target = connect("kafka_new", extra={"journal": new, "cluster_id": "c1"})
     with open_journal(old, "c1") as journal:
-        journal.audit.record(AuditRecord(Action.DETECT, "Broker 3 is gone.", broker=3, who=Actor(person="ann")))
+        journal.audit.record(AuditRecord(Action.DETECT, "Broker 3 is down.", broker=3, who=Actor(person="ann")))
     assert run("journal", "copy", "--cluster", source, "--to", target, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out) == {"plans": 0, "documents": 0, "audit_rows": 1}
     assert run("audit", "--cluster", target) == 0
-    assert "Broker 3 is gone." in capsys.readouterr().out
+    assert "Broker 3 is down." in capsys.readouterr().out
     assert run("journal", "copy", "--cluster", source, "--to", target) == 1
     assert "was copied to postgresql" in one_sentence(capsys)
 
@@ -126,31 +126,34 @@ def test_a_copied_journal_is_opened_by_no_verb_until_it_is_paired(
     source = connect("kafka_old", extra={"cluster_id": "c1"})
     target = connect("kafka_new", extra={"journal": f"sqlite:///{tmp_path}/new.db", "cluster_id": "c1"})
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
-        journal.audit.record(AuditRecord(Action.DETECT, "Broker 3 is gone.", broker=3))
+        journal.audit.record(AuditRecord(Action.DETECT, "Broker 3 is down.", broker=3))
     assert run("journal", "copy", "--cluster", source, "--to", target) == 0
-    assert "From now on only the copy is opened: give kafka_old the journal of kafka_new." in capsys.readouterr().out
+    assert (
+        "From now on only the copy can be opened: set the journal of kafka_old to that of kafka_new."
+        in capsys.readouterr().out
+    )
     for words in (["plans"], ["audit"], ["abandon", "beef", "--reason", "x"], ["journal", "copy", "--to", target]):
         assert run(*words, "--cluster", source) == 1
         refusal = one_sentence(capsys)
         assert f"was copied to sqlite:///{tmp_path}/new.db on the host " in refusal
-        assert "or, to go back to this journal without what the copy has recorded since, call " in refusal
+        assert "or, to return to this journal without the records that the copy has gained since, run " in refusal
     assert run("audit", "--cluster", target) == 0
-    assert "Broker 3 is gone." in capsys.readouterr().out
+    assert "Broker 3 is down." in capsys.readouterr().out
     assert run("journal", "pair", "--cluster", source) == 0
     assert run("audit", "--cluster", source) == 0
-    assert "Broker 3 is gone." in capsys.readouterr().out
+    assert "Broker 3 is down." in capsys.readouterr().out
 
 
 def test_old_rows_are_archived(connect: Connect, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     conn_id, file = connect(extra={"cluster_id": "c1"}), tmp_path / "audit.jsonl"
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
-        journal.audit.record(AuditRecord(Action.DETECT, "Broker 3 is gone.", broker=3))
+        journal.audit.record(AuditRecord(Action.DETECT, "Broker 3 is down.", broker=3))
     assert run("journal", "archive", str(file), "--before", "1h", "--cluster", conn_id) == 0
     assert "0 rows" in capsys.readouterr().out
     file.unlink()
     assert run("journal", "archive", str(file), "--before", "2100-01-01", "--cluster", conn_id) == 0
-    assert "rows of the audit trail are in" in capsys.readouterr().out
-    assert json.loads(file.read_text().splitlines()[0])["reason"] == "Broker 3 is gone."
+    assert "rows of the audit trail were moved to" in capsys.readouterr().out
+    assert json.loads(file.read_text().splitlines()[0])["reason"] == "Broker 3 is down."
     assert run("journal", "archive", str(file), "--before", "2100-01-01", "--cluster", conn_id) == 1
     assert "nothing was deleted" in one_sentence(capsys)
 

@@ -101,7 +101,7 @@ def test_a_killed_apply_is_taken_back_by_another_process(
         assert record.status is PlanStatus.ROLLED_BACK
         assert opened.journal.slot.owner() is None
         asked = [row.entry.reason for row in audit.rows(plan=killed, action=Action.REQUEST)]
-        assert asked[-1:] == ["cancel, and take back what is complete: wrong racks"]
+        assert asked[-1:] == ["cancel, and roll back completed moves: wrong racks"]
         assert {row.entry.who.person for row in audit.rows(plan=killed)} == {getpass.getuser()}
     assert f"Plan {killed[:12]} was rolled back by plan" in cancelled.stdout
 

@@ -32,7 +32,7 @@ def test_status_of_a_cluster(connect: Connect, sandbox: Sandbox, capsys: pytest.
     lines = capsys.readouterr().out.splitlines()
     assert "live brokers: 1, 2, 3, 4" in lines
     assert "dead brokers: none" in lines
-    assert "watched: never; no watch has looked into this journal" in lines
+    assert "watched: never; no watch has polled this journal" in lines
     with StewardHook(conn_id).open() as opened:
         opened.journal.note_poll("failures")
     run("status", "--conn-id", conn_id)
@@ -51,10 +51,10 @@ def test_the_audit_trail_can_be_read_while_the_cluster_is_away(
 ) -> None:
     conn_id = connect(host=sandbox.bootstrap)
     with StewardHook(conn_id).open() as opened:
-        opened.journal.audit.record(AuditRecord(Action.DETECT, "Broker 3 is gone.", broker=3))
+        opened.journal.audit.record(AuditRecord(Action.DETECT, "Broker 3 is down.", broker=3))
     connect(host=sandbox.bootstrap, extra={"security_protocol": "SSL"})
     run("audit", "--cluster", conn_id)
-    assert "Broker 3 is gone." in capsys.readouterr().out
+    assert "Broker 3 is down." in capsys.readouterr().out
     run("audit", "--cluster", conn_id, "--since", "1h", "-o", "json")
     assert [row["broker"] for row in json.loads(capsys.readouterr().out)] == [3]
     run("audit", "--cluster", conn_id, "--since", "2100-01-01", "-o", "json")
@@ -74,14 +74,17 @@ def test_a_plan_that_is_not_there_is_one_sentence(
 @pytest.mark.parametrize("since", ["yesterday", "2x", "2026-13-01"])
 def test_a_moment_that_is_none_is_a_usage_error(since: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("audit", "--since", since) == 2
-    assert f"'{since}' is neither like 2h (s, m, h, d) nor like 2026-11-21T08:00" in capsys.readouterr().err
+    assert (
+        f"'{since}' is neither a duration like 2h (s, m, h, d) nor a time like 2026-11-21T08:00"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.process
 def test_a_reader_that_has_seen_enough_is_no_fault(connect: Connect, tmp_path: Path) -> None:
     conn_id = connect(extra={"cluster_id": "c1"})
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
-        records = [AuditRecord(Action.DETECT, f"Broker {at} is gone.", broker=at) for at in range(2000)]
+        records = [AuditRecord(Action.DETECT, f"Broker {at} is down.", broker=at) for at in range(2000)]
         journal.audit.record_intent(records)
     process = begin("audit", "--limit", "2000", "--cluster", conn_id)
     assert process.stdout is not None

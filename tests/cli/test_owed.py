@@ -28,7 +28,7 @@ def test_what_is_owed_is_listed_by_partition(scene: Scene, capsys: pytest.Captur
     out, err = capsys.readouterr()
     assert out.splitlines()[0].split() == ["partition", "has", "owed", "standing", "why"]
     assert "orders-0   1, 2, 3  1     open      orders-0 has 3 of 4 replicas." in out
-    assert err == "2 replicas are owed, and no live broker can take one; they are added when brokers join.\n"
+    assert err == "2 replicas are pending, and no live broker can host one; they are added when brokers join.\n"
 
 
 def test_programs_get_the_kips_placeholders(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,16 +44,16 @@ def test_programs_get_the_kips_placeholders(scene: Scene, capsys: pytest.Capture
         "standing": "open",
         "sentence": "orders-1 has 3 of 4 replicas.",
     }
-    assert err == "2 replicas are owed; broker 4 can take some: run the DAG fill.\n"
+    assert err == "2 replicas are pending; broker 4 can host some: run the DAG fill.\n"
 
 
 def test_where_nothing_is_owed_it_says_so(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert scene.call("owed", "--topic", "t", "--output", "json") == 0
     out, err = capsys.readouterr()
-    assert (json.loads(out), err) == ([], "No replica is owed.\n")
+    assert (json.loads(out), err) == ([], "No replica is pending.\n")
 
 
 def test_its_help_says_what_is_owed_and_what_to_do() -> None:
     (owed,) = (verb for verb in get_kafka_steward_commands()[0].subcommands if verb.name == "owed")
-    assert all(word in str(owed.description) for word in ("KIP-409", "-1, -2, ...", "the DAG `fill` adds it"))
+    assert all(word in str(owed.description) for word in ("KIP-409", "-1, -2, ...", "the DAG `fill` adds them"))
     assert "airflow kafka-steward owed --topic orders --output json" in str(owed.epilog)

@@ -60,7 +60,7 @@ def test_status_names_each_host_that_opened_the_journal_and_when(
 def test_status_says_how_long_ago_each_kind_of_poll_was_and_on_which_host(
     recorded: Scene, journal: Journal, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "watched: never; no watch has looked into this journal" in status(recorded, capsys)
+    assert "watched: never; no watch has polled this journal" in status(recorded, capsys)
     journal.note_poll("failures")
     execute(tmp_path, "UPDATE steward_look SET at_ms = at_ms - 5000000")
     (line,) = [line for line in status(recorded, capsys) if line.startswith("watched:")]
@@ -76,7 +76,7 @@ def test_status_of_a_journal_without_a_database_names_no_host_and_no_poll(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [line for line in status(scene, capsys) if line.startswith(("opened on:", "watched:"))]
-    assert lines == ["watched: never; no watch has looked into this journal"]
+    assert lines == ["watched: never; no watch has polled this journal"]
 
 
 @pytest.mark.parametrize(("dead", "outage"), [((), False), ((4,), False), ((3, 4), True)])

@@ -102,7 +102,7 @@ def failing() -> str:
 
 def test_a_provider_that_fails_is_told_and_may_be_asked_again(module: ModuleType) -> None:
     tokens = provider(module, failing)
-    sentence = r"^The token provider company_tokens\.named failed \(PermissionError: invalid_client\); see to its cred"
+    sentence = r"^The token provider company_tokens\.named failed \(PermissionError: invalid_client\); check its cred"
     with pytest.raises(ClusterUnreachable, match=sentence):
         tokens.fetch()
     with pytest.raises(kafka.errors.KafkaConnectionError, match=r"company_tokens\.named failed"):
@@ -117,16 +117,16 @@ def test_a_provider_that_fails_is_told_and_may_be_asked_again(module: ModuleType
         (None, "a value of type NoneType"),
         (b"s3cret", "a value of type bytes"),
         (("s3cret",), "a value of type tuple"),
-        (("s3cret", "soon"), "a time of expiry that is no number"),
+        (("s3cret", "soon"), "an expiry time that is not a number"),
         (("s3cret", NOW_S), "a token that has expired"),
-        (("s3cret", float("inf")), "a time of expiry that is no number"),
-        ("", "a token that is no text of printable characters"),
-        ("s3cret\x01auth=x", "a token that is no text of printable characters"),
-        ((5, NOW_S + 60), "a token that is no text of printable characters"),
+        (("s3cret", float("inf")), "an expiry time that is not a number"),
+        ("", "a token that is not a string of printable characters"),
+        ("s3cret\x01auth=x", "a token that is not a string of printable characters"),
+        ((5, NOW_S + 60), "a token that is not a string of printable characters"),
     ],
 )
 def test_what_is_no_token_is_told_and_not_repeated(module: ModuleType, answer: Any, sentence: str) -> None:
-    with pytest.raises(SettingError, match=f"named answered with {sentence}; it must give") as told:
+    with pytest.raises(SettingError, match=f"named returned {sentence}; it must return") as told:
         provider(module, lambda: answer).fetch()
     assert "s3cret" not in str(told.value)
 
@@ -134,15 +134,15 @@ def test_what_is_no_token_is_told_and_not_repeated(module: ModuleType, answer: A
 @pytest.mark.parametrize(
     ("path", "sentence"),
     [
-        ("tokens", "'tokens' is no dotted path; write it like package.module.function"),
-        ("os.system('x')", "is no dotted path"),
+        ("tokens", "'tokens' is not a dotted path; write it like package.module.function"),
+        ("os.system('x')", "is not a dotted path"),
         ("company_tokens.absent", r"cannot be imported \(AttributeError: "),
         (
             "no_such_module.tokens",
             r"cannot be imported \(ModuleNotFoundError: .*; its module must be on",
         ),
         ("company_tokens.number", "is neither a function nor a class with a method token"),
-        ("company_tokens.broken", r"cannot be made \(KeyError: 'TENANT'\); mend it, or what it reads"),
+        ("company_tokens.broken", r"cannot be created \(KeyError: 'TENANT'\); fix it, or the files that it reads"),
     ],
 )
 def test_a_path_that_names_no_provider_is_told(module: ModuleType, path: str, sentence: str) -> None:
@@ -157,7 +157,9 @@ def test_a_path_that_names_no_provider_is_told(module: ModuleType, path: str, se
 
 @pytest.mark.parametrize("named", [Given, Given(), lambda: "x"])
 def test_a_configuration_that_nothing_takes_is_refused(module: ModuleType, named: Any) -> None:
-    with pytest.raises(SettingError, match=r"takes no argument, and sasl\.oauthbearer\.config gives one; remove it"):
+    with pytest.raises(
+        SettingError, match=r"takes no argument, and sasl\.oauthbearer\.config gives one; remove that setting"
+    ):
         provider(module, named, "scope")
 
 
@@ -188,5 +190,5 @@ def test_aws_without_credentials_or_region_is_told(
     if not missing:
         _check_credentials({"sasl_mechanism": "AWS_MSK_IAM"})
         return
-    with pytest.raises(SettingError, match=f"AWS_MSK_IAM finds no AWS {missing} here"):
+    with pytest.raises(SettingError, match=f"AWS_MSK_IAM found no AWS {missing} on this machine"):
         _check_credentials({"sasl_mechanism": "AWS_MSK_IAM"})

@@ -73,7 +73,7 @@ def added(calls: KafkaTransport) -> Any:
 @pytest.mark.parametrize("ask", [created, added])
 def test_a_creation_that_may_have_been_heard_is_not_asked_again(ask: Any) -> None:
     calls = Breaking(broken())
-    with pytest.raises(KafkaTimeout, match="it may have been applied all the same"):
+    with pytest.raises(KafkaTimeout, match="it may have been applied nevertheless"):
         ask(calls)
     assert calls.asked == 1
 

@@ -66,8 +66,8 @@ def test_the_first_task_refuses_unknown_keys_for_good(make: Callable[[], DAG], f
         ({"operation": "drain"}, "Name the brokers to drain."),
         ({"operation": "drain", "brokers": []}, "Name the brokers to drain."),
         ({"brokers": [4]}, "The field brokers is only for drain"),
-        ({"operation": "set-replication-factor", "topics": ["t"]}, "Say which replication_factor to set."),
-        ({"topics": ["("]}, "'\\(' is no regular expression"),
+        ({"operation": "set-replication-factor", "topics": ["t"]}, "Give the replication_factor to set."),
+        ({"topics": ["("]}, "'\\(' is not a regular expression"),
         ({"brokrs": [4], "operation": "drain"}, r"no parameter 'brokrs' \(did you mean 'brokers'\?\)"),
     ],
 )

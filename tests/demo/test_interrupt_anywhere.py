@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.kraft, pytest.mark.slow]
 
 #: What is under way when the demo prints a line with these words.
 POINTS = {
-    "setting up": "a broker dies, and the cluster is made whole again",
+    "setting up": "a broker fails, and the cluster is fully replicated again",
     "brokers starting": "four brokers in three racks",
     "Airflow starting": "is up at",
     "filling topics": "are healthy at",

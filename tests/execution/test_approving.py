@@ -45,14 +45,14 @@ def test_an_approval_is_given_once_and_a_retry_changes_nothing(journal: Journal)
 
 def test_an_approval_holds_for_no_other_digest(journal: Journal) -> None:
     approve(journal, YES, WHO)
-    with pytest.raises(PlanError, match="Plan 77b1d2ee77b1 was not submitted: nobody has approved it"):
+    with pytest.raises(PlanError, match="Plan 77b1d2ee77b1 was not submitted: it is not approved"):
         refuse_unapproved(journal, OTHER)
 
 
 @pytest.mark.parametrize("text", ["", "yes", "{}", Approval(OTHER, "ann").to_json()])
 def test_what_is_no_approval_of_this_plan_approves_nothing(journal: Journal, text: str) -> None:
     journal.tree.create(paths.approval(DIGEST), text)
-    with pytest.raises(PlanError, match="nobody has approved it"):
+    with pytest.raises(PlanError, match="it is not approved"):
         refuse_unapproved(journal, DIGEST)
     assert approve(journal, YES, WHO) == refuse_unapproved(journal, DIGEST) == YES
 
@@ -75,7 +75,7 @@ def test_a_plan_is_published_only_with_its_own_approval() -> None:
     def publish() -> PlanRecord:
         return publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan, require_approval=True)
 
-    with pytest.raises(PlanError, match="nobody has approved it"):
+    with pytest.raises(PlanError, match="it is not approved"):
         publish()
     assert (journal.plans.get(plan.digest), journal.slot.owner()) == (None, None)
     approve(journal, Approval(plan.digest, "ann"), WHO)
@@ -85,17 +85,17 @@ def test_a_plan_is_published_only_with_its_own_approval() -> None:
 @pytest.mark.parametrize(
     ("moves", "unattended", "above", "without"),
     [
-        ([move("t-0", "12", "34", size=5)], True, 10, "a scheduled run moves 10 bytes, and people are asked above 10"),
+        ([move("t-0", "12", "34", size=5)], True, 10, "a scheduled run moves 10 bytes; approval is required above 10"),
         ([move("t-0", "12", "34", size=5), move("t-1", "12", "13", size=1)], True, 10, ""),
         ([], True, None, ""),
-        ([], True, 0, "a scheduled run moves 0 bytes, and people are asked above 0"),
+        ([], True, 0, "a scheduled run moves 0 bytes; approval is required above 0"),
         ([move("t-0", "12", "34", size=5)], False, 10, ""),
         ([replace(move("t-0", "12", "13"), size_bytes=None)], True, 10, ""),
         (
             [replace(move("t-0", "12", "21"), size_bytes=None)],
             True,
             10,
-            "a scheduled run moves 0 bytes, and people are asked above 10",
+            "a scheduled run moves 0 bytes; approval is required above 10",
         ),
     ],
 )

@@ -26,7 +26,7 @@ WHOLE = cluster("1a 2b 3c 4a", "orders: 123 231 312", "__consumer_offsets: 123",
 def test_the_gate_of_a_whole_quiet_cluster_is_open() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123 231")
     found = check_readiness(simulator, memory_journal(simulator))
-    assert (found.open, found.sentence) == (True, "The cluster is whole, and nothing is in flight.")
+    assert (found.open, found.sentence) == (True, "The cluster is fully replicated, and nothing is in flight.")
 
 
 def test_the_gate_says_everything_that_closes_it() -> None:
@@ -36,7 +36,7 @@ def test_the_gate_says_everything_that_closes_it() -> None:
     found = readiness(simulator.snapshot(), disabled="by ada since noon", owner=None)
     assert found.sentence == (
         "The cluster is not ready: broker 1 is not live; t-0 and 1 more under-replicated; 1 partitions are being "
-        "reassigned; reassignments are switched off by ada since noon."
+        "reassigned; reassignments are disabled by ada since noon."
     )
 
 
@@ -45,10 +45,10 @@ def test_the_gate_is_closed_while_a_plan_has_the_cluster_or_the_switch_is_off() 
     journal = memory_journal(simulator)
     plan = plan_of(simulator, [move("t-0", "123", "423")], operation="rebalance")
     publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan)
-    assert check_readiness(simulator, journal).reasons == (f"plan {plan.digest[:12]} has the cluster",)
+    assert check_readiness(simulator, journal).reasons == (f"plan {plan.digest[:12]} holds the plan slot",)
     journal.slot.release(plan.digest)
     disable_reassignment(journal, who=WHO, reason="racks")
-    assert "switched off by ada since" in check_readiness(simulator, journal).sentence
+    assert "disabled by ada since" in check_readiness(simulator, journal).sentence
 
 
 def test_draining_all_brokers_and_brokers_that_are_not_there_is_refused() -> None:
@@ -75,12 +75,12 @@ def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
     simulator.topics[TopicPartition("t", 3)].held.pop(4, None)
     assert (told([4]).empty, told([4]).sentence.split(". ")[0]) == (True, "Broker 4 is empty in Kafka")
     lying = drain_status(simulator.snapshot(), {4: simulator.log_dirs([1])[1]}, [4])
-    assert (lying.empty, "has no replica assigned any more; Kafka has still to delete" in lying.sentence) == (
+    assert (lying.empty, "no longer has an assigned replica; Kafka has not yet deleted" in lying.sentence) == (
         False, True,
     )  # fmt: skip
     silent = drain_status(simulator.snapshot(), {}, [4])
     assert (silent.empty, silent.sentence.split("; ")[1]) == (
-        False, "broker 4 did not say what is still on its disk.",
+        False, "broker 4 did not report which logs are still on its disk.",
     )  # fmt: skip
 
 
@@ -156,12 +156,15 @@ def test_a_tenth_counts_unknown_sizes_as_nothing_and_is_never_less_than_one_byte
 FACTOR = "set-replication-factor"
 NO_BUDGET = (
     "The field max_moves or max_bytes is only for rebalance, expand, drain, and the operation is "
-    "set-replication-factor; empty the one."
+    "set-replication-factor; leave the field empty, or change the operation."
 )
 NO_FACTOR = (
-    "The field replication_factor is only for set-replication-factor, and the operation is expand; empty the one."
+    "The field replication_factor is only for set-replication-factor, and the operation is expand; leave the "
+    "field empty, or change the operation."
 )
-UNCLOSED = "'(' is no regular expression: missing ), unterminated subpattern at position 0; correct topics or exclude."
+UNCLOSED = (
+    "'(' is not a regular expression: missing ), unterminated subpattern at position 0; correct topics or exclude."
+)
 
 
 @pytest.mark.parametrize(
@@ -174,22 +177,25 @@ UNCLOSED = "'(' is no regular expression: missing ), unterminated subpattern at 
         (RebalanceRequest("drain"), "Name the brokers to drain."),
         (
             RebalanceRequest("rebalance", brokers=[4]),
-            "The field brokers is only for drain, and the operation is rebalance; empty the one.",
+            (
+                "The field brokers is only for drain, and the operation is rebalance; leave the field empty, or "
+                "change the operation."
+            ),
         ),
         (RebalanceRequest("expand", replication_factor=3), NO_FACTOR),
-        (RebalanceRequest(FACTOR, topics=["t"]), "Say which replication_factor to set."),
+        (RebalanceRequest(FACTOR, topics=["t"]), "Give the replication_factor to set."),
         (
             RebalanceRequest(FACTOR, replication_factor=3),
             "Name the topics whose replication factor is to be set; .* is all of them.",
         ),
         (
             RebalanceRequest(FACTOR, topics=["x", "y"], replication_factor=3),
-            "No topic has a name that x, y matches as a whole; correct topics.",
+            "No topic has a full name that matches x, y; correct topics.",
         ),
         (RebalanceRequest(FACTOR, topics=["("], replication_factor=3), UNCLOSED),
         (
             RebalanceRequest("rebalance", topics=["o.*"], exclude=["*"]),
-            "'*' is no regular expression: nothing to repeat at position 0; correct topics or exclude.",
+            "'*' is not a regular expression: nothing to repeat at position 0; correct topics or exclude.",
         ),
         (RebalanceRequest(FACTOR, topics=["t"], replication_factor=3, max_moves=1), NO_BUDGET),
         (RebalanceRequest(FACTOR, topics=["t"], replication_factor=3, max_bytes=1), NO_BUDGET),
@@ -207,7 +213,7 @@ def test_an_expand_finds_new_brokers_by_itself_and_says_when_there_is_none() -> 
     )
     assert no_op_reason(RebalanceRequest("expand"), cluster("1a 2b 3c 4a+", "t: 123")) == ""
     assert no_op_reason(RebalanceRequest("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 123")) == (
-        "Broker 4 holds no replica already."
+        "Broker 4 already holds no replica."
     )
     assert no_op_reason(RebalanceRequest("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 124")) == ""
 

@@ -31,8 +31,8 @@ PROOF: dict[str, Any] = {
     "pinned": [{"topic": "f_g", "partition": 0, "reason": "is_moving"}],
 }  # fmt: skip
 PAGE = f"""\
-Plan **3f2a91c03f2a** for cluster `c-1`: **rebalance**. Approving approves exactly this plan, `{DIGEST}`; whatever is \
-planned anew needs another approval.
+Plan **3f2a91c03f2a** for cluster `c-1`: **rebalance**. The approval applies to exactly \
+this plan, `{DIGEST}`; a new plan needs a new approval.
 
 |  |  |
 | --- | --- |
@@ -74,7 +74,7 @@ planned anew needs another approval.
 | a\\_b-0 | 1, 2, 3 | 1, 2, 4 | 1.5 kB | another broker held less than its share |
 | a\\_b-1 | 1, 2, 3 | 3, 4, 1 | 500 B | another broker held less than its share |
 | c\\|d-0 | 4, 1, 2 | 2, 3 | ? | some\\_reason |
-| c\\|d-1 | 4, 1 | 1, 4 | 7 B | the same replicas in another order, for leaders and those next in line |"""
+| c\\|d-1 | 4, 1 | 1, 4 | 7 B | the same replicas in another order, to balance leaders and their successors |"""
 
 
 def test_the_page_shows_the_proof_what_breaks_each_broker_what_is_left_and_each_move() -> None:
@@ -159,7 +159,7 @@ def test_a_page_shows_twenty_of_each_and_counts_the_rest(count: int, more: int) 
     assert page.split("\n\n### Moves\n\n")[1].splitlines() == [
         "| partition | from | to | size | why |",
         "| --- | --- | --- | --- | --- |",
-        *(f"| t-{number} | 1, 4 | 1 | 1 B | the plan was given so |" for number in range(20)),
+        *(f"| t-{number} | 1, 4 | 1 | 1 B | the reassignment was requested explicitly |" for number in range(20)),
         *(["", f"… and {more} more."] if more else []),
     ]
 
@@ -204,7 +204,7 @@ def test_brokers_that_are_cordoned_are_named() -> None:
     rows = [row | {"cordoned": row["broker"] in (2, 4) or None} for row in SNAPSHOT.brokers.to_pylist()]
     page = plan_summary(plan_with(DIGEST, PROOF, MOVES), snapshot_of(rows, SNAPSHOT.partitions.to_pylist()))
     assert (
-        "### Cordoned\n\n- Broker 2 is cordoned (cordoned.log.dirs): it keeps what it has and receives nothing.\n"
+        "### Cordoned\n\n- Broker 2 is cordoned (cordoned.log.dirs): it keeps its replicas and receives none.\n"
         "- Broker 4 is cordoned (cordoned.log.dirs)"
     ) in page
     assert "Cordoned" not in plan_summary(plan_with(DIGEST, PROOF, MOVES), SNAPSHOT)

@@ -68,7 +68,7 @@ def test_what_is_pending_is_cancelled_and_exactly_as_it_was(world: World) -> Non
     assert world.journal.slot.owner() is None
     assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
     assert world.row("t-3").detail == "cancelled: too slow"
-    became = f"Plan {world.digest[:12]} was cancelled by ada (too slow); 1 of 4 partitions had arrived, and stay."
+    became = f"Plan {world.digest[:12]} was cancelled by ada (too slow); 1 of 4 moves had completed, and stay."
     assert progress.sentence == became
     record = world.journal.plans.get(world.digest)
     assert record is not None
@@ -95,7 +95,7 @@ def test_kip_236s_empty_node_cancels_a_plan_that_is_stepped(world: World) -> Non
 def test_the_cancel_of_another_plan_is_none_of_ours(world: World) -> None:
     world.journal.tree.create("/admin/cancel_reassignment_in_progress", '{"version":1,"plan":"other"}')
     assert world.run().status is PlanStatus.COMPLETED
-    with pytest.raises(PlanError, match="cannot be cancelled: it has ended already"):
+    with pytest.raises(PlanError, match="cannot be cancelled: it has already ended"):
         request_cancel(world.journal, world.digest, who=WHO, reason="late")
 
 

@@ -94,9 +94,9 @@ def test_what_others_began_through_the_admin_api_goes_back_to_its_replicas_less_
     assert str(T0) not in scene.yard.flying()
     told = [row.entry for row in scene.yard.journal.audit.rows(action=Action.CANCEL) if row.entry.topic == "t"]
     (ours,) = [entry for entry in told if entry.partition == 0]
-    assert ours.reason == f"someone else's reassignment: {SIGNAL} was created"
+    assert ours.reason == f"external reassignment: {SIGNAL} was created"
     (heard,) = [row.entry for row in scene.yard.journal.audit.rows() if row.entry.after == "cancel signal"]
-    assert "t-0, which someone else was reassigning to [3, 5], is back at [1, 2]." in heard.reason
+    assert "The external reassignment of t-0 to [3, 5] is back at [1, 2]." in heard.reason
 
 
 def test_what_came_by_the_old_route_goes_back_to_what_it_names_and_is_skipped_without(scene: Scene) -> None:
@@ -214,7 +214,7 @@ def test_a_cancel_whose_end_is_not_seen_is_looked_after_for_half_a_minute() -> N
     outcome = consume_cancel_signal(slow, yard.journal, WATCH)
     assert outcome is not None
     (said,) = outcome.sentences
-    assert said.endswith(" is being cancelled, and Kafka does not show the end of it yet.")
+    assert said.endswith(" is being cancelled, and Kafka still lists it.")
     assert yard.journal.tree.get(SIGNAL) is None
 
 

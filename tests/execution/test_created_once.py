@@ -43,8 +43,8 @@ class Unsteady:
         else:
             self._instead(self._simulator)
         if self._how == "no answer":
-            raise KafkaTimeout("Kafka did not confirm a change in time; it may have been applied all the same.")
-        return KafkaRefused(code, "It is there already.", "Kafka refused: It is there already.")
+            raise KafkaTimeout("Kafka did not confirm a change in time; it may have been applied nevertheless.")
+        return KafkaRefused(code, "It already exists.", "Kafka refused: It already exists.")
 
 
 @pytest.fixture(params=["no answer", "repeated"])

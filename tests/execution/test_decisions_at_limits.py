@@ -51,7 +51,7 @@ def test_without_a_grace_period_replicas_are_healed_at_once() -> None:
     settings = Settings(heal_failed_disks=True, heal_failure_interval=0)
     judgement = judged(settings, first_seen_ms=5_000, now_ms=5_000)
     assert (judgement.due, judgement.announce, judgement.waiting) == ((2,), (2,), {})
-    assert disk_sentence(sight(b2=3), judgement, settings, 5_000).endswith("3 replicas, which are to be healed.")
+    assert disk_sentence(sight(b2=3), judgement, settings, 5_000).endswith("3 replicas, which will be healed.")
 
 
 def test_a_failure_that_was_never_announced_is_announced_whatever_the_clock_says() -> None:
@@ -68,7 +68,7 @@ def test_in_an_outage_the_end_of_the_grace_period_is_told_only_until_it_is_reach
         told[now_ms] = disk_sentence(sight(b2=3), judgement, settings, now_ms).partition("3 replicas; ")[2]
     assert told == {
         9_000: "the grace period ends in 1 s.",
-        10_000: "that is an outage, and nothing is healed until some are back.",
+        10_000: "this counts as an outage, and nothing is healed until some brokers return.",
     }
 
 
@@ -134,7 +134,7 @@ def test_a_rate_that_was_set_late_replaces_none_that_the_plan_requested_since() 
 def test_a_failed_log_directory_is_named_also_when_no_other_broker_is_live() -> None:
     row = MoveRow(move("t-0", "123", "423"), MoveState.SUBMITTED, attempt=1, phase=Phase.ACCEPTED)
     partition = replace(part("t-0", "4231", isr="23", adding="4", removing="1"), offline=frozenset({4}))
-    assert dead_target_reason(row, look("4", partition)) == "a log directory of broker 4 of its target failed"
+    assert dead_target_reason(row, look("4", partition)) == "a log directory of target broker 4 failed"
 
 
 # other plans

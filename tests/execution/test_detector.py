@@ -51,7 +51,7 @@ def test_later_looks_and_other_processes_keep_the_time(simulator: Simulator, jou
     first_ms = simulator.now_ms
     verdict = look(simulator, journal)
     assert (verdict.waiting, verdict.failed) == ({1: first_ms + GRACE_S * 1000}, ())
-    assert verdict.sentence == "Broker 1 is gone; the grace period ends in 10 s."
+    assert verdict.sentence == "Broker 1 is down; the grace period ends in 10 s."
     simulator.tick(4)
     assert look(simulator, journal).waiting == verdict.waiting
     assert entry(journal) == first_ms
@@ -66,7 +66,7 @@ def test_it_is_due_to_the_millisecond(simulator: Simulator, journal: Journal) ->
     simulator.now_ms += 1
     verdict = look(simulator, journal)
     assert (verdict.due, verdict.failed) == ((1,), (1,))
-    assert verdict.sentence == "Broker 1 is gone longer than the grace period: 1 is to be healed."
+    assert verdict.sentence == "Broker 1 is down longer than the grace period: 1 will be healed."
 
 
 def test_two_bounces_within_the_interval_do_not_heal(simulator: Simulator, journal: Journal) -> None:
@@ -97,7 +97,7 @@ def test_it_is_announced_again_each_retry_interval_until_a_plan_exists(simulator
     publish(simulator, journal)
     verdict = look(simulator, journal)
     assert (verdict.due, verdict.failed, verdict.handled) == ((), (), (1,))
-    assert verdict.sentence == "Broker 1 is gone, and is seen to."
+    assert verdict.sentence == "Broker 1 is down, and a plan handles it."
     assert entry(journal) is None
 
 
@@ -210,7 +210,7 @@ def test_an_outage_is_reported_and_not_healed(simulator: Simulator, journal: Jou
     verdict = look(simulator, journal)
     assert verdict.outage
     assert (verdict.due, verdict.failed, verdict.down) == ((), (), (1, 2))
-    assert verdict.sentence.startswith("Broker 1, 2 is gone: 2 of 4 brokers, more than max_failed_brokers or")
+    assert verdict.sentence.startswith("Broker 1, 2 is down: 2 of 4 brokers, more than max_failed_brokers or")
     assert "outage" in actions(journal)
     simulator.restart(2)
     assert look(simulator, journal).due == (1,)
@@ -220,7 +220,7 @@ def test_switched_off_nothing_is_written_and_it_still_reports(simulator: Simulat
     simulator.kill(1)
     verdict = look(simulator, journal, heal_failure_interval=-1)
     assert (verdict.down, verdict.due, verdict.failed) == ((1,), (), ())
-    assert verdict.sentence == "Broker 1 is gone; healing is switched off (heal_failure_interval is -1)."
+    assert verdict.sentence == "Broker 1 is down; healing is disabled (heal_failure_interval is -1)."
     assert journal.tree.children("/admin") == []
     assert journal.tree.children("/steward/failures") == []
 
@@ -280,7 +280,7 @@ def test_throttles_that_an_ended_plan_owed_a_dead_broker_are_given_back(simulato
     world.settings = Settings(throttle=50, max_attempts=2)
     world.runner = world.new_runner()
     progress = world.run()
-    assert "the throttle of broker 4 is given back when it returns" in progress.sentence
+    assert "the throttle of broker 4 is released when it returns" in progress.sentence
     assert simulator.broker_settings[4] == {RATE: "50"}
     simulator.restart(4)
     look(simulator, journal)

@@ -27,7 +27,7 @@ def test_the_failed_broker_comes_back_and_the_rest_is_dropped(simulator: Simulat
     assert list(world.states().values()) == ["completed"] * 2 + ["satisfied"] * 3
     assert world.replicas("t-0") == (4, 2, 3)
     assert world.replicas("t-2") == (3, 1, 2)
-    assert progress.sentence.endswith("2 of 5 partitions moved, 3 needed nothing any more.")
+    assert progress.sentence.endswith("2 of 5 partitions moved, 3 no longer needed to move.")
     assert world.actions().count("skip") == 3
 
 
@@ -43,9 +43,7 @@ def test_a_target_that_died_before_is_held_with_a_sentence_and_nothing_changes(s
     simulator.kill(4)
     progress = world.step()
     assert {held.code for held in progress.held} == {HoldReason.TARGET_DEAD}
-    assert progress.held[0].sentence == (
-        "t-0 was not moved: broker 4, which is to receive it, is not live; it is tried again."
-    )
+    assert progress.held[0].sentence == ("t-0 was not moved: target broker 4 is not live; it is retried.")
     assert progress.held[0].sentence in progress.sentence
     assert {name: each.replicas for name, each in simulator.topics.items()} == before
     assert "submit" not in world.actions()
@@ -61,7 +59,9 @@ def test_a_heal_hands_back_what_it_cannot_do_and_the_next_may_take_it(simulator:
     record = world.journal.plans.get(world.digest)
     assert record is not None
     assert record.live_brokers == ()
-    assert world.row("t-0").detail.startswith("handed back after 3 attempts: t-0 was not moved: broker 4")
+    assert world.row("t-0").detail.startswith(
+        "deferred to the next plan after 3 attempts: t-0 was not moved: target broker 4"
+    )
 
 
 def test_what_a_person_asked_for_is_stuck_and_keeps_the_cluster(simulator: Simulator) -> None:
@@ -71,7 +71,7 @@ def test_what_a_person_asked_for_is_stuck_and_keeps_the_cluster(simulator: Simul
     assert progress.status is PlanStatus.STUCK
     assert progress.waits_for_person
     assert progress.sentence.startswith(
-        f"Plan {world.digest[:12]} is stuck after 3 attempts and waits for a person: t-0"
+        f"Plan {world.digest[:12]} is stuck after 3 attempts and needs operator action: t-0"
     )
     assert world.journal.slot.owner() == world.digest
     assert world.step().status is PlanStatus.STUCK
@@ -158,7 +158,7 @@ def test_a_topic_deleted_in_the_middle_is_dropped(simulator: Simulator) -> None:
     assert progress.status is PlanStatus.COMPLETED
     assert (progress.dropped, progress.completed, progress.left) == (5, 1, 0)
     assert world.row("t-0").detail == "the topic was deleted"
-    assert world.row("t-4").detail == "t-4 was not moved: it does not exist any more."
+    assert world.row("t-4").detail == "t-4 was not moved: it no longer exists."
     assert world.borrowed() == []
 
 
@@ -169,7 +169,7 @@ def test_a_topic_created_anew_in_the_middle_is_left_alone(simulator: Simulator) 
     simulator.create("t", [(2, 3, 4)] * 6)
     progress = world.run()
     assert progress.dropped == 5
-    assert world.row("t-0").detail == "the topic was deleted and created anew"
+    assert world.row("t-0").detail == "the topic was deleted and re-created"
     assert world.replicas("t-0") == (2, 3, 4)
 
 
@@ -194,7 +194,7 @@ def test_what_someone_else_cancels_stays_cancelled(simulator: Simulator) -> None
     world.run()
     assert world.states() == {"t-0": "dropped"}
     # Kafka's cancel loses the order: whoever reads this must hear of another preferred leader.
-    assert world.row("t-0").detail == "someone else cancelled it; its replicas are [2, 3, 1] now, and were [1, 2, 3]"
+    assert world.row("t-0").detail == "someone else cancelled it; its replicas are [2, 3, 1], originally [1, 2, 3]"
     assert world.row("t-0").cause is Cause.CANCELLED_ELSEWHERE
 
 

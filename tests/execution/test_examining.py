@@ -42,7 +42,7 @@ def test_a_killed_broker_is_seen_and_a_reassignment_is_not_held_for_one() -> Non
     health, _ = check_health(simulator, journal)
     assert violated_limits(health, DEFAULT_LIMITS) == ["under_replicated_partitions", "under_min_isr_partitions"]
     assert "2 are under-replicated (t-0, t-1)" in health_sentence(health)
-    assert health_sentence(health).endswith("Broker 2 is gone.")
+    assert health_sentence(health).endswith("Broker 2 is down.")
 
 
 def test_a_replication_factor_that_grows_is_under_min_isr_until_enough_new_replicas_are_in_sync() -> None:
@@ -83,7 +83,7 @@ def test_owed_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limit()
     create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
     health, _ = check_health(simulator, journal)
     assert health.measures["owed_replicas"] == 2
-    assert health_sentence(health).endswith("None is being reassigned. 2 replicas are owed.")
+    assert health_sentence(health).endswith("None is being reassigned. 2 replicas are pending.")
     assert violated_limits(health, {"owed_replicas": 1}) == ["owed_replicas"]
     assert violated_limits(health, {"owed_replicas": 2}) == []
 

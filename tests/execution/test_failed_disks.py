@@ -61,7 +61,7 @@ def test_it_is_due_after_the_grace_period_and_announced_again(simulator: Simulat
     simulator.now_ms += 1
     verdict = look(simulator, journal)
     assert (verdict.due, verdict.failed, verdict.down) == ((2,), (2,), ())
-    assert verdict.sentence == f"{FAILED}, which are to be healed."
+    assert verdict.sentence == f"{FAILED}, which will be healed."
     assert look(simulator, journal).due == ()
     simulator.tick(60)
     assert look(simulator, journal, announce=False).failed == (2,)
@@ -104,7 +104,7 @@ def test_it_is_healed_as_a_brokers_replicas_are_and_then_seen_to(
     record = publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan, snapshot=read_snapshot(uri))
     assert record.failed_brokers == (2,)
     sentence = look(simulator, journal).sentence
-    assert sentence.endswith("with 2 replicas, which are seen to.")
+    assert sentence.endswith("with 2 replicas, which a plan handles.")
     runner = PlanRunner(ClusterContext(simulator, journal, Settings(), WHO), record.digest)
     for _ in range(20):
         if runner.step().ended:
@@ -138,7 +138,7 @@ def test_a_move_whose_receiver_loses_its_disk_is_taken_back_and_begins_again(sim
     assert not simulator.topics[T0].reassigning
     assert simulator.topics[T0].replicas == (1, 2, 3)
     cancels = [row.entry.reason for row in world.journal.audit.rows() if row.entry.action.value == "cancel"]
-    assert cancels == ["a log directory of broker 4 of its target failed"]
+    assert cancels == ["a log directory of target broker 4 failed"]
     assert world.run().completed == 1
 
 

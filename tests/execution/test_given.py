@@ -33,8 +33,8 @@ def test_a_document_is_read_parsed_or_as_text(document: Any) -> None:
         (
             "[",
             (
-                "The reassignment is not JSON: Expecting value: line 1 column 2 (char 1); paste what "
-                "kafka-reassign-partitions takes."
+                "The reassignment is not JSON: Expecting value: line 1 column 2 (char 1); paste a file of "
+                "kafka-reassign-partitions."
             ),
         ),
         (
@@ -81,7 +81,7 @@ def test_what_the_cluster_cannot_do_is_refused_with_each_fault(
 ) -> None:
     with pytest.raises(PlanError) as refused:
         validate_against_cluster(given, SNAPSHOT)
-    assert str(refused.value) == f"The reassignment cannot be carried out. {faults}"
+    assert str(refused.value) == f"The reassignment cannot be executed. {faults}"
 
 
 def test_what_names_live_brokers_and_known_partitions_is_let_through() -> None:

@@ -129,7 +129,7 @@ def test_a_snapshot_with_a_hidden_topic_is_refused_with_topic_brokers_and_acl(
         take_snapshot(simulator, str(folder), failed=(), now_ms=1)
     assert str(raised.value) == (
         "Nothing was planned: Kafka does not let us describe secret, u, v and 1 more, and broker 1, 3 holds replicas "
-        "of secret, which a plan would leave out. Grant our principal DESCRIBE on every topic, as docs/permissions.md "
+        "of secret, which a plan would omit. Grant our principal DESCRIBE on every topic, as docs/permissions.md "
         "says."
     )
     assert not folder.exists()

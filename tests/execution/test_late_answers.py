@@ -357,7 +357,7 @@ def test_the_watch_goes_on_where_a_process_that_woke_too_late_died() -> None:
     here.simulator.run()
     as_it_was(here, "the watch")
     told = [row.entry for row in journal.audit.rows(plan=here.plan.digest, action=Action.CANCEL)]
-    assert "it was asked for after its plan had ended" in {entry.reason for entry in told}
+    assert "it was submitted after its plan had ended" in {entry.reason for entry in told}
 
 
 def test_the_watch_lets_what_a_person_gave_up_go_on() -> None:

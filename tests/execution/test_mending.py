@@ -68,7 +68,7 @@ def test_the_plan_goes_on_and_leaves_nothing_behind(world: World, which: int, te
     garble(world, path, text)
     progress = world.step()
     if progress.waits_for_person:
-        assert "made anew from its rows" in progress.sentence
+        assert "re-created from its rows" in progress.sentence
         resume_plan(world.journal, world.digest, WHO)
     assert world.run().status is PlanStatus.COMPLETED
     assert [world.replicas(f"t-{n}") for n in range(3)] == [(4, 2, 3), (4, 3, 1), (3, 4, 2)]

@@ -21,7 +21,7 @@ from tests.protocol.simulated_watch import Yard
 from tests.simulated_plan import WHO, World, memory_journal, move, plan_of
 from tests.simulator import Simulator
 
-SENTENCE = r"moves 2 partitions, and the journal at memory has 1 rows of it; nothing more is done for it"
+SENTENCE = r"moves 2 partitions, and the journal at memory has 1 rows of it; the plan does not continue"
 MOVES = [move("t-0", "123", "423"), move("t-1", "231", "431", position=1)]
 
 

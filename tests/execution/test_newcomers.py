@@ -90,7 +90,7 @@ def test_the_fill_goes_first_and_who_got_something_by_it_waits_all_the_same() ->
     simulator.restart(3)
     looked = poll_empty_brokers(simulator, journal, EVERY)
     assert (looked.brokers, looked.due) == ((3,), ())
-    assert looked.sentence.endswith("The expand waits: replicas are owed that a live broker can take.")
+    assert looked.sentence.endswith("The expand waits: a live broker can host pending replicas.")
     assert claim_empty_brokers(simulator, journal, "expand/1").brokers == ()
     simulator.alter({next(name for name in simulator.topics if name.topic == "t"): (1, 2, 3)})
     simulator.run()
@@ -104,7 +104,7 @@ def test_a_fill_under_way_is_waited_for() -> None:
     record = PlanRecord("f" * 64, simulator.cluster_id, "fill")
     journal.plans.publish(record, [move("t-0", "123", "1234")])
     looked = poll_empty_brokers(simulator, journal, EVERY)
-    assert (looked.due, looked.sentence) == ((), "Broker 4 has joined. The expand waits: a fill is under way.")
+    assert (looked.due, looked.sentence) == ((), "Broker 4 has joined. The expand waits: a fill is in progress.")
 
 
 def test_on_a_cluster_without_topics_nobody_has_joined() -> None:
@@ -127,7 +127,7 @@ def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pyt
         return found
 
     monkeypatch.setattr(journal.tree, "get", stale)
-    with pytest.raises(VersionConflict, match="it is tried again"):
+    with pytest.raises(VersionConflict, match="it is retried"):
         claim_empty_brokers(simulator, journal, "expand/1")
     assert claim_empty_brokers(simulator, journal, "expand/1").brokers == (4,)
 

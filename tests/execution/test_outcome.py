@@ -30,19 +30,19 @@ def test_what_was_planned_and_not_moved_is_listed_with_its_reason() -> None:
     ("outcome", "sentence"),
     [
         (PlanOutcome(3, 0, []), "3 partitions were moved."),
-        (PlanOutcome(3, 2, []), "3 partitions were moved, 2 needed nothing any more."),
+        (PlanOutcome(3, 2, []), "3 partitions were moved, 2 no longer needed to move."),
         (
             PlanOutcome(3, 0, [("t-0", "the topic was deleted...")]),
             (
-                "3 partitions were moved. 1 partition was not moved as approved, and nothing was put in their place: "
+                "3 partitions were moved. 1 partition was not moved as approved, and no other moves were made: "
                 "t-0, the topic was deleted."
             ),
         ),
         (
             PlanOutcome(0, 1, [("t-0", "why"), ("t-1", "other")]),
             (
-                "0 partitions were moved, 1 needed nothing any more. 2 partitions were not moved as approved, and "
-                "nothing was put in their place: t-0, why. The same or other reasons hold 1 more back."
+                "0 partitions were moved, 1 no longer needed to move. 2 partitions were not moved as approved, and "
+                "no other moves were made: t-0, why. 1 more moves are held."
             ),
         ),
     ],

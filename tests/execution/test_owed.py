@@ -123,7 +123,7 @@ def with_live(simulator: Simulator, *brokers: int) -> Journal:
 def assert_refused(simulator: Simulator, journal: Journal, wanted: TopicSpec, needed: int, live: int) -> None:
     sentence = (
         f"Topic t was not created: it needs {needed} brokers, by its min.insync.replicas and replication factor, and "
-        f"{live} are live; bring back brokers, or lower min.insync.replicas."
+        f"{live} are live; restore brokers, or lower min.insync.replicas."
     )
     with pytest.raises(RequestError) as refused:
         create_topic(simulator, journal, wanted, allowed=True, who=WHO)
@@ -176,9 +176,9 @@ def test_a_second_try_finds_what_the_first_has_made() -> None:
 
 def test_a_topic_that_exists_with_another_replication_factor_is_refused_with_a_sentence() -> None:
     simulator, journal = two_of_three()
-    with pytest.raises(RequestError, match="exists with replication factor 3, and 2 was asked for"):
+    with pytest.raises(RequestError, match="exists with replication factor 3, and 2 was requested"):
         created(simulator, journal, 2)
-    with pytest.raises(RequestError, match="exists with 2 partitions, and 5 were asked for"):
+    with pytest.raises(RequestError, match="exists with 2 partitions, and 5 were requested"):
         created(simulator, journal, partitions=5)
 
 
@@ -200,7 +200,7 @@ def test_a_broker_that_joins_is_rung_for_and_a_fill_settles_the_debt() -> None:
     settings = Settings()
     looked = poll_joined(simulator, journal, settings, WHO)
     assert looked is not None
-    assert (looked.due, looked.sentence) == ((), "2 replicas of 2 partitions are owed; no live broker can take one.")
+    assert (looked.due, looked.sentence) == ((), "2 replicas of 2 partitions are pending; no live broker can host one.")
     simulator.restart(3)
     looked = poll_joined(simulator, journal, settings, WHO)
     assert looked is not None
@@ -273,7 +273,7 @@ def test_a_topic_that_was_created_anew_is_owed_nothing() -> None:
     reconcile_pending(simulator, journal, simulator.snapshot(), WHO)  # the id is written down by the first look
     simulator.delete("t")
     simulator.create("t", [(1, 2), (2, 1)])
-    assert dropped(simulator, journal)[0] == "t-0: its topic was deleted and created anew."
+    assert dropped(simulator, journal)[0] == "t-0: its topic was deleted and re-created."
 
 
 @pytest.mark.parametrize("to", ["1", "12"])
@@ -287,7 +287,7 @@ def test_a_replication_factor_that_someone_else_changed_ends_the_debt(to: str) -
     simulator.alter({T0: tuple(map(int, "1" if to == "1" else "123"))})
     simulator.run()
     now = 1 if to == "1" else 3
-    assert dropped(simulator, journal) == [f"t-0: someone changed its replication factor from 2 to {now}."]
+    assert dropped(simulator, journal) == [f"t-0: its replication factor was changed externally from 2 to {now}."]
 
 
 def test_a_heal_that_moves_a_replica_leaves_the_debt_open() -> None:
@@ -298,7 +298,7 @@ def test_a_heal_that_moves_a_replica_leaves_the_debt_open() -> None:
 
 
 OWED = PendingReplicas((1, 2, -1, -2), "id")
-CHANGED = "t-0: someone changed its replication factor from 2 to "
+CHANGED = "t-0: its replication factor was changed externally from 2 to "
 
 
 @pytest.mark.parametrize(
@@ -331,7 +331,7 @@ CHANGED = "t-0: someone changed its replication factor from 2 to "
         (part("t-0", "12"), PendingReplica(T0, OWED, PendingState.OPEN, "t-0 has 2 of 4 replicas.")),
         (
             part("t-0", "12", topic_id="other"),
-            PendingReplica(T0, OWED, PendingState.DROPPED, "t-0: its topic was deleted and created anew."),
+            PendingReplica(T0, OWED, PendingState.DROPPED, "t-0: its topic was deleted and re-created."),
         ),
         (
             part("t-0", "123", adding="3", topic_id="id"),
@@ -361,7 +361,7 @@ def test_the_topics_id_is_noted_as_soon_as_it_is_seen() -> None:
 @pytest.mark.parametrize(
     ("age_ms", "standing", "sentence"),
     [
-        (PROPAGATION_MS - 1, PendingState.COMING, "t-0 is not to be seen yet."),
+        (PROPAGATION_MS - 1, PendingState.COMING, "t-0 is not visible yet."),
         (PROPAGATION_MS, PendingState.DROPPED, "t-0: its topic was deleted, or never created."),
     ],
 )
@@ -446,7 +446,7 @@ def test_too_few_brokers_for_partitions_are_refused_with_a_sentence_or_left_as_a
     simulator = Simulator.of("1a 2b 3c", "t: 123", mode="zookeeper")
     journal = memory_journal(simulator)
     simulator.kill(3)
-    with pytest.raises(RequestError, match="ask with later=True to have it done when a broker joins"):
+    with pytest.raises(RequestError, match="pass later=True to add them when a broker joins"):
         add_partitions(simulator, journal, "t", 3, later=False, who=WHO)
     assert add_partitions(simulator, journal, "t", 3, later=True, who=WHO).waits
     assert add_deferred_partitions(simulator, journal, WHO) == []
@@ -458,7 +458,7 @@ def test_too_few_brokers_for_partitions_are_refused_with_a_sentence_or_left_as_a
     assert poll_joined(simulator, journal, Settings(), WHO) is None
 
 
-@pytest.mark.parametrize("then", ["deleted", "created anew", "added"])
+@pytest.mark.parametrize("then", ["deleted", "re-created", "added"])
 def test_a_request_for_partitions_of_a_topic_that_changed_is_dropped_with_a_reason(then: str) -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123", mode="zookeeper")
     journal = memory_journal(simulator)
@@ -469,7 +469,7 @@ def test_a_request_for_partitions_of_a_topic_that_changed_is_dropped_with_a_reas
         simulator.create_partitions("t", 3)
     else:
         simulator.delete("t")
-    if then == "created anew":
+    if then == "re-created":
         simulator.create("t", [(1, 2, 3)])
     (told,) = add_deferred_partitions(simulator, journal, WHO)
     assert then in told
@@ -491,7 +491,7 @@ def test_a_topic_keeps_its_partitions() -> None:
     simulator = Simulator.of("1a 2b", "t: 12 21")
     journal = memory_journal(simulator)
     assert not add_partitions(simulator, journal, "t", 2, later=False, who=WHO).done
-    with pytest.raises(RequestError, match="Kafka removes none"):
+    with pytest.raises(RequestError, match="Kafka cannot remove partitions"):
         add_partitions(simulator, journal, "t", 1, later=False, who=WHO)
     with pytest.raises(RequestError, match="does not exist"):
         add_partitions(simulator, journal, "u", 2, later=False, who=WHO)

@@ -66,7 +66,7 @@ def test_a_cancel_ends_it_and_says_who_and_why(world: World) -> None:
     ask(world, "pending")
     progress = to_the_end(world, run(world))
     assert progress.status is PlanStatus.CANCELLED
-    told = f"Plan {world.digest[:12]} was cancelled by ann (wrong racks); 1 of 2 partitions had arrived, and stay."
+    told = f"Plan {world.digest[:12]} was cancelled by ann (wrong racks); 1 of 2 moves had completed, and stay."
     assert progress.sentence == told
 
 
@@ -90,7 +90,10 @@ def test_a_rollback_is_carried_out_to_its_end(world: World, beside: bool) -> Non
     record = world.journal.plans.get(world.digest)
     assert record is not None
     rollback = (record.rolled_back_by or "")[:12]
-    told = f"cancelled by ann (wrong racks), and rolled back by plan {rollback}: everything is as it was before."
+    told = (
+        f"cancelled by ann (wrong racks), and rolled back by plan {rollback}: its partitions have their original "
+        "replicas."
+    )
     assert progress.sentence == f"Plan {world.digest[:12]} was {told}"
 
 
@@ -99,7 +102,7 @@ def test_a_rollback_that_left_something_alone_says_so(world: World) -> None:
     world.simulator.topics[TopicPartition("t", 0)].replicas = (3, 2, 4)
     progress = to_the_end(world, run(world))
     assert progress.status is PlanStatus.CANCELLED
-    assert progress.sentence.endswith(", but for 1 partitions.")
+    assert progress.sentence.endswith(", except for 1 partitions.")
 
 
 @pytest.mark.parametrize(
@@ -107,14 +110,14 @@ def test_a_rollback_that_left_something_alone_says_so(world: World) -> None:
     [
         ({"status": PlanStatus.COMPLETED}, ""),
         ({"status": PlanStatus.ABANDONED}, ""),
-        ({"cancel": None}, "Plan dddddddddddd was cancelled; 1 of 2 partitions had arrived, and stay."),
+        ({"cancel": None}, "Plan dddddddddddd was cancelled; 1 of 2 moves had completed, and stay."),
         (
             {"cancel": CancelRequest(reason="why")},
-            "Plan dddddddddddd was cancelled (why); 1 of 2 partitions had arrived, and stay.",
+            "Plan dddddddddddd was cancelled (why); 1 of 2 moves had completed, and stay.",
         ),
         (
             {"cancel": CancelRequest(scope="plan", person="ann")},
-            "Plan dddddddddddd was cancelled by ann; 1 of 2 partitions had arrived, and are still to be taken back.",
+            "Plan dddddddddddd was cancelled by ann; 1 of 2 moves had completed, and are still to be reverted.",
         ),
     ],
 )
@@ -131,5 +134,5 @@ def test_of_a_plan_whose_rollback_was_ended_itself_it_says_so() -> None:
     made = PlanRecord("d" * 64, "one", "apply", status=PlanStatus.COMPLETED)
     rollback = PlanRecord("e" * 64, "one", "rollback", status=PlanStatus.CANCELLED, reason="Someone wants it so.")
     assert outcome_message(made, [], rollback) == (
-        "The rollback of plan dddddddddddd was itself ended: Someone wants it so."
+        "The rollback of plan dddddddddddd was itself cancelled or abandoned: Someone wants it so."
     )

@@ -56,10 +56,10 @@ def test_plans_that_ended_while_they_had_the_slot_make_room_one_after_the_other(
     for digest in "bc":
         journal.plans.update(journal.plans.get(digest * 64) or record(digest), status=PlanStatus.COMPLETED)
     assert current_plan(journal) is None
-    with pytest.raises(SlotTaken, match="Plan d was not published: the cluster belongs to plan aaaaaaaaaaaa until"):
+    with pytest.raises(SlotTaken, match="Plan d was not published: plan aaaaaaaaaaaa holds the plan slot; wait until"):
         refuse_taken(journal, record("d"), WHO, not_done="Plan d was not published")
     assert (journal.slot.owner(), journal.slot.paused()) == ("a" * 64, ())
-    why = "Plan dddddddddddd waits: the cluster belongs to plan aaaaaaaaaaaa until that one ends."
+    why = "Plan dddddddddddd waits: plan aaaaaaaaaaaa holds the plan slot until it ends."
     assert waiting_reason(journal, "d" * 64, None, WHO) == why
     journal.slot.release("a" * 64)
     assert waiting_reason(journal, "d" * 64, None, WHO) == ""

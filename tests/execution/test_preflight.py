@@ -36,7 +36,7 @@ def free(*logs_and_bytes: tuple[int, int]) -> tuple[Room, ...]:
 
 
 CASES: dict[HoldReason, tuple[Move, PreflightInputs, str]] = {
-    HoldReason.PARTITION_GONE: (move("t-7", "123", "423"), outlook(), "t-7 was not moved: it does not exist any more."),
+    HoldReason.PARTITION_GONE: (move("t-7", "123", "423"), outlook(), "t-7 was not moved: it no longer exists."),
     HoldReason.TOPIC_HIDDEN: (
         move("u-0", "123", "423"),
         outlook(hidden="u"),
@@ -48,18 +48,18 @@ CASES: dict[HoldReason, tuple[Move, PreflightInputs, str]] = {
     HoldReason.RECREATED: (
         replace(MOVE, topic_id="id0"),
         outlook(),
-        "t-0 was not moved: its topic was deleted and created anew since the plan was made; make a new plan.",
+        "t-0 was not moved: its topic was deleted and re-created since the plan was made; make a new plan.",
     ),
     HoldReason.EXTERNAL_REASSIGNMENT: (
         MOVE,
         outlook(foreign="523"),
-        "t-0 was not moved: someone else is moving it to [5, 2, 3]; it is tried again when that has ended.",
+        "t-0 was not moved: an external reassignment is moving it to [5, 2, 3]; it is retried when that has ended.",
     ),
     HoldReason.ALREADY_THERE: (move("t-0", "321", "123"), outlook(), "t-0 already has the replicas [1, 2, 3]."),
     HoldReason.SATISFIED: (
         MOVE,
         outlook(auto_generated=True),
-        "t-0 needs no move any more: all its brokers, 1, 2, 3, are live again.",
+        "t-0 no longer needs to move: all its brokers, 1, 2, 3, are live again.",
     ),
     HoldReason.CHANGED_ELSEWHERE: (
         move("t-0", "132", "432"),
@@ -75,47 +75,50 @@ CASES: dict[HoldReason, tuple[Move, PreflightInputs, str]] = {
         MOVE,
         outlook(disabled="by ada since noon"),
         (
-            "t-0 was not moved: reassignments are switched off for this cluster by ada since noon; to allow them, "
+            "t-0 was not moved: reassignments are disabled for this cluster by ada since noon; to enable them, "
             "delete /admin/reassign_cancel."
         ),
     ),
     HoldReason.NOT_APPROVED: (
         move("t-0", "123", "423"),
         outlook(unapproved="3f"),
-        "t-0 was not moved: nobody has approved plan 3f, or the approval is gone; approve it in its run, or cancel it.",
+        "t-0 was not moved: plan 3f is not approved, or its approval was deleted; approve it in its run, or cancel it.",
     ),
     HoldReason.TARGET_RESTARTING: (
         MOVE,
         outlook(3, bouncing=frozenset({3})),
         (
-            "t-0 was not moved: broker 3 announced a restart and has not returned; it is tried again; to end the "
+            "t-0 was not moved: broker 3 announced a restart and has not returned; it is retried; to end the "
             "announcement, delete /admin/rolling_bounce/3."
         ),
     ),
     HoldReason.TARGET_DEAD: (
         MOVE,
         outlook(4),
-        "t-0 was not moved: broker 4, which is to receive it, is not live; it is tried again.",
+        "t-0 was not moved: target broker 4 is not live; it is retried.",
     ),
     HoldReason.KEPT_REPLICA_DEAD: (
         MOVE,
         outlook(3),
-        "t-0 was not moved: broker 3, whose replica stays, is not live, and the move would hang; it is tried again.",
+        (
+            "t-0 was not moved: broker 3, whose replica the move keeps, is not live, so the move would never "
+            "complete; it is retried."
+        ),
     ),
     HoldReason.TARGET_CORDONED: (
         MOVE,
         outlook(cordoned=frozenset({4})),
         (
-            "t-0 was not moved: broker 4, which is to receive it, is cordoned; take its directories out of "
-            "cordoned.log.dirs, or cancel and make a new plan."
+            "t-0 was not moved: target broker 4 is cordoned; remove its directories from cordoned.log.dirs, or "
+            "cancel and make a new plan."
         ),
     ),
     HoldReason.KEPT_REPLICA_OFFLINE: (
         MOVE,
         outlook(lost=2),
         (
-            "t-0 was not moved: its replica on broker 2 stays, and its log directory has failed, so that the move "
-            "would hang; bring the disk back, or let a heal move it (heal_failed_disks)."
+            "t-0 was not moved: its replica on broker 2, which the move keeps, is in a failed log directory, so the "
+            "move would never complete; restore the disk, or let a heal move the replica (heal_failed_disks)."
         ),
     ),
     HoldReason.NO_LEADER: (
@@ -134,22 +137,19 @@ CASES: dict[HoldReason, tuple[Move, PreflightInputs, str]] = {
     HoldReason.DISK_UNKNOWN: (
         MOVE,
         outlook(silent=frozenset({4})),
-        (
-            "t-0 was not moved: broker 4, which is to receive it, does not say what its log directories have left; it "
-            "is tried again."
-        ),
+        ("t-0 was not moved: target broker 4 does not report the free space of its log directories; it is retried."),
     ),
     HoldReason.SIZE_UNKNOWN: (
         MOVE,
         outlook(rooms={4: free((0, 1_000_000))}, sizes={}),
-        "t-0 was not moved: broker 1, which leads it, does not say how large it is; it is tried again.",
+        "t-0 was not moved: broker 1, its leader, does not report its size; it is retried.",
     ),
     HoldReason.DISK_FULL: (
         MOVE,
         outlook(rooms={4: free((0, 99))}),
         (
-            "t-0 was not moved: it would leave broker 4 less free disk than min_free asks for; free some, or lower "
-            "min_free."
+            "t-0 was not moved: it would leave broker 4 less free disk space than min_free requires; free some, or "
+            "lower min_free."
         ),
     ),
     HoldReason.UNDER_MIN_ISR_ELSEWHERE: (
@@ -157,7 +157,7 @@ CASES: dict[HoldReason, tuple[Move, PreflightInputs, str]] = {
         outlook(under_min_isr_elsewhere=[TopicPartition("u", 3)]),
         (
             "t-0 was not moved: u-3, outside this plan, has fewer replicas in sync than min.insync.replicas; it is "
-            "tried again."
+            "retried."
         ),
     ),
 }

@@ -62,9 +62,9 @@ def test_of_one_replica_at_a_time_only_the_target_of_what_flies_counts() -> None
 @pytest.mark.parametrize(
     ("live", "clause"),
     [
-        ("123", "broker 4 of its target died"),
-        ("13", "broker 2, 4 of its target died"),
-        ("1234", "a broker of its target died"),
+        ("123", "target broker 4 failed"),
+        ("13", "target broker 2, 4 failed"),
+        ("1234", "a target broker failed"),
     ],
 )
 def test_the_clause_names_the_dead_in_order(live: str, clause: str) -> None:

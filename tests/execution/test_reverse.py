@@ -25,9 +25,9 @@ def changed(replicas: str) -> str:
 @pytest.mark.parametrize(
     ("originals", "isr", "live", "why"),
     [
-        ("", "123", "123", "no original replicas are recorded, so there is nothing to go back to"),
-        ("12", "3", "123", "none of the original replicas is in sync, and going back would take it offline"),
-        ("12", "13", "23", "none of the original replicas is in sync, and going back would take it offline"),
+        ("", "123", "123", "no original replicas are recorded, so it cannot be cancelled"),
+        ("12", "3", "123", "none of the original replicas is in sync, so a cancel would take it offline"),
+        ("12", "13", "23", "none of the original replicas is in sync, so a cancel would take it offline"),
         ("12", "23", "23", None),
         ("12", "3", "12", None),
     ],
@@ -61,12 +61,12 @@ def test_a_plan_is_taken_back_from_where_each_partition_is_the_last_move_first()
 @pytest.mark.parametrize(
     ("row", "partition", "live", "why"),
     [
-        (MoveRow(MOVE, COMPLETED), None, "123456", "it does not exist any more"),
+        (MoveRow(MOVE, COMPLETED), None, "123456", "it no longer exists"),
         (
             MoveRow(MOVE, COMPLETED),
             replace(THERE, topic_id="id2"),
             "123456",
-            "its topic was deleted and created anew",
+            "its topic was deleted and re-created",
         ),
         (MoveRow(MOVE, COMPLETED), part("t-0", "457"), "123456", changed("457")),
         (MoveRow(MOVE, COMPLETED), part("t-0", "231"), "123456", changed("231")),

@@ -130,7 +130,7 @@ def test_a_plan_that_moves_nothing_ends_at_once_and_says_what_is_left(simulator:
     world = World(simulator, memory_journal(simulator), [], left=3)
     progress = world.step()
     assert progress.status is PlanStatus.COMPLETED
-    assert progress.sentence.endswith("0 of 0 partitions moved, 3 still without all their replicas.")
+    assert progress.sentence.endswith("0 of 0 partitions moved, 3 still not fully replicated.")
     record = world.journal.plans.get(world.digest)
     assert record is not None
     assert record.live_brokers == (1, 2, 3, 4)
@@ -195,7 +195,7 @@ def test_a_plan_that_made_way_goes_on_afterwards(simulator: Simulator) -> None:
     record = world.journal.plans.get(world.digest)
     assert record is not None
     world.journal.plans.update(record, status=PlanStatus.PREEMPTED, reason="it made way")
-    assert "belongs to plan" in world.step().sentence
+    assert "holds the plan slot" in world.step().sentence
     healing.run()
     assert "resume" in world.actions()
     assert world.run().completed == 1

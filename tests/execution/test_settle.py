@@ -53,7 +53,7 @@ CASES = {
     "a broker that has not heard of its end": (Phase.ACCEPTED, seen("4231", "234"), ObservedState.IN_FLIGHT),
     "a broker that has not heard of its cancel": (Phase.CANCELLING, seen("4231", "23"), ObservedState.IN_FLIGHT),
     "deleted": (Phase.ACCEPTED, None, ObservedState.GONE),
-    "created anew": (Phase.ACCEPTED, seen("423", "234", topic_id="id2"), ObservedState.RECREATED),
+    "re-created": (Phase.ACCEPTED, seen("423", "234", topic_id="id2"), ObservedState.RECREATED),
     "topic id unknown": (Phase.ACCEPTED, seen("423", "234", topic_id=None), ObservedState.ARRIVED),
     "at the target, and with one more": (Phase.ACCEPTED, seen("4235", "235"), ObservedState.TAKEN_OVER),
     "what was to be removed, behind others": (Phase.ACCEPTED, seen("2341", "234"), ObservedState.TAKEN_OVER),

@@ -95,8 +95,8 @@ def test_a_lag_that_grows_for_so_long_will_never_end_and_the_rate_that_would_do_
     # Both partitions move into broker 4, and each grows by 100 bytes per second; a quarter more is ample.
     assert found.sufficient_rate == 251
     assert stall_message([], [found], after_s=600, throttle=50) == (
-        "t-0 will never catch up at a throttle of 50 bytes/s: it fell 3000 bytes further behind in the last 600 s; "
-        "251 bytes/s into broker 4 would do."
+        "t-0 will not catch up at a throttle of 50 bytes/s: it fell 3000 bytes further behind in the last 600 s; "
+        "251 bytes/s into broker 4 would be enough."
     )
 
 
@@ -183,8 +183,8 @@ def test_it_is_said_to_fall_behind_only_when_a_higher_throttle_would_do(throttle
 
 TP = [TopicPartition("t", number) for number in range(5)]
 STALLED_SENTENCE = "t-0, t-1 made no progress for 600 s."
-PACE = "; 900 bytes/s into broker 5 would do"
-OUTPACED_SENTENCE = "{} will never catch up {}: it fell 70 bytes further behind in the last 600 s{}."
+PACE = "; 900 bytes/s into broker 5 would be enough"
+OUTPACED_SENTENCE = "{} will not catch up {}: it fell 70 bytes further behind in the last 600 s{}."
 
 
 @pytest.mark.parametrize(
@@ -200,12 +200,12 @@ OUTPACED_SENTENCE = "{} will never catch up {}: it fell 70 bytes further behind 
         ),
         (
             [], [FallingBehind(TP[4], 70, 5, 900), FallingBehind(TP[2], 80, 4, 899)], 1,
-            f"{OUTPACED_SENTENCE.format('t-4', 'at a throttle of 1 bytes/s', PACE)} So did 1 more.",
+            f"{OUTPACED_SENTENCE.format('t-4', 'at a throttle of 1 bytes/s', PACE)} 1 more fell behind too.",
         ),
         (
             [], [FallingBehind(TP[1], 99, 4, 900),
                  FallingBehind(TP[3], 70, 5, 900), FallingBehind(TP[2], 80, 4, 900)], 0,
-            f"{OUTPACED_SENTENCE.format('t-3', 'without a throttle', '')} So did 2 more.",
+            f"{OUTPACED_SENTENCE.format('t-3', 'without a throttle', '')} 2 more fell behind too.",
         ),
     ],
 )  # fmt: skip
@@ -234,10 +234,10 @@ def test_a_running_plan_says_that_its_throttle_is_too_low() -> None:
         for broker in (1, 2, 3):
             simulator.topics[T0].held[broker] = simulator.topics[T0].size
         simulator.tick()
-    warned = [sentence for sentence in sentences if "will never catch up at a throttle of 10 bytes/s" in sentence]
+    warned = [sentence for sentence in sentences if "will not catch up at a throttle of 10 bytes/s" in sentence]
     assert warned
-    assert warned[-1].endswith(" 63 bytes/s into broker 4 would do.")
-    assert not any("never catch up" in sentence for sentence in sentences[:100])
+    assert warned[-1].endswith(" 63 bytes/s into broker 4 would be enough.")
+    assert not any("not catch up" in sentence for sentence in sentences[:100])
     # It was planned with 100 bytes, and what producers added since is copied, too.
     assert not any("made no progress" in sentence for sentence in sentences)
 
@@ -282,7 +282,7 @@ def test_a_stalled_move_can_be_cancelled_on_its_own_and_does_not_begin_again() -
     assert (progress.status, progress.completed, progress.dropped) == (PlanStatus.COMPLETED, 1, 1)
     assert world.replicas("t-0") == (1, 2, 3)
     assert world.replicas("t-1") == (4, 3, 1)
-    assert "cancelled on its own" in world.row("t-0").detail
+    assert "this move alone was cancelled" in world.row("t-0").detail
     assert world.throttles() == []
 
 

@@ -72,7 +72,7 @@ def test_a_cancel_between_two_strides_that_cannot_go_back_says_so(simulator: Sim
     assert world.run().status is PlanStatus.CANCELLED
     assert world.replicas("t-0") == (1, 2, 3, 4)
     verified = verify_undone(simulator, world.journal, world.digest)
-    why = "its original broker 1 is not live, so it keeps [1, 2, 3, 4]"
+    why = "its original broker 1 is not live, so it keeps the replicas [1, 2, 3, 4]"
     assert [each.why for each in verified.left_alone] == [why]
 
 

@@ -50,7 +50,7 @@ def test_it_is_paused_once_and_says_what_to_do(world: World) -> None:
     world.simulator.tick(1)
     verdict = look(world)
     assert len(verdict.abandoned) == 1
-    assert "is idle: nobody has stepped it for 20 s" in verdict.sentence
+    assert "is idle: no process has stepped it for 20 s" in verdict.sentence
     assert status(world) is PlanStatus.IDLE
     assert [look(world).abandoned for _ in range(3)] == [()] * 3
     assert world.actions().count("pause") == 1

@@ -153,7 +153,7 @@ def test_the_rate_that_was_asked_for_of_a_plan_wins_over_all_settings_and_is_tol
     assert (told.reason, told.after, told.who) == ("throttle: peak hour", {"throttle": 20}, WHO)
     end(world)
     assert (world.throttles(), world.borrowed()) == ([], [])
-    with pytest.raises(PlanError, match="has ended already"):
+    with pytest.raises(PlanError, match="has already ended"):
         change_throttle(world.journal, world.digest, 5, WHO, "too late")
 
 

@@ -47,7 +47,7 @@ def test_what_flies_lands_and_nothing_begins_while_the_approval_is_gone() -> Non
         progress = runner.step()
     assert (progress.status, progress.completed, progress.waiting) == (PlanStatus.RUNNING, 1, 1)
     assert [held.code for held in progress.held] == [HoldReason.NOT_APPROVED]
-    assert f"nobody has approved plan {digest[:12]}" in progress.sentence
+    assert f"plan {digest[:12]} is not approved" in progress.sentence
     resume_plan(journal, digest, WHO)
     assert PlanRunner(ClusterContext(simulator, journal, ONE_AT_A_TIME, WHO), digest).step().in_flight == 0
     approve(journal, Approval(digest, "bob"), WHO)

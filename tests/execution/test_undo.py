@@ -112,7 +112,7 @@ def test_a_live_broker_that_does_not_say_what_it_keeps_is_no_proof(
     assert verify_undone(world.simulator, world.journal, world.digest).ok
     monkeypatch.setattr(world.simulator, "log_dirs", lambda _: {})
     found = verify_undone(world.simulator, world.journal, world.digest)
-    assert (found.ok, found.wrong[0].why) == (False, "broker 4 does not say whether it keeps a log of it")
+    assert (found.ok, found.wrong[0].why) == (False, "broker 4 does not report whether it still has a log of it")
     world.simulator.kill(4)
     assert verify_undone(world.simulator, world.journal, world.digest).ok
 
@@ -129,7 +129,7 @@ def test_what_is_pending_alone_leaves_what_was_complete(world: World) -> None:
 
 def test_a_plan_that_had_ended_goes_back_straight_away(world: World) -> None:
     land(world)
-    with pytest.raises(PlanError, match="cannot be cancelled: it has ended already"):
+    with pytest.raises(PlanError, match="cannot be cancelled: it has already ended"):
         undo(world, "pending").step()
     finished(world, undo(world))
     is_as_it_was(world)
@@ -166,7 +166,7 @@ def test_the_cancel_does_not_wait_for_the_cluster_and_the_rollback_does(world: W
         world.simulator.tick()
     assert not progress.ended
     assert not progress.waits_for_person
-    assert "the cluster belongs to plan ffffffffffff until that one ends" in progress.sentence
+    assert "plan ffffffffffff holds the plan slot" in progress.sentence
     assert replicas(world) == [(4, 2, 3), *ORIGINALS[1:]]
     world.journal.slot.release("f" * 64)
     finished(world, stepper)
@@ -195,7 +195,7 @@ def test_a_switched_off_cluster_cancels_and_rolls_back_only_if_that_was_asked_fo
         progress = stepper.step()
         world.simulator.tick()
     assert record(world).status is PlanStatus.CANCELLED
-    assert "reassignments are switched off" in progress.sentence
+    assert "reassignments are disabled" in progress.sentence
     assert not progress.waits_for_person
     finished(world, undo(world, even_if_disabled=True))
     is_as_it_was(world)
@@ -216,7 +216,9 @@ def test_a_rollback_that_was_cancelled_itself_can_be_asked_for_again(world: Worl
     request_cancel(world.journal, stepper.rollback, who=WHO, reason="no, leave it")
     progress, first = finished(world, stepper), stepper.rollback
     assert (progress.status, record(world).status) == (PlanStatus.COMPLETED, PlanStatus.COMPLETED)
-    assert progress.sentence.startswith(f"The rollback of plan {world.digest[:12]} was itself ended: Plan {first[:12]}")
+    assert progress.sentence.startswith(
+        f"The rollback of plan {world.digest[:12]} was itself cancelled or abandoned: Plan {first[:12]}"
+    )
     assert unfinished_cancels(world.journal) == []
     again = undo(world)
     finished(world, again)
@@ -332,7 +334,7 @@ def test_someone_elses_cancel_that_lost_the_order_is_told(world: World) -> None:
     assert lost != ORIGINALS[1]
     stepper = undo(world, "pending")
     finished(world, stepper)
-    why = f"someone else cancelled it; its replicas are {list(lost)} now, and were [2, 3, 1]"
+    why = f"someone else cancelled it; its replicas are {list(lost)}, originally [2, 3, 1]"
     assert stepper.left_alone == (SkippedPartition("t", 1, why),)
     # Taking back the whole plan restores the order, too.
     finished(world, undo(world))

@@ -16,9 +16,7 @@ from tests.simulator import Simulator
 def test_a_journal_that_no_watch_reads_is_told_and_one_that_is_read_is_not(tmp_path: Path) -> None:
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "one") as journal:
         journal.note_poll("health")
-        assert unwatched_reason(journal).startswith(
-            "No watch has looked into this journal ever, so nothing is filled by"
-        )
+        assert unwatched_reason(journal).startswith("No watch has polled this journal ever, so no fill starts")
         journal.note_poll("failures")
         assert unwatched_reason(journal) == ""
 

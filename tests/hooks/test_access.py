@@ -91,7 +91,7 @@ def test_a_kafka_connection_is_reused_and_ours_wins_over_it() -> None:
     ],
 )
 def test_a_field_and_the_extra_do_not_say_two_things(given: ConnectionFields, key: str) -> None:
-    with pytest.raises(SettingError, match=f"connection steward has {key} twice, in a field of its own") as refused:
+    with pytest.raises(SettingError, match=f"connection steward has {key} twice, in a connection field") as refused:
         access(given)
     assert "s3cret" not in str(refused.value)
 
@@ -141,7 +141,7 @@ def test_the_kips_documents_may_live_in_the_brokers_zookeeper() -> None:
 @pytest.mark.parametrize("extra", [{"zookeeper": "z:2181"}, {"zookeeper": "z:2181", "journal": "zookeeper"}])
 def test_rows_in_a_file_of_one_host_are_refused_beside_documents_that_all_hosts_share(extra: dict[str, Any]) -> None:
     words = (
-        "names no journal, and beside documents in ZooKeeper, .* in /airflow/kafka_steward/journal.db, a file that one"
+        "names no journal, and beside documents in ZooKeeper, .* in /airflow/kafka_steward/journal.db, a file on one"
     )
     with pytest.raises(SettingError, match=words):
         access(ConnectionFields("kafka", host="a:9092", extra=extra))
@@ -181,7 +181,7 @@ def test_the_default_journal_is_for_executors_that_run_tasks_where_the_scheduler
     [
         ({"zookeeper": "/kafka"}, "The setting zookeeper is empty"),
         ({"journal": "zookeeper"}, "is to be in ZooKeeper, which is not configured; add zookeeper"),
-        ({"zookeeper": "z:2181", "zookeeper_tls": "yes"}, "zookeeper_tls of the connection kafka is no JSON object"),
+        ({"zookeeper": "z:2181", "zookeeper_tls": "yes"}, "zookeeper_tls of the connection kafka is not a JSON object"),
         ({"zookeeper": "z:2181", "zookeeper_user": "me"}, "has a zookeeper_user and no zookeeper_password; set both"),
         (
             {"zookeeper": "z:2181", "zookeeper_password": "me"},
@@ -189,15 +189,15 @@ def test_the_default_journal_is_for_executors_that_run_tasks_where_the_scheduler
         ),
         (
             {"zookeeper": "z:2181", "zookeeper_user": "a:b", "zookeeper_password": "c"},
-            "zookeeper_user of the connection kafka holds a colon",
+            "zookeeper_user of the connection kafka contains a colon",
         ),
         (
             {"zookeeper_user": "me", "zookeeper_password": "c"},
-            "has zookeeper_user and no zookeeper that it would be for",
+            "has zookeeper_user, which needs zookeeper",
         ),
         (
             {"zookeeper_tls": {"ca": "/ca.pem"}},
-            "has zookeeper_tls and no zookeeper that it would be for; add zookeeper",
+            "has zookeeper_tls, which needs zookeeper; add zookeeper",
         ),
     ],
 )

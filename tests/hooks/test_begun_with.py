@@ -33,7 +33,8 @@ def hook_in(run: Any, conn_id: str) -> StewardHook:
 def test_a_run_refuses_another_journal_than_its_watch_has(connect: Connect) -> None:
     run = run_started_by({"conn_id": "another", "journal": {"id": "cc"}}, {"conn_id": connect(), "journal": ELSEWHERE})
     with pytest.raises(
-        WrongJournal, match=r"begun with the journal at .* on the host triggerer-1, and here another one"
+        WrongJournal,
+        match=r"started with the journal at .* on the host triggerer-1, and this process opened another one",
     ):
         hook_in(run, "kafka_test").journal("c1")
 

@@ -78,7 +78,7 @@ def test_airflows_own_database_is_refused(tmp_path: Path) -> None:
     with create_engine(url).begin() as database:
         for table in ("dag_run", "task_instance"):
             database.execute(text(f"CREATE TABLE {table} (id INTEGER)"))
-    with pytest.raises(SettingError, match=r"is Airflow's own database; give the journal one of its own"):
+    with pytest.raises(SettingError, match=r"is Airflow's own database; give the journal its own database"):
         refuse_airflows_own(make_url(url))
 
 

@@ -104,7 +104,7 @@ def test_secrets_of_the_form_are_marked() -> None:
 
 def test_the_form_tells_defaults_and_fills_none_in() -> None:
     form = INFO["connection-types"][0]["conn-fields"]
-    assert form["heal_failure_interval"]["description"].endswith("nothing heals. Default: 1800.")
+    assert form["heal_failure_interval"]["description"].endswith("nothing is healed. Default: 1800.")
     assert form["throttle_leaders"]["description"].endswith("Default: off.")
     assert not [name for name, field in form.items() if "default" in field["schema"]]
 

@@ -44,7 +44,7 @@ def test_all_but_the_rows_of_known_plans_are_in_the_file_and_in_the_journal_no_m
     before = {row.entry.reason: row for row in history.audit.rows()}
     file = tmp_path / name
     assert archive(history, file) == 601
-    assert told(history) == ["of d1", f"601 rows of the audit trail went to {file}"]
+    assert told(history) == ["of d1", f"601 rows of the audit trail were archived in {file}"]
     text = gzip.decompress(file.read_bytes()).decode() if name.endswith(".gz") else file.read_text()
     lines = [json.loads(line) for line in text.splitlines()]
     assert [line["reason"] for line in lines] == ["of d0", *(f"row {at}" for at in range(600))]

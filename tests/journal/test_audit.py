@@ -24,7 +24,7 @@ SUBMIT = AuditRecord(
     after=[4, 2, 3],
     who=Actor("heal", "manual__1", "submit", 2, "ann"),
 )
-DETECT = AuditRecord(Action.DETECT, "Broker 1 is gone.", broker=1, after={"failure_timestamp": 5})
+DETECT = AuditRecord(Action.DETECT, "Broker 1 is down.", broker=1, after={"failure_timestamp": 5})
 
 
 @pytest.fixture

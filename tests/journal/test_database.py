@@ -43,16 +43,16 @@ def database(tmp_path: Path) -> Database:
     [
         (
             sa.exc.OperationalError("SELECT", {}, SAID),
-            "does not answer (password *** is wrong); try again when it does.",
+            "does not answer (password *** is wrong); retry when it does.",
         ),
-        (sa.exc.InterfaceError("SELECT", {}, SAID), "does not answer (password *** is wrong); try again when it does."),
+        (sa.exc.InterfaceError("SELECT", {}, SAID), "does not answer (password *** is wrong); retry when it does."),
         (
             sa.exc.TimeoutError("no connection is free."),
-            "does not answer (no connection is free); try again when it does.",
+            "does not answer (no connection is free); retry when it does.",
         ),
         (
             sa.exc.OperationalError("SELECT", {}, Exception(" \n")),
-            "does not answer (nothing more is known); try again when it does.",
+            "does not answer (no further details); retry when it does.",
         ),
         (sa.exc.IntegrityError("INSERT", {}, SAID), "refused a statement: password *** is wrong."),
         (sa.exc.DataError("INSERT", {}, Exception("\n too long\nby far")), "refused a statement: too long."),
@@ -127,7 +127,7 @@ def test_sqlite_locks_out_other_writers_before_anything_is_written(statements: l
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
         journal.tree.create("/a/b", "x")
         journal.plans.publish(record_of(journal), moves_of(2))
-        journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is gone."))
+        journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is down."))
     begun, writes = "", 0
     for statement in statements:
         begun = statement if statement.startswith("BEGIN") else begun
@@ -261,7 +261,7 @@ def test_a_database_may_be_unable_to_return_what_it_changes(
         paths = [journal.tree.create_sequential("/a/s_", "x").path for _ in range(2)]
         assert paths == ["/a/s_0000000000", "/a/s_0000000001"]
         journal.plans.publish(record_of(journal), moves_of(2))
-        journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is gone."))
+        journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is down."))
     ours = [each for each in statements if "steward_version" not in each]  # Alembic's
     assert not [each for each in ours if "RETURNING" in each]
 
@@ -342,7 +342,7 @@ def test_a_journal_that_another_process_keeps_locked_does_not_answer(
     holder = open_database(url, "c1", "here")
     with holder.write_transaction(), pytest.raises(JournalUnreachable) as refused:
         open_database(url, "c2", "here")
-    assert str(refused.value) == f"The journal at {url} does not answer (database is locked); try again when it does."
+    assert str(refused.value) == f"The journal at {url} does not answer (database is locked); retry when it does."
 
 
 def test_who_cannot_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +351,7 @@ def test_who_cannot_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(JournalError) as refused:
         open_database(f"sqlite:///{tmp_path}/journal.db", "c1", "here")
     assert str(refused.value) == (
-        f"The journal {tmp_path}/journal.db cannot be written by the user ann (file is not a database); mend its "
+        f"The journal {tmp_path}/journal.db cannot be written by the user ann (file is not a database); correct its "
         "permissions, or set journal."
     )
     monkeypatch.delenv("USER")
@@ -378,8 +378,8 @@ def test_a_file_whose_tables_cannot_be_read_is_named(tmp_path: Path, monkeypatch
     with pytest.raises(JournalError) as refused:
         table_names(f"sqlite:///{file}")
     assert str(refused.value) == (
-        f"The journal {file} cannot be written by the user ann (file is not a database); mend its permissions, or set "
-        "journal."
+        f"The journal {file} cannot be written by the user ann (file is not a database); correct its permissions, or "
+        "set journal."
     )
 
 
@@ -391,5 +391,5 @@ def test_a_server_whose_tables_cannot_be_read_does_not_answer(monkeypatch: pytes
     with pytest.raises(JournalUnreachable) as refused:
         table_names(POSTGRESQL)
     assert str(refused.value) == (
-        f"The journal at {SHOWN} does not answer (password *** is wrong); try again when it does."
+        f"The journal at {SHOWN} does not answer (password *** is wrong); retry when it does."
     )

@@ -135,7 +135,7 @@ RECORD = PlanRecord(
     PlanStatus.RUNNING,
     failed_brokers=(3,),
     auto_generated=True,
-    reason="Broker 3 is gone.",
+    reason="Broker 3 is down.",
     attempts=2,
     published_ms=10,
     stepped_ms=20,
@@ -176,7 +176,7 @@ def test_each_of_our_fields_is_needed_and_checked(document: Document) -> None:
         if (type(document), key) in OPTIONAL:
             continue
         missing = {name: value for name, value in values.items() if name != key}
-        with pytest.raises(DocumentError, match=f"/x has no '{key}'; mend or delete it"):
+        with pytest.raises(DocumentError, match=f"/x has no '{key}'; correct or delete it"):
             type(document).from_json(json.dumps(missing), "/x")
         with pytest.raises(DocumentError, match=f"/x(, {key})? (has '{key}' = |holds )"):
             type(document).from_json(json.dumps({**values, key: 1.5}), "/x")
@@ -185,14 +185,14 @@ def test_each_of_our_fields_is_needed_and_checked(document: Document) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "/x does not hold JSON"),
-        ("{", "/x does not hold JSON"),
-        ("[" * 100_000, "/x does not hold JSON"),
-        ("[]", "/x holds a list where an object belongs"),
-        ("null", "/x holds nothing where an object belongs"),
-        ("NaN", "/x does not hold JSON"),
-        ('{"a": Infinity}', "/x does not hold JSON"),
-        ("7", "/x holds a number where an object belongs"),
+        ("", "/x does not contain JSON"),
+        ("{", "/x does not contain JSON"),
+        ("[" * 100_000, "/x does not contain JSON"),
+        ("[]", "/x holds a list where an object is expected"),
+        ("null", "/x holds nothing where an object is expected"),
+        ("NaN", "/x does not contain JSON"),
+        ('{"a": Infinity}', "/x does not contain JSON"),
+        ("7", "/x holds a number where an object is expected"),
         ("{}", "/x has no 'failure_timestamp'"),
         ('{"failure_timestamp": "soon"}', "/x has 'failure_timestamp' = \"soon\" where a whole number of at least 0"),
         ('{"failure_timestamp": true}', "where a whole number"),
@@ -209,18 +209,30 @@ def test_garbage_is_told_by_path_and_fault(text: str, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"partitions":{}}', "/x has 'partitions' = {} where a list belongs"),
-        ('{"partitions":[1]}', r"/x, partitions\[0\] holds a number where an object belongs"),
+        ('{"partitions":{}}', "/x has 'partitions' = {} where a list is expected"),
+        ('{"partitions":[1]}', r"/x, partitions\[0\] holds a number where an object is expected"),
         ('{"partitions":[{"topic":"t","partition":0}]}', r"/x, partitions\[0\] has no 'replicas'"),
         ('{"partitions":[{"topic":"t","partition":0,"replicas":[1,1]}]}', "names a broker twice in 'replicas'"),
-        ('{"partitions":[{"topic":"t","partition":0,"replicas":[-1]}]}', "where a list of broker ids belongs"),
-        ('{"partitions":[{"topic":"t","partition":0,"replicas":["1"]}]}', "where a list of broker ids belongs"),
-        ('{"partitions":[{"topic":5,"partition":0,"replicas":[1]}]}', "where a string belongs"),
-        ('{"assignments":{"t":{"zero":[1]}}}', "/x, assignments, t names the partition 'zero', which is no number"),
-        ('{"assignments":{"t":{"٣":[1]}}}', "/x, assignments, t names the partition '٣', which is no number"),
-        ('{"assignments":{"t":{"-1":[1]}}}', "/x, assignments, t names the partition '-1', which is no number"),
-        (f'{{"assignments":{{"t":{{"{"x" * 21}":[1]}}}}}}', f"names the partition '{'x' * 20}', which is no number"),
-        ('{"partitions":[],"legacy":"yes"}', "where true or false belongs"),
+        ('{"partitions":[{"topic":"t","partition":0,"replicas":[-1]}]}', "where a list of broker ids is expected"),
+        ('{"partitions":[{"topic":"t","partition":0,"replicas":["1"]}]}', "where a list of broker ids is expected"),
+        ('{"partitions":[{"topic":5,"partition":0,"replicas":[1]}]}', "where a string is expected"),
+        (
+            '{"assignments":{"t":{"zero":[1]}}}',
+            "/x, assignments, t names the partition 'zero', which is not a partition number",
+        ),
+        (
+            '{"assignments":{"t":{"٣":[1]}}}',
+            "/x, assignments, t names the partition '٣', which is not a partition number",
+        ),
+        (
+            '{"assignments":{"t":{"-1":[1]}}}',
+            "/x, assignments, t names the partition '-1', which is not a partition number",
+        ),
+        (
+            f'{{"assignments":{{"t":{{"{"x" * 21}":[1]}}}}}}',
+            f"names the partition '{'x' * 20}', which is not a partition number",
+        ),
+        ('{"partitions":[],"legacy":"yes"}', "where true or false is expected"),
     ],
 )
 def test_a_malformed_request_is_told_by_place_and_fault(text: str, sentence: str) -> None:
@@ -230,7 +242,7 @@ def test_a_malformed_request_is_told_by_place_and_fault(text: str, sentence: str
 
 def test_an_unknown_status_is_refused() -> None:
     text = RECORD.to_json().replace('"running"', '"flying"')
-    with pytest.raises(DocumentError, match="the status 'flying', which no plan can have"):
+    with pytest.raises(DocumentError, match="the status 'flying', which is not a status of a plan"):
         PlanRecord.from_json(text, "/x")
 
 
@@ -275,7 +287,7 @@ def test_two_requests_in_one_ask_for_as_much_as_either(
 
 
 def test_an_unknown_scope_is_refused() -> None:
-    with pytest.raises(DocumentError, match="'scope' = 'all' where pending or plan belongs"):
+    with pytest.raises(DocumentError, match="'scope' = 'all' where pending or plan is expected"):
         CancelRequest.from_json('{"scope": "all"}', "/x")
 
 

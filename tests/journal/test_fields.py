@@ -60,13 +60,15 @@ def test_each_kind_is_taken_as_it_is(kind: str, value: Any, taken: Any) -> None:
 def test_another_kind_is_told_with_what_belongs_there(kind: str, value: Any, belongs: str) -> None:
     with pytest.raises(DocumentError) as refused:
         take(kind, value)
-    assert str(refused.value) == f"/x has 'key' = {json.dumps(value)} where {belongs} belongs; mend or delete it."
+    assert (
+        str(refused.value) == f"/x has 'key' = {json.dumps(value)} where {belongs} is expected; correct or delete it."
+    )
 
 
 def test_a_number_may_be_as_large_as_the_limit_and_no_larger() -> None:
     fields = Fields("/x", {"key": 7, "more": 8})
     assert fields.integer("key", high=7) == 7
-    with pytest.raises(DocumentError, match=r"has 'more' = 8 where a whole number of at most 7 belongs"):
+    with pytest.raises(DocumentError, match=r"has 'more' = 8 where a whole number of at most 7 is expected"):
         fields.integer("more", high=7)
 
 
@@ -74,14 +76,14 @@ def test_a_number_may_be_as_large_as_the_limit_and_no_larger() -> None:
 def test_a_broker_that_is_named_twice_is_told(kind: str) -> None:
     with pytest.raises(DocumentError) as refused:
         take(kind, [1, 2, 1])
-    assert str(refused.value) == "/x names a broker twice in 'key' = [1, 2, 1]; mend or delete it."
+    assert str(refused.value) == "/x names a broker twice in 'key' = [1, 2, 1]; correct or delete it."
 
 
 @pytest.mark.parametrize("kind", ["integer", "text", "flag", "brokers", "replicas", "texts", "objects", "object"])
 def test_one_that_is_not_there_is_told(kind: str) -> None:
     with pytest.raises(DocumentError) as refused:
         getattr(Fields("/x", {}), kind)("key")
-    assert str(refused.value) == "/x has no 'key'; mend or delete it."
+    assert str(refused.value) == "/x has no 'key'; correct or delete it."
 
 
 @pytest.mark.parametrize(
@@ -104,14 +106,14 @@ def test_what_is_no_object_is_told_with_its_place(value: Any, held: str) -> None
     for place, read in places.items():
         with pytest.raises(DocumentError) as refused:
             read()
-        assert str(refused.value) == f"{place} holds {held} where an object belongs; mend or delete it."
+        assert str(refused.value) == f"{place} holds {held} where an object is expected; correct or delete it."
 
 
 @pytest.mark.parametrize(("length", "shown"), [(58, '"' + "a" * 58 + '"'), (59, '"' + "a" * 56 + "...")])
 def test_a_long_value_is_shown_in_part(length: int, shown: str) -> None:
     with pytest.raises(DocumentError) as refused:
         take("integer", "a" * length)
-    assert str(refused.value) == f"/x has 'key' = {shown} where {NUMBER} belongs; mend or delete it."
+    assert str(refused.value) == f"/x has 'key' = {shown} where {NUMBER} is expected; correct or delete it."
 
 
 def test_what_is_absent_and_what_is_null_is_none_and_neither_is_left_over() -> None:
@@ -142,7 +144,7 @@ def test_the_object_that_was_given_is_left_as_it_is() -> None:
 def test_what_is_no_json_is_told_with_the_place(text: str, why: str) -> None:
     with pytest.raises(DocumentError) as refused:
         read_object("/x", text)
-    assert str(refused.value) == f"/x does not hold JSON ({why}); mend or delete it."
+    assert str(refused.value) == f"/x does not contain JSON ({why}); correct or delete it."
 
 
 @pytest.mark.parametrize(("newest", "version"), [(1, 2), (3, 4)])

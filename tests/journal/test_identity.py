@@ -49,8 +49,8 @@ def test_documents_are_not_read_with_the_rows_of_another_database(tmp_path: Path
     )
     words = (
         "The documents in ZooKeeper at zk1:2181 belong to a journal whose rows are at "
-        f"sqlite:///{tmp_path}/worker.db on the host worker, and this opened the rows at "
-        f"sqlite:///{tmp_path}/triggerer.db on the host triggerer; give the setting journal the one database that all"
+        f"sqlite:///{tmp_path}/worker.db on the host worker, and this process opened the rows at "
+        f"sqlite:///{tmp_path}/triggerer.db on the host triggerer; set the setting journal to the one database that all"
     )
     for _ in range(2):
         with pytest.raises(WrongJournal, match=re.escape(words)):
@@ -64,7 +64,7 @@ def test_rows_are_not_read_with_documents_that_are_new(tmp_path: Path) -> None:
     identify(database, MemoryTree(lambda: 1), "ZooKeeper at zk1:2181/kafka")
     empty = MemoryTree(lambda: 1)
     with pytest.raises(
-        WrongJournal, match="documents are in ZooKeeper at zk1:2181/kafka, and there are none of it in Zoo"
+        WrongJournal, match="documents are in ZooKeeper at zk1:2181/kafka, and there are none of its documents in Zoo"
     ):
         identify(database, empty, "ZooKeeper at zk1:2181/kafak")
     assert empty.get(paths.JOURNAL) is None
@@ -148,7 +148,9 @@ def test_two_hosts_with_files_of_their_own_do_not_share_zookeeper(
     worker, triggerer = f"sqlite:///{tmp_path}/worker.db", f"sqlite:///{tmp_path}/triggerer.db"
     with open_journal(worker, cluster_id, host="worker", zookeeper=options) as journal:
         journal.plans.publish(record_of(journal, "aa"), moves_of(3))
-    with pytest.raises(WrongJournal, match=r"worker.db on the host worker, and this opened the rows at .*triggerer.db"):
+    with pytest.raises(
+        WrongJournal, match=r"worker.db on the host worker, and this process opened the rows at .*triggerer.db"
+    ):
         open_journal(triggerer, cluster_id, host="triggerer", zookeeper=options)
     with open_journal(worker, cluster_id, host="worker", zookeeper=options) as journal:
         assert len(journal.plans.rows("aa")) == 3
@@ -200,7 +202,8 @@ def test_another_journal_than_the_one_that_the_work_was_begun_with_is_refused() 
     here.must_be(None)
     here.must_be({"id": "aa", "place": "elsewhere"})
     words = (
-        "begun with the journal at postgresql://db/x, and here another one was opened, at sqlite:.* on the host pod-7;"
+        "started with the journal at postgresql://db/x, and this process opened another one, at sqlite:.* on "
+        "the host pod-7;"
     )
     with pytest.raises(WrongJournal, match=words):
         here.must_be({"id": "bb", "place": "postgresql://db/x"})

@@ -65,9 +65,9 @@ def test_two_levels_are_listed_by_topic_and_partition(tree: Tree) -> None:
     assert [each.key for each in found.found] == [("t", 0), ("t", 2), ("t", 10)]
     told = {each.path.removeprefix("/admin/reassignments/"): each.reason for each in found.unreadable}
     assert told.keys() == {"my topic", "t/x", "u/0"}
-    assert "names no topic" in told["my topic"]
-    assert "names no partition" in told["t/x"]
-    assert "others below it" in told["u/0"]
+    assert "does not name a topic" in told["my topic"]
+    assert "does not name a partition" in told["t/x"]
+    assert "child nodes" in told["u/0"]
 
 
 def test_no_more_documents_and_bytes_are_read_at_once_than_the_limits_say(
@@ -101,7 +101,7 @@ def test_a_node_that_nothing_can_read_is_moved_aside_with_a_row_and_then_nothing
 ) -> None:
     journal.tree.create(path, "what is this?")
     (sentence,) = sweep(journal, WRITTEN, WATCH)
-    assert "What it held is kept at /steward/quarantine/doc_" in sentence
+    assert "Its content was copied to /steward/quarantine/doc_" in sentence
     assert kept(journal.tree) == {path: "what is this?"}
     assert path.split("/")[3] not in journal.tree.children("/".join(path.split("/")[:3]))
     assert sweep(journal, WRITTEN, WATCH) == []
@@ -109,7 +109,7 @@ def test_a_node_that_nothing_can_read_is_moved_aside_with_a_row_and_then_nothing
     assert (row.entry.action, row.entry.reason) == (Action.REPAIR, sentence)
     assert path.startswith(row.entry.before)
     assert row.entry.who == WATCH
-    assert sentence.endswith(f" What it held is kept at {row.entry.after}.")
+    assert sentence.endswith(f" Its content was copied to {row.entry.after}.")
     assert unreadable(journal.tree) == []
 
 
@@ -151,7 +151,7 @@ def test_the_version_of_each_kind_of_document_says_what_is_of_a_later_release(
     journal.tree.create("/admin/reassignments/t/0", later)
     journal.tree.create("/admin/reassignments/t/1", corrupt)
     (sentence,) = sweep(journal, WRITTEN, WATCH)
-    assert "t/1 has 'replicas' = \"1\" where a list belongs" in sentence
+    assert "t/1 has 'replicas' = \"1\" where a list is expected" in sentence
     assert kept(journal.tree) == {"/admin/reassignments/t/1": corrupt}
     assert journal.tree.children("/admin/reassignments/t") == ["0"]
 
@@ -171,7 +171,7 @@ def test_what_the_backend_keeps_to_itself_is_told_once_and_kept_nowhere(
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert sweep(journal, WRITTEN, WATCH) == []
-    assert sum("cannot be moved aside" in each for each in caplog.messages) == 1
+    assert sum("cannot be quarantined" in each for each in caplog.messages) == 1
     assert journal.audit.rows() == []
     assert kept(journal.tree) == {}
 

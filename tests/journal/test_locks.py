@@ -44,7 +44,7 @@ def test_a_free_cluster_is_taken_once(tree: Tree) -> None:
     slot.take("d1")
     slot.take("d1")
     assert (slot.owner(), slot.paused()) == ("d1", ())
-    with pytest.raises(SlotTaken, match="Plan d2 cannot start: the cluster belongs to plan d1 until") as refused:
+    with pytest.raises(SlotTaken, match="Plan d2 cannot start: plan d1 holds the plan slot; wait until") as refused:
         slot.take("d2")
     assert refused.value.owner == "d1"
 
@@ -162,7 +162,7 @@ def test_a_late_taker_takes_nothing_from_a_quicker_one(timed: MemoryTree, clock:
         Interleaved(timed, lambda: fences.append(StepLock(timed, "quick").acquire())),  # type: ignore[arg-type]  # as above
         "slow",
     )
-    with pytest.raises(LockLost, match="Another process was quicker to step the plan"):
+    with pytest.raises(LockLost, match="Another process acquired the step lock first"):
         slower.acquire()
     fences[0].check()
 
@@ -200,7 +200,7 @@ def test_a_renewal_that_was_rolled_back_loses_nothing(sql_journal: Journal) -> N
 def test_one_process_steps_at_a_time(tree: Tree) -> None:
     with StepLock(tree, "one") as fence:
         fence.check()
-        with pytest.raises(LockLost, match=r"is being stepped by one; .* another may step in 60 s"):
+        with pytest.raises(LockLost, match=r"is being stepped by one; .* its lock expires in 60 s"):
             StepLock(tree, "two").acquire()
         fence.check()
     with StepLock(tree, "two") as fence:
@@ -229,7 +229,7 @@ def test_a_lock_lives_for_a_minute_and_is_then_taken_over(timed: MemoryTree, clo
     clock.ms += 1
     fence = StepLock(timed, "next").acquire()
     assert fence.token > dead.token
-    with pytest.raises(LockLost, match="was taken over by next: this process must change nothing more"):
+    with pytest.raises(LockLost, match="was acquired by next: this process must change nothing more"):
         dead.check()
 
 
@@ -264,7 +264,7 @@ def test_who_wakes_up_after_everyone_is_done_is_told_too(timed: MemoryTree, cloc
     clock.ms += LIFE_MS
     with StepLock(timed, "next"):
         pass
-    with pytest.raises(LockLost, match="The step lock was given back"):
+    with pytest.raises(LockLost, match="The step lock was released"):
         late.check()
     late.release()
 

@@ -122,7 +122,7 @@ def test_the_folder_is_not_writable(tmp_path: Path) -> None:
 
 
 def test_postgresql_is_down() -> None:
-    with pytest.raises(JournalUnreachable, match=r"does not answer \(.*refused.*\); try again when it does") as refused:
+    with pytest.raises(JournalUnreachable, match=r"does not answer \(.*refused.*\); retry when it does") as refused:
         open_journal(f"postgresql+psycopg://ann:{ESCAPED}@127.0.0.1:1/steward", "c")
     assert "ann:***@127.0.0.1:1/steward" in str(refused.value)
 

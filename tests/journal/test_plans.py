@@ -127,7 +127,7 @@ def test_a_broken_record_hides_no_other(journal: Journal, caplog: pytest.LogCapt
     journal.tree.create(paths.plan("broken"), "{")
     journal.tree.create(paths.CHUNK_PREFIX + "by_hand", "nonsense")
     assert [record.digest for record in journal.plans.latest(9)] == ["d1"]
-    assert "/steward/plans/broken does not hold JSON" in caplog.text
+    assert "/steward/plans/broken does not contain JSON" in caplog.text
     journal.plans.publish(record_of(journal, "d2"), moves_of(1))
     assert journal.tree.get(paths.plan("broken")) is not None
 

@@ -38,9 +38,7 @@ def opened(postgres_url: str, cluster_id: str) -> Iterator[Journal]:
 
 def seconds_until_noticed(call: Callable[[], object]) -> float:
     began = time.monotonic()
-    with pytest.raises(
-        JournalUnreachable, match=r"^The journal at \S+ does not answer \(.+\); try again when it does\.$"
-    ):
+    with pytest.raises(JournalUnreachable, match=r"^The journal at \S+ does not answer \(.+\); retry when it does\.$"):
         call()
     return time.monotonic() - began
 

@@ -20,7 +20,7 @@ from kafka_steward.journal.tree import Node, remove
 from tests.memory_tree import MemoryTree
 
 PATH = "/steward/slot"
-WHY = "/steward/slot does not hold JSON; mend or delete it."
+WHY = "/steward/slot does not contain JSON; correct or delete it."
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_signal_goes_when_it_was_heard_and_is_kept_only_where_it_is_garbled(
     for name in kept:
         node = tree.get(f"{QUARANTINE}/{name}")
         assert node is not None
-        assert QuarantinedDocument.from_node(node).reason.startswith("/steward/slot does not hold JSON")
+        assert QuarantinedDocument.from_node(node).reason.startswith("/steward/slot does not contain JSON")
         assert texts(tree, node.path) == {"text": text}
 
 
@@ -141,4 +141,4 @@ def test_what_someone_changed_or_deleted_meanwhile_is_left_and_told(
         tree.delete(PATH, version=1)
     remove(tree, read)
     assert tree.get(PATH) == (changed if meanwhile == "changed" else None)
-    assert caplog.messages == ["/steward/slot was changed or deleted by someone else: left as it is."]
+    assert caplog.messages == ["/steward/slot was changed or deleted concurrently; it is left unchanged."]

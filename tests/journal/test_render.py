@@ -30,11 +30,11 @@ def row(entry: AuditRecord, outcome: Outcome = Outcome.DONE, detail: str = "") -
 
 
 def test_the_audit_trail_is_a_plain_table() -> None:
-    detect = AuditRecord(Action.DETECT, "Broker 1 is gone.", broker=1, after={"failure_timestamp": 5})
+    detect = AuditRecord(Action.DETECT, "Broker 1 is down.", broker=1, after={"failure_timestamp": 5})
     rows = [row(detect), row(SUBMIT, Outcome.REFUSED, "no")]
     assert audit_table(rows).lines() == [
         "when                 action  partition  before -> after           outcome      reason             who",
-        "2023-11-14 22:13:20  detect  broker 1   - -> failure_timestamp=5  done         Broker 1 is gone.",
+        "2023-11-14 22:13:20  detect  broker 1   - -> failure_timestamp=5  done         Broker 1 is down.",
         "2023-11-14 22:13:20  submit  orders-7   [1,2] -> [4,2]            refused: no  Broker 1 failed.   ann",
     ]
 

@@ -75,13 +75,13 @@ def refused(roles: Roles, role: str = USER) -> str:
 
 def test_what_the_page_lists_is_enough_for_everything(roles: Roles, tmp_path: Path) -> None:
     told = refused(roles)
-    assert "refused a statement: permission denied for schema steward; its tables must be made or upgraded" in told
+    assert "refused a statement: permission denied for schema steward; its tables must be created or upgraded" in told
     assert "open it once as their owner, and grant this user its rights, as docs/permissions.md says." in told
     roles.open("c", OWNER).close()
     everything(roles.open, tmp_path, cluster_id="c")
     with open_journal(f"sqlite:///{tmp_path}/other.db", "d") as source, roles.open("d") as target:
         source.plans.publish(record_of(source), moves_of(3))
-        source.audit.record(AuditRecord(Action.DETECT, "Broker 1 is gone.", broker=1))
+        source.audit.record(AuditRecord(Action.DETECT, "Broker 1 is down.", broker=1))
         assert copy_journal(source, target).plans == 1
         assert len(target.plans.rows("d1")) == 3
     with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(roles.plain_url(USER)) as connection:
@@ -104,7 +104,7 @@ def test_tables_of_an_earlier_version_are_the_owners_to_upgrade(roles: Roles) ->
         config.attributes["connection"] = connection
         command.upgrade(config, KNOWN[-2])
     engine.dispose()
-    assert "its tables must be made or upgraded" in refused(roles)
+    assert "its tables must be created or upgraded" in refused(roles)
     roles.open("c", OWNER).close()
     with roles.open("c") as journal:
         assert journal.plans.latest(1) == []
@@ -113,7 +113,7 @@ def test_tables_of_an_earlier_version_are_the_owners_to_upgrade(roles: Roles) ->
 #: What of the rights is taken away, and what is said then.
 TAKEN = {
     f"GRANT CONNECT ON DATABASE {DATABASE} TO {USER}": "permission denied for database",
-    f"GRANT USAGE ON SCHEMA steward TO {USER}": "must be made or upgraded, or are hidden from this user",
+    f"GRANT USAGE ON SCHEMA steward TO {USER}": "must be created or upgraded, or are not visible to this user",
     **{
         f"GRANT {right} ON ALL TABLES IN SCHEMA steward TO {USER}": "permission denied for table steward_"
         for right in ("SELECT", "INSERT", "UPDATE", "DELETE")

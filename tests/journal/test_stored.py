@@ -45,7 +45,7 @@ RECORD = PlanRecord(
     PlanStatus.CANCELLED,
     failed_brokers=(3,),
     auto_generated=True,
-    reason="Broker 3 is gone.",
+    reason="Broker 3 is down.",
     attempts=2,
     published_ms=10,
     stepped_ms=20,
@@ -61,7 +61,7 @@ RECORD = PlanRecord(
 )
 RECORD_TEXT = (
     '{"version":1,"digest":"d1","cluster_id":"c1","operation":"heal","status":"cancelled","failed_brokers":[3],'
-    '"auto_generated":true,"reason":"Broker 3 is gone.","attempts":2,"published_ms":10,"stepped_ms":20,"partitions":7,'
+    '"auto_generated":true,"reason":"Broker 3 is down.","attempts":2,"published_ms":10,"stepped_ms":20,"partitions":7,'
     '"live_brokers":[1,2],"left":4,"chunks":["chunk_0000000000"],'
     '"who":{"dag_id":"heal","run_id":"manual__1","task_id":"submit","try_number":1,"person":"ann"},'
     '"cancel":{"version":1,"scope":"plan","person":"bob","reason":"not now","even_if_disabled":true},'
@@ -191,7 +191,7 @@ def test_what_is_left_out_is_as_if_it_were_null(document: Document, text: str) -
 
 @pytest.mark.parametrize(("kind", "key"), [*((kind, "version") for kind in sorted(OURS, key=str)), *FROM_ONE])
 def test_what_counts_from_one_is_never_zero(kind: type[Document], key: str) -> None:
-    with pytest.raises(DocumentError, match=f"/x has '{key}' = 0 where a whole number of at least 1 belongs"):
+    with pytest.raises(DocumentError, match=f"/x has '{key}' = 0 where a whole number of at least 1 is expected"):
         kind.from_json(json.dumps({**values_of(kind), key: 0}), "/x")
 
 
@@ -199,5 +199,5 @@ def test_what_counts_from_one_is_never_zero(kind: type[Document], key: str) -> N
 def test_without_its_version_it_is_refused(kind: type[Document]) -> None:
     values = values_of(kind)
     del values["version"]
-    with pytest.raises(DocumentError, match="/x has no 'version'; mend or delete it"):
+    with pytest.raises(DocumentError, match="/x has no 'version'; correct or delete it"):
         kind.from_json(json.dumps(values), "/x")

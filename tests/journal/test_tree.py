@@ -35,7 +35,7 @@ def test_the_times_are_the_backends_clock(tree: Tree) -> None:
 
 def test_a_node_is_created_once(tree: Tree) -> None:
     tree.create(PATH, "first")
-    with pytest.raises(NodeExists, match="/admin/failed_brokers/3 exists already"):
+    with pytest.raises(NodeExists, match="/admin/failed_brokers/3 already exists"):
         tree.create(PATH, "second")
     assert _data(tree, PATH) == "first"
 
@@ -75,7 +75,7 @@ def test_minus_one_is_no_wildcard(tree: Tree) -> None:
 
 
 def test_a_missing_node_is_not_changed(tree: Tree) -> None:
-    with pytest.raises(NodeMissing, match="does not exist any more"):
+    with pytest.raises(NodeMissing, match="no longer exists"):
         tree.set(PATH, "x", version=0)
     with pytest.raises(NodeMissing):
         tree.delete(PATH, version=0)

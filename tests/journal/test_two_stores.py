@@ -65,7 +65,7 @@ def test_documents_are_in_the_tree_and_rows_in_the_database(journal: Journal, ur
     assert journal.tree is made[0]
     assert made[0].options == ZooKeeperOptions("zk:2181/kafka")
     journal.plans.publish(record_of(journal), moves_of(2))
-    journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is gone.", broker=1))
+    journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is down.", broker=1))
     assert journal.health is not None
     journal.health.keep({"offline_partitions": 1}, every_ms=1, retention_ms=1_000)
     with open_journal(url, "c1", compare=False) as rows_only:
@@ -82,7 +82,9 @@ def test_a_tree_and_rows_of_two_journals_are_not_used_together_unless_the_caller
         assert first.identity is not None
         assert first.identity.place == f"{first.identity.rows} with its documents in ZooKeeper at zk:2181/kafka"
     # The stand-in has no documents when it is opened again.
-    with pytest.raises(WrongJournal, match="documents are in ZooKeeper at zk:2181/kafka, and there are none of it"):
+    with pytest.raises(
+        WrongJournal, match="documents are in ZooKeeper at zk:2181/kafka, and there are none of its documents"
+    ):
         open_journal(url, "c1", zookeeper=options)
     with open_journal(url, "c1", zookeeper=options, compare=False) as unchecked:
         assert unchecked.identity is None
@@ -101,7 +103,7 @@ def test_both_halves_are_tied_together_again_under_the_places_of_both(url: str) 
 def test_nothing_that_the_two_do_is_one_transaction(journal: Journal, url: str) -> None:
     with open_journal(url, "c1", compare=False) as other, journal.together():
         journal.tree.create("/a/b", "x")
-        other.audit.record(AuditRecord(Action.DETECT, "Broker 1 is gone.", broker=1))  # another writer need not wait
+        other.audit.record(AuditRecord(Action.DETECT, "Broker 1 is down.", broker=1))  # another writer need not wait
     assert len(journal.audit.rows()) == 1
 
 
@@ -113,7 +115,7 @@ def test_a_row_is_written_only_with_the_token_that_the_database_knows(journal: J
         SqlFencingStore(open_database(url, "c1", platform.node())).set_token(fence.token + 1)
         with pytest.raises(LockLost) as lost:
             journal.plans.mark("d1", FIRST, MoveState.SUBMITTED, fence=fence)
-    assert str(lost.value) == "Another process steps the plan since: this one must change nothing more."
+    assert str(lost.value) == "Another process has acquired the step lock: this one must change nothing more."
     assert journal.plans.rows("d1")[0].state is MoveState.WAITING
 
 
@@ -171,7 +173,7 @@ def test_only_the_token_that_was_admitted_last_is_let_through(url: str) -> None:
         guard.set_token(token)
         guard.check(token)
         for late in {1, 2, 3} - {token}:
-            with pytest.raises(LockLost, match="Another process steps the plan since"):
+            with pytest.raises(LockLost, match="Another process has acquired the step lock"):
                 guard.check(late)
     with pytest.raises(LockLost):
         other.check(2)

@@ -165,7 +165,7 @@ def same(found: object, expected: object) -> None:
 
 @pytest.mark.process
 def test_a_server_that_does_not_answer_is_named() -> None:
-    with pytest.raises(JournalUnreachable, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer .*; try again when it"):
+    with pytest.raises(JournalUnreachable, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer .*; retry when it"):
         ZooKeeperWatcher(ZooKeeperOptions("127.0.0.1:1", timeout_s=1), Changes())
 
 

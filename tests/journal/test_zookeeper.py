@@ -181,7 +181,9 @@ def test_with_credentials_everyone_reads_and_we_write(zookeeper: ZooKeeperServer
         lambda: theirs.create("/steward/other", "y"),
         lambda: theirs.delete("/steward/slot", version=0),
     ):
-        with pytest.raises(JournalError, match=r"does not let us change /steward/.*; mend the credentials") as refused:
+        with pytest.raises(
+            JournalError, match=r"does not let us change /steward/.*; correct the credentials"
+        ) as refused:
             change()
         assert "guess" not in str(refused.value)
     assert ours.set("/steward/slot", "z", version=0).version == 1
@@ -227,16 +229,16 @@ def test_no_password_is_printed() -> None:
         ({"hosts": "h:1", "tls": {"cipher": "x"}}, "takes no setting cipher"),
         (
             {"hosts": "h:1", "tls": {"use_ssl": False, "ca": "x"}},
-            "hold ca and switch use_ssl off, so that nothing would",
+            "hold ca and disable use_ssl, so that nothing would",
         ),
         ({"hosts": "h:1", "tls": {"use_ssl": "maybe"}}, "use_ssl is 'maybe'; it takes true or false"),
         (
             {"hosts": "h:1", "tls": {"check_hostname": True, "verify_certs": False}},
-            "switch verify_certs on, or check_ho",
+            "enable verify_certs, or disable check_ho",
         ),
-        ({"hosts": "h:1", "tls": {"certfile": "x"}}, "certfile is of no use without keyfile"),
-        ({"hosts": "h:1", "tls": {"keyfile": "x"}}, "keyfile is of no use without certfile"),
-        ({"hosts": "h:1", "tls": {"certfile": "x", "keyfile_password": "x"}}, "is of no use without keyfile"),
+        ({"hosts": "h:1", "tls": {"certfile": "x"}}, "certfile has no effect without keyfile"),
+        ({"hosts": "h:1", "tls": {"keyfile": "x"}}, "keyfile has no effect without certfile"),
+        ({"hosts": "h:1", "tls": {"certfile": "x", "keyfile_password": "x"}}, "has no effect without keyfile"),
     ],
 )
 def test_options_that_cannot_be_used(arguments: dict[str, object], sentence: str) -> None:
@@ -263,7 +265,8 @@ def test_tls_is_on_and_checks_everything_unless_it_is_switched_off(given: Any, k
 def test_a_certificate_that_is_not_there_is_named() -> None:
     tree = ZkTree(ZooKeeperOptions("127.0.0.1:1", tls={"ca": "/nowhere/ca.pem"}))
     with pytest.raises(
-        SettingError, match=r"^ZooKeeper's TLS setting ca names /nowhere/ca\.pem, which is no file here\.$"
+        SettingError,
+        match=r"^ZooKeeper's TLS setting ca names /nowhere/ca\.pem, which is not a file on this machine\.$",
     ):
         tree.get("/a")
 
@@ -293,7 +296,7 @@ def test_a_zookeeper_without_the_kafka_that_should_be_there_is_refused(
 ) -> None:
     options = ZooKeeperOptions(zookeeper.at(cluster_id), kafkas=True)
     with pytest.raises(
-        WrongCluster, match=f"keeps no Kafka cluster, and {cluster_id} is kept in a ZooKeeper; mend the"
+        WrongCluster, match=f"has no Kafka cluster, and {cluster_id} is a cluster with ZooKeeper; correct the"
     ):
         open_journal(sqlite_url, cluster_id, zookeeper=options)
 
@@ -420,7 +423,7 @@ def test_another_clusters_zookeeper_is_refused(
 ) -> None:
     options = ZooKeeperOptions(zookeeper.at(cluster_id))
     raw.create(f"/{cluster_id}/cluster/id", b'{"version":"1","id":"theirs"}', makepath=True)
-    with pytest.raises(WrongCluster, match=f"keeps the cluster theirs, and this is {cluster_id}; mend the setting"):
+    with pytest.raises(WrongCluster, match=f"belongs to cluster theirs, and this is {cluster_id}; correct the setting"):
         open_journal(sqlite_url, cluster_id, zookeeper=options)
     with open_journal(sqlite_url, "theirs", zookeeper=options) as journal:
         assert journal.slot.owner() is None
@@ -440,7 +443,7 @@ def test_a_process_stopped_between_reading_the_lock_and_writing_a_row_changes_no
         while journal.now_ms() <= renewed.modified_ms + 1:
             pass
         with journal.step_lock("next") as fence:
-            with pytest.raises(LockLost, match="Another process steps the plan since"):
+            with pytest.raises(LockLost, match="Another process has acquired the step lock"):
                 journal.plans.mark("d1", [moves_of(1)[0].topic_partition], MoveState.SUBMITTED, fence=stopped)
             journal.plans.mark("d1", [moves_of(1)[0].topic_partition], MoveState.HELD, fence=fence)
         assert journal.plans.rows("d1")[0].state is MoveState.HELD

@@ -37,12 +37,12 @@ def test_a_digest_without_user_or_password_is_refused_and_not_shown(digest: str)
     [
         ({"cafile": "/ca.pem"}, "takes no setting cafile; it takes use_ssl, verify_certs"),
         ({"use_ssl": "perhaps"}, "use_ssl is 'perhaps'; it takes true or false"),
-        ({"use_ssl": False, "ca": "/ca.pem"}, "hold ca and switch use_ssl off"),
-        ({"use_ssl": False, "verify_certs": True}, "hold verify_certs and switch use_ssl off"),
-        ({"check_hostname": True, "verify_certs": False}, "ask for check_hostname and switch verify_certs off"),
-        ({"certfile": "/c.pem"}, "certfile is of no use without keyfile"),
-        ({"keyfile": "/k.pem"}, "keyfile is of no use without certfile"),
-        ({"keyfile_password": "s3cret"}, "keyfile_password is of no use without keyfile"),
+        ({"use_ssl": False, "ca": "/ca.pem"}, "hold ca and disable use_ssl"),
+        ({"use_ssl": False, "verify_certs": True}, "hold verify_certs and disable use_ssl"),
+        ({"check_hostname": True, "verify_certs": False}, "ask for check_hostname and disable verify_certs"),
+        ({"certfile": "/c.pem"}, "certfile has no effect without keyfile"),
+        ({"keyfile": "/k.pem"}, "keyfile has no effect without certfile"),
+        ({"keyfile_password": "s3cret"}, "keyfile_password has no effect without keyfile"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(tls: dict[str, Any], said: str) -> None:
@@ -74,7 +74,7 @@ def test_certificates_and_names_are_verified_unless_that_is_switched_off(
 def test_a_file_that_is_not_here_is_named_when_it_is_used(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     options = ZooKeeperOptions(HOSTS, tls={"ca": str(ca)})
-    with pytest.raises(SettingError, match=r"setting ca names .*, which is no file here"):
+    with pytest.raises(SettingError, match=r"setting ca names .*, which is not a file on this machine"):
         options.kazoo_tls()
     ca.touch()
     assert options.kazoo_tls() == {"ca": str(ca), "use_ssl": True, "verify_certs": True, "check_hostname": True}

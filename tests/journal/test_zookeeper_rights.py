@@ -131,7 +131,9 @@ def test_submission_by_the_legacy_node_needs_to_see_the_list_of_its_parent(
     nodes = make("legacy")
     assert "our user `a` on `/admin`" in _PAGE
     with nodes.open(tmp_path)(nodes.cluster_id) as journal:
-        with pytest.raises(JournalError, match="ZooKeeper hides who may change /admin; give our user all rights there"):
+        with pytest.raises(
+            JournalError, match="ZooKeeper does not show the ACL of /admin; grant our user all rights there"
+        ):
             journal.tree.create(paths.REASSIGN_PARTITIONS, "x")
         nodes.give("/admin", RIGHTS["/admin"] + "a")
         journal.tree.create(paths.REASSIGN_PARTITIONS, "x")
@@ -155,7 +157,7 @@ def test_without_one_of_them_the_node_is_named(
     nodes.give(path, RIGHTS[path].replace(lacks, ""))
     named = f"the chroot /{nodes.cluster_id}" if path == "/" else rf"{path}(/\S*)?"
     sentence = (
-        rf"does not let us (read|change) {named}; mend the credentials, or the access list there or on its parent"
+        rf"does not let us (read|change) {named}; correct the credentials, or the ACL of the node or of its parent"
     )
     with pytest.raises(JournalError, match=sentence):
         ZooKeeperWatcher(nodes.options, lambda _: None) if path in _WATCHED else carry_out(nodes, tmp_path)

@@ -38,7 +38,7 @@ def test_a_topic_made_while_a_broker_is_away_gets_its_replica_when_one_joins(
     sandbox.wait_replicated([topic])
     assert script.replicas(topic) == {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)}
     sandbox.fill(topic, 300_000)  # acks=all works
-    with pytest.raises(RequestError, match="exists with replication factor 4, and 2 was asked for"):
+    with pytest.raises(RequestError, match="exists with replication factor 4, and 2 was requested"):
         create_topic(script.cluster, script.journal, replace(wanted, replication_factor=2), allowed=True, who=WHO)
     add_partitions(script.cluster, script.journal, topic, 4, later=False, who=WHO)
     assert (looked := look(script)) is not None
@@ -68,7 +68,7 @@ def test_partitions_that_find_too_few_brokers_wait_for_one(
     zookeeper_sandbox.create_topics(topic, assignments={0: (1, 2, 3, 4)})
     zookeeper_sandbox.kill(4)
     eventually(lambda: assert_live(script, 1, 2, 3), within=60)
-    with pytest.raises(RequestError, match="ask with later=True"):
+    with pytest.raises(RequestError, match="pass later=True"):
         add_partitions(script.cluster, script.journal, topic, 2, later=False, who=WHO)
     with pytest.raises(KafkaRefused, match="enable_under_replicated_topic_creation"):
         create_topic(script.cluster, script.journal, TopicSpec(f"{topic}-4", 1, 4), allowed=False, who=WHO)

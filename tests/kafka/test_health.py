@@ -46,7 +46,7 @@ def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_b
         assert faster.bytes_out[1] == faster.bytes_in[4] > 0
         sandbox.kill(3)
         eventually(lambda: same_as_kafka(script, {TopicPartition(topic, 0), TopicPartition(topic, 1)}), within=60)
-        assert "Broker 3 is gone." in health_sentence(check_health(script.cluster, script.journal)[0])
+        assert "Broker 3 is down." in health_sentence(check_health(script.cluster, script.journal)[0])
     finally:
         script.cluster.cancel([TopicPartition(topic, 0)])
         script.cluster.change_broker_configs({4: [ConfigChange(RATE, ConfigOp.DELETE)]})

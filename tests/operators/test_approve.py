@@ -176,11 +176,11 @@ def test_a_plan_that_says_of_itself_what_its_moves_do_not_is_neither_shown_nor_s
     made, snapshot = drained(desk)
     proof = edited(made, **changes)
     forged = {**made, "digest": proof["digest"]}
-    with pytest.raises(AirflowFailException, match=f"does not hold for its snapshot: {problem}"):
+    with pytest.raises(AirflowFailException, match=f"does not match its snapshot: {problem}"):
         asking(forged, snapshot).execute(run())
     # Even with an approval of that very digest.
     asking(forged, snapshot).execute_complete(run(), responded("Approve"), digest=proof["digest"])
-    with pytest.raises(AirflowFailException, match=f"does not hold for its snapshot: {problem}"):
+    with pytest.raises(AirflowFailException, match=f"does not match its snapshot: {problem}"):
         submit(desk, forged, snapshot)
     assert (page.asked, desk.journal.plans.latest(1)) == (0, [])
 
@@ -189,12 +189,12 @@ def test_a_task_that_was_cleared_asks_for_the_same_plan_again_and_for_no_other(d
     made, snapshot = drained(desk)
     asked(asking(made, snapshot))
     assert asked(asking(made, snapshot)) == made["digest"]
-    with pytest.raises(AirflowFailException, match="Airflow still shows what was asked before approve was cleared"):
+    with pytest.raises(AirflowFailException, match="Airflow still shows the request from before approve was cleared"):
         asking(made, snapshot, approvers=["bob"]).execute(run())
     desk.simulator.tick()
     anew, again = drained(desk)
     assert anew["digest"] != made["digest"]
-    with pytest.raises(AirflowFailException, match="would take the answer to that; trigger a new run"):
+    with pytest.raises(AirflowFailException, match="would accept an answer to it; trigger a new run"):
         asking(anew, again).execute(run())
     assert page.asked == 2
 
@@ -241,7 +241,7 @@ def test_what_the_task_returned_approves_nothing(desk: Desk) -> None:
     with suppress(AirflowSkipException):
         asking(made, snapshot).execute_complete(where, responded("Reject"), digest=made["digest"])
     where["ti"].xcom_push("return_value", {**where["ti"].xcoms["return_value"], "approved": True})
-    with pytest.raises(AirflowFailException, match="nobody has approved it"):
+    with pytest.raises(AirflowFailException, match="it is not approved"):
         submit(desk, made, snapshot)
 
 

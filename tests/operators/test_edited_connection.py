@@ -125,7 +125,7 @@ def test_another_journal_is_refused_in_the_middle_of_a_plan(
         return cluster.journal
 
     monkeypatch.setattr(StewardHook, "journal", journal)
-    with pytest.raises(AirflowFailException, match="was begun with the journal at memory") as refused:
+    with pytest.raises(AirflowFailException, match="started with the journal at memory") as refused:
         run(submit(digest), cluster, {2: lambda: connect(CONN_ID, extra={**SLOW, "throttle": 40})})
     assert isinstance(refused.value.__cause__, WrongJournal)
     assert begun_with == [None, {"id": "0a1b", "place": "memory"}]

@@ -145,7 +145,7 @@ class Stage:
 
 def _opened(hook: StewardHook, stage: Stage) -> Any:
     settings = Settings.of(hook.overrides)
-    shared = {"cluster": stage.simulator, "journal": stage.journal, "settings": settings}
+    shared: dict[str, Any] = {"cluster": stage.simulator, "journal": stage.journal, "settings": settings}
     return nullcontext(SimpleNamespace(**shared, context=partial(ClusterContext, *shared.values())))
 
 
@@ -164,8 +164,8 @@ def test_a_plan_whose_target_died_since_is_held_and_then_waits_for_a_person(stag
     with pytest.raises(AirflowFailException) as told:
         world.submit([move("t-0", "123", "423")], operation="apply", max_attempts=2)
     assert str(told.value).endswith(
-        "is stuck after 2 attempts and waits for a person: t-0 was not moved: broker 4, which is to receive it, is not "
-        "live; it is tried again."
+        "is stuck after 2 attempts and needs operator action: t-0 was not moved: target broker 4 is not live; it is "
+        "retried."
     )
     assert world.replicas() == before
     assert world.simulator.reassignments() == {}
@@ -178,7 +178,7 @@ def test_a_heal_whose_target_died_since_hands_back_and_changes_nothing(stage: Ma
     world.simulator.kill(4)
     told = world.submit([move("t-0", "123", "423")], operation="heal", max_attempts=2)
     assert (told["status"], told["left"]) == ("completed", 1)
-    assert told["sentence"].endswith("0 of 1 partitions moved, 1 dropped, 1 still without all their replicas.")
+    assert told["sentence"].endswith("0 of 1 partitions moved, 1 dropped, 1 still not fully replicated.")
     assert world.replicas() == before
 
 

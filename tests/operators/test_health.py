@@ -62,8 +62,8 @@ def test_where_it_is_to_fail_an_unhealthy_cluster_fails_the_task_for_good_after_
     with pytest.raises(AirflowFailException) as failed:
         report(when_unhealthy="fail", on_unhealthy=notified.append)
     assert str(failed.value) == (
-        "under_replicated_partitions: more than healthy. Of 2 partitions 2 are under-replicated (orders-0, orders-1), "
-        "0 are under min ISR, 0 are offline. None is being reassigned. Broker 3 is gone."
+        "under_replicated_partitions: above the limit. Of 2 partitions 2 are under-replicated (orders-0, orders-1), "
+        "0 are under min ISR, 0 are offline. None is being reassigned. Broker 3 is down."
     )
     assert [each["kafka_steward"]["event"] for each in notified] == ["unhealthy"]
     assert gauges[UNDER_REPLICATED][0] == 2, "what fails is measured all the same"

@@ -27,7 +27,7 @@ def with_a_new_broker(desk: Desk) -> None:
 
 
 def test_a_broker_that_joined_is_taken_up_and_the_plan_gives_it_replicas(desk: Desk) -> None:
-    with pytest.raises(AirflowSkipException, match=r"No broker has joined that waits\."):
+    with pytest.raises(AirflowSkipException, match=r"No broker that joined is waiting\."):
         find()
     with_a_new_broker(desk)
     found = find()

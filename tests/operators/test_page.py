@@ -76,7 +76,7 @@ def test_a_page_that_was_edited_is_refused_before_it_is_shown(desk: Desk, page: 
 def test_a_page_that_is_no_text_is_refused(desk: Desk) -> None:
     made, _ = drained(desk)
     path_of(made).write_bytes(b"\xff")
-    with pytest.raises(PlanError, match=r"is garbled: review\.md is not what it should be"):
+    with pytest.raises(PlanError, match=r"is corrupt: review\.md is not in the expected format"):
         page_at(made)
 
 

@@ -76,7 +76,7 @@ def test_where_no_live_broker_can_take_what_is_owed_the_run_is_skipped(make_clus
     cluster = owing(make_cluster)
     with pytest.raises(AirflowSkipException) as skipped:
         find()
-    assert str(skipped.value) == ("Nothing can be filled now. 2 replicas are pending, and no live broker can take one.")
+    assert str(skipped.value) == ("Nothing can be filled now. 2 replicas are pending, and no live broker can host one.")
     assert count_pending(cluster.journal.tree) == 2
 
 

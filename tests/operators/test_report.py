@@ -97,7 +97,7 @@ def test_the_report_at_the_end(
         on_done=people, on_not_healable=people,
     )  # fmt: skip
     facts = report.execute(context())
-    became = "Plan 3f2a was cancelled by ann (not now); none of its 0 partitions had arrived."
+    became = "Plan 3f2a was cancelled by ann (not now); none of its 0 moves had completed."
     begins = f"Not all of broker 3 was healed. {became}"
     assert facts["sentence"].startswith(begins if cancelled else "Healed broker 3: 6 replicas of 5 partitions moved. ")
     assert facts["sentence"].endswith(end)

@@ -58,21 +58,21 @@ def test_disable_creates_the_switch_with_person_and_reason_and_enable_deletes_it
     off = disabled_reason(journal.tree)
     assert off.startswith("by ada since ")
     assert off.endswith(" (the racks are being rewired)")
-    assert told == f"Reassignments are switched off {off}; what is in flight is let finish."
-    assert enable("done") == f"Reassignments are allowed again; they were switched off {off}."
+    assert told == f"Reassignments are disabled {off}; moves in flight complete."
+    assert enable("done") == f"Reassignments are enabled again; they were disabled {off}."
     assert journal.tree.get(paths.REASSIGN_CANCEL) is None
     assert requests(journal) == [
-        ("switched off: the racks are being rewired", "disabled", by("off")),
-        ("switched on again: done", "enabled", by("on")),
+        ("disabled: the racks are being rewired", "disabled", by("off")),
+        ("enabled again: done", "enabled", by("on")),
     ]
 
 
 def test_a_second_run_of_either_changes_nothing(journal: Journal) -> None:
     disable("first")
-    assert disable("second").startswith("Reassignments are switched off already, by ada since ")
+    assert disable("second").startswith("Reassignments are already disabled, by ada since ")
     assert disabled_reason(journal.tree).endswith(" (first)")
     enable()
-    assert enable() == "Reassignments are allowed already."
+    assert enable() == "Reassignments are already enabled."
     assert [after for _, after, _ in requests(journal)] == ["disabled", "enabled"]
 
 
@@ -90,6 +90,6 @@ def test_announce_writes_the_brokers_entry_with_the_stated_time(
 
 @pytest.mark.parametrize("broker", ["", "x", "-1", "{{ params.broker }}"])
 def test_what_is_no_broker_is_not_announced(journal: Journal, broker: str) -> None:
-    with pytest.raises(RequestError, match="is no broker; it is a number from 0 on"):
+    with pytest.raises(RequestError, match="is not a broker id; it is a number from 0"):
         announce(broker)
     assert announced_restarts(journal.tree) == {}

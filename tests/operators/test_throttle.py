@@ -91,7 +91,7 @@ def test_a_second_try_means_the_plan_of_the_first(cluster: Cluster) -> None:
         ClusterContext(cluster, cluster.journal, SETTINGS, WHO),
         plan_of(cluster, [move("orders-0", "123", "124")], operation="apply"),
     )
-    with pytest.raises(AirflowFailException, match=f"Plan {first[:12]} has ended already: .*enough"):
+    with pytest.raises(AirflowFailException, match=f"Plan {first[:12]} has already ended: .*enough"):
         change(50)
     assert change(50, run_id="manual__2")["plan"] == other.digest
     assert change(60, run_id="manual__3", plan=other.digest[:8])["plan"] == other.digest
@@ -100,7 +100,13 @@ def test_a_second_try_means_the_plan_of_the_first(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({}, "No plan has cluster simulated, so there is no throttle to change; name a plan that waits"),
+        (
+            {},
+            (
+                "No plan holds the plan slot of cluster simulated, so there is no throttle to change; name a waiting "
+                "plan"
+            ),
+        ),
         ({"plan": "3f2a"}, "no plan begins with 3f2a"),
     ],
 )

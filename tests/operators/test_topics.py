@@ -41,7 +41,7 @@ def assert_owing(cluster: Cluster, made: dict[str, Any]) -> None:
         "existed": False,
         "pending": 2,
         "owed": 2,
-        "sentence": "Topic orders was created with 2 partitions; 2 replicas of 2 partitions are owed, and are added "
+        "sentence": "Topic orders was created with 2 partitions; 2 replicas of 2 partitions are pending, and are added "
         "when brokers join.",
     }
     assert cluster.journal.tree.children(paths.pending_of_topic("orders")) == ["0", "1"]
@@ -72,7 +72,7 @@ def test_a_task_that_is_tried_again_finds_the_topic_that_it_created(make_cluster
     cluster = make_cluster("1a 2b 3c")
     create()
     again = create()
-    assert (again["existed"], again["sentence"]) == (True, "Topic orders is there already, each with 3 replicas.")
+    assert (again["existed"], again["sentence"]) == (True, "Topic orders already exists, each with 3 replicas.")
     assert cluster.noted(Action.CREATE) == [("orders", "create")]
 
 
@@ -117,9 +117,9 @@ def test_with_fewer_live_brokers_than_min_isr_the_task_fails_for_good(make_clust
 
 def test_a_topic_that_exists_with_other_numbers_fails_the_task_for_good(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c", "orders: 12")
-    with pytest.raises(AirflowFailException, match="exists with replication factor 2, and 3 was asked for"):
+    with pytest.raises(AirflowFailException, match="exists with replication factor 2, and 3 was requested"):
         create()
-    with pytest.raises(AirflowFailException, match="asked for with partitions 0; give at least 1"):
+    with pytest.raises(AirflowFailException, match="requested with partitions 0; the minimum is 1"):
         create(partitions=0)
     assert cluster.replicas() == {"orders-0": (1, 2)}
 
@@ -138,14 +138,14 @@ def test_partitions_are_added_to_a_topic(make_cluster: MakeCluster) -> None:
     assert [len(each) for each in cluster.replicas().values()] == [3, 3, 3]
     assert cluster.noted(Action.CREATE) == [("orders", "grow")]
     again = add(3)
-    assert (again["done"], again["sentence"]) == (False, "Topic orders has 3 partitions already.")
+    assert (again["done"], again["sentence"]) == (False, "Topic orders already has 3 partitions.")
 
 
 def test_new_partitions_of_a_topic_to_which_replicas_are_owed_are_owed_as_many(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c", **ALLOWED)
     cluster.kill(3)
     create()
-    assert add(3)["sentence"].endswith("To each of the new ones, too, replicas are owed: 1 partitions.")
+    assert add(3)["sentence"].endswith("1 of the new partitions have pending replicas.")
     assert len(cluster.replicas()["orders-2"]) == 2
     assert count_pending(cluster.journal.tree) == 3
 
@@ -153,7 +153,7 @@ def test_new_partitions_of_a_topic_to_which_replicas_are_owed_are_owed_as_many(m
 def test_too_few_brokers_for_partitions_fail_the_task_for_good_and_leave_no_request(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c", "orders: 123")
     cluster.kill(3)
-    with pytest.raises(AirflowFailException, match="ask with later=True to have it done when a broker joins"):
+    with pytest.raises(AirflowFailException, match="pass later=True to add them when a broker joins"):
         add(3)
     assert cluster.journal.tree.children(paths.DEFERRED_PARTITIONS) == []
     assert list(cluster.topics) == [TopicPartition("orders", 0)]
@@ -164,7 +164,7 @@ def test_with_later_too_few_brokers_for_partitions_leave_a_request(make_cluster:
     cluster.kill(3)
     asked = add(3, later=True)
     assert (asked["done"], asked["waits"]) == (False, True)
-    assert asked["sentence"].endswith("the cluster has 2 brokers for them: it is done when a broker joins.")
+    assert asked["sentence"].endswith("the cluster has 2 brokers: they are added when a broker joins.")
     assert cluster.journal.tree.children(paths.DEFERRED_PARTITIONS) == ["orders"]
     assert list(cluster.topics) == [TopicPartition("orders", 0)]
 
@@ -172,7 +172,7 @@ def test_with_later_too_few_brokers_for_partitions_leave_a_request(make_cluster:
 # that a watch fills it
 
 
-UNWATCHED = "No watch has looked into this journal ever, so nothing is filled by itself"
+UNWATCHED = "No watch has polled this journal ever, so no fill starts automatically"
 
 
 @pytest.mark.parametrize("watched", [False, True], ids=["no watch", "a watch"])

@@ -127,7 +127,7 @@ def test_the_gate_goes_on_skips_or_waits(desk: Desk) -> None:
     def gate(**more: Any) -> ClusterReadyOperator:
         return ClusterReadyOperator(task_id="gate", conn_id="kafka_test", **more)
 
-    assert gate().execute(context()) == "The cluster is whole, and nothing is in flight."
+    assert gate().execute(context()) == "The cluster is fully replicated, and nothing is in flight."
     desk.simulator.kill(4)
     with pytest.raises(AirflowSkipException, match="The cluster is not ready: broker 4 is not live; orders-2 and 1"):
         gate().execute(context())
@@ -159,7 +159,7 @@ def test_a_gate_that_waits_in_the_worker_goes_on_when_the_cluster_is_whole(desk:
         return False
 
     gate._killed.wait = waited  # type: ignore[method-assign]  # while it waits, something happens
-    assert gate.execute(context()) == "The cluster is whole, and nothing is in flight."
+    assert gate.execute(context()) == "The cluster is fully replicated, and nothing is in flight."
 
 
 # drain, to the end
@@ -176,7 +176,7 @@ def test_a_drain_empties_the_broker_and_says_what_is_left_to_do(desk: Desk) -> N
         partition.held.pop(4, None)
     facts = report(plan=made, review={"stop": ""}, answer=answer, submitted=done, brokers=[4])
     assert (facts["empty"], facts["not_done_count"]) == (True, 0)
-    assert "Broker 4 is empty in Kafka. Left to do: stop it before new topics" in facts["sentence"]
+    assert "Broker 4 is empty in Kafka. Next: stop it before new topics" in facts["sentence"]
     (row,) = desk.journal.audit.rows(plan=made["digest"], action="approve")
     assert (row.entry.who.person, row.entry.reason) == ("ann", "approved: quarterly")
 
@@ -292,7 +292,7 @@ def test_what_is_rejected_or_not_answered_is_not_carried_out(desk: Desk, event: 
     where = context()
     with pytest.raises(AirflowSkipException, match="was rejected"):
         asking(made, snapshot).execute_complete(where, event, digest=made["digest"])
-    with pytest.raises(AirflowFailException, match="nobody has approved it"):
+    with pytest.raises(AirflowFailException, match="it is not approved"):
         submit(desk, made)
     facts = report(plan=made, review={"stop": ""}, answer=where["ti"].xcoms["return_value"])
     assert facts["status"] == "rejected"
@@ -307,9 +307,7 @@ def test_a_plan_that_was_made_anew_needs_another_approval(desk: Desk) -> None:
     desk.simulator.tick()
     anew = desk.plan(desk.snapshot(4), operation="drain", brokers=[4])
     assert anew["digest"] != made["digest"]
-    with pytest.raises(
-        AirflowFailException, match=f"Plan {anew['digest'][:12]} was not submitted: nobody has approved"
-    ):
+    with pytest.raises(AirflowFailException, match=f"Plan {anew['digest'][:12]} was not submitted: it is not approved"):
         submit(desk, anew)
 
 
@@ -323,11 +321,8 @@ def test_what_changed_since_the_approval_is_reported_and_never_replaced(desk: De
     facts = report(plan=made, review={"stop": ""}, answer=answer, submitted=done)
     planned_moves = len(read_plan(made["uri"]).moves)
     assert facts["not_done_count"] == planned_moves > 0
-    assert all("deleted and created anew" in why for _, why in facts["not_done"])
-    assert (
-        f"{planned_moves} partitions were not moved as approved, and nothing was put in their place"
-        in (facts["sentence"])
-    )
+    assert all("deleted and re-created" in why for _, why in facts["not_done"])
+    assert f"{planned_moves} partitions were not moved as approved, and no other moves were made" in (facts["sentence"])
     rows = desk.journal.plans.rows(made["digest"])
     assert {row.state for row in rows} == {MoveState.DROPPED}
 

@@ -93,7 +93,7 @@ def test_a_lost_file_is_named(snapshot: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["snapshot.json", "brokers.parquet", "partitions.parquet"])
 def test_a_garbled_file_is_named(snapshot: Path, name: str) -> None:
     (snapshot / name).write_bytes(b"PAR1 not this\xff")
-    refused(read_snapshot, snapshot, f"garbled: {name}")
+    refused(read_snapshot, snapshot, f"corrupt: {name}")
 
 
 def test_an_edited_snapshot_is_refused(snapshot: Path) -> None:

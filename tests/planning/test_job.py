@@ -60,7 +60,7 @@ def test_a_second_run_replaces_the_first(spark: SparkSession, tmp_path: Path) ->
         (cluster("", "t: 12"), ("heal", {}), "The cluster is empty: the snapshot names no broker."),
         (SNAPSHOT, ("heal", {"chunksize": 1}), "has no option 'chunksize'; did you mean chunk_size?"),
         (SNAPSHOT, ("heal", {"chunk_size": 0}), "The option chunk_size is 0; it must be at least 1."),
-        (SNAPSHOT, ("heal", {"include": ["("]}), "The option include holds '(', which is no regular expression"),
+        (SNAPSHOT, ("heal", {"include": ["("]}), "The option include holds '(', which is not a regular expression"),
         (SNAPSHOT, ("heal", {"exclude_brokers": [77]}), "names broker 77, which the snapshot does not have."),
         (SNAPSHOT, ("set-replication-factor", {"replication_factor": 2, "topics": ["x"]}), "names the topic x, which"),
         (SNAPSHOT, ("heel", {}), "There is no operation 'heel'; did you mean heal?"),
@@ -83,7 +83,7 @@ def test_a_bad_request_is_refused_before_spark_starts(
     ("snapshot", "asked", "sentence"),
     [
         (cluster("1 2", "t: 19"), ("heal", {}), "The partition t-0 is on broker 9, which the snapshot does not have."),
-        (cluster("1 2", "t: 11"), ("heal", {}), "The partition t-0 lists broker 1 twice; mend its assignment."),
+        (cluster("1 2", "t: 11"), ("heal", {}), "The partition t-0 lists broker 1 twice; correct its assignment."),
         (cluster("1 2", "t: 12", "t: 12"), ("heal", {}), "The partition t-0 is in the snapshot twice"),
         (SNAPSHOT, ("apply", {"reassignment": TWICE}), "The reassignment lists u-0 twice."),
         (SNAPSHOT, ("apply", {"reassignment": STRANGE}), "The reassignment of u-0 names broker 9, which the snapshot"),

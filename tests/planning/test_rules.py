@@ -180,9 +180,9 @@ def test_racks_are_as_full_as_each_other_or_one_replica_fuller() -> None:
             "12",
             "134",
             3,
-            ["it adds 2 replicas, which is not what it lacks."],
+            ["it adds 2 replicas, which is not the number that it lacks."],
         ),
-        ("1 2 3 4", "123", "14", 2, ["it adds 1 replicas, which is not what it lacks."]),
+        ("1 2 3 4", "123", "14", 2, ["it adds 1 replicas, which is not the number that it lacks."]),
         ("1 2 3 4", "12", "213", 3, ["its preferred leader 1 is in place and must stay."]),
         ("1 2 3 4", "123", "23", 2, ["its preferred leader 1 is in place and must stay."]),
         ("1! 2 3 4", "12", "324", 3, ["its new preferred leader 3 has no data, while 2 has."]),
@@ -232,15 +232,15 @@ def test_an_even_plan_takes_no_replica_that_is_due(
     ("options", "problems"),
     [
         ({"reassignment": {"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 3]}]}}, []),
-        ({}, ["its target is not what was given."]),
-        ({"reassignment": {"partitions": []}}, ["its target is not what was given."]),
+        ({}, ["its target is not the requested one."]),
+        ({"reassignment": {"partitions": []}}, ["its target is not the requested one."]),
         (
             {"reassignment": {"partitions": [{"topic": "t", "partition": 0, "replicas": [3, 1]}]}},
-            ["its target is not what was given."],
+            ["its target is not the requested one."],
         ),
         (
             {"reassignment": {"partitions": [{"topic": "t", "partition": 1, "replicas": [1, 3]}]}},
-            ["its target is not what was given."],
+            ["its target is not the requested one."],
         ),
     ],
 )
@@ -284,7 +284,7 @@ def test_what_is_lost_or_still_moving_stays_as_it_is(brokers: str, moving: list[
     assert hold_reasons(T0, context(snapshot_of(table, [row]), "drain", {})) == words
 
 
-PINNED = ["it is pinned, and must stay as it is."]
+PINNED = ["it is pinned, and must not change."]
 EXCLUDED = ["its topic is not one that the plan may touch."]
 LOST = ["all its replicas are lost: moving it would lose its data."]
 

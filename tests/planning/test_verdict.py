@@ -215,19 +215,19 @@ def test_the_findings_of_all_topics_are_the_sums_of_theirs() -> None:
         ({"replicas_moved": 2}, ["The proof says replicas_moved = 2; the rows say 1."]),
         ({"bytes_moved": None}, ["The proof says bytes_moved = None; the rows say 1000."]),
         ({"leader_changes": 0}, ["The proof says leader_changes = 0; the rows say 1."]),
-        ({"lower_bound": 0}, ["A heal moves what was lost and nothing else; this one moves 1 for 0."]),
+        ({"lower_bound": 0}, ["A heal moves lost replicas only; this one moves 1 for 0."]),
         (
             {"lower_bound": 2},
             [
                 "The proof's lower bound 2 is above the 1 replicas that the plan moves.",
-                "A heal moves what was lost and nothing else; this one moves 1 for 2.",
+                "A heal moves lost replicas only; this one moves 1 for 2.",
             ],
         ),
         (
             {"lower_bound": None},
             [
                 "The proof's lower bound None is above the 1 replicas that the plan moves.",
-                "A heal moves what was lost and nothing else; this one moves 1 for None.",
+                "A heal moves lost replicas only; this one moves 1 for None.",
             ],
         ),
     ],
@@ -267,7 +267,7 @@ def factor(value: int, topic: str = "t") -> dict[str, Any]:
 
 
 def missing(name: str, replicas: int) -> str:
-    return f"{name} has {replicas} replicas, not what it is due, and is neither in the plan nor listed."
+    return f"{name} has {replicas} replicas, not its target number, and is neither in the plan nor listed."
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,8 @@ def test_what_someone_mends_while_it_is_refused_is_theirs() -> None:
     admitted = RequestIntake(yard.simulator, yard.journal, yard.settings, WATCH).accept(
         papers, DocumentPlans(yard.journal)
     )
-    fault = f"{node.path} holds a list where an object belongs; mend or delete it."
-    assert admitted.sentences == [f"{node.path} was not carried out: {fault}"]
+    fault = f"{node.path} holds a list where an object is expected; correct or delete it."
+    assert admitted.sentences == [f"{node.path} was not executed: {fault}"]
     assert yard.journal.tree.get(node.path) == mended
 
 
@@ -164,7 +164,7 @@ def test_a_cancel_that_the_cluster_does_not_show_yet_is_waited_for() -> None:
     yard.ask("t-0 23", "t-1 234")
     yard.look()
     with yard.journal.step_lock("here") as fence:
-        assert withdrawn(yard, NeverHears(yard.simulator), fence, T0) == {T0: "its cancel is under way"}
+        assert withdrawn(yard, NeverHears(yard.simulator), fence, T0) == {T0: "its cancel is in progress"}
 
 
 def test_who_lost_the_lock_takes_nothing_out() -> None:

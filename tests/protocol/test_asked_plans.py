@@ -166,7 +166,7 @@ def test_a_rollback_that_was_asked_for_is_told_once_the_plan_has_ended(
 def test_documents_wait_while_a_plan_of_a_dag_has_the_cluster_and_only_then() -> None:
     yard = Yard()
     rebalance = other(yard)
-    why = f"the cluster belongs to plan {rebalance[:12]} (rebalance) until that one ends"
+    why = f"plan {rebalance[:12]} (rebalance) holds the plan slot until it ends"
     assert blocked_reason(yard.journal, read(yard)) == why
     asked(yard, "t-0", REQUEST)  # goes before it
     assert blocked_reason(yard.journal, read(yard)) == ""
@@ -183,7 +183,7 @@ def test_documents_wait_while_eight_plans_of_theirs_are_under_way() -> None:
     for number in range(8):
         assert blocked_reason(yard.journal, read(yard)) == ""
         asked(yard, "t-0", f"/b@{number}")
-    assert blocked_reason(yard.journal, read(yard)) == "8 plans that documents asked for are under way"
+    assert blocked_reason(yard.journal, read(yard)) == "8 plans that documents requested are in progress"
 
 
 def test_whoever_does_it_is_in_the_record() -> None:
@@ -196,7 +196,7 @@ def test_whoever_does_it_is_in_the_record() -> None:
         record.digest,
         yard.journal.cluster_id,
         "apply",
-        reason=f"asked for by {QUEUE[:-2]}, {by_hand[:-2]}, {REQUEST[:-2]}",
+        reason=f"requested by {QUEUE[:-2]}, {by_hand[:-2]}, {REQUEST[:-2]}",
         who=who,
         partitions=1,
         published_ms=yard.simulator.now_ms,

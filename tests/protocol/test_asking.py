@@ -47,29 +47,29 @@ FLIES = ActiveReassignment((2, 3, 4), (1, 2, 3), plan="p")
 CASES = [
     (asked("145"), ClusterView(snapshot()), ("move", "")),
     (asked("321"), ClusterView(snapshot()), ("move", "")),
-    (asked("123"), ClusterView(snapshot()), ("done", "it has the replicas [1, 2, 3] already")),
+    (asked("123"), ClusterView(snapshot()), ("done", "it already has the replicas [1, 2, 3]")),
     (asked("12", TopicPartition("t", 7)), ClusterView(snapshot()), ("refuse", "there is no such partition")),
     (asked("12", TopicPartition("x", 0)), ClusterView(snapshot()), ("refuse", "there is no such partition")),
     (asked(""), ClusterView(snapshot()), ("refuse", "it names no broker")),
     (asked("129"), ClusterView(snapshot()), ("refuse", "the cluster has no broker 9")),
-    (asked("124"), ClusterView(snapshot(4)), ("refuse", "broker 4 is not live; ask again when it is")),
-    (asked("145"), ClusterView(snapshot(foreign=(5, 2, 3))), ("refuse", "someone else is moving it")),
+    (asked("124"), ClusterView(snapshot(4)), ("refuse", "broker 4 is not live; submit it again when it is")),
+    (asked("145"), ClusterView(snapshot(foreign=(5, 2, 3))), ("refuse", "an external reassignment is moving it")),
     (asked("145"), ClusterView(snapshot(foreign=(2, 3, 4)), {T0: FLIES}), ("supersede", "")),
     (asked("123"), ClusterView(snapshot(foreign=(2, 3, 4)), {T0: FLIES}), ("supersede", "")),
     (
         asked("234"),
         ClusterView(snapshot(foreign=(2, 3, 4)), {T0: FLIES}),
-        ("done", "it is on its way to [2, 3, 4] already"),
+        ("done", "it is already being reassigned to [2, 3, 4]"),
     ),
     (
         asked("145", legacy=True),
         ClusterView(snapshot(), {T0: FLIES}),
-        ("refuse", "it is being reassigned by another route already, a request"),
+        ("refuse", "it is already being reassigned by another API, a request"),
     ),
     (
         asked("145"),
         ClusterView(snapshot(), {T0: ActiveReassignment((2, 3, 4), None, legacy=True)}),
-        ("refuse", "it is being reassigned by another route already, /admin/reassign_partitions"),
+        ("refuse", "it is already being reassigned by another API, /admin/reassign_partitions"),
     ),
     (
         asked("145"),
@@ -108,7 +108,7 @@ def test_of_two_that_ask_at_once_the_later_counts() -> None:
     both = [asked("145", source="/r/1"), asked("245", source="/r/2"), asked("145", T1, source="/r/2")]
     told = decide_requests(both, ClusterView(snapshot()))
     assert [each.outcome for each in told] == [RequestOutcome.OVERTAKEN, RequestOutcome.MOVE, RequestOutcome.MOVE]
-    assert told[0].why == "/r/2 asks for [2, 4, 5] since"
+    assert told[0].why == "/r/2 has since requested [2, 4, 5]"
 
 
 def test_of_two_that_ask_at_once_by_two_routes_the_earlier_counts() -> None:

@@ -71,5 +71,5 @@ def test_without_a_zookeeper_it_cannot_be_chosen(connect: Connect) -> None:
     from kafka_steward.hooks.steward import _with_submission
 
     access = StewardHook(connect(extra={"submission": "legacy"})).access
-    with pytest.raises(SettingError, match="submits by ZooKeeper, and names none"):
+    with pytest.raises(SettingError, match="submits through ZooKeeper, and has no setting zookeeper"):
         _with_submission(access, None, None)  # type: ignore[arg-type]  # neither is looked at

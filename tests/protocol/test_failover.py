@@ -88,13 +88,13 @@ def test_a_later_source_never_overrides_an_earlier_one_of_the_other_route(legacy
         yard.look()
         yard.ask("t-0 24")
         said = yard.new_watch().poll().sentences
-        assert "refused, it is being reassigned by another route already, /admin/reassign_partitions." in said[0]
+        assert "refused, it is already being reassigned by another API, /admin/reassign_partitions." in said[0]
     else:
         yard.ask("t-0 24")
         yard.look()
         yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(["t-0 23"]))
         said = yard.new_watch().poll().sentences
-        assert "t-0 is asked for by /admin/reassign_partitions too, and is being reassigned by a request" in said[-1]
+        assert "t-0 is also requested by /admin/reassign_partitions, and a request is already reassigning" in said[-1]
     record = yard.record("t-0")
     assert record is not None
     assert (record.legacy, record.replicas) == ((True, (2, 3)) if legacy_first else (False, (2, 4)))
@@ -107,7 +107,7 @@ def test_a_partition_that_waits_in_a_plan_is_not_written_down_for_the_old_route(
     assert (yard.flying(), yard.record("t-1")) == (["t-0"], None)  # it waits, and nothing is noted of it yet
     yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(["t-1 235"]))
     said = yard.new_watch().poll().sentences
-    assert "t-1 is asked for by /admin/reassign_partitions too, and is being reassigned by a request" in said[-1]
+    assert "t-1 is also requested by /admin/reassign_partitions, and a request is already reassigning" in said[-1]
     assert yard.record("t-1") is None
     yard.run()
     assert yard.replicas("t-1") == (2, 3, 4)

@@ -45,7 +45,7 @@ def test_a_signal_cancels_everything_else_and_goes_and_requests_behind_it_are_ca
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 1), (2, 3, 4))
     assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
     assert yard.record("secret-0") == THEIRS
-    assert f"secret-0, which someone else was reassigning to [2, 3], was not cancelled: {HIDDEN}." in said
+    assert f"The external reassignment of secret-0 to [2, 3] was not cancelled: {HIDDEN}." in said
     (row,) = yard.journal.audit.rows(action=Action.SKIP)
     assert (row.entry.topic, row.entry.reason, row.entry.code) == ("secret", HIDDEN, None)
 

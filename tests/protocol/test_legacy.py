@@ -73,7 +73,7 @@ def test_what_cannot_be_read_is_left_to_kafka() -> None:
     follow(yard)
     yard.journal.tree.set(paths.REASSIGN_PARTITIONS, "{", version=0)
     (said,) = follow(yard)
-    assert said.startswith("Left to Kafka: /admin/reassign_partitions does not hold JSON (")
+    assert said.startswith("Left to Kafka: /admin/reassign_partitions does not contain JSON (")
     assert yard.record("t-0") is not None
 
 
@@ -89,7 +89,7 @@ def test_what_came_by_the_other_route_is_not_written_down_again_and_told(case: s
     flight, told = UNDER_WAY[case]
     yard = Yard()
     asked_of_kafka(yard, "t-1 234", "t-0 23")
-    said = "t-0 is asked for by /admin/reassign_partitions too, and is being reassigned by a request already."
+    said = "t-0 is also requested by /admin/reassign_partitions, and a request is already reassigning it."
     assert follow(yard, {T0: flight}) == ([said] if told else [])
     assert yard.record("t-0") is None
     assert yard.record("t-1") == InFlight(None, (2, 3, 4), legacy=True, top=3)

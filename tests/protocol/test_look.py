@@ -20,7 +20,7 @@ def test_each_part_of_a_look_is_told() -> None:
         "/admin/cancel_reassignment_in_progress was created, and there was nothing to cancel.",
         f"{request.path} asks to move t-0 to [1, 9]: refused, the cluster has no broker 9.",
         "/admin/reassign_partitions_queue asks to move t-1 to [2, 3, 9]: refused, the cluster has no broker 9.",
-        "Left to Kafka: /admin/reassign_partitions holds a list where an object belongs; mend or delete it.",
+        "Left to Kafka: /admin/reassign_partitions holds a list where an object is expected; correct or delete it.",
     ]
     assert looked.events == {"cancel", "request"}
     assert looked.pause_s is None
@@ -34,10 +34,10 @@ def test_while_switched_off_what_waits_and_what_others_do_is_told() -> None:
     request = yard.ask("t-0 23")
     tree.create(paths.REASSIGN_PARTITIONS, "[]")
     yard.simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
-    since = "reassignments are switched off by someone unnamed since 1970-01-01 00:16:40 UTC"
+    since = "reassignments are disabled by an unnamed user since 1970-01-01 00:16:40 UTC"
     assert yard.look().sentences == [
         f"{request.path} waits: {since}.",
-        "Left to Kafka: /admin/reassign_partitions holds a list where an object belongs; mend or delete it.",
+        "Left to Kafka: /admin/reassign_partitions holds a list where an object is expected; correct or delete it.",
         f"Someone reassigns t-1 though {since}; it is left alone.",
     ]
     assert tree.get(off.path) == off

@@ -128,7 +128,7 @@ def test_236_the_signal_takes_back_what_others_began_through_the_admin_api(site:
         site.hands.put(SIGNAL, "")
         site.eventually_at(kept, [2, 3, 1], within=40)
         eventually(gone(site.hands, SIGNAL))
-        theirs = f"{site.topic}-0, which someone else was reassigning to [4, 3, 2], is back at {kept}."
+        theirs = f"The external reassignment of {site.topic}-0 to [4, 3, 2] is back at {kept}."
         eventually(lambda: next_saying(site, theirs))
     slow_down(site, "")
 
@@ -173,7 +173,7 @@ def test_236_no_original_in_sync_and_a_new_one_online_is_skipped_and_all_offline
     assert site.flying() == [0, 1]
     site.hands.put(SIGNAL, "")
     with site.watch():
-        rule = "KIP-236: none of the original replicas is in sync, and going back would take it offline"
+        rule = "KIP-236: none of the original replicas is in sync, so a cancel would take it offline"
         eventually(lambda: same(told(site, tmp_path, Action.SKIP), {(0, rule, "")}), within=60)
         eventually(gone(site.hands, SIGNAL))
         if site.sandbox.zookeeper is None:  # a KRaft controller refuses: tried again when a broker is back
@@ -205,7 +205,7 @@ def test_236_while_reassign_cancel_is_there_nothing_starts(site: Site) -> None:
     with site.watch():
         site.hands.put(CANCEL, '{"person": "ada", "reason": "moving racks"}')
         path = site.hands.ask(site.document("0 423"))
-        said = eventually(lambda: next_saying(site, "waits: reassignments are switched off by ada since"))
+        said = eventually(lambda: next_saying(site, "waits: reassignments are disabled by ada since"))
         assert said.startswith(path)
         assert (site.flying(), site.hands.get(path) is None) == ([], False)
         site.hands.delete(CANCEL)
@@ -286,9 +286,9 @@ def test_46_failed_brokers_are_entered_one_unannounced_is_due_at_once_and_the_en
     with site.watch(heal_failure_interval=600, heal_fast_detection=True, **two_may_fail):
         site.sandbox.kill(4)
         assert abs(eventually(lambda: failed_ms(site, 4), within=60) - time.time() * 1000) < 60_000
-        eventually(lambda: next_saying(site, "Broker 4 is gone; the grace period ends in"))  # it announced it
+        eventually(lambda: next_saying(site, "Broker 4 is down; the grace period ends in"))  # it announced it
         site.sandbox.kill(3)
-        due = "Broker 3, 4 is gone longer than the grace period: 3 is to be healed."
+        due = "Broker 3, 4 is down longer than the grace period: 3 will be healed."
         eventually(lambda: next_saying(site, due), within=60)  # 3 did not
         assert failed_ms(site, 3) > failed_ms(site, 4)
         site.sandbox.restart(3)
@@ -349,7 +349,7 @@ def test_236_reassign_partitions_keeps_its_own_route(zookeeper_sandbox: Sandbox,
         assert (record.legacy, hasattr(record, "original_replicas"), record.top) == (True, False, 3)
         path = site.hands.ask(site.document("1 243"))
         eventually(gone(site.hands, path))
-        eventually(lambda: next_saying(site, "by another route already, /admin/reassign_partitions"))
+        eventually(lambda: next_saying(site, "by another API, /admin/reassign_partitions"))
         site.hands.put(SIGNAL, "")
         eventually(lambda: same(site.flying(), [1]), within=40)
         skipped = "was not cancelled: KIP-236: no original replicas are recorded"
@@ -413,19 +413,19 @@ def test_46_the_list_of_failed_brokers_survives_a_new_controller_and_a_new_watch
         site.sandbox.kill(dead)
         since_ms = eventually(lambda: failed_ms(site, dead), within=60)
         entry = site.hands.get(f"/admin/failed_brokers/{dead}")
-        eventually(lambda: next_saying(site, f"Broker {dead} is gone; the grace period ends in"))
+        eventually(lambda: next_saying(site, f"Broker {dead} is down; the grace period ends in"))
         site.hands.delete("/controller")
-        eventually(lambda: next_saying(site, "The controller of the cluster changed; everything is read again."))
+        eventually(lambda: next_saying(site, "The controller of the cluster changed; all documents are read again."))
         whole = next(number for number in range(4) if dead not in site.replicas(number))
         turned = site.replicas(whole)[::-1]
         site.hands.ask(site.document(f"{whole} {''.join(map(str, turned))}"))
         eventually(lambda: same(site.replicas(whole), turned))
         assert site.hands.get(f"/admin/failed_brokers/{dead}") == entry
-        assert len([line for line in site.said if f"Broker {dead} is gone" in line]) == 1  # the same moment, all along
+        assert len([line for line in site.said if f"Broker {dead} is down" in line]) == 1  # the same moment, all along
     site.said.clear()
     with site.watch(heal_failure_interval=time.time() - since_ms / 1000):
-        said = eventually(lambda: next_saying(site, f"Broker {dead} is gone"))
-        assert said == f"Broker {dead} is gone longer than the grace period: {dead} is to be healed."
+        said = eventually(lambda: next_saying(site, f"Broker {dead} is down"))
+        assert said == f"Broker {dead} is down longer than the grace period: {dead} will be healed."
         assert site.hands.get(f"/admin/failed_brokers/{dead}") == entry
         site.sandbox.restart(dead)
         eventually(gone(site.hands, f"/admin/failed_brokers/{dead}"), within=60)

@@ -103,8 +103,8 @@ def test_the_queue_is_one_document(tree: MemoryTree) -> None:
     ("text", "fault"),
     [
         (document(["t-0 23", "t-1 23", "t-0 23"]), "{path} names t-0 twice; correct it."),
-        ("[]", "{path} holds a list where an object belongs; mend or delete it."),
-        ("ö" * (MAX_BYTES // 2 + 1), "{path} has more than the 1000000 bytes of a document; cut it into several."),
+        ("[]", "{path} holds a list where an object is expected; correct or delete it."),
+        ("ö" * (MAX_BYTES // 2 + 1), "{path} has more than the 1000000 bytes of a document; split it into several."),
     ],
     ids=["twice", "no object", "too long"],
 )

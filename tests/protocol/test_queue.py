@@ -44,7 +44,9 @@ def test_each_partition_leaves_the_queue_when_it_starts_and_the_last_takes_the_n
 def test_a_second_writer_is_told_that_a_queue_exists() -> None:
     yard = Yard()
     queue_add(yard.journal, THREE, who=WHO)
-    with pytest.raises(RequestError, match="/admin/reassign_partitions_queue exists: what was queued before has not"):
+    with pytest.raises(
+        RequestError, match="/admin/reassign_partitions_queue exists: not all partitions that were queued before"
+    ):
         queue_add(yard.journal, THREE, who=WHO)
 
 
@@ -165,7 +167,7 @@ def die(*_: object) -> None:
 def test_a_queue_that_cannot_be_read_is_told_and_goes(text: str) -> None:
     yard = Yard()
     yard.journal.tree.create(paths.REASSIGN_QUEUE, text)
-    assert yard.run()[0].startswith("/admin/reassign_partitions_queue was not carried out: ")
+    assert yard.run()[0].startswith("/admin/reassign_partitions_queue was not executed: ")
     assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
     assert yard.quarantined() == [(paths.REASSIGN_QUEUE, text)]
 
@@ -204,7 +206,7 @@ def test_a_queue_that_someone_changes_meanwhile_is_left_to_the_next_look(keep: s
 
 def test_what_is_wrong_with_it_is_told_whoever_queues_it() -> None:
     for text, words in (
-        ("[]", "The reassignment holds a list where an object belongs; mend or delete it."),
+        ("[]", "The reassignment holds a list where an object is expected; correct or delete it."),
         (
             document([]),
             'The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.',
@@ -225,5 +227,5 @@ def test_while_switched_off_the_queue_waits() -> None:
     yard = Yard()
     yard.journal.tree.create(paths.REASSIGN_CANCEL, "")
     queue_add(yard.journal, THREE, who=WHO)
-    assert "waits: reassignments are switched off" in yard.look().sentences[0]
+    assert "waits: reassignments are disabled" in yard.look().sentences[0]
     assert len(queued(yard)) == 3

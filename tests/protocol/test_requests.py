@@ -71,8 +71,8 @@ def test_requests_for_the_same_partition_by_two_routes_the_later_is_refused_with
     yard.ask("t-0 24", "t-1 234")
     said = yard.look().sentences
     assert (
-        "/admin/reassignment_requests/request_0000000001 asks to move t-0 to [2, 4]: refused, it is being reassigned "
-        "by another route already, /admin/reassign_partitions." in said
+        "/admin/reassignment_requests/request_0000000001 asks to move t-0 to [2, 4]: refused, it is already being "
+        "reassigned by another API, /admin/reassign_partitions." in said
     )
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 3), (2, 3, 4))
@@ -172,7 +172,7 @@ def test_a_ninth_plan_waits_until_one_of_eight_has_ended() -> None:
         yard.ask(f"t-{number} 13")
         yard.look()
     node = yard.ask("t-8 13")
-    assert f"{node.path} waits: 8 plans that documents asked for are under way." in yard.look().sentences
+    assert f"{node.path} waits: 8 plans that documents requested are in progress." in yard.look().sentences
     assert yard.flying() == [f"t-{number}" for number in range(8)]
     yard.simulator.bandwidth = 100  # one of them arrives
     yard.simulator.tick()
@@ -189,7 +189,7 @@ def test_what_would_go_offline_without_its_new_replica_is_superseded_when_an_ori
     yard.simulator.topics[T0].isr = {3}
     yard.simulator.kill(1)
     node = yard.ask("t-0 25")
-    waits = "t-0 waits: KIP-236: none of the original replicas is in sync, and going back would take it offline."
+    waits = "t-0 waits: KIP-236: none of the original replicas is in sync, so a cancel would take it offline."
     assert waits in yard.look().sentences
     assert (yard.replicas("t-0"), yard.requests()) == ((3, 4, 1), [node.path.rpartition("/")[2]])
     assert yard.journal.audit.rows(action=Action.CANCEL) == []
@@ -208,10 +208,10 @@ def test_what_holds_up_one_plan_and_another_is_told_of_both() -> None:
     yard.simulator.kill(1)
     garbled = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "[]")
     yard.ask("t-0 25", "t-1 25")
-    why = "KIP-236: none of the original replicas is in sync, and going back would take it offline"
+    why = "KIP-236: none of the original replicas is in sync, so a cancel would take it offline"
     said = yard.look().sentences
     assert {f"t-0 waits: {why}.", f"t-1 waits: {why}."} <= set(said)
-    assert [line for line in said if line.startswith(f"{garbled.path} was not carried out: ")]
+    assert [line for line in said if line.startswith(f"{garbled.path} was not executed: ")]
 
 
 def test_while_another_process_steps_what_is_left_to_do_waits_for_the_next_look() -> None:
@@ -243,7 +243,7 @@ def test_what_has_arrived_is_superseded_when_its_replicas_are_in_sync() -> None:
     yard.simulator.topics[T0].isr = {2}  # 3 arrived and fell behind, and no look saw it in sync
     yard.simulator.topics[T0].held[3] = 0
     node = yard.ask("t-0 24")
-    assert "t-0 waits: it has arrived, and its replicas are not all in sync yet." in yard.look().sentences
+    assert "t-0 waits: it has completed, and not all its replicas are in sync yet." in yard.look().sentences
     assert yard.requests() == [node.path.rpartition("/")[2]]
     assert yard.journal.audit.rows(action=Action.CANCEL) == []
     yard.simulator.tick(4)
@@ -258,7 +258,7 @@ def test_a_request_waits_while_a_dags_plan_has_the_cluster() -> None:
     publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), heal)
     node = yard.ask("t-1 235")
     assert yard.look().sentences == [
-        f"{node.path} waits: the cluster belongs to plan {heal.digest[:12]} (rebalance) until that one ends."
+        f"{node.path} waits: plan {heal.digest[:12]} (rebalance) holds the plan slot until it ends."
     ]
     assert yard.requests() == ["request_0000000000"]
 
@@ -278,7 +278,7 @@ def test_while_switched_off_a_request_waits_in_the_tree() -> None:
     yard = Yard()
     off = yard.journal.tree.create(paths.REASSIGN_CANCEL, "")
     node = yard.ask("t-0 23")
-    assert yard.look().sentences[0].startswith(f"{node.path} waits: reassignments are switched off by someone unnamed")
+    assert yard.look().sentences[0].startswith(f"{node.path} waits: reassignments are disabled by an unnamed user")
     assert yard.flying() == []
     yard.journal.tree.delete(off.path, version=0)
     yard.run()
@@ -286,18 +286,18 @@ def test_while_switched_off_a_request_waits_in_the_tree() -> None:
 
 
 GARBAGE = {
-    "": "does not hold JSON",
-    "{": "does not hold JSON",
-    "[]": "holds a list where an object belongs",
+    "": "does not contain JSON",
+    "{": "does not contain JSON",
+    "[]": "holds a list where an object is expected",
     "{}": "has no 'partitions'",
-    '{"partitions": 7}': "where a list belongs",
+    '{"partitions": 7}': "where a list is expected",
     '{"partitions": [{"topic": "t", "partition": -1, "replicas": [1]}]}': "whole number of at least 0",
-    '{"partitions": [{"topic": "t", "partition": 0, "replicas": [-1]}]}': "where a list of broker ids belongs",
+    '{"partitions": [{"topic": "t", "partition": 0, "replicas": [-1]}]}': "where a list of broker ids is expected",
     '{"partitions": [{"topic": "t", "partition": 0, "replicas": [2, 2]}]}': "names a broker twice",
-    '{"partitions": [{"topic": "t", "partition": 0, "replicas": "all"}]}': "where a list belongs",
+    '{"partitions": [{"topic": "t", "partition": 0, "replicas": "all"}]}': "where a list is expected",
     '{"version": 99, "partitions": []}': "newer Kafka Steward",
     document(["t-0 23", "t-0 24"]): "names t-0 twice",
-    '{"assignments": {"t": {"x": [1]}}}': "which is no number",
+    '{"assignments": {"t": {"x": [1]}}}': "which is not a partition number",
 }
 
 
@@ -307,7 +307,7 @@ def test_a_request_that_cannot_be_read_goes_and_is_told_and_holds_up_nobody(text
     bad = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, text)
     yard.ask("t-0 23")
     said = yard.run()
-    assert said[0].startswith(f"{bad.path} was not carried out: ")
+    assert said[0].startswith(f"{bad.path} was not executed: ")
     assert GARBAGE[text] in said[0]
     assert yard.requests() == []
     assert yard.replicas("t-0") == (2, 3)
@@ -321,7 +321,7 @@ REFUSED = {
     "t-77 12": "there is no such partition",
     "t-0 19": "the cluster has no broker 9",
     "t-0 ": "it names no broker",
-    "t-0 15": "broker 5 is not live; ask again when it is",
+    "t-0 15": "broker 5 is not live; submit it again when it is",
 }
 
 
@@ -363,7 +363,7 @@ def test_one_larger_than_a_document_is_refused_and_its_beginning_kept() -> None:
     tree._nodes[path] = Node(path, text, 0, 7, 7, 7, 7)  # as one SQL insert may
     yard.ask("t-0 23")
     said = yard.run()
-    assert "has more than the 1000000 bytes of a document; cut it into several." in said[0]
+    assert "has more than the 1000000 bytes of a document; split it into several." in said[0]
     assert yard.replicas("t-0") == (2, 3)
     assert yard.quarantined() == [(path, f"{text[:999_999]}…")]
 

@@ -101,7 +101,7 @@ def test_a_signal_that_comes_while_the_watch_steps_a_plan_is_left_to_its_next_lo
     yard.look()
     assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is not None
     said = [sentence for _ in range(3) for sentence in yard.look().sentences]
-    assert [line for line in said if line.startswith("t-1, which someone else was reassigning to [2, 3, 4], is back")]
+    assert [line for line in said if line.startswith("The external reassignment of t-1 to [2, 3, 4] is back")]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"scope": "all"}', '{"plan": "0000"}'])
@@ -179,7 +179,7 @@ def test_what_others_start_while_it_is_off_is_told_once() -> None:
     off(yard)
     yard.simulator.alter({T0: (3, 2)})
     (said,) = yard.look().sentences
-    assert said.startswith("Someone reassigns t-0 though reassignments are switched off by ada since ")
+    assert said.startswith("Someone reassigns t-0 though reassignments are disabled by ada since ")
     assert said.endswith("(maintenance); it is left alone.")
     assert yard.look().sentences == []
     assert yard.new_watch().poll().sentences == []
@@ -284,7 +284,7 @@ def test_one_that_would_go_offline_without_its_new_replica_is_not_cancelled() ->
     yard.simulator.kill(1)
     said = yard.look().sentences
     assert [line.rpartition("; ")[2] for line in said] == [
-        "not cancelled: KIP-236: none of the original replicas is in sync, and going back would take it offline.",
+        "not cancelled: KIP-236: none of the original replicas is in sync, so a cancel would take it offline.",
         "it is cancelled.",
     ]
     assert (yard.flying(), yard.replicas("t-0"), yard.replicas("t-1")) == (["t-0"], (3, 4, 1), (5,))

@@ -29,17 +29,17 @@ def world(settings: Settings = UNTHROTTLED) -> World:
 def test_nothing_starts_while_it_is_off_and_everything_once_it_is_on() -> None:
     place = world()
     told = disable_reassignment(place.journal, who=WHO, reason="the racks are being moved")
-    assert told.startswith("Reassignments are switched off by ada since 1970-01-01 00:16:40 UTC (the racks are being")
+    assert told.startswith("Reassignments are disabled by ada since 1970-01-01 00:16:40 UTC (the racks are being")
     for _ in range(150):
         progress = place.step()
     assert progress.status is PlanStatus.RUNNING  # people's choice is no failed attempt
     assert progress.held[0].sentence == (
-        "t-0 was not moved: reassignments are switched off for this cluster by ada since 1970-01-01 00:16:40 UTC "
-        "(the racks are being moved); to allow them, delete /admin/reassign_cancel."
+        "t-0 was not moved: reassignments are disabled for this cluster by ada since 1970-01-01 00:16:40 UTC "
+        "(the racks are being moved); to enable them, delete /admin/reassign_cancel."
     )
     assert place.simulator.reassignments() == {}
     assert enable_reassignment(place.journal, who=WHO).startswith(
-        "Reassignments are allowed again; they were switched off by ada"
+        "Reassignments are enabled again; they were disabled by ada"
     )
     assert place.run().status is PlanStatus.COMPLETED
 
@@ -53,7 +53,7 @@ def test_what_runs_is_let_finish_and_nothing_more_begins() -> None:
         place.simulator.tick()
         place.step()
     assert place.states() == {"t-0": "completed", "t-1": "held"}
-    assert "switched off for this cluster by someone unnamed since" in place.row("t-1").detail
+    assert "disabled for this cluster by an unnamed user since" in place.row("t-1").detail
 
 
 def test_a_cancel_works_while_it_is_off() -> None:
@@ -69,7 +69,7 @@ def test_a_cancel_works_while_it_is_off() -> None:
 def test_whatever_it_holds_its_presence_counts(garbage: str) -> None:
     place = world()
     place.journal.tree.create(paths.REASSIGN_CANCEL, garbage)
-    assert disabled_reason(place.journal.tree) == "by someone unnamed since 1970-01-01 00:16:40 UTC"
+    assert disabled_reason(place.journal.tree) == "by an unnamed user since 1970-01-01 00:16:40 UTC"
     place.step()
     assert place.simulator.reassignments() == {}
 
@@ -78,12 +78,12 @@ def test_the_second_to_switch_off_is_told_of_the_first() -> None:
     place = world()
     disable_reassignment(place.journal, who=WHO, reason="first")
     told = disable_reassignment(place.journal, who=Actor(person="bob"), reason="second")
-    assert told == "Reassignments are switched off already, by ada since 1970-01-01 00:16:40 UTC (first)."
+    assert told == "Reassignments are already disabled, by ada since 1970-01-01 00:16:40 UTC (first)."
     enable_reassignment(place.journal, who=WHO)
-    assert enable_reassignment(place.journal, who=WHO) == "Reassignments are allowed already."
+    assert enable_reassignment(place.journal, who=WHO) == "Reassignments are already enabled."
     assert [row.entry.after for row in place.journal.audit.rows()] == ["disabled", "enabled"]
 
 
 def test_nobody_switches_off_without_a_reason() -> None:
-    with pytest.raises(RequestError, match="Say why reassignments are switched off"):
+    with pytest.raises(RequestError, match="Give a reason why reassignments are disabled"):
         disable_reassignment(world().journal, who=WHO, reason=" ")

@@ -34,9 +34,9 @@ def test_a_request_that_cannot_be_read() -> None:
     text = "{" + "x" * 3000
     yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, text)
     (said,) = yard.look().sentences
-    assert said.startswith(f"{FIRST} was not carried out: {FIRST} does not hold JSON (")
-    assert said.endswith("); mend or delete it. What it held is kept at /steward/quarantine/doc_0000000000/text.")
-    fault = said.removeprefix(f"{FIRST} was not carried out: ").partition(" What it held")[0]
+    assert said.startswith(f"{FIRST} was not executed: {FIRST} does not contain JSON (")
+    assert said.endswith("); correct or delete it. Its content was copied to /steward/quarantine/doc_0000000000/text.")
+    fault = said.removeprefix(f"{FIRST} was not executed: ").partition(" Its content")[0]
     entry = AuditRecord(Action.REQUEST, said, before=text[:2000], who=WATCH)
     assert rows(yard, Action.REQUEST) == [(entry, Outcome.REFUSED, fault)]
 
@@ -45,7 +45,7 @@ def test_a_request_that_cannot_be_read() -> None:
     ("wanted", "judged", "action", "outcome"),
     [
         ("t-0 19", "refused, the cluster has no broker 9", Action.REQUEST, Outcome.REFUSED),
-        ("t-0 12", "nothing to do, it has the replicas [1, 2] already", Action.SKIP, Outcome.DONE),
+        ("t-0 12", "nothing to do, it already has the replicas [1, 2]", Action.SKIP, Outcome.DONE),
     ],
 )
 def test_what_is_refused_and_what_needs_nothing(wanted: str, judged: str, action: Action, outcome: Outcome) -> None:
@@ -65,12 +65,12 @@ def test_the_plan_that_a_request_became(legacy: bool) -> None:
     said = yard.look().sentences
     (record,) = yard.journal.plans.unfinished()
     assert (record.operation, record.who) == ("apply", WATCH)
-    assert f"Plan {record.digest[:12]}, asked for by {FIRST}: 2 partitions." in said
+    assert f"Plan {record.digest[:12]}, requested by {FIRST}: 2 partitions." in said
     asked = {"sources": [f"{FIRST}@{node.created_id}"], "legacy": legacy}
     assert record.extra == {"asked": asked}
     entry = AuditRecord(
         Action.PUBLISH,
-        f"2 partitions to move, asked for by {FIRST}",
+        f"2 partitions to move, requested by {FIRST}",
         plan=record.digest,
         after={"operation": "apply", "partitions": 2, **asked},
         who=WATCH,
@@ -84,7 +84,7 @@ def test_of_many_documents_three_are_in_the_reason_and_all_in_the_trail() -> Non
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     ((entry, _, _),) = rows(yard, Action.PUBLISH)
-    assert entry.reason == f"21 partitions to move, asked for by {', '.join(names[:3])}"
+    assert entry.reason == f"21 partitions to move, requested by {', '.join(names[:3])}"
     assert [source.partition("@")[0] for source in entry.after["sources"]] == names
     assert len(record.extra["asked"]["sources"]) == 21
 
@@ -118,7 +118,7 @@ def test_the_queue_that_someone_adds_and_takes_away() -> None:
     queue_remove(yard.journal, who=WHO)
     assert rows(yard, Action.REQUEST) == [
         (AuditRecord(Action.REQUEST, "queued 60 partitions", who=WHO), Outcome.DONE, ""),
-        (AuditRecord(Action.REQUEST, "took the queue away", before=node.data[:2000], who=WHO), Outcome.DONE, ""),
+        (AuditRecord(Action.REQUEST, "removed the queue", before=node.data[:2000], who=WHO), Outcome.DONE, ""),
     ]
 
 
@@ -130,13 +130,13 @@ def test_what_is_taken_out_of_the_queue_before_it_began() -> None:
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     ((entry, _, _),) = rows(yard, Action.DROP, plan=record.digest)
-    assert entry.reason == "taken out of /admin/reassign_partitions_queue before it began"
+    assert entry.reason == "removed from /admin/reassign_partitions_queue before it started"
     assert (entry.topic, entry.partition, entry.who) == ("t", 1, WATCH)
 
 
 # The signal
 
-BACK = "t-0, which someone else was reassigning to [3, 2], is back at [1, 2]."
+BACK = "The external reassignment of t-0 to [3, 2] is back at [1, 2]."
 CALLER = Actor("kafka_steward_watch", "manual__1", "watch", 2, "airflow")
 
 
@@ -184,7 +184,7 @@ def test_all_that_is_as_it_was_before_is_told() -> None:
     for number in range(9):
         record_external(yard.journal.tree, TopicPartition("t", number), InFlight((1, 2), (2, 3), legacy=True))
     assert heed(yard, CancelRequest()) == [
-        f"t-{number}, which someone else was reassigning to [2, 3], is back at [1, 2]." for number in range(9)
+        f"The external reassignment of t-{number} to [2, 3] is back at [1, 2]." for number in range(9)
     ]
     assert yard.journal.tree.children(paths.reassignments_of("t")) == []
 
@@ -230,8 +230,8 @@ def test_what_came_by_the_old_route_is_cancelled_and_put_in_order() -> None:
     assert heed(yard, CancelRequest(reason="maintenance")) == [BACK]
     of: dict[str, Any] = {"topic": "t", "partition": 0, "before": [3, 2], "after": [1, 2], "who": CALLER}
     assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == [
-        (AuditRecord(Action.CANCEL, "someone else's reassignment: maintenance", **of), Outcome.DONE, ""),
-        (AuditRecord(Action.REORDER, "the cancel lost the order of the replicas", **of), Outcome.DONE, ""),
+        (AuditRecord(Action.CANCEL, "external reassignment: maintenance", **of), Outcome.DONE, ""),
+        (AuditRecord(Action.REORDER, "the cancel did not restore the replica order", **of), Outcome.DONE, ""),
     ]
 
 
@@ -256,8 +256,8 @@ def test_of_what_has_arrived_or_is_gone_nothing_is_changed(originals: tuple[int,
     yard.simulator.run()
     yard.simulator.delete("u")
     assert heed(yard, CancelRequest()) == [
-        "t-0, which someone else was reassigning to [3, 2], had arrived already.",
-        "u-0, which someone else was reassigning to [3, 2], does not exist any more.",
+        "The external reassignment of t-0 to [3, 2] had already completed.",
+        "The external reassignment of u-0 to [3, 2] no longer exists.",
     ]
     assert yard.replicas("t-0") == (3, 2)
     assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == []
@@ -284,8 +284,8 @@ def test_what_others_start_and_what_became_of_it(policy: str) -> None:
     yard.look()
     yard.simulator.alter({T0: (3, 2)})
     said = yard.look().sentences
-    lost = "the cancel lost the order of the replicas"
-    started = "it was started while reassignments are switched off"
+    lost = "the cancel did not restore the replica order"
+    started = "it was started while reassignments are disabled"
     cancelled = [
         (AuditRecord(Action.CANCEL, started, topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
         (AuditRecord(Action.REORDER, lost, topic="t", partition=0, who=WATCH), Outcome.DONE, ""),

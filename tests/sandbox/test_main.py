@@ -102,7 +102,10 @@ def test_a_zookeeper_that_dies_is_said_with_the_end_of_its_log() -> None:
     ("arguments", "sentence"),
     [
         (["--brokers", "0"], "A sandbox has 1 to 64 brokers in 1 to 26 racks, not 0 in 3."),
-        (["--folder", "tests"], "The folder tests is not empty, and a sandbox starts anew: choose another one."),
+        (
+            ["--folder", "tests"],
+            "The folder tests is not empty, and a sandbox needs an empty folder: choose another one.",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence(arguments: list[str], sentence: str) -> None:

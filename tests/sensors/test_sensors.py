@@ -23,7 +23,7 @@ def test_partitions_are_named_as_kafka_prints_them() -> None:
 
 @pytest.mark.parametrize("name", ["orders", "orders-x", "-7", "orders-"])
 def test_what_is_no_partition_is_named(name: str) -> None:
-    with pytest.raises(RequestError, match=r"is no partition; write topic-number, such as orders-7"):
+    with pytest.raises(RequestError, match=r"is not a partition; write topic-number, such as orders-7"):
         IsrCatchUpSensor(task_id="wait", partitions=[name]).arguments(context())
 
 

@@ -108,7 +108,7 @@ def test_a_change_of_controller_is_said_and_the_first_reading_is_not() -> None:
     loop._changed(CONTROLLER)  # the one that there was
     assert said == []
     loop._changed(CONTROLLER)
-    assert said == ["The controller of the cluster changed; everything is read again."]
+    assert said == ["The controller of the cluster changed; all documents are read again."]
 
 
 #: What anyone, or Kafka, creates in ZooKeeper for the watch to look at once.
@@ -163,7 +163,7 @@ def test_each_change_in_zookeeper_is_looked_at_at_once_by_both_loops(monkeypatch
                 await trigger.cleanup()
 
         asyncio.run(create_each())
-    assert said == ["All live.", "The controller of the cluster changed; everything is read again."]
+    assert said == ["All live.", "The controller of the cluster changed; all documents are read again."]
 
 
 def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPatch) -> tuple[WatchTrigger, list[str]]:

@@ -25,16 +25,16 @@ def test_a_broker_has_joined_when_it_can_take_what_is_owed() -> None:
     simulator.kill(3)
     create_topic(simulator, place.journal, TopicSpec("t", 1, 3), allowed=True, who=WHO)
     told = evaluate("broker_joined", place, {})
-    assert told == CheckResult(False, "1 replicas of 1 partitions are owed; no live broker can take one.", [])
+    assert told == CheckResult(False, "1 replicas of 1 partitions are pending; no live broker can host one.", [])
     simulator.restart(3)
     told = evaluate("broker_joined", place, {"who": {"person": "ann"}})
-    assert told == CheckResult(True, "1 replicas of 1 partitions are owed; broker 3 can take some.", [3])
+    assert told == CheckResult(True, "1 replicas of 1 partitions are pending; broker 3 can host some.", [3])
 
 
 def test_a_broker_that_holds_nothing_has_joined_too() -> None:
     place = opened(Simulator.of("1a 2b 3c", "t: 12"))
     assert evaluate("broker_joined", place, {}) == CheckResult(
-        True, "No replica is owed. Broker 3 holds nothing yet.", [3]
+        True, "No replica is pending. Broker 3 holds nothing yet.", [3]
     )
 
 
@@ -54,7 +54,7 @@ def test_a_cluster_is_healthy_when_no_measure_is_above_its_limit() -> None:
     simulator.kill(3)
     told = evaluate("healthy", place, {})
     assert (told.met, told.value["under_replicated_partitions"]) == (False, 1)
-    assert "Broker 3 is gone." in told.sentence
+    assert "Broker 3 is down." in told.sentence
     assert evaluate("healthy", place, {"limits": {"under_replicated_partitions": 1}}).met
     with pytest.raises(RequestError, match="There is no measure 'lag'"):
         evaluate("healthy", place, {"limits": {"lag": 0}})

@@ -124,12 +124,12 @@ def test_a_watch_that_came_second_says_so_at_level_error_and_by_its_gauges(
         assert "The watch of kafka_test cannot " in line
         assert "belong to a journal whose rows are at" in line
         assert all(hosts.rows_of(host) in line for host in ("worker", "triggerer"))
-        assert "give the setting journal the one database that all hosts of this Airflow share" in line
+        assert "set the setting journal to the one database that all hosts of this Airflow share" in line
 
     # The worker goes on with its own, and `status` says there that nobody looks.
     hosts.be("worker")
     assert run("status", "--cluster", "kafka_test") == 0
-    assert "watched: never; no watch has looked into this journal" in capsys.readouterr().out
+    assert "watched: never; no watch has polled this journal" in capsys.readouterr().out
 
 
 def test_it_works_again_when_both_have_one_journal(hosts: Hosts, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ def test_it_asks_until_yes_and_says_each_sentence_once(capsys: pytest.CaptureFix
     assert trigger.waits == [5, 5, 5, 5, FIRST_EVENT_AFTER_S]
     logged = capsys.readouterr().out
     assert logged.count("Two are missing.") == 2
-    assert logged.count("Nobody answers. Asking again.") == 1
+    assert logged.count("Nobody answers. Retrying.") == 1
 
 
 @pytest.mark.parametrize("error", [AuthenticationFailed("Wrong password."), PlanError("No such plan.")])
@@ -56,5 +56,5 @@ def test_what_waiting_does_not_mend_fires_as_a_failure(error: Exception) -> None
 
 
 def test_an_unknown_question_is_named() -> None:
-    with pytest.raises(RequestError, match=r"no question 'why'; there are broker_joined, .*ready\."):
+    with pytest.raises(RequestError, match=r"no check 'why'; there are broker_joined, .*ready\."):
         evaluate("why", None, {})  # type: ignore[arg-type]  # it is not looked at

@@ -42,7 +42,8 @@ def _version(engine: sa.Engine, connection: sa.Connection) -> str | None:
         where = shown_url(engine.url)
         raise JournalError(
             f"The journal at {where} was written by a newer Kafka Steward (schema {found}; this one knows up to "
-            f"{KNOWN[-1]}); stop this process, and upgrade the workers, the triggerer and whatever else opens it."
+            f"{KNOWN[-1]}); stop this process, and upgrade the workers, the triggerer and every other process that "
+            "opens it."
         )
     return found
 

@@ -208,8 +208,8 @@ def _upgrade(engine: sa.Engine, dialect: Dialect) -> None:
             raise
         refused = as_journal_error(engine, error)
         raise JournalError(
-            f"{str(refused).rstrip('.')}; its tables must be made or upgraded, or are hidden from this user: open it "
-            "once as their owner, and grant this user its rights, as docs/permissions.md says."
+            f"{str(refused).rstrip('.')}; its tables must be created or upgraded, or are not visible to this user: "
+            "open it once as their owner, and grant this user its rights, as docs/permissions.md says."
         ) from error
 
 
@@ -235,12 +235,12 @@ def _opening_error(engine: sa.Engine, error: sa.exc.DBAPIError) -> JournalError:
 def as_journal_error(engine: sa.Engine, error: sa.exc.SQLAlchemyError) -> JournalError:
     """Return the journal error for a database error; its message never contains a password."""
     where = shown_url(engine.url)
-    said = str(getattr(error, "orig", None) or error).strip().splitlines() or ["nothing more is known"]
+    said = str(getattr(error, "orig", None) or error).strip().splitlines() or ["no further details"]
     words = without_secrets(said[0].rstrip("."), engine.url)
     forbidden = isinstance(error, sa.exc.DBAPIError) and dialect_of(engine.dialect).forbids(error)
     silent = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError)
     if silent and not forbidden:
-        return JournalUnreachable(f"The journal at {where} does not answer ({words}); try again when it does.")
+        return JournalUnreachable(f"The journal at {where} does not answer ({words}); retry when it does.")
     return JournalError(f"The journal at {where} refused a statement: {words}.")
 
 
@@ -266,4 +266,4 @@ class SqlFencingStore:
         with self._database.write_transaction() as connection:
             current = connection.execute(sa.select(tables.counter.c.value).where(self._mine)).scalar_one_or_none()
         if current != token:
-            raise LockLost("Another process steps the plan since: this one must change nothing more.")
+            raise LockLost("Another process has acquired the step lock: this one must change nothing more.")

@@ -190,7 +190,7 @@ def parsed_url(text: str) -> tuple[sa.URL, Dialect]:
     except (sa.exc.ArgumentError, ValueError):
         # The text may contain a password: the message repeats no part of it.
         examples = any_of(lambda _, kind: kind.example)
-        raise SettingError(f"The setting journal is no database URL; use {examples}.") from None
+        raise SettingError(f"The setting journal is not a database URL; use {examples}.") from None
     dialect = dialect_named(parsed.get_backend_name())
     if dialect is None:
         raise SettingError(_not_supported(parsed.get_backend_name()))

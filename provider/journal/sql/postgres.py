@@ -149,8 +149,8 @@ class Postgres(Dialect):
         unknown = _unknown_parameters(url.query)
         if unknown:
             raise SettingError(
-                f"The journal's URL has the parameter {unknown[0]}, which libpq does not know; remove it, or mend its "
-                "spelling."
+                f"The journal's URL has the parameter {unknown[0]}, which libpq does not know; remove it, or correct "
+                "its spelling."
             )
         engine = sa.create_engine(url, connect_args=_arguments(url), pool_timeout=_SILENCE_S, hide_parameters=True)
         sa.event.listen(engine, "do_connect", _connect)
@@ -219,4 +219,4 @@ def _check_alive(connection: BoundedConnection, record: Any, _proxy: object) -> 
     connection.deadline_s = _SILENCE_S  # an upgrade on this connection may have raised it
     if not record.info.pop(_FRESH, False) and not connection.is_alive():
         # The pool's other connections are probably lost, too: testing each one would wait for a time-out each time.
-        raise sa.exc.InvalidatePoolError("the connection does not answer any more")
+        raise sa.exc.InvalidatePoolError("the connection no longer responds")

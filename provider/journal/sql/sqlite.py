@@ -120,4 +120,4 @@ def _begin(connection: sa.Connection) -> None:
 
 def _unwritable(path: Path, why: str) -> str:
     user = os.environ.get("USER") or str(os.getuid())
-    return f"The journal {path} cannot be written by the user {user} ({why}); mend its permissions, or set journal."
+    return f"The journal {path} cannot be written by the user {user} ({why}); correct its permissions, or set journal."

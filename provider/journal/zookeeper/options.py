@@ -67,7 +67,9 @@ class ZooKeeperOptions:
             return {}
         for name in (name for name in _FILES if name in given):
             if not Path(given[name]).is_file():
-                raise SettingError(f"ZooKeeper's TLS setting {name} names {given[name]}, which is no file here.")
+                raise SettingError(
+                    f"ZooKeeper's TLS setting {name} names {given[name]}, which is not a file on this machine."
+                )
         # kazoo checks the host name only if `check_hostname` is set, and cannot do so without verifying certificates.
         switches = {"use_ssl": True, "verify_certs": self._is("verify_certs")}
         switches["check_hostname"] = switches["verify_certs"] and self._is("check_hostname")
@@ -78,17 +80,17 @@ class ZooKeeperOptions:
         switches = {name: self._is(name) for name in _SWITCHES}
         if not switches["use_ssl"] and given - {"use_ssl"}:
             raise SettingError(
-                f"ZooKeeper's TLS settings hold {min(given - {'use_ssl'})} and switch use_ssl off, so that nothing "
-                "would be encrypted; switch it on, or remove the others."
+                f"ZooKeeper's TLS settings hold {min(given - {'use_ssl'})} and disable use_ssl, so that nothing "
+                "would be encrypted; enable it, or remove the others."
             )
         if "check_hostname" in given and switches["check_hostname"] and not switches["verify_certs"]:
             raise SettingError(
-                "ZooKeeper's TLS settings ask for check_hostname and switch verify_certs off, without which no name "
-                "can be checked; switch verify_certs on, or check_hostname off."
+                "ZooKeeper's TLS settings ask for check_hostname and disable verify_certs, without which no host "
+                "name can be checked; enable verify_certs, or disable check_hostname."
             )
         for name, needed in (("certfile", "keyfile"), ("keyfile", "certfile"), ("keyfile_password", "keyfile")):
             if name in given and needed not in given:
-                raise SettingError(f"ZooKeeper's TLS setting {name} is of no use without {needed}; set that too.")
+                raise SettingError(f"ZooKeeper's TLS setting {name} has no effect without {needed}; set that too.")
 
     def _is(self, name: str) -> bool:
         value = self.tls.get(name)

@@ -319,13 +319,15 @@ def _enter(client: Any, options: ZooKeeperOptions) -> None:
     try:
         found = client.exists_async(options.chroot).get(timeout=options.timeout_s)
     except ValueError as error:  # an invalid path
-        raise SettingError(f"The setting zookeeper is {options.hosts}, whose chroot is no path ({error}).") from error
+        raise SettingError(
+            f"The setting zookeeper is {options.hosts}, whose chroot is not a path ({error})."
+        ) from error
     except NoAuthError as error:
         raise forbidden(f"ZooKeeper at {options.servers}", f"read the chroot {options.chroot}") from error
     if found is None:
         raise SettingError(
-            f"The chroot {options.chroot} does not exist in ZooKeeper at {options.servers}; mend the setting "
-            "zookeeper, which is the brokers' zookeeper.connect, or create that node if no Kafka is to be there."
+            f"The chroot {options.chroot} does not exist in ZooKeeper at {options.servers}; correct the setting "
+            "zookeeper, which is the brokers' zookeeper.connect, or create that node if no Kafka cluster uses it."
         )
     client.chroot = options.chroot
 
@@ -347,7 +349,7 @@ def _translate_errors(options: ZooKeeperOptions, path: str, version: int, doing:
     except BadVersionError as error:
         raise version_conflict(path, version) from error
     except NotEmptyError as error:
-        raise JournalError(f"{path} has others below it and cannot be deleted; delete those first.") from error
+        raise JournalError(f"{path} has child nodes and cannot be deleted; delete those first.") from error
     except (NoAuthError, AuthFailedError) as error:
         raise forbidden(options.place, f"{doing} {path or 'the journal'}") from error
     except (KazooTimeoutError, KazooException, OSError) as error:
@@ -357,12 +359,12 @@ def _translate_errors(options: ZooKeeperOptions, path: str, version: int, doing:
 def unreachable(options: ZooKeeperOptions, error: Exception) -> JournalUnreachable:
     """Return the error for a request that was not answered."""
     words = str(error) or type(error).__name__
-    return JournalUnreachable(f"{options.place} does not answer ({words}); try again when it does.")
+    return JournalUnreachable(f"{options.place} does not answer ({words}); retry when it does.")
 
 
 def forbidden(where: str, what: str) -> JournalError:
     """Return the error for a request that an access list does not allow; `what` names the request and its node."""
     return JournalError(
-        f"{where} does not let us {what}; mend the credentials, or the access list there or on its parent, as "
+        f"{where} does not let us {what}; correct the credentials, or the ACL of the node or of its parent, as "
         "docs/permissions.md says."
     )

@@ -73,8 +73,8 @@ class ZkTree:
         found = read_object(_CLUSTER, node.data).text("id")
         if found != cluster_id:
             raise WrongCluster(
-                f"{self._options.place} keeps the cluster {found}, and this is {cluster_id}; "
-                "mend the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
+                f"{self._options.place} belongs to cluster {found}, and this is {cluster_id}; "
+                "correct the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
             )
 
     def close_open_nodes(self) -> None:
@@ -89,8 +89,8 @@ class ZkTree:
         _closed.add(key)
         if left:
             _log.warning(
-                "%d nodes of the journal in ZooKeeper at %s stay open to everyone: they are too many for once, or "
-                "their access list is not ours to change; see to their lists, or open the journal again.",
+                "%d nodes of the journal in ZooKeeper at %s stay open to everyone: there are too many to change at "
+                "once, or we may not change their ACLs; change their ACLs, or open the journal again.",
                 left,
                 self._options.hosts,
             )
@@ -132,7 +132,7 @@ class ZkTree:
             # A stray node that another client created below a document must not prevent its deletion.
             for below in self.subtree(path, _BELOW):
                 if below.path != path:
-                    quarantine_document(self, below, f"{below.path} lies below a document; delete it.", None)
+                    quarantine_document(self, below, f"{below.path} is a child of a document; delete it.", None)
             self._session.call(lambda client: client.delete_async(path, version), path, version)
         self._prune(path.rpartition("/")[0])
 
@@ -211,16 +211,16 @@ class ZkTree:
         acls, _ = answer
         if hides_digest(acls):
             raise JournalError(
-                f"{path} cannot be created so that Kafka could change it: ZooKeeper hides who may change {model}; "
-                "give our user all rights there, or set submission to admin."
+                f"{path} cannot be created so that Kafka could change it: ZooKeeper does not show the ACL of "
+                f"{model}; grant our user all rights there, or set submission to admin."
             )
         return list(acls)
 
     def _refuse_nothing(self, cluster_id: str) -> None:
         if self._options.kafkas:
             raise WrongCluster(
-                f"{self._options.place} keeps no Kafka cluster, and {cluster_id} is kept in a ZooKeeper; "
-                "mend the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
+                f"{self._options.place} has no Kafka cluster, and {cluster_id} is a cluster with ZooKeeper; "
+                "correct the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
             )
 
     def _names(self, path: str) -> list[str]:

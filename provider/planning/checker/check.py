@@ -226,7 +226,7 @@ def _complete(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:
         reasons = hold_reasons(name, context)
         reasons += ["too_few_brokers"] if brokers_available(name, context) < due else []
         if name not in listed:
-            yield f"{name} has {held} replicas, not what it is due, and is neither in the plan nor listed."
+            yield f"{name} has {held} replicas, not its target number, and is neither in the plan nor listed."
         elif listed[name] not in reasons:
             yield f"{name} is listed as {listed[name]}, and is not."
 
@@ -240,7 +240,7 @@ def _sums(proof: Mapping[str, Any], found: Findings) -> Iterator[str]:
     if not isinstance(bound, int) or bound > found.moved:
         yield f"The proof's lower bound {bound} is above the {found.moved} replicas that the plan moves."
     if proof.get("operation") == Operation.HEAL.value and bound != found.moved:
-        yield f"A heal moves what was lost and nothing else; this one moves {found.moved} for {bound}."
+        yield f"A heal moves lost replicas only; this one moves {found.moved} for {bound}."
 
 
 #: Partitions times brokers, up to which prices that a proof lacks are searched here.

@@ -27,7 +27,7 @@ _REASONS = frozenset(reason.value for reason in MoveReason)
 #: Reasons for a partition to stay unchanged, by the words that a proof uses for them.
 _STAYS = {
     "in_flight": "a reassignment of it is in flight.",
-    "pinned": "it is pinned, and must stay as it is.",
+    "pinned": "it is pinned, and must not change.",
     "excluded": "its topic is not one that the plan may touch.",
     "all_replicas_lost": "all its replicas are lost: moving it would lose its data.",
 }
@@ -249,7 +249,7 @@ def _requested_factor(move: Move, part: SnapshotPartition, context: CheckContext
     elif len(move.after) != factor:
         yield f"its target has {len(move.after)} replicas; {factor} are due."
     if len(move.adding) != max(0, len(move.after) - len(kept)):
-        yield f"it adds {len(move.adding)} replicas, which is not what it lacks."
+        yield f"it adds {len(move.adding)} replicas, which is not the number that it lacks."
     # When replicas are removed, those on brokers that may receive none are removed first, even the leader's.
     yield from _check_leader(
         move, part, tuple(broker for broker in kept if broker in context.receivers.union(move.after))
@@ -271,7 +271,7 @@ def _target_factor(move: Move, part: SnapshotPartition, context: CheckContext) -
 def _given_target(move: Move, _part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check apply: the target is exactly what was given."""
     if context.given.get(move.topic_partition) != move.after:
-        yield "its target is not what was given."
+        yield "its target is not the requested one."
 
 
 #: The function that checks each promise; every move is also checked to be possible.

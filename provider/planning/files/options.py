@@ -175,4 +175,4 @@ def _compile(name: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise PlanError(f"The option {name} holds {pattern!r}, which is no regular expression: {error}.") from error
+        raise PlanError(f"The option {name} holds {pattern!r}, which is not a regular expression: {error}.") from error

@@ -21,7 +21,7 @@ def read_json(path: str, what: str) -> Any:
     except OSError as error:
         raise PlanError(f"The {what} file {path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
-        raise PlanError(f"The {what} file {path} holds no JSON: {error}.") from error
+        raise PlanError(f"The {what} file {path} does not contain JSON: {error}.") from error
 
 
 def parse_reassignment(document: Any) -> dict[TopicPartition, Assignment]:

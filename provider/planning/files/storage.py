@@ -57,7 +57,7 @@ class Folder:
         """Return a JSON object. Raises PlanError when the file is missing or holds anything else."""
         value = self._read(name, lambda: json.loads(self._fs.cat_file(self._at(name))))
         if not isinstance(value, dict):
-            raise self._garbled(name, "it holds no JSON object")
+            raise self._garbled(name, "it does not contain JSON object")
         return value
 
     def read_text(self, name: str) -> str | None:
@@ -100,7 +100,7 @@ class Folder:
         path = self._at(name)
         parts = sorted(self._fs.glob(f"{path}/*.parquet")) if self._fs.isdir(path) else [path]
         if not parts:
-            raise FileNotFoundError(f"{path} holds no Parquet file")
+            raise FileNotFoundError(f"{path} contains no Parquet file")
         for part in parts:
             with self._fs.open(part, "rb") as file:
                 yield pq.ParquetFile(file).read()
@@ -117,7 +117,7 @@ class Folder:
             raise self._garbled(name, str(error).strip().split("\n")[0].rstrip(".")) from error
 
     def _garbled(self, name: str, reason: str) -> PlanError:
-        return PlanError(f"The {self.what} at {self.uri} is garbled: {name} is not what it should be ({reason}).")
+        return PlanError(f"The {self.what} at {self.uri} is corrupt: {name} is not in the expected format ({reason}).")
 
 
 def _why(error: OSError) -> str:

@@ -175,7 +175,7 @@ class PartitionTable:
         order = np.lexsort((ids, self.row))
         for at in order[:-1][(np.diff(self.row[order]) == 0) & (np.diff(ids[order]) == 0)][:1]:
             raise PlanError(
-                f"The partition {self.name(self.row[at])} lists broker {ids[at]} twice; mend its assignment."
+                f"The partition {self.name(self.row[at])} lists broker {ids[at]} twice; correct its assignment."
             )
         for at in np.flatnonzero(self.replica_count == 0)[:1]:
             raise PlanError(f"The partition {self.name(at)} has no replica at all; take a new snapshot.")

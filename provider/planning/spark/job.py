@@ -92,7 +92,7 @@ def command_line(arguments: Sequence[str] | None) -> CommandLine:
         parser.error("--operation is missing")
     options = read_json(given.options, "options") if given.options else {}
     if not isinstance(options, dict):
-        raise PlanError(f"The options file {given.options} holds no JSON object.")
+        raise PlanError(f"The options file {given.options} does not contain JSON object.")
     snapshot = given.snapshot or _write_snapshot(given)
     return CommandLine(snapshot, given.out, given.operation or "", options, given.json, given.check)
 
@@ -117,8 +117,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE.json",
         help="also write plan and rollback for kafka-reassign-partitions",
     )
-    add("--check", action="store_true", help="judge the plan at --out, with no solver, instead of making one")
-    add("--make-archive", metavar="FILE.tar.gz", help="only write what remote executors lack, for spark.archives")
+    add("--check", action="store_true", help="check the plan at --out, without a solver, instead of making one")
+    add(
+        "--make-archive",
+        metavar="FILE.tar.gz",
+        help="only write the archive of packages for remote executors, for spark.archives",
+    )
     return parser
 
 
