@@ -125,7 +125,7 @@ class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
         # Without the message, which counts down the seconds of the grace period.
         self.reporter.log_once(found.sentence, about=replace(found, due=(), sentence="", now_ms=0))
         gauge("failed_brokers", self.conn_id, len(found.down))
-        gauge("failed_log_dirs", self.conn_id, sum(max(1, len(paths)) for paths in found.disks.values()))
+        gauge("failed_log_dirs", self.conn_id, found.failed_log_dirs)
 
 
 def _interval_s(opened: ClusterSession) -> float:
