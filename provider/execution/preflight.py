@@ -45,7 +45,8 @@ class PreflightInputs:
     current sizes on their leaders, where the leaders report them. `rooms` maps a broker to the bytes that each of its
     log directories may still receive before less than `min_free` of its volume is left, where known. `silent` are
     receiving brokers that did not report their log directories. `cordoned` brokers receive no new replicas (KIP-1066).
-    `strained` are partitions outside the plan that are under their min ISR. `auto_generated` is the flag of KIP-46.
+    `under_min_isr_elsewhere` are partitions outside the plan that are under their min ISR. `auto_generated` is the flag
+    of KIP-46.
     """
 
     snapshot: Snapshot

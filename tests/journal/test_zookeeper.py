@@ -278,7 +278,7 @@ def test_a_chroot_that_does_not_exist_is_refused_and_not_created(
     before = raw.get_children("/")
     if chroot == "//":
         chroot = "/x//"
-    with pytest.raises(SettingError, match=r"chroot .*(does not exist in ZooKeeper at|is no path)"):
+    with pytest.raises(SettingError, match=r"chroot .*(does not exist in ZooKeeper at|is not a path)"):
         open_journal(sqlite_url, "c1", zookeeper=ZooKeeperOptions(f"{zookeeper.hosts}/{chroot}"))
     assert raw.get_children("/") == before
 

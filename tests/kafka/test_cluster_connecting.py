@@ -166,7 +166,7 @@ def test_a_setting_that_kafka_does_not_know_is_named() -> None:
 
 def test_a_cluster_with_another_id_is_refused_and_the_connection_closed(sandbox: Sandbox) -> None:
     before = io_threads()
-    with pytest.raises(WrongCluster, match=r"answers as cluster \S+, where another was expected"):
+    with pytest.raises(WrongCluster, match=r"answers as cluster \S+, but another was expected"):
         KafkaCluster({"bootstrap_servers": sandbox.bootstrap}, expected_cluster_id="another")
     assert io_threads() == before
 

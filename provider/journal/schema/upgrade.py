@@ -15,8 +15,8 @@ from kafka_steward.errors import JournalError
 from kafka_steward.journal.schema.tables import metadata
 from kafka_steward.journal.sql.dialect import dialect_of, shown_url
 
-#: The ids of all migrations, the oldest first; a test compares them with `versions/`.
-KNOWN = ("0001", "0002", "0003", "0004", "0005")
+#: The ids of all migrations, the oldest first: the files `versions/r0001_....py` have them in their names.
+KNOWN = tuple(sorted(path.name[1:5] for path in (Path(__file__).parent / "versions").glob("r[0-9]*.py")))
 #: Alembic's version table, under a name of our own, so that the database may be shared with other applications.
 VERSION_TABLE = "steward_version"
 #: Alembic keeps its context in module variables: two concurrent threads would use each other's connections.
