@@ -137,8 +137,11 @@ def _cancel_everything(foreground: Foreground, request: CancelRequest) -> Exit:
     stay = [each for each in external if each.state.stays]
     print_error(*(each.sentence for each in stay))
     if call.out.form == "table":
-        went = [each.sentence for each in external if each not in stay]
-        call.out.facts({}, went if plans or external else ["No plan is in progress, so nothing was cancelled."])
+        lines = [each.sentence for each in external if each not in stay]
+        if not (plans or external):
+            lines = ["No plan is in progress, so nothing was cancelled."]
+        if lines:
+            call.out.facts({}, lines)
     codes, facts = [Exit.FAILED if stay else Exit.DONE], []
     for record in filter(None, map(foreground.opened.journal.plans.get, plans)):
         undone = _run_cancel(foreground, record, request)
