@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.plain import VICTIM
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.demo.story import airflow_in, failure_of, succeeded
+from kafka_steward.demo.story import create_airflow, has_run_succeeded, read_failure
 from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowDag
@@ -23,7 +23,7 @@ _TASKS = {"snapshot": "snapshot", "plan": "plan", "submit": "submit", "catch_up"
 def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stages:
     """Kill a broker and let the DAG `heal` do the rest; stages are the tasks' own times."""
     stages = Stages("DAG in Airflow", sandbox.mode, partitions)
-    airflow, journal_url = airflow_in(folder / "airflow", sandbox.bootstrap, grace_s=_GRACE_S, throttle=throttle)
+    airflow, journal_url = create_airflow(folder / "airflow", sandbox.bootstrap, grace_s=_GRACE_S, throttle=throttle)
     with airflow, KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster:
         dag = AirflowDag(airflow, "heal")
         dag.unpause()
@@ -31,22 +31,22 @@ def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stag
             time.sleep(15)  # the watch is up: what is measured is detection, not its start
             sandbox.kill(VICTIM)
             with stages.stage("detect"):
-                failure = ask_until(lambda: failure_of(journal, VICTIM), within_s=60)
+                failure = ask_until(lambda: read_failure(journal, VICTIM), within_s=60)
             run = ask_until(lambda: _ended(dag), within_s=900, every_s=1)
             due_s = failure.failure_timestamp_ms / 1000 + _GRACE_S
             stages.seconds["start"] = _moment(run["start_date"]) - due_s
             _add_tasks(stages, dag, run["dag_run_id"])
-            stages.replicas_moved = dag.returned(run["dag_run_id"], "plan")["replicas_moved"]
+            stages.replicas_moved = dag.task_result(run["dag_run_id"], "plan")["replicas_moved"]
     return stages
 
 
 def _ended(dag: AirflowDag) -> dict[str, Any] | None:
     run = dag.latest_run()
-    return run if run and succeeded(dag) else None
+    return run if run and has_run_succeeded(dag) else None
 
 
 def _add_tasks(stages: Stages, dag: AirflowDag, run_id: str) -> None:
-    for task in dag.tasks(run_id):
+    for task in dag.list_tasks(run_id):
         if task["task_id"] in _TASKS:
             stages.seconds[_TASKS[task["task_id"]]] = _moment(task["end_date"]) - _moment(task["start_date"])
 

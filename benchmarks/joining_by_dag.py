@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.demo.story import airflow_in, succeeded
+from kafka_steward.demo.story import create_airflow, has_run_succeeded
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowDag
@@ -37,7 +37,7 @@ def fill_by_dag(
     create: Callable[[KafkaCluster, Journal], None],
 ) -> None:
     """Create the topic, start Airflow, then the broker, and let the DAG `fill` do the rest."""
-    airflow, journal_url = airflow_in(folder / "airflow", sandbox.bootstrap, grace_s=-1, throttle=throttle)
+    airflow, journal_url = create_airflow(folder / "airflow", sandbox.bootstrap, grace_s=-1, throttle=throttle)
     (airflow.dags / "heal.py").write_text(_DAG_FILE)
     with (
         KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster,
@@ -54,7 +54,7 @@ def fill_by_dag(
             live_s = live.result(timeout=300)
         run = ask_until(lambda: _ended(dag), within_s=900, every_s=1)
         _divide(stages, dag, run, live_s)
-        stages.replicas_moved = dag.returned(run["dag_run_id"], "plan")["replicas_moved"]
+        stages.replicas_moved = dag.task_result(run["dag_run_id"], "plan")["replicas_moved"]
 
 
 def _live_s(bootstrap: list[str], broker: int) -> float:
@@ -66,11 +66,11 @@ def _live_s(bootstrap: list[str], broker: int) -> float:
 
 def _ended(dag: AirflowDag) -> dict[str, Any] | None:
     run = dag.latest_run()
-    return run if run and succeeded(dag) else None
+    return run if run and has_run_succeeded(dag) else None
 
 
 def _divide(stages: Stages, dag: AirflowDag, run: dict[str, Any], live_s: float) -> None:
-    ended = {task["task_id"]: task["end_date"] for task in dag.tasks(run["dag_run_id"])}
+    ended = {task["task_id"]: task["end_date"] for task in dag.list_tasks(run["dag_run_id"])}
     before_s = _moment(run["start_date"])
     stages.seconds["look"] = before_s - live_s
     for part, task in _ENDS.items():

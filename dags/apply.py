@@ -45,7 +45,7 @@ def apply(
     workflow: see kafka_steward.dags.
     """
     workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill)
-    with workflow.dag("apply", _DOC, apply_params(workflow.settings), **options) as dag:
+    with workflow.create_dag("apply", _DOC, apply_params(workflow.settings), **options) as dag:
         check = CheckReassignmentOperator(
             task_id="check",
             reassignment=dag.param("reassignment"),
@@ -53,9 +53,11 @@ def apply(
             **workflow.shared,
         )
         snapshot = SnapshotClusterOperator(task_id="snapshot", **workflow.shared)
-        plan = workflow.plan(snapshot, operation="apply", options={"reassignment": XComArg(check, "reassignment")})
+        plan = workflow.add_plan_task(
+            snapshot, operation="apply", options={"reassignment": XComArg(check, "reassignment")}
+        )
         check >> snapshot >> plan
-        workflow.execute_approved(
+        workflow.add_approved_execution(
             snapshot,
             plan,
             approvers=approvers,

@@ -12,7 +12,7 @@ from airflow.sdk import DAG, Asset, AssetWatcher, BaseOperator, Param, TriggerRu
 
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.approve import ApprovePlanOperator
-from kafka_steward.operators.base import Notifiers, as_notifiers
+from kafka_steward.operators.base import Notifiers, to_notifier_list
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.report import ReportPlanOperator
@@ -22,7 +22,7 @@ from kafka_steward.sensors.replication import IsrCatchUpSensor
 from kafka_steward.settings import SETTINGS, Settings
 from kafka_steward.triggers.watch import EVENTS, WatchTrigger
 
-__all__ = ["DEFAULT_CONN_ID", "Workflow", "asset_of"]
+__all__ = ["DEFAULT_CONN_ID", "Workflow", "watch_asset"]
 
 DEFAULT_CONN_ID = "kafka_steward_default"
 #: All run types of Airflow except backfills: a plan is made for the current state of the cluster.
@@ -61,7 +61,7 @@ class Workflow:
         #: The arguments of every operator.
         self.shared: dict[str, Any] = {"conn_id": conn_id, "settings": self.settings}
 
-    def dag(
+    def create_dag(
         self,
         name: str,
         doc: str,
@@ -98,12 +98,12 @@ class Workflow:
             "catchup": False,
             "tags": ["kafka-steward"],
             "allowed_run_types": _RUN_TYPES,
-            "on_failure_callback": as_notifiers(on_failed) or None,
+            "on_failure_callback": to_notifier_list(on_failed) or None,
         }
         default_args = {**retrying, **options.pop("default_args", {})}
         return DAG(dag_id, **{**ours, **options, "default_args": default_args})
 
-    def plan(
+    def add_plan_task(
         self, snapshot: BaseOperator, kind: type[PlanReassignmentOperator] = PlanReassignmentOperator, **options: Any
     ) -> PlanReassignmentOperator:
         """Add the task `plan` for the snapshot of a task."""
@@ -116,7 +116,7 @@ class Workflow:
             **self.shared,
         )
 
-    def execute(
+    def add_execution_tasks(
         self, snapshot: BaseOperator, plan: BaseOperator, *, require_approval: bool = False
     ) -> tuple[SubmitReassignmentOperator, ElectLeadersOperator]:
         """Add the tasks `submit`, `catch_up` and `elect_leaders` for a plan; return the first and the last."""
@@ -137,7 +137,7 @@ class Workflow:
         submit >> catch_up >> elect
         return submit, elect
 
-    def execute_approved(
+    def add_approved_execution(
         self,
         snapshot: BaseOperator,
         plan: BaseOperator,
@@ -154,7 +154,7 @@ class Workflow:
         made = {"plan": XComArg(plan), "snapshot": XComArg(snapshot), **self.shared}
         review = ReviewPlanOperator(task_id="show_plan", plan_only=plan.dag.param("dry_run"), **made)
         approve = ApprovePlanOperator(task_id="approve", **approval, **made)
-        submit, elect = self.execute(snapshot, plan, require_approval=True)
+        submit, elect = self.add_execution_tasks(snapshot, plan, require_approval=True)
         report = ReportPlanOperator(
             task_id="report",
             plan=XComArg(plan),
@@ -171,7 +171,7 @@ class Workflow:
         review >> report
 
 
-def asset_of(conn_id: str, event: str, settings: Mapping[str, Any] | None) -> Asset:
+def watch_asset(conn_id: str, event: str, settings: Mapping[str, Any] | None) -> Asset:
     """Return the asset of one of EVENTS. While a DAG that is scheduled on it is unpaused, its watch runs."""
     suffix = "" if event == EVENTS[0] else f"-{event}"
     watcher = AssetWatcher(name=f"watch-{conn_id}{suffix}", trigger=WatchTrigger(conn_id, settings, event))

@@ -39,7 +39,7 @@ def cancel(
     as in every workflow: see kafka_steward.dags.
     """
     workflow = Workflow(conn_id, settings, deferrable=deferrable)
-    with workflow.dag("cancel", _DOC, cancel_params(workflow.settings), **options) as dag:
+    with workflow.create_dag("cancel", _DOC, cancel_params(workflow.settings), **options) as dag:
         cancelled = CancelReassignmentOperator(
             task_id="cancel",
             plan=dag.param("plan"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import Asset
 
-from kafka_steward.dags.builder import DEFAULT_CONN_ID, asset_of
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, watch_asset
 from kafka_steward.deprecated import keep_former_names
 
 __all__ = ["cancel_requested", "reassignment_requested"]
@@ -21,9 +21,9 @@ def cancel_requested(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any]
     The watch cancels by itself, even if no DAG runs. Any DAG may be scheduled on the asset:
     `cancel(schedule=[cancel_requested()])`, or one that sends notifications.
     """
-    return asset_of(conn_id, "cancel", settings)
+    return watch_asset(conn_id, "cancel", settings)
 
 
 def reassignment_requested(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
     """Return the asset whose events report an accepted request or queue (KIP-236); the watch executes it by itself."""
-    return asset_of(conn_id, "request", settings)
+    return watch_asset(conn_id, "request", settings)

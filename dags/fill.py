@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset
 
-from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, watch_asset
 from kafka_steward.dags.params import fill_params
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
@@ -29,7 +29,7 @@ def broker_joined(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | 
 
     Any DAG may be scheduled on it.
     """
-    return asset_of(conn_id, "broker-joined", settings)
+    return watch_asset(conn_id, "broker-joined", settings)
 
 
 def fill(
@@ -48,7 +48,7 @@ def fill(
     """
     workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable)
     shared = workflow.shared
-    with workflow.dag(
+    with workflow.create_dag(
         "fill",
         _DOC,
         fill_params(workflow.settings),
@@ -57,8 +57,8 @@ def fill(
     ) as dag:
         found = FindPendingReplicasOperator(task_id="find_owed", pre_execute=refuse_unknown_keys, **shared)
         snapshot = SnapshotClusterOperator(task_id="snapshot", pending_replicas=True, **shared)
-        plan = workflow.plan(snapshot, operation="fill")
-        submit, elect = workflow.execute(snapshot, plan)
+        plan = workflow.add_plan_task(snapshot, operation="fill")
+        submit, elect = workflow.add_execution_tasks(snapshot, plan)
         report = ReportPlanOperator(
             task_id="report", verify="fill", plan=plan.output, submitted=submit.output, on_done=on_filled, **shared
         )

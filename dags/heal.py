@@ -7,14 +7,14 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, XComArg
 
-from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, watch_asset
 from kafka_steward.dags.params import heal_params
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
-from kafka_steward.values import one_of
+from kafka_steward.value_parsing import require_choice
 
 __all__ = ["broker_failed", "heal"]
 
@@ -33,7 +33,7 @@ def broker_failed(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | 
 
     Any DAG may be scheduled on it.
     """
-    return asset_of(conn_id, "broker-failed", settings)
+    return watch_asset(conn_id, "broker-failed", settings)
 
 
 def heal(
@@ -55,10 +55,10 @@ def heal(
     and submits nothing. With `on_kill="cancel"` the plan is cancelled when a user marks the task `submit`. All else is
     as in every workflow: see kafka_steward.dags.
     """
-    one_of("The mode of a heal", mode, "heal", "report")
+    require_choice("The mode of a heal", mode, "heal", "report")
     workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill)
     shared = workflow.shared
-    with workflow.dag(
+    with workflow.create_dag(
         "heal",
         _DOC,
         heal_params(mode, workflow.settings),
@@ -76,11 +76,11 @@ def heal(
         )
         failed = XComArg(found, "brokers")
         snapshot = SnapshotClusterOperator(task_id="snapshot", failed_brokers=failed, **shared)
-        plan = workflow.plan(snapshot)
+        plan = workflow.add_plan_task(snapshot)
         review = ReviewPlanOperator(
             task_id="tell_plan", plan=plan.output, mode=dag.param("mode"), on_not_healable=on_not_healable, **shared
         )
-        submit, elect = workflow.execute(snapshot, plan)
+        submit, elect = workflow.add_execution_tasks(snapshot, plan)
         report = ReportPlanOperator(
             task_id="report",
             verify="heal",

@@ -10,7 +10,7 @@ from airflow.sdk import DAG, Param
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.health import ReportHealthOperator
-from kafka_steward.values import one_of
+from kafka_steward.value_parsing import require_choice
 
 __all__ = ["health"]
 
@@ -39,8 +39,11 @@ def health(
     added, with the message and the measures. All else is as in every workflow: see kafka_steward.dags.
     """
     workflow = Workflow(conn_id, settings)
-    with workflow.dag(
-        "health", _DOC, _params(when_unhealthy), **{"max_active_runs": 1, "is_paused_upon_creation": None, **options}
+    with workflow.create_dag(
+        "health",
+        _DOC,
+        _health_params(when_unhealthy),
+        **{"max_active_runs": 1, "is_paused_upon_creation": None, **options},
     ) as dag:
         ReportHealthOperator(
             task_id="health",
@@ -53,10 +56,10 @@ def health(
     return dag
 
 
-def _params(when_unhealthy: str) -> dict[str, Param]:
+def _health_params(when_unhealthy: str) -> dict[str, Param]:
     return {
         "when_unhealthy": Param(
-            one_of("when_unhealthy", when_unhealthy, "report", "fail"),
+            require_choice("when_unhealthy", when_unhealthy, "report", "fail"),
             "report: report only. fail: fail the run when a measure exceeds its limit.",
             type="string",
             enum=["report", "fail"],

@@ -54,14 +54,14 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
 def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
     """Return the form of a cancel: the plan, scope and reason; then the settings, which apply to a rollback."""
     return {
-        "plan": _plan(),
+        "plan": _plan_param(),
         "scope": Param(
             "pending",
             "pending: cancel the reassignments in flight. plan: revert completed moves too.",
             type="string",
             enum=["pending", "plan"],
         ),
-        "reason": _reason(),
+        "reason": _reason_param(),
         "even_if_disabled": Param(
             False, "Roll back although reassignments are disabled for this cluster.", type="boolean"
         ),
@@ -72,14 +72,14 @@ def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
 def throttle_params() -> dict[str, Param]:
     """Return the form of a change of the throttle: the plan, its rate, which has no default, and the reason."""
     return {
-        "plan": _plan(),
+        "plan": _plan_param(),
         "rate": Param(
             description="Bytes per second into one broker, such as 50000000. 0: no throttle.",
             type="integer",
             minimum=0,
             maximum=2**63 - 1,
         ),
-        "reason": _reason(),
+        "reason": _reason_param(),
     }
 
 
@@ -94,8 +94,8 @@ def rebalance_params(given: Mapping[str, Any], settings: Mapping[str, Any]) -> d
     `given` are the DAG author's values of fields. Raises SettingError for a field that does not exist, or a value that
     its field rejects.
     """
-    fields_of_it = {**_what(), **_goals(), **_budget()}
-    return {**_with_values(fields_of_it, given), **setting_params(settings)}
+    fields_of_it = {**_operation_params(), **_goal_params(), **_budget_params()}
+    return {**_set_param_values(fields_of_it, given), **setting_params(settings)}
 
 
 def apply_params(settings: Mapping[str, Any]) -> dict[str, Param]:
@@ -120,12 +120,12 @@ def apply_params(settings: Mapping[str, Any]) -> dict[str, Param]:
                 "partitions": {"type": "array", "minItems": 1, "items": entry},
             },
         ),
-        "dry_run": _dry_run(),
+        "dry_run": _dry_run_param(),
         **setting_params(settings),
     }
 
 
-def _plan() -> Param:
+def _plan_param() -> Param:
     return Param(
         None,
         "The plan's digest, or a prefix of it. Empty: the plan that holds the plan slot.",
@@ -134,15 +134,15 @@ def _plan() -> Param:
     )
 
 
-def _reason() -> Param:
+def _reason_param() -> Param:
     return Param("", "The reason, for the audit trail.", type="string", maxLength=500)
 
 
-def _dry_run() -> Param:
+def _dry_run_param() -> Param:
     return Param(False, "Stop after the review of the plan: nothing is submitted.", type="boolean")
 
 
-def _what() -> dict[str, Param]:
+def _operation_params() -> dict[str, Param]:
     return {
         "operation": Param(
             "rebalance",
@@ -161,8 +161,8 @@ def _what() -> dict[str, Param]:
             minimum=1,
             maximum=1000,
         ),
-        **_which(),
-        "dry_run": _dry_run(),
+        **_filter_params(),
+        "dry_run": _dry_run_param(),
         "when_busy": Param(
             "skip",
             "While the cluster is not fully replicated and idle: skip the run, or wait until it is.",
@@ -172,7 +172,7 @@ def _what() -> dict[str, Param]:
     }
 
 
-def _which() -> dict[str, Param]:
+def _filter_params() -> dict[str, Param]:
     return {
         "topics": Param(
             None,
@@ -192,7 +192,7 @@ def _which() -> dict[str, Param]:
     }
 
 
-def _goals() -> dict[str, Param]:
+def _goal_params() -> dict[str, Param]:
     return {
         "rack_aware": Param(True, "Spread replicas over the racks.", type="boolean", section=_GOALS),
         "balance": Param(
@@ -216,7 +216,7 @@ def _goals() -> dict[str, Param]:
     }
 
 
-def _budget() -> dict[str, Param]:
+def _budget_params() -> dict[str, Param]:
     integer: dict[str, Any] = {"type": ["null", "integer"], "section": _BUDGET}
     return {
         "max_moves": Param(None, "The most replicas to move. Empty: no limit.", minimum=1, **integer),
@@ -229,7 +229,7 @@ def _budget() -> dict[str, Param]:
     }
 
 
-def _with_values(form: Mapping[str, Param], given: Mapping[str, Any]) -> dict[str, Param]:
+def _set_param_values(form: Mapping[str, Param], given: Mapping[str, Any]) -> dict[str, Param]:
     for name in given:
         if name not in form:
             raise SettingError(f"The form has no field {name!r}; there are {', '.join(form)}.")
@@ -246,13 +246,13 @@ def _with_values(form: Mapping[str, Param], given: Mapping[str, Any]) -> dict[st
 def setting_params(settings: Mapping[str, Any], *, without: Collection[str] = ()) -> dict[str, Param]:
     """Return one Param for each setting that a run can override; `settings` are the DAG author's values."""
     return {
-        name: _param(setting, settings.get(name))
+        name: _setting_param(setting, settings.get(name))
         for name, setting in SETTINGS.items()
         if setting.per_run and name not in without
     }
 
 
-def _param(setting: Setting, value: Any) -> Param:
+def _setting_param(setting: Setting, value: Any) -> Param:
     limits = {"minimum": setting.low, "maximum": setting.high, "pattern": setting.pattern}
     schema: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
     if setting.choices:

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, BaseOperator, XComArg
 
-from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, asset_of
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, watch_asset
 from kafka_steward.dags.params import rebalance_params
 from kafka_steward.deprecated import keep_former_names
 from kafka_steward.errors import SettingError
@@ -41,7 +41,7 @@ def empty_broker_joined(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, A
 
     Its watch emits the event again every `heal_retry_interval` until a ClaimEmptyBrokersOperator claims the broker.
     """
-    return asset_of(conn_id, "broker-new", settings)
+    return watch_asset(conn_id, "broker-new", settings)
 
 
 def rebalance(
@@ -77,15 +77,15 @@ def rebalance(
     workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill)
     given = workflow.settings
     starts = [empty_broker_joined(conn_id, given)] if on_join else schedule
-    with workflow.dag(
+    with workflow.create_dag(
         "expand" if on_join else "rebalance",
         _DOC,
         rebalance_params({**(_JOINING if on_join else {}), **(fields or {})}, given),
         starts,
         **{"max_active_runs": 1, **options},
     ) as dag:
-        snapshot, plan = _plan(workflow, dag, on_join=on_join)
-        workflow.execute_approved(
+        snapshot, plan = _add_planning_tasks(workflow, dag, on_join=on_join)
+        workflow.add_approved_execution(
             snapshot,
             plan,
             approve_above=approve_above,
@@ -99,7 +99,7 @@ def rebalance(
     return dag
 
 
-def _plan(workflow: Workflow, dag: DAG, *, on_join: bool) -> tuple[BaseOperator, BaseOperator]:
+def _add_planning_tasks(workflow: Workflow, dag: DAG, *, on_join: bool) -> tuple[BaseOperator, BaseOperator]:
     shared = workflow.shared
     request: dict[str, Any] = {name: dag.param(name) for name in REQUEST_FIELDS}
     gate = ClusterReadyOperator(
@@ -116,6 +116,6 @@ def _plan(workflow: Workflow, dag: DAG, *, on_join: bool) -> tuple[BaseOperator,
         request["operation"] = XComArg(joined, "operation")
         joined >> gate
     snapshot = SnapshotClusterOperator(task_id="snapshot", draining_brokers=dag.param("brokers"), **shared)
-    plan = workflow.plan(snapshot, PlanRebalanceOperator, request=request)
+    plan = workflow.add_plan_task(snapshot, PlanRebalanceOperator, request=request)
     gate >> snapshot >> plan
     return snapshot, plan

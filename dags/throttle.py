@@ -35,7 +35,7 @@ def throttle(
     the journal, so it works while Kafka does not answer. All else is as in every workflow: see kafka_steward.dags.
     """
     workflow = Workflow(conn_id, settings)
-    with workflow.dag("throttle", _DOC, throttle_params(), **options) as dag:
+    with workflow.create_dag("throttle", _DOC, throttle_params(), **options) as dag:
         ChangeThrottleOperator(
             task_id="throttle",
             plan=dag.param("plan"),

@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from kafka_steward.errors import SettingError, StewardError
 from kafka_steward.escaping import printable, printable_lines
 from kafka_steward.hooks.context import actor_of, hook_of, is_scheduled
-from kafka_steward.operators.base import fail_without_retry, opened_by
-from kafka_steward.operators.folders import page_at, plan_at, snapshot_at
+from kafka_steward.operators.base import fail_without_retry, open_session
+from kafka_steward.operators.plan_folders import read_plan_page, read_task_plan, read_task_snapshot
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -79,14 +79,14 @@ class ApprovePlanOperator(ApprovalOperator):
         ours = {
             "defaults": self.REJECT,
             "response_timeout": response_timeout,
-            "assigned_users": approvers_of(approvers),
+            "assigned_users": parse_approvers(approvers),
         }
         super().__init__(**{**ours, **kwargs})
         self.plan = plan
         self.snapshot = snapshot
         self.conn_id = conn_id
         self.settings = dict(settings or {})
-        self.approve_above = checked_bytes(approve_above)
+        self.approve_above = validate_approve_above(approve_above)
         self.self_approval = self_approval
 
     def execute(self, context: Context) -> Any:
@@ -95,17 +95,17 @@ class ApprovePlanOperator(ApprovalOperator):
         from kafka_steward.journal.plans import Approval
 
         with fail_without_retry():
-            plan, snapshot = plan_at(self.plan), snapshot_at(self.snapshot)
+            plan, snapshot = read_task_plan(self.plan), read_task_snapshot(self.snapshot)
             refuse_invalid(plan, snapshot)
-        with opened_by(hook_of(self, context)) as opened:
+        with open_session(hook_of(self, context)) as opened:
             approval = approval_of(opened.journal, plan.digest)
         why = approval_exemption(plan.moves, unattended=is_scheduled(context), approve_above=self.approve_above)
         if approval is None and not why:
             self._request_approval(context, plan, snapshot)
         if approval is None:
             self.log.info("No approval is requested: %s.", printable(why))
-            approval = self._approve(context, Approval(plan.digest, None, why))
-        return _answer(approval, approved=True, asked=approval.person is not None)
+            approval = self._record_approval(context, Approval(plan.digest, None, why))
+        return _answer_result(approval, approved=True, asked=approval.person is not None)
 
     def execute_complete(self, context: Context, event: dict[str, Any], digest: str = "") -> Any:
         """Record the answer. Request approval again if the user may not approve; skip after a rejection."""
@@ -126,16 +126,16 @@ class ApprovePlanOperator(ApprovalOperator):
             reason = f"nobody answered within {self.response_timeout}"
         message = f"{'Approved' if approved else 'Rejected'} by {name or 'nobody'}{reason and f': {reason}'}"
         self.log.info("%s", printable(message))
-        given = Approval(digest, name, reason or None, _ms(answer["responded_at"]))
+        given = Approval(digest, name, reason or None, _to_epoch_ms(answer["responded_at"]))
         if not approved:
-            self._reject(context, given)
-        return _answer(self._approve(context, given), approved=True, asked=True)
+            self._record_rejection(context, given)
+        return _answer_result(self._record_approval(context, given), approved=True, asked=True)
 
     def _request_approval(self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder) -> NoReturn:
         from kafka_steward.execution.plan_report import in_bytes, plan_summary
 
         with fail_without_retry():
-            page_at(self.plan)
+            read_plan_page(self.plan)
         moved, size = plan.proof["replicas_moved"], in_bytes(plan.proof["bytes_moved"])
         self.subject = f"Move {moved} replicas, {size} ({plan.proof['operation']}, plan {plan.digest[:12]})?"
         # Not the stored page: whoever may write XComs and the workspace could replace it together with its digest.
@@ -143,7 +143,7 @@ class ApprovePlanOperator(ApprovalOperator):
         self.assigned_users = self._remaining_approvers(context)
         self.log.info("%s\n%s", printable(self.subject), printable_lines(self.body))
         # A cleared task keeps the page of its first request, which may show another plan.
-        if request_shown(self, context) != (self.subject, self.body, self.assigned_users or []):
+        if request_input(self, context) != (self.subject, self.body, self.assigned_users or []):
             raise AirflowFailException(
                 f"Plan {plan.digest[:12]} cannot be approved in this run: Airflow still shows the request from before "
                 f"{self.task_id} was cleared, and would accept an answer to it; trigger a new run."
@@ -170,28 +170,28 @@ class ApprovePlanOperator(ApprovalOperator):
             )
         return left or None
 
-    def _approve(self, context: Context, yes: Approval) -> Approval:
+    def _record_approval(self, context: Context, yes: Approval) -> Approval:
         from kafka_steward.execution.publishing import approve
 
-        return self._write(context, lambda opened: approve(opened.journal, yes, actor_of(context)))
+        return self._write_with_retry(context, lambda opened: approve(opened.journal, yes, actor_of(context)))
 
-    def _reject(self, context: Context, no: Approval) -> NoReturn:
+    def _record_rejection(self, context: Context, no: Approval) -> NoReturn:
         from kafka_steward.execution.publishing import reject
 
         by, who = f"by {no.person}" if no.person else "as nobody answered", actor_of(context)
-        self._write(
+        self._write_with_retry(
             context, lambda opened: reject(opened.journal, no.plan, who, person=no.person, reason=no.reason or by)
         )
-        context["ti"].xcom_push("return_value", _answer(no, approved=False, asked=True))
+        context["ti"].xcom_push("return_value", _answer_result(no, approved=False, asked=True))
         sentence = f"Plan {no.plan[:12]} was rejected {by}; nothing is submitted."
         self.log.info("%s", printable(sentence))
         raise AirflowSkipException(printable(sentence))
 
-    def _write(self, context: Context, write: Callable[[ClusterSession], T]) -> T:
+    def _write_with_retry(self, context: Context, write: Callable[[ClusterSession], T]) -> T:
         """Write into the journal, and retry while it is unreachable. Raises the error of the last attempt."""
         for pause_s in _PAUSES_S:
             try:
-                with opened_by(hook_of(self, context)) as opened:
+                with open_session(hook_of(self, context)) as opened:
                     return write(opened)
             except StewardError as error:
                 if not error.retriable:
@@ -200,20 +200,20 @@ class ApprovePlanOperator(ApprovalOperator):
                     "The answer could not be recorded yet; it is retried in %d s: %s", pause_s, printable(str(error))
                 )
             time.sleep(pause_s)
-        with opened_by(hook_of(self, context)) as opened:
+        with open_session(hook_of(self, context)) as opened:
             return write(opened)
 
 
-def _answer(given: Approval, *, approved: bool, asked: bool) -> dict[str, Any]:
+def _answer_result(given: Approval, *, approved: bool, asked: bool) -> dict[str, Any]:
     facts = {"person": given.person, "reason": given.reason or "", "answered_ms": given.answered_ms}
     return {"digest": given.plan, "approved": approved, "asked": asked, **facts}
 
 
-def _ms(when: datetime | None) -> int | None:
+def _to_epoch_ms(when: datetime | None) -> int | None:
     return None if when is None else int(when.timestamp() * 1000)
 
 
-def approvers_of(given: Approvers) -> list[HITLUser] | None:
+def parse_approvers(given: Approvers) -> list[HITLUser] | None:
     """Return the approvers in Airflow's format, without duplicates. Raises SettingError for an empty or invalid value.
 
     The id format depends on Airflow's auth manager: the name with SimpleAuthManager, a number with the FAB provider's.
@@ -224,18 +224,18 @@ def approvers_of(given: Approvers) -> list[HITLUser] | None:
         raise SettingError(
             f"approvers is {given!r}; it takes a list of the ids of Airflow's users, or None for no limit."
         )
-    users = [_user(one) for one in given]
+    users = [_parse_user(one) for one in given]
     return [user for at, user in enumerate(users) if user not in users[:at]]
 
 
-def _user(given: Any) -> HITLUser:
+def _parse_user(given: Any) -> HITLUser:
     fields = {"id": given, "name": given} if isinstance(given, str) else given
     if not isinstance(fields, Mapping) or not all(isinstance(fields.get(name), str) for name in ("id", "name")):
         raise SettingError(f"The approver {given!r} is neither the id of a user nor {{'id': ..., 'name': ...}}.")
     return {"id": fields["id"], "name": fields["name"]}
 
 
-def checked_bytes(approve_above: Any) -> int | None:
+def validate_approve_above(approve_above: Any) -> int | None:
     """Return `approve_above` unchanged. Raises SettingError unless it is a number of bytes or None.
 
     Only a literal of the DAG author is accepted: no field of a run's form and no other result of a run can replace it.
@@ -245,7 +245,7 @@ def checked_bytes(approve_above: Any) -> int | None:
     raise SettingError(f"approve_above is {approve_above!r}; it takes a whole number of bytes, or None to ask always.")
 
 
-def request_shown(operator: HITLOperator, context: Context) -> tuple[str, str | None, list[HITLUser]]:
+def request_input(operator: HITLOperator, context: Context) -> tuple[str, str | None, list[HITLUser]]:
     """Request input as HITLOperator does; return the subject, body and approvers that Airflow then shows.
 
     Airflow keeps one request for each task of a run, and shows the first one even if a later try requests something

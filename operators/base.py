@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Notifiers",
     "StewardOperator",
-    "as_notifiers",
+    "to_notifier_list",
     "attempt_folder",
     "fail_without_retry",
     "notify",
-    "opened_by",
+    "open_session",
     "refuse_unknown_keys",
-    "skip_rest",
-    "unknown_keys",
+    "skip_downstream",
+    "unknown_keys_message",
 ]
 
 log = structlog.get_logger(__name__)
@@ -66,8 +66,8 @@ class StewardOperator(BaseOperator):
         self.settings = dict(settings or {})
 
     def open(self, context: Context) -> ClusterSession:
-        """Return the connected cluster and its journal, as a context manager. Raises as `opened_by` does."""
-        return opened_by(hook_of(self, context))
+        """Return the connected cluster and its journal, as a context manager. Raises as `open_session` does."""
+        return open_session(hook_of(self, context))
 
     def open_journal(self, context: Context) -> Journal:
         """Return the open journal of the cluster, as a context manager. Works while the cluster is down, too."""
@@ -75,7 +75,7 @@ class StewardOperator(BaseOperator):
         return hook.journal(hook.cluster_id())
 
 
-def opened_by(hook: StewardHook) -> ClusterSession:
+def open_session(hook: StewardHook) -> ClusterSession:
     """Return the hook's open cluster and journal. Raises a StewardError that a retry may resolve.
 
     Every other StewardError becomes an AirflowFailException with its message: a wrong password or a missing connection
@@ -103,7 +103,7 @@ def fail_without_retry(*, but: tuple[type[RequestError], ...] = ()) -> Iterator[
         raise AirflowFailException(str(error)) from error
 
 
-def skip_rest(task: BaseOperator, context: Context, sentence: str) -> NoReturn:
+def skip_downstream(task: BaseOperator, context: Context, sentence: str) -> NoReturn:
     """Skip this task and its downstream tasks; write the reason to the log and to the XCom `sentence`.
 
     Airflow discards the message of a skip exception.
@@ -135,27 +135,27 @@ def refuse_unknown_keys(context: Context) -> None:
     Meant as the `pre_execute` of a DAG's first task: it calls neither Kafka nor the journal.
     """
     dag = context["dag"]
-    sentence = unknown_keys(getattr(context["dag_run"], "conf", None) or {}, tuple(dag.params), dag.dag_id)
+    sentence = unknown_keys_message(getattr(context["dag_run"], "conf", None) or {}, tuple(dag.params), dag.dag_id)
     if sentence:
         raise AirflowFailException(printable(sentence))
 
 
-def unknown_keys(conf: Mapping[str, Any], known: Collection[str], dag_id: str) -> str:
+def unknown_keys_message(conf: Mapping[str, Any], known: Collection[str], dag_id: str) -> str:
     """Return the message that rejects the keys of `conf` that are not `known`; empty when all are known. Pure."""
     unknown = sorted(str(key) for key in conf if key not in known and key not in _OF_AIRFLOW)
     if not unknown:
         return ""
-    named = " and ".join(_with_suggestion(key, known) for key in unknown[:3])
+    named = " and ".join(_suggest_key(key, known) for key in unknown[:3])
     more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
     return f"The DAG {dag_id} has no parameter {named}{more}; trigger it with its own, which its form lists."
 
 
-def _with_suggestion(key: str, known: Collection[str]) -> str:
+def _suggest_key(key: str, known: Collection[str]) -> str:
     close = get_close_matches(key, known, n=1)
     return f"{key[:100]!r} (did you mean {close[0]!r}?)" if close else f"{key[:100]!r}"
 
 
-def as_notifiers(given: Notifiers) -> list[Callable[[Any], Any]]:
+def to_notifier_list(given: Notifiers) -> list[Callable[[Any], Any]]:
     """Return the notifiers as a list, whether none, one or several are given."""
     if given is None:
         return []
@@ -169,10 +169,10 @@ def notify(notifiers: Sequence[Callable[[Any], Any]], context: Context, event: s
     """
     payload = {**context, "kafka_steward": {"event": event, **facts}}
     for notifier in notifiers:
-        _call(notifier, payload)
+        _call_notifier(notifier, payload)
 
 
-def _call(notifier: Callable[[Any], Any], payload: Mapping[str, Any]) -> None:
+def _call_notifier(notifier: Callable[[Any], Any], payload: Mapping[str, Any]) -> None:
     try:
         notifier(payload)
     except Exception as error:  # noqa: BLE001 - user code may raise anything

@@ -10,9 +10,9 @@ from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
-from kafka_steward.operators.base import Notifiers, as_notifiers, notify
+from kafka_steward.operators.base import Notifiers, notify, to_notifier_list
 from kafka_steward.operators.execution import PlanExecutionOperator, fail_task
-from kafka_steward.values import one_of
+from kafka_steward.value_parsing import require_choice
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -68,14 +68,14 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         self.reason = reason
         self.even_if_disabled = even_if_disabled
         self.verify_timeout = verify_timeout
-        self.on_cancelled = as_notifiers(on_cancelled)
+        self.on_cancelled = to_notifier_list(on_cancelled)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Request the cancel, then run it to its end, or defer to the trigger that does."""
         from kafka_steward.execution.lifecycle import request_cancel
         from kafka_steward.execution.resolve import resolve_plan
 
-        scope = cast("Scope", one_of("The scope of a cancel", self.scope, "pending", "plan"))
+        scope = cast("Scope", require_choice("The scope of a cancel", self.scope, "pending", "plan"))
         who = actor_of(context)
         with self.open_connections(context) as connections:
             opened = connections.current()
@@ -84,26 +84,26 @@ class CancelReassignmentOperator(PlanExecutionOperator):
                 opened.journal,
                 digest,
                 who=who,
-                reason=self._reason(who.person),
+                reason=self._cancel_reason(who.person),
                 scope=scope,
                 even_if_disabled=bool(self.even_if_disabled),
             )
 
-            progress = self.runner_of(opened, digest, context).step()
+            progress = self.create_runner(opened, digest, context).step()
             self.log.info("%s", printable(progress.sentence))
             if not progress.ended and self.deferrable:
                 self.defer_to_trigger(opened, digest, context, kwargs={"digest": digest})
             if not progress.ended:
                 progress = self.run_to_completion(connections, digest, context)
-            return self._report(connections.current(), digest, context)
+            return self._report_cancel(connections.current(), digest, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], digest: str) -> dict[str, Any]:
         """Verify the cancel after the trigger, and return the result."""
-        self.progress_of(event)
+        self.progress_from_event(event)
         with self.open(context) as opened:
-            return self._report(opened, digest, context)
+            return self._report_cancel(opened, digest, context)
 
-    def _report(self, opened: ClusterSession, digest: str, context: Context) -> dict[str, Any]:
+    def _report_cancel(self, opened: ClusterSession, digest: str, context: Context) -> dict[str, Any]:
         from kafka_steward.execution.rollback import unsuccessful_rollback
 
         rollback = unsuccessful_rollback(opened.journal, digest)
@@ -112,7 +112,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
                 f"The rollback of plan {digest[:12]} was itself cancelled or abandoned: {rollback.reason}",
                 for_good=True,
             )
-        found = self._verify(opened, digest)
+        found = self._verify_undone(opened, digest)
         self.log.info("%s", printable(found["sentence"]))
         for kind in ("left_alone", "skipped"):
             for each in found[kind]:
@@ -121,12 +121,12 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         notify(self.on_cancelled, context, "cancelled", found)
         return found
 
-    def _verify(self, opened: ClusterSession, digest: str) -> dict[str, Any]:
+    def _verify_undone(self, opened: ClusterSession, digest: str) -> dict[str, Any]:
         from kafka_steward.execution.verification import until_undone, verify_undone
 
         within_s = self.verify_timeout.total_seconds()
         found = until_undone(
-            lambda: verify_undone(opened.cluster, opened.journal, digest), self._wait, within_s=within_s
+            lambda: verify_undone(opened.cluster, opened.journal, digest), self._wait_unless_killed, within_s=within_s
         )
         if not found.ok:
             raise AirflowException(printable(f"The original state is not restored: {found.sentence}"))
@@ -134,7 +134,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
             self.log.info("%s", printable(each.sentence))
         return found.to_json()
 
-    def _reason(self, person: str | None) -> str:
+    def _cancel_reason(self, person: str | None) -> str:
         return str(self.reason or (f"requested by {person}" if person else "no reason was given"))
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import actor_fields, actor_of, hook_of, overrides_of
-from kafka_steward.operators.base import StewardOperator, opened_by
+from kafka_steward.hooks.context import actor_fields, actor_of, hook_of, merge_overrides
+from kafka_steward.operators.base import StewardOperator, open_session
 from kafka_steward.triggers.base import REREAD_S, FreshConnections
 from kafka_steward.triggers.reporting import ProgressLog, emit_progress
 from kafka_steward.triggers.run_plan import RunPlanTrigger
@@ -52,7 +52,7 @@ class PlanExecutionOperator(StewardOperator):
     def open_connections(self, context: Context) -> Iterator[FreshConnections]:
         """Yield connections that follow edits of the Airflow connection; they keep to one journal.
 
-        Opening them raises as `opened_by` does.
+        Opening them raises as `open_session` does.
         """
 
         def hook(before: ClusterSession | None) -> StewardHook:
@@ -60,10 +60,10 @@ class PlanExecutionOperator(StewardOperator):
             found.expected_origin = found.expected_origin if before is None else before.origin
             return found
 
-        with closing(FreshConnections(hook, opened_by, reread_s=self._reread_s)) as connections:
+        with closing(FreshConnections(hook, open_session, reread_s=self._reread_s)) as connections:
             yield connections
 
-    def runner_of(self, opened: ClusterSession, digest: str, context: Context) -> PlanRunner:
+    def create_runner(self, opened: ClusterSession, digest: str, context: Context) -> PlanRunner:
         """Return the runner of a plan over open connections."""
         from kafka_steward.execution.runner import PlanRunner
 
@@ -79,7 +79,7 @@ class PlanExecutionOperator(StewardOperator):
         **options: Any,
     ) -> NoReturn:
         """Defer to the trigger that steps the plan to its end; `options` are arguments of RunPlanTrigger."""
-        overrides, who = overrides_of(self.settings, context), actor_fields(context)
+        overrides, who = merge_overrides(self.settings, context), actor_fields(context)
         trigger = RunPlanTrigger(self.conn_id, digest, overrides, who, journal=opened.origin, **options)
         self.defer(trigger=trigger, method_name="execute_complete", kwargs=kwargs, timeout=self.plan_timeout)
 
@@ -99,7 +99,7 @@ class PlanExecutionOperator(StewardOperator):
         from kafka_steward.execution.runner import run_to_end
 
         log = ProgressLog(self.log.info, time.monotonic)
-        followed = _Followed(connections, lambda opened: self.runner_of(opened, digest, context))
+        followed = _ReconnectingRunner(connections, lambda opened: self.create_runner(opened, digest, context))
 
         def report(progress: Progress) -> None:
             log.report(progress)
@@ -107,7 +107,7 @@ class PlanExecutionOperator(StewardOperator):
 
         def wait(seconds: float) -> None:
             try:
-                self._wait(seconds)
+                self._wait_unless_killed(seconds)
             except AirflowException:
                 if killed is not None:
                     killed(followed.opened, followed.stepper)
@@ -118,7 +118,7 @@ class PlanExecutionOperator(StewardOperator):
             fail_task(progress.sentence, for_good=progress.waits_for_person)
         return progress
 
-    def progress_of(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+    def progress_from_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the progress of a trigger's event if the plan ended. Raise otherwise, as `run_to_completion` does."""
         progress: Mapping[str, Any] | None = event["progress"]
         if progress is None:
@@ -128,14 +128,14 @@ class PlanExecutionOperator(StewardOperator):
         self.log.info("%s", printable(event["sentence"]))
         return progress
 
-    def _wait(self, seconds: float) -> None:
+    def _wait_unless_killed(self, seconds: float) -> None:
         if self._killed.wait(seconds):
             raise AirflowException(
                 "The task was killed; the plan stays in the journal, and clearing the task resumes it."
             )
 
 
-class _Followed:
+class _ReconnectingRunner:
     """A stepper that is made again when its connections were opened again."""
 
     def __init__(self, connections: FreshConnections, make: Callable[[ClusterSession], StepRunner]) -> None:

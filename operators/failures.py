@@ -9,7 +9,14 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of, hook_of
-from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifiers, notify, opened_by, skip_rest
+from kafka_steward.operators.base import (
+    Notifiers,
+    StewardOperator,
+    notify,
+    open_session,
+    skip_downstream,
+    to_notifier_list,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -48,16 +55,16 @@ class FindFailuresOperator(StewardOperator):
         super().__init__(**{"multiple_outputs": True, **kwargs})
         self.brokers = brokers
         self.ignore_grace = ignore_grace
-        self.on_failure_detected = as_notifiers(on_failure_detected)
-        self.on_not_healable = as_notifiers(on_not_healable)
+        self.on_failure_detected = to_notifier_list(on_failure_detected)
+        self.on_not_healable = to_notifier_list(on_not_healable)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Detect failed brokers; skip the downstream tasks when nothing is to be healed."""
         from kafka_steward.execution.readiness import disabled_reason
 
-        with self._open(context) as opened:
-            verdict, cluster_id = self._detect(opened, context), opened.cluster.cluster_id
-            self._refuse_unknown(opened, verdict)
+        with self._open_session(context) as opened:
+            verdict, cluster_id = self._detect_failures(opened, context), opened.cluster.cluster_id
+            self._refuse_unknown_brokers(opened, verdict)
             disabled = disabled_reason(opened.journal.tree)
         failed = [broker for broker in verdict.failed if not self.brokers or broker in self.brokers]
         facts = {"brokers": failed, "sentence": verdict.sentence, "cluster_id": cluster_id}
@@ -65,14 +72,14 @@ class FindFailuresOperator(StewardOperator):
             notify(self.on_not_healable, context, "not_healable", facts)
             raise AirflowFailException(printable(verdict.sentence))
         if not failed:
-            skip_rest(self, context, f"Nothing is to be healed now. {verdict.sentence}")
+            skip_downstream(self, context, f"Nothing is to be healed now. {verdict.sentence}")
         if disabled:
-            skip_rest(self, context, f"Nothing is healed while reassignments are disabled {disabled}.")
+            skip_downstream(self, context, f"Nothing is healed while reassignments are disabled {disabled}.")
         self.log.info("%s", printable(verdict.sentence))
         notify(self.on_failure_detected, context, "failure_detected", facts)
         return facts
 
-    def _refuse_unknown(self, opened: ClusterSession, verdict: DetectionResult) -> None:
+    def _refuse_unknown_brokers(self, opened: ClusterSession, verdict: DetectionResult) -> None:
         requested = set(self.brokers or ()) - set(verdict.down)
         live = opened.cluster.live_brokers() if requested else ()
         unknown = ", ".join(map(str, sorted(requested - set(live))))
@@ -83,13 +90,13 @@ class FindFailuresOperator(StewardOperator):
             )
             raise AirflowFailException(printable(why))
 
-    def _open(self, context: Context) -> ClusterSession:
+    def _open_session(self, context: Context) -> ClusterSession:
         hook = hook_of(self, context)
         if self.ignore_grace:
             hook.overrides["heal_failure_interval"] = 0
-        return opened_by(hook)
+        return open_session(hook)
 
-    def _detect(self, opened: ClusterSession, context: Context) -> DetectionResult:
+    def _detect_failures(self, opened: ClusterSession, context: Context) -> DetectionResult:
         from kafka_steward.execution.detector import Detector
 
         detector = Detector(opened.cluster, opened.journal, opened.settings, actor_of(context))

@@ -12,10 +12,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import overrides_of
-from kafka_steward.operators.base import StewardOperator, fail_without_retry, skip_rest
-from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate
-from kafka_steward.values import one_of
+from kafka_steward.hooks.context import merge_overrides
+from kafka_steward.operators.base import StewardOperator, fail_without_retry, skip_downstream
+from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate_check
+from kafka_steward.value_parsing import require_choice
 
 __all__ = ["ClusterReadyOperator"]
 
@@ -56,14 +56,14 @@ class ClusterReadyOperator(StewardOperator):
     def execute(self, context: Context) -> str:
         """Check the cluster; then return, skip the downstream tasks, or wait."""
         with fail_without_retry():
-            one_of("when_busy", self.when_busy, "skip", "wait")
-            answer, journal = self._answer(context)
+            require_choice("when_busy", self.when_busy, "skip", "wait")
+            answer, journal = self._check_ready(context)
         if answer.met:
             return answer.sentence
         if self.when_busy == "skip":
-            skip_rest(self, context, answer.sentence)
+            skip_downstream(self, context, answer.sentence)
         if self.deferrable:
-            self._defer(context, journal)
+            self._defer_until_ready(context, journal)
         return self._wait_until_ready(context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> str:  # noqa: ARG002 - Airflow's
@@ -76,14 +76,14 @@ class ClusterReadyOperator(StewardOperator):
         """Stop waiting."""
         self._killed.set()
 
-    def _answer(self, context: Context) -> tuple[CheckResult, dict[str, str] | None]:
+    def _check_ready(self, context: Context) -> tuple[CheckResult, dict[str, str] | None]:
         with self.open(context) as opened:
-            answer = evaluate("ready", opened, {})
+            answer = evaluate_check("ready", opened, {})
             self.log.info("%s", printable(answer.sentence))
             return answer, opened.origin
 
-    def _defer(self, context: Context, journal: Mapping[str, str] | None) -> NoReturn:
-        overrides = overrides_of(self.settings, context)
+    def _defer_until_ready(self, context: Context, journal: Mapping[str, str] | None) -> NoReturn:
+        overrides = merge_overrides(self.settings, context)
         trigger = WaitTrigger(self.conn_id, "ready", {}, self.poke_interval.total_seconds(), overrides, journal=journal)
         self.defer(trigger=trigger, method_name="execute_complete", timeout=self.wait_timeout)
 
@@ -92,7 +92,7 @@ class ClusterReadyOperator(StewardOperator):
         for _ in range(polls):
             if self._killed.wait(self.poke_interval.total_seconds()):
                 raise AirflowException("The task was killed while it waited for the cluster.")
-            answer, _ = self._answer(context)
+            answer, _ = self._check_ready(context)
             if answer.met:
                 return answer.sentence
         why = f"The cluster did not become ready within {self.wait_timeout}. {answer.sentence}"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.escaping import printable
-from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifiers, fail_without_retry, notify
+from kafka_steward.operators.base import Notifiers, StewardOperator, fail_without_retry, notify, to_notifier_list
 from kafka_steward.triggers.reporting import emit_health
-from kafka_steward.values import one_of
+from kafka_steward.value_parsing import require_choice
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -51,7 +51,7 @@ class ReportHealthOperator(StewardOperator):
         self.limits = limits
         self.when_unhealthy = when_unhealthy
         self.sample_s = sample_s
-        self.on_unhealthy = as_notifiers(on_unhealthy)
+        self.on_unhealthy = to_notifier_list(on_unhealthy)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, log, emit and notify; fail if that was requested."""
@@ -62,10 +62,10 @@ class ReportHealthOperator(StewardOperator):
         )
 
         with fail_without_retry():
-            one_of("when_unhealthy", self.when_unhealthy, "report", "fail")
+            require_choice("when_unhealthy", self.when_unhealthy, "report", "fail")
             limits = checked_limits(self.limits)
         with self.open(context) as opened:
-            health = self._measured(opened)
+            health = self._measure_health(opened)
         emit_health(self.conn_id, health.measures)
         above, sentence = violated_limits(health, limits), health_sentence(health)
         facts = {"healthy": not above, "above": above, "sentence": sentence, "measures": health.measures}
@@ -76,7 +76,7 @@ class ReportHealthOperator(StewardOperator):
                 raise AirflowFailException(printable(f"{', '.join(above)}: above the limit. {sentence}"))
         return facts
 
-    def _measured(self, opened: ClusterSession) -> Health:
+    def _measure_health(self, opened: ClusterSession) -> Health:
         from kafka_steward.execution.health import check_health
 
         health, copies = check_health(opened.cluster, opened.journal, thorough=True)

@@ -10,7 +10,7 @@ from airflow.sdk import Context
 from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import is_scheduled
-from kafka_steward.operators.base import StewardOperator, skip_rest
+from kafka_steward.operators.base import StewardOperator, skip_downstream
 
 __all__ = ["ClaimEmptyBrokersOperator"]
 
@@ -47,7 +47,7 @@ class ClaimEmptyBrokersOperator(StewardOperator):
                 opened.cluster, opened.journal, f"{context['ti'].dag_id}/{context['ti'].run_id}"
             )
         if not found.brokers:
-            skip_rest(self, context, found.sentence)
+            skip_downstream(self, context, found.sentence)
         self.log.info("%s", printable(found.sentence))
         operation = "expand" if found.empty else "rebalance"
         return {"operation": operation, "brokers": list(found.brokers), "sentence": found.sentence}

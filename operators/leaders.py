@@ -43,7 +43,7 @@ class ElectLeadersOperator(StewardOperator):
                 opened.cluster,
                 opened.journal,
                 who=actor_of(context),
-                partitions=self._partitions(opened),
+                partitions=self._plan_partitions(opened),
                 plan=self.plan or "",
             )
         self.log.info("%s", printable(elected.sentence))
@@ -51,5 +51,5 @@ class ElectLeadersOperator(StewardOperator):
             self.log.warning("%s keeps its leader: %s", printable(str(partition)), printable(why))
         return {"elected": len(elected.elected), "refused": len(elected.refused), "sentence": elected.sentence}
 
-    def _partitions(self, opened: ClusterSession) -> list[TopicPartition] | None:
+    def _plan_partitions(self, opened: ClusterSession) -> list[TopicPartition] | None:
         return [row.move.topic_partition for row in opened.journal.plans.rows(self.plan)] if self.plan else None

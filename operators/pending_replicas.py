@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
-from kafka_steward.operators.base import StewardOperator, skip_rest
+from kafka_steward.operators.base import StewardOperator, skip_downstream
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kafka_steward.execution.pending_state import PendingReplica
     from kafka_steward.hooks.steward import ClusterSession
 
-__all__ = ["FindPendingReplicasOperator", "NOTHING_PENDING", "reconcile"]
+__all__ = ["FindPendingReplicasOperator", "NOTHING_PENDING", "reconcile_and_log"]
 
 NOTHING_PENDING = "No replica is pending."
 #: The most pending partitions that the log names; the rest is only counted.
@@ -42,17 +42,17 @@ class FindPendingReplicasOperator(StewardOperator):
         with self.open(context) as opened:
             for sentence in add_deferred_partitions(opened.cluster, opened.journal, actor_of(context)):
                 self.log.info("%s", printable(sentence))
-            snapshot, found, missing = reconcile(self, opened, context)
+            snapshot, found, missing = reconcile_and_log(self, opened, context)
         able = fillable(found, snapshot)
         if not able:
             why = f"{missing} replicas are pending, and no live broker can host one." if missing else NOTHING_PENDING
-            skip_rest(self, context, f"Nothing can be filled now. {why}")
+            skip_downstream(self, context, f"Nothing can be filled now. {why}")
         sentence = f"{missing} replicas are pending; {len(able)} partitions can be filled now, in part or fully."
         self.log.info("%s", printable(sentence))
         return {"pending": missing, "owed": missing, "partitions": len(able), "sentence": sentence}
 
 
-def reconcile(
+def reconcile_and_log(
     task: StewardOperator, opened: ClusterSession, context: Context
 ) -> tuple[Snapshot, list[PendingReplica], int]:
     """Reconcile and log the pending replicas; return the snapshot, them, and how many replicas are still missing."""

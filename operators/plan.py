@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
-from kafka_steward.operators.folders import write_page
+from kafka_steward.operators.plan_folders import write_plan_page
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -113,15 +113,15 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         from kafka_steward.planning.files.formats import read_plan
 
         uri = f"{self.snapshot['uri'].rsplit('/', 1)[0]}/{self.task_id}-plan-{context['ti'].try_number}"
-        self._prepare(uri)
-        self._submit(uri, hook_of(self, context).settings, context)
+        self._configure_spark(uri)
+        self._run_spark_job(uri, hook_of(self, context).settings, context)
         plan = read_plan(uri)
-        _check(snapshot, plan)
-        return {**self._result(uri, plan), "page_digest": write_page(uri, plan, snapshot)}
+        _check_plan(snapshot, plan)
+        return {**self._plan_result(uri, plan), "page_digest": write_plan_page(uri, plan, snapshot)}
 
-    def _prepare(self, uri: str) -> None:
-        master = master_of(self.spark_conn_id)
-        _refuse_unreachable(master, uri)
+    def _configure_spark(self, uri: str) -> None:
+        master = find_spark_master(self.spark_conn_id)
+        _refuse_unreachable_uri(master, uri)
         given = self.conf or {}
         # The Python of this machine already has the contents of the archive.
         archived = {} if master.is_local else _archive_conf(self.archive, given)
@@ -130,20 +130,20 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             self.env_vars = {**local_environment(), **(self.env_vars or {})}
         if self.spark_conn_id is None:
             offer_local_connection()
-        self.application = self.application or _job()
+        self.application = self.application or _job_path()
 
-    def _submit(self, uri: str, settings: Settings, context: Context) -> None:
+    def _run_spark_job(self, uri: str, settings: Settings, context: Context) -> None:
         with TemporaryDirectory(prefix="kafka-steward-") as folder:
             options = Path(folder) / "options.json"
-            options.write_text(json.dumps({**_options(settings), **self.options}))
+            options.write_text(json.dumps({**_planner_options(settings), **self.options}))
             self.application_args = ["--snapshot", self.snapshot["uri"], "--out", uri]
             self.application_args += ["--operation", self.operation, "--options", str(options)]
             try:
                 super().execute(context)
             except AirflowException as error:
-                raise PlanningFailed(f"The Spark job ended without a plan: {_last_message(error)}") from error
+                raise PlanningFailed(f"The Spark job ended without a plan: {_last_job_message(error)}") from error
 
-    def _result(self, uri: str, plan: PlanFolder) -> dict[str, Any]:
+    def _plan_result(self, uri: str, plan: PlanFolder) -> dict[str, Any]:
         proof = plan.proof
         numbers = {name: proof.get(name) for name in ("replicas_moved", "bytes_moved", "lower_bound")}
         unplaced = len(proof.get("unplaced") or ())
@@ -168,7 +168,7 @@ def _archive_conf(archive: str | None, conf: Mapping[str, str]) -> dict[str, str
     }
 
 
-def _job() -> str:
+def _job_path() -> str:
     # Located, not imported: the worker itself needs no Spark session.
     spec = util.find_spec("kafka_steward.planning.spark.job")
     if spec is None or spec.origin is None:
@@ -176,12 +176,12 @@ def _job() -> str:
     return spec.origin
 
 
-def _options(settings: Settings) -> dict[str, Any]:
+def _planner_options(settings: Settings) -> dict[str, Any]:
     caps = {"max_in_per_broker": settings.max_in_per_broker, "max_out_per_broker": settings.max_out_per_broker}
     return {"chunk_size": settings.heal_chunk_size, **caps, "throttle": settings.throttle}
 
 
-def _refuse_unreachable(master: Master, uri: str) -> None:
+def _refuse_unreachable_uri(master: Master, uri: str) -> None:
     from kafka_steward.planning.files.storage import is_local
 
     if is_local(uri) and not master.is_local:
@@ -191,7 +191,7 @@ def _refuse_unreachable(master: Master, uri: str) -> None:
         )
 
 
-def _check(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
+def _check_plan(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
     from kafka_steward.planning.checker.check import check
 
     verdict = check(snapshot, plan, proven=False)
@@ -199,7 +199,7 @@ def _check(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
         raise PlanError(f"The plan {plan.digest[:12]} failed its check, and is not used: {verdict.problems[0]}")
 
 
-def _last_message(error: Exception) -> str:
+def _last_job_message(error: Exception) -> str:
     """Return the last line that is not from Spark's own log: the job's message, or the exception that ended it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if not _LOG_LINE.match(line)]
@@ -218,7 +218,7 @@ class Master:
         return self.url.startswith("local")
 
 
-def master_of(spark_conn_id: str | None) -> Master:
+def find_spark_master(spark_conn_id: str | None) -> Master:
     """Return the master that the connection names; this machine without a connection. Raises SettingError."""
     if spark_conn_id is None:
         return Master("local[*]")
@@ -246,7 +246,8 @@ def local_environment() -> dict[str, str]:
     if not (Path(home) / "jars").is_dir():
         raise PlanningFailed(
             f"Spark is missing: {home} has no jars, because the package pyspark-client was installed over pyspark. Run "
-            f"`{sys.executable} -m pip install --force-reinstall --no-deps pyspark=={_version()}` on the worker."
+            f"`{sys.executable} -m pip install --force-reinstall --no-deps pyspark=={_pyspark_version()}` on the "
+            "worker."
         )
     binaries = os.pathsep.join((f"{home}/bin", str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     return {
@@ -268,6 +269,6 @@ def _pyspark_home() -> str:
     return str(Path(found.origin).parent)
 
 
-def _version() -> str:
+def _pyspark_version() -> str:
     installed = {one.name: one.version for one in metadata.distributions() if one.name.startswith("pyspark")}
     return installed.get("pyspark") or installed.get("pyspark-client") or "4.*"

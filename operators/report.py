@@ -12,9 +12,9 @@ from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
-from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifiers, notify
-from kafka_steward.operators.pending_replicas import NOTHING_PENDING, reconcile
-from kafka_steward.values import one_of
+from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
+from kafka_steward.operators.pending_replicas import NOTHING_PENDING, reconcile_and_log
+from kafka_steward.value_parsing import require_choice
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -93,24 +93,24 @@ class ReportPlanOperator(StewardOperator):
         super().__init__(**kwargs)
         self.plan = plan
         self.submitted: Any = submitted
-        self.verify = one_of("verify", verify, "outcome", "heal", "fill")
+        self.verify = require_choice("verify", verify, "outcome", "heal", "fill")
         self.review = review
         self.answer = answer
         self.brokers: Any = brokers
-        self.on_done = as_notifiers(on_done)
-        self.on_not_healable = as_notifiers(on_not_healable)
+        self.on_done = to_notifier_list(on_done)
+        self.on_not_healable = to_notifier_list(on_not_healable)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Verify, log the report, and notify."""
         known = {**self.plan, **(self.submitted or {})}
         with self.open(context) as opened:
-            ended = _ended_plan(opened, str(known.get("digest")))
+            ended = _read_ended_plan(opened, str(known.get("digest")))
             if self.verify == "outcome":
-                event, found = "done", self._outcome(opened, ended)
+                event, found = "done", self._report_plan(opened, ended)
             elif self.verify == "heal":
-                event, found = self._heal(opened, ended)
+                event, found = self._report_heal(opened, ended)
             else:
-                event, found = "filled", self._fill(opened, ended, context)
+                event, found = "filled", self._report_fill(opened, ended, context)
         numbers = {name: known.get(name, 0) for name in ("partitions", "replicas_moved", "lower_bound")}
         facts = {**numbers, **found}
         self.log.info("%s", printable(facts["sentence"]))
@@ -121,12 +121,12 @@ class ReportPlanOperator(StewardOperator):
         notify(self.on_not_healable if event == "not_healable" else self.on_done, context, event, facts)
         return facts
 
-    def _outcome(self, opened: ClusterSession, ended: _EndedPlan) -> dict[str, Any]:
+    def _report_plan(self, opened: ClusterSession, ended: _EndedPlan) -> dict[str, Any]:
         from kafka_steward.execution.plan_report import outcome_of
 
         left: list[tuple[str, str]] = []
         if not self.submitted:
-            status, sentence = self._not_submitted()
+            status, sentence = self._explain_not_submitted()
         else:
             digest, status = self.submitted["digest"], str(self.submitted["status"])
             outcome = outcome_of(opened.journal.plans.rows(digest))
@@ -137,7 +137,7 @@ class ReportPlanOperator(StewardOperator):
             if self.plan.get("unplaced"):
                 sentence += f" {self.plan['unplaced']} partitions could not be placed; proof.json at "
                 sentence += f"{self.plan['uri']} says why."
-        drained = self._drain_status(opened, complete=status == "completed" and not left)
+        drained = self._wait_for_drain(opened, complete=status == "completed" and not left)
         return {
             "sentence": sentence if drained is None else f"{sentence} {drained.sentence}",
             "status": status,
@@ -147,7 +147,7 @@ class ReportPlanOperator(StewardOperator):
             "audit": sum(ended.audit.values()),
         }
 
-    def _not_submitted(self) -> tuple[str, str]:
+    def _explain_not_submitted(self) -> tuple[str, str]:
         review, answer = self.review or {}, self.answer or {}
         if review.get("stop"):
             return str(review["stop"]), str(review["sentence"])
@@ -155,7 +155,7 @@ class ReportPlanOperator(StewardOperator):
         why = f" ({answer['reason']})" if answer.get("person") and answer.get("reason") else ""
         return "rejected", f"The plan {self.plan['digest'][:12]} was rejected {by}{why}; nothing was submitted."
 
-    def _drain_status(self, opened: ClusterSession, *, complete: bool) -> DrainStatus | None:
+    def _wait_for_drain(self, opened: ClusterSession, *, complete: bool) -> DrainStatus | None:
         """Return the drain status of the drained brokers; wait while Kafka still has logs to delete.
 
         Raises AirflowException when logs remain after `_DELETED_WITHIN_S` seconds.
@@ -174,7 +174,7 @@ class ReportPlanOperator(StewardOperator):
                 raise AirflowException(printable(found.sentence))
             time.sleep(_POLL_S)
 
-    def _heal(self, opened: ClusterSession, ended: _EndedPlan) -> tuple[str, dict[str, Any]]:
+    def _report_heal(self, opened: ClusterSession, ended: _EndedPlan) -> tuple[str, dict[str, Any]]:
         snapshot = opened.cluster.snapshot()
         behind = sum(partition.under_replicated for partition in snapshot.partitions.values())
         left = self.submitted["left"]
@@ -200,8 +200,8 @@ class ReportPlanOperator(StewardOperator):
             "cancelled": bool(ended.cancelled),
         }
 
-    def _fill(self, opened: ClusterSession, ended: _EndedPlan, context: Context) -> dict[str, Any]:
-        _, pending, missing = reconcile(self, opened, context)
+    def _report_fill(self, opened: ClusterSession, ended: _EndedPlan, context: Context) -> dict[str, Any]:
+        _, pending, missing = reconcile_and_log(self, opened, context)
         states = Counter(each.state.value for each in pending)
         still = (
             f"{missing} replicas are still pending, and are added when brokers join." if missing else NOTHING_PENDING
@@ -216,7 +216,7 @@ class ReportPlanOperator(StewardOperator):
         }
 
 
-def _ended_plan(opened: ClusterSession, digest: str) -> _EndedPlan:
+def _read_ended_plan(opened: ClusterSession, digest: str) -> _EndedPlan:
     from kafka_steward.execution.rollback import cancel_outcome
 
     record = opened.journal.plans.get(digest)

@@ -9,8 +9,8 @@ from airflow.sdk import Context, TriggerRule
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from kafka_steward.escaping import printable, printable_lines
-from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifiers, notify
-from kafka_steward.operators.folders import page_at, plan_at, snapshot_at
+from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
+from kafka_steward.operators.plan_folders import read_plan_page, read_task_plan, read_task_snapshot
 
 __all__ = ["ReviewPlanOperator"]
 
@@ -47,15 +47,15 @@ class ReviewPlanOperator(StewardOperator):
         self.snapshot = snapshot
         self.plan_only = plan_only
         self.mode = mode
-        self.on_not_healable = as_notifiers(on_not_healable)
+        self.on_not_healable = to_notifier_list(on_not_healable)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Log the plan, then return or skip the downstream tasks."""
-        stop = self._stop()
-        facts = {**self.plan, "sentence": self._sentence(dry_run=stop == "dry_run"), "stop": stop}
+        stop = self._stop_reason()
+        facts = {**self.plan, "sentence": self._review_sentence(dry_run=stop == "dry_run"), "stop": stop}
         self.log.info("%s", printable(facts["sentence"]))
         if self.snapshot and self.plan["partitions"]:
-            self._log_summary()
+            self._log_plan_summary()
         if not stop:
             return facts
         # A heal that goes on reports it at its end: one notification for each run.
@@ -65,12 +65,12 @@ class ReviewPlanOperator(StewardOperator):
         skipped = [task.task_id for task in self.downstream_list if task.trigger_rule == TriggerRule.ALL_SUCCESS]
         raise DownstreamTasksSkipped(tasks=skipped)
 
-    def _stop(self) -> str:
+    def _stop_reason(self) -> str:
         if not self.plan["partitions"] and not self.mode:
             return "nothing"
         return "dry_run" if self.plan_only or self.mode == "report" else ""
 
-    def _sentence(self, *, dry_run: bool) -> str:
+    def _review_sentence(self, *, dry_run: bool) -> str:
         plan = self.plan
         unplaced = f" {plan['unplaced']} partitions cannot be placed; proof.json says why." if plan["unplaced"] else ""
         if not plan["partitions"] and not self.mode:
@@ -79,8 +79,8 @@ class ReviewPlanOperator(StewardOperator):
         message += f"partitions; no plan can move fewer than {plan['lower_bound']}.{unplaced}"
         return f"Dry run, nothing is submitted. {message} It is at {plan['uri']}." if dry_run else message
 
-    def _log_summary(self) -> None:
+    def _log_plan_summary(self) -> None:
         from kafka_steward.execution.plan_report import plan_summary
 
-        page = page_at(self.plan) or plan_summary(plan_at(self.plan), snapshot_at(self.snapshot))
+        page = read_plan_page(self.plan) or plan_summary(read_task_plan(self.plan), read_task_snapshot(self.snapshot))
         self.log.info("%s", printable_lines(page))

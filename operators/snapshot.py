@@ -56,7 +56,7 @@ class SnapshotClusterOperator(StewardOperator):
         with self.open(context) as opened:
             uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
             with fail_without_retry(but=(PlanError,)):  # the storage may be reachable again on a retry
-                targets = _targets(opened) if self.pending_replicas else None
+                targets = _target_replication_factors(opened) if self.pending_replicas else None
                 digest = take_snapshot(
                     opened.cluster,
                     uri,
@@ -75,7 +75,7 @@ class SnapshotClusterOperator(StewardOperator):
         return {"uri": uri, "digest": digest}
 
 
-def _targets(opened: ClusterSession) -> Mapping[TopicPartition, int]:
+def _target_replication_factors(opened: ClusterSession) -> Mapping[TopicPartition, int]:
     """Return the replication factors that partitions with pending replicas are to have."""
     from kafka_steward.execution.pending_replicas import list_pending
     from kafka_steward.execution.pending_state import targets

@@ -10,9 +10,9 @@ from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_fields, actor_of
 from kafka_steward.operators.base import fail_without_retry
 from kafka_steward.operators.execution import PlanExecutionOperator
-from kafka_steward.operators.folders import address_of, plan_at, snapshot_at
-from kafka_steward.triggers.run_plan import request_cancel_and_step, task_is_over
-from kafka_steward.values import one_of
+from kafka_steward.operators.plan_folders import parse_uri_and_digest, read_task_plan, read_task_snapshot
+from kafka_steward.triggers.run_plan import is_task_over, request_cancel_and_step
+from kafka_steward.value_parsing import require_choice
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -60,7 +60,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         self.plan = plan
         self.snapshot = snapshot
         self.require_approval = require_approval
-        self.when_killed = one_of("on_kill", on_kill, "nothing", "cancel")
+        self.when_killed = require_choice("on_kill", on_kill, "nothing", "cancel")
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the plan unless the journal has it; then execute it, or defer to the trigger that does."""
@@ -69,50 +69,52 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         with self.open_connections(context) as connections:
             opened = connections.current()
             with fail_without_retry() if self.require_approval else nullcontext():
-                record = self._publish(opened, context)
+                record = self._publish_plan(opened, context)
             if record.status.finished and not cancel_is_open(opened.journal, record):
                 self.log.info("Nothing is left to do: %s", printable(record.reason))
-                return _result(record.digest, record.status.value, record.reason, record.partitions, record.left)
+                return _execution_result(
+                    record.digest, record.status.value, record.reason, record.partitions, record.left
+                )
             if self.deferrable:
                 self.defer_to_trigger(
                     opened, record.digest, context, when_killed=self.when_killed, map_index=_map_index(context)
                 )
-            return self._run(connections, record.digest, context)
+            return self._run_plan(connections, record.digest, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
-        """Return the result from the trigger's event. Raises as `progress_of` does."""
-        progress = self.progress_of(event)
+        """Return the result from the trigger's event. Raises as `progress_from_event` does."""
+        progress = self.progress_from_event(event)
         total, left = progress["partitions_total"], progress["left"]
-        return _result(progress["digest"], progress["status"], event["sentence"], total, left)
+        return _execution_result(progress["digest"], progress["status"], event["sentence"], total, left)
 
-    def _publish(self, opened: ClusterSession, context: Context) -> PlanRecord:
+    def _publish_plan(self, opened: ClusterSession, context: Context) -> PlanRecord:
         from kafka_steward.execution.publishing import publish_plan, refuse_unapproved
 
-        _, digest = address_of(self.plan)
+        _, digest = parse_uri_and_digest(self.plan)
         if digest and self.require_approval:
             refuse_unapproved(opened.journal, digest)
         if digest and (known := opened.journal.plans.get(digest)):
             return known
         return publish_plan(
             opened.context(actor_of(context)),
-            plan_at(self.plan),
-            snapshot=None if self.snapshot is None else snapshot_at(self.snapshot),
+            read_task_plan(self.plan),
+            snapshot=None if self.snapshot is None else read_task_snapshot(self.snapshot),
             require_approval=self.require_approval,
         )
 
-    def _run(self, connections: FreshConnections, digest: str, context: Context) -> dict[str, Any]:
+    def _run_plan(self, connections: FreshConnections, digest: str, context: Context) -> dict[str, Any]:
         def killed(opened: ClusterSession, runner: StepRunner) -> None:
-            if self.when_killed == "cancel" and task_is_over(actor_fields(context), _map_index(context)):
+            if self.when_killed == "cancel" and is_task_over(actor_fields(context), _map_index(context)):
                 self.log.info("%s", printable(request_cancel_and_step(opened, digest, actor_fields(context), runner)))
 
         progress = self.run_to_completion(connections, digest, context, killed=killed)
         status, total = progress.status.value, progress.partitions_total
-        return _result(digest, status, progress.sentence, total, progress.left)
+        return _execution_result(digest, status, progress.sentence, total, progress.left)
 
 
 def _map_index(context: Context) -> int:
     return int(getattr(context["ti"], "map_index", -1))
 
 
-def _result(digest: str, status: str, sentence: str, partitions: int, left: int) -> dict[str, Any]:
+def _execution_result(digest: str, status: str, sentence: str, partitions: int, left: int) -> dict[str, Any]:
     return {"digest": digest, "status": status, "sentence": sentence, "partitions": partitions, "left": left}

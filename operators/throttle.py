@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator, fail_without_retry
-from kafka_steward.values import shown, whole_number
+from kafka_steward.value_parsing import parse_whole_number, shorten_value
 
 __all__ = ["ChangeThrottleOperator"]
 
@@ -51,7 +51,7 @@ class ChangeThrottleOperator(StewardOperator):
         from kafka_steward.execution.lifecycle import change_throttle, throttle_sentence
         from kafka_steward.execution.resolve import resolve_plan
 
-        rate, who = self._rate(), actor_of(context)
+        rate, who = self._parse_rate(), actor_of(context)
         reason = str(self.reason or "").strip() or "no reason was given"
         with fail_without_retry(), self.open_journal(context) as journal:
             digest = resolve_plan(journal, self.plan or None, "throttle", who=who).digest
@@ -60,15 +60,15 @@ class ChangeThrottleOperator(StewardOperator):
         self.log.info("%s", printable(sentence))
         return {"plan": digest, "throttle": rate, "sentence": sentence}
 
-    def _rate(self) -> int:
+    def _parse_rate(self) -> int:
         try:
-            rate = whole_number(self.rate)
+            rate = parse_whole_number(self.rate)
         except ValueError:
             rate = -1
         if not 0 <= rate <= _MOST:
             sentence = (
-                f"The rate is {shown(self.rate)}; it takes bytes per second into one broker, such as 50000000, or 0 "
-                "for no throttle."
+                f"The rate is {shorten_value(self.rate)}; it takes bytes per second into one broker, such as 50000000, "
+                "or 0 for no throttle."
             )
             raise AirflowFailException(printable(sentence))
         return rate

@@ -19,7 +19,7 @@ _PACKAGE = "kafka_steward"
 
 
 @dataclass(frozen=True)
-class _Former:
+class _FormerName:
     """The current path of a former name, the arguments that it implies, and the arguments that were renamed."""
 
     path: str
@@ -27,38 +27,46 @@ class _Former:
     renamed: Mapping[str, str] = field(default_factory=dict)
 
 
-def _moved(former: str, current: str, *names: str) -> dict[str, _Former]:
-    return {f"{former}.{name}": _Former(f"{current}.{name}") for name in names}
+def _map_moved_names(former: str, current: str, *names: str) -> dict[str, _FormerName]:
+    return {f"{former}.{name}": _FormerName(f"{current}.{name}") for name in names}
 
 
 _REVIEW, _REPORT = "operators.review.ReviewPlanOperator", "operators.report.ReportPlanOperator"
-_FORMER: Mapping[str, _Former] = {
-    "operators.outcome.ShowPlanOperator": _Former(_REVIEW, {}, {"only_show": "plan_only"}),
-    "operators.report.TellPlanOperator": _Former(_REVIEW, {"mode": "heal"}),
-    "operators.outcome.ReportPlanOperator": _Former(_REPORT, {}, {"shown": "review", "draining_brokers": "brokers"}),
-    "operators.report.ReportHealOperator": _Former(_REPORT, {"verify": "heal"}, {"on_healed": "on_done"}),
-    "operators.owed.ReportFillOperator": _Former(_REPORT, {"verify": "fill"}, {"on_filled": "on_done"}),
-    "operators.owed.SnapshotOwedOperator": _Former(
+_FORMER: Mapping[str, _FormerName] = {
+    "operators.outcome.ShowPlanOperator": _FormerName(_REVIEW, {}, {"only_show": "plan_only"}),
+    "operators.report.TellPlanOperator": _FormerName(_REVIEW, {"mode": "heal"}),
+    "operators.outcome.ReportPlanOperator": _FormerName(
+        _REPORT, {}, {"shown": "review", "draining_brokers": "brokers"}
+    ),
+    "operators.report.ReportHealOperator": _FormerName(_REPORT, {"verify": "heal"}, {"on_healed": "on_done"}),
+    "operators.owed.ReportFillOperator": _FormerName(_REPORT, {"verify": "fill"}, {"on_filled": "on_done"}),
+    "operators.owed.SnapshotOwedOperator": _FormerName(
         "operators.snapshot.SnapshotClusterOperator", {"pending_replicas": True}
     ),
-    "operators.owed.FindOwedOperator": _Former("operators.pending_replicas.FindPendingReplicasOperator"),
-    "operators.given.CheckReassignmentOperator": _Former("operators.reassignment.CheckReassignmentOperator"),
-    "operators.gate.GateOperator": _Former("operators.gate.ClusterReadyOperator"),
-    "operators.joined.FindJoinedOperator": _Former("operators.joined.ClaimEmptyBrokersOperator"),
-    "operators.bounce.AnnounceBounceOperator": _Former("operators.bounce.AnnounceBrokerRestartOperator"),
-    "operators.rebalance.WISHES": _Former("operators.rebalance.REQUEST_FIELDS"),
-    "dags.documents.work_asked": _Former("dags.documents.reassignment_requested"),
-    "dags.documents.cancel_asked": _Former("dags.documents.cancel_requested"),
-    "dags.broker_new": _Former("dags.empty_broker_joined"),
-    "dags.rebalance.broker_new": _Former("dags.rebalance.empty_broker_joined"),
-    **_moved("operators.conf", "operators.base", "refuse_unknown_keys", "unknown_keys"),
-    **_moved("operators.notify", "operators.base", "Notifiers", "as_notifiers", "notify"),
-    **_moved("operators.people", "operators.approve", "Approvers", "approvers_of", "checked_bytes", "request_shown"),
-    **_moved("operators.rollback", "operators.cancel", "RollbackReassignmentOperator"),
-    **_moved("operators.spark", "operators.plan", "LOCAL_CONN_ID", "LOCAL_CONF", "QUIET_CONF", "Master"),
-    **_moved("operators.spark", "operators.plan", "local_environment", "master_of", "offer_local_connection"),
+    "operators.owed.FindOwedOperator": _FormerName("operators.pending_replicas.FindPendingReplicasOperator"),
+    "operators.given.CheckReassignmentOperator": _FormerName("operators.reassignment.CheckReassignmentOperator"),
+    "operators.gate.GateOperator": _FormerName("operators.gate.ClusterReadyOperator"),
+    "operators.joined.FindJoinedOperator": _FormerName("operators.joined.ClaimEmptyBrokersOperator"),
+    "operators.bounce.AnnounceBounceOperator": _FormerName("operators.bounce.AnnounceBrokerRestartOperator"),
+    "operators.rebalance.WISHES": _FormerName("operators.rebalance.REQUEST_FIELDS"),
+    "dags.documents.work_asked": _FormerName("dags.documents.reassignment_requested"),
+    "dags.documents.cancel_asked": _FormerName("dags.documents.cancel_requested"),
+    "dags.broker_new": _FormerName("dags.empty_broker_joined"),
+    "dags.rebalance.broker_new": _FormerName("dags.rebalance.empty_broker_joined"),
+    "operators.conf.unknown_keys": _FormerName("operators.base.unknown_keys_message"),
+    "operators.notify.as_notifiers": _FormerName("operators.base.to_notifier_list"),
+    "operators.people.approvers_of": _FormerName("operators.approve.parse_approvers"),
+    "operators.people.checked_bytes": _FormerName("operators.approve.validate_approve_above"),
+    "operators.people.request_shown": _FormerName("operators.approve.request_input"),
+    "operators.spark.master_of": _FormerName("operators.plan.find_spark_master"),
+    **_map_moved_names("operators.conf", "operators.base", "refuse_unknown_keys"),
+    **_map_moved_names("operators.notify", "operators.base", "Notifiers", "notify"),
+    **_map_moved_names("operators.people", "operators.approve", "Approvers"),
+    **_map_moved_names("operators.rollback", "operators.cancel", "RollbackReassignmentOperator"),
+    **_map_moved_names("operators.spark", "operators.plan", "LOCAL_CONN_ID", "LOCAL_CONF", "QUIET_CONF", "Master"),
+    **_map_moved_names("operators.spark", "operators.plan", "local_environment", "offer_local_connection"),
     # The trigger of a cancel, in tasks that an earlier release deferred.
-    "triggers.undo_plan.UndoPlanTrigger": _Former("triggers.run_plan.RunPlanTrigger"),
+    "triggers.undo_plan.UndoPlanTrigger": _FormerName("triggers.run_plan.RunPlanTrigger"),
 }
 
 
@@ -80,9 +88,9 @@ def keep_former_names(module: str) -> None:
         former = _FORMER.get(prefix + name)
         if former is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        message = f"{module}.{name} is deprecated, and gone in version 0.2; use {_replacement(former)}."
+        message = f"{module}.{name} is deprecated, and gone in version 0.2; use {_replacement_text(former)}."
         warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return _resolve(prefix + name)
+        return _resolve_former_name(prefix + name)
 
     # Not defined in the module: a type checker would then accept every name of it.
     vars(sys.modules[module])["__getattr__"] = resolve
@@ -94,13 +102,13 @@ def warn_of_former_argument(operator: type, former: str, current: str) -> None:
     warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
-def _replacement(former: _Former) -> str:
+def _replacement_text(former: _FormerName) -> str:
     arguments = ", ".join(f"{name}={value!r}" for name, value in former.implied.items())
     return f"{_PACKAGE}.{former.path}" + (f"({arguments})" if arguments else "")
 
 
 @cache
-def _resolve(key: str) -> Any:
+def _resolve_former_name(key: str) -> Any:
     former = _FORMER[key]
     module, name = former.path.rsplit(".", 1)
     current = getattr(import_module(f"{_PACKAGE}.{module}"), name)

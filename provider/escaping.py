@@ -25,7 +25,7 @@ _LAST_MS = 253_402_300_799_999
 
 def printable(text: str) -> str:
     r"""Return `text` for one line of a log or terminal: unprintable characters are escaped as in Python, `\x1b`."""
-    return UNPRINTABLE.sub(_escaped, text)
+    return UNPRINTABLE.sub(_escape_character, text)
 
 
 def printable_lines(text: str) -> str:
@@ -33,29 +33,29 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def csv_cell(text: str) -> str:
+def escape_csv_cell(text: str) -> str:
     r"""Return `text` for a cell of a CSV file: as `printable`, with an apostrophe before a formula prefix."""
     line = printable(text)
     return f"'{line}" if text.lstrip(" ").startswith(_FORMULA) else line
 
 
-def markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return `text` for a line or table cell of Markdown: as `printable`, with every Markdown mark escaped."""
     line = _MARKDOWN.sub(r"\\\1", printable(text))
     return _MARKDOWN_BEGINS.sub(r"\1\\\2", line)
 
 
-def utc(ms: int) -> str:
+def utc_text(ms: int) -> str:
     """Return `ms`, milliseconds since 1970, as `2026-11-22 08:00:00`; a value outside the calendar as `<ms> ms`."""
-    found = moment(ms)
+    found = utc_datetime(ms)
     return f"{ms} ms" if found is None else found.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def moment(ms: int) -> datetime | None:
+def utc_datetime(ms: int) -> datetime | None:
     """Return `ms`, milliseconds since 1970, as a datetime in UTC; None for a value outside the calendar."""
     return datetime.fromtimestamp(ms / 1000, timezone.utc) if 0 <= ms <= _LAST_MS else None
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape_character(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -33,14 +33,14 @@ class _Span:
     begin: int
     end: int
 
-    def on(self, day: date, zone: ZoneInfo) -> tuple[int, int]:
+    def times_on_day(self, day: date, zone: ZoneInfo) -> tuple[int, int]:
         """Return the opening and closing time if the span opens on that day, in milliseconds since 1970."""
-        return _moment_ms(day, self.begin, zone), _moment_ms(day, self.end, zone)
+        return _local_time_ms(day, self.begin, zone), _local_time_ms(day, self.end, zone)
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceWindow:
-    """A window in its written form, with its time zone. Construct through `window_of`, which validates."""
+    """A window in its written form, with its time zone. Construct through `parse_window`, which validates."""
 
     text: str
     zone: ZoneInfo
@@ -48,7 +48,7 @@ class MaintenanceWindow:
 
     def closed_until_ms(self, now_ms: int) -> int | None:
         """Return the next opening time, in milliseconds since 1970; None while the window is open."""
-        openings = list(self._around(now_ms))
+        openings = list(self._openings_around(now_ms))
         if any(opens <= now_ms < closes for opens, closes in openings):
             return None
         return min(opens for opens, _ in openings if opens > now_ms)
@@ -60,17 +60,17 @@ class MaintenanceWindow:
             f"Nothing new is submitted outside the maintenance window {self.text}; it opens {opens} ({self.zone.key})."
         )
 
-    def _around(self, now_ms: int) -> Iterator[tuple[int, int]]:
+    def _openings_around(self, now_ms: int) -> Iterator[tuple[int, int]]:
         today = datetime.fromtimestamp(now_ms / 1000, self.zone).date()
         for ahead in range(-2, _AHEAD):
             day = today + timedelta(days=ahead)
             for span in self.spans:
-                opens, closes = span.on(day, self.zone)
+                opens, closes = span.times_on_day(day, self.zone)
                 if day.weekday() in span.days and opens < closes:
                     yield opens, closes
 
 
-def window_of(text: str, zone: str) -> MaintenanceWindow | None:
+def parse_window(text: str, zone: str) -> MaintenanceWindow | None:
     """Return the window that `text` describes in the named time zone; None for an empty text: always open.
 
     Raises SettingError for a time, a day or a zone that does not exist, and for a window that never opens.
@@ -81,49 +81,49 @@ def window_of(text: str, zone: str) -> MaintenanceWindow | None:
         named = ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise SettingError(f"There is no time zone {zone!r}; write one such as Europe/Berlin, or UTC.") from error
-    return MaintenanceWindow(text.strip(), named, tuple(_span(part.strip()) for part in text.split(";")))
+    return MaintenanceWindow(text.strip(), named, tuple(_parse_span(part.strip()) for part in text.split(";")))
 
 
-def _span(text: str) -> _Span:
+def _parse_span(text: str) -> _Span:
     found = _PARTS.fullmatch(text)
     if found is None:
         raise SettingError(
             f"The maintenance window {text!r} cannot be read; write it as 22:00-06:00 or mon-fri 22:00-06:00, and "
             "several with ; between them."
         )
-    begin, end = _minutes(found["begin"]), _minutes(found["end"])
+    begin, end = _parse_minutes(found["begin"]), _parse_minutes(found["end"])
     if begin in (end, _A_DAY):
         raise SettingError(
             f"The maintenance window {text} never opens: it ends when it begins; for the whole day write 00:00-24:00."
         )
-    return _Span(_days(found["days"]), begin, end if end > begin else end + _A_DAY)
+    return _Span(_parse_weekdays(found["days"]), begin, end if end > begin else end + _A_DAY)
 
 
-def _minutes(text: str) -> int:
+def _parse_minutes(text: str) -> int:
     hours, minutes = map(int, text.split(":"))
     if minutes > 59 or hours * 60 + minutes > _A_DAY:
         raise SettingError(f"The maintenance window names {text}, which is not a time of day; write 00:00 to 24:00.")
     return hours * 60 + minutes
 
 
-def _days(text: str | None) -> frozenset[int]:
+def _parse_weekdays(text: str | None) -> frozenset[int]:
     if text is None:
         return frozenset(range(7))
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        begin, end = _day(first), _day(last if dash else first)
+        begin, end = _weekday_index(first), _weekday_index(last if dash else first)
         found |= {day % 7 for day in range(begin, (end if end >= begin else end + 7) + 1)}
     return frozenset(found)
 
 
-def _day(name: str) -> int:
+def _weekday_index(name: str) -> int:
     if name not in _DAYS:
         raise SettingError(f"The maintenance window names the day {name!r}; there are {', '.join(_DAYS)}.")
     return _DAYS.index(name)
 
 
-def _moment_ms(day: date, minutes: int, zone: ZoneInfo) -> int:
+def _local_time_ms(day: date, minutes: int, zone: ZoneInfo) -> int:
     days, rest = divmod(minutes, _A_DAY)
     local = datetime.combine(day + timedelta(days=days), time(rest // 60, rest % 60), zone)
     # Through UTC: the difference of two local times in one zone ignores daylight saving time.

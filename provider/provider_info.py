@@ -26,7 +26,7 @@ _SWITCH_WORDS = {False: "off", True: "on"}
 _OPTION_TYPES = {"number": "float"}
 
 #: Modules of operators and sensors that hold no class for a DAG.
-_HELPERS = frozenset({"__init__", "base", "execution", "folders"})
+_HELPERS = frozenset({"__init__", "base", "execution", "plan_folders"})
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -42,27 +42,27 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["service"],
             }
         ],
-        "operators": _modules("operators", *_files_of("operators")),
-        "sensors": _modules("sensors", *_files_of("sensors")),
-        "hooks": _modules("hooks", "steward"),
-        "triggers": _modules("triggers", "run_plan", "watch", "wait"),
+        "operators": _module_entries("operators", *_list_module_names("operators")),
+        "sensors": _module_entries("sensors", *_list_module_names("sensors")),
+        "hooks": _module_entries("hooks", "steward"),
+        "triggers": _module_entries("triggers", "run_plan", "watch", "wait"),
         "connection-types": [_connection_type()],
-        "config": {"kafka_steward": {"description": "Defaults for every cluster.", "options": _options()}},
+        "config": {"kafka_steward": {"description": "Defaults for every cluster.", "options": _config_options()}},
         "cli": ["kafka_steward.cli.get_kafka_steward_commands"],
     }
 
 
-def _files_of(package: str) -> list[str]:
+def _list_module_names(package: str) -> list[str]:
     # Listed, not imported: importing an operator would load most of Airflow.
     names = {path.stem for path in Path(__file__).with_name(package).glob("*.py")}
     return sorted(names - _HELPERS)
 
 
-def _modules(package: str, *names: str) -> list[dict[str, Any]]:
+def _module_entries(package: str, *names: str) -> list[dict[str, Any]]:
     return [{"integration-name": _NAME, "python-modules": [f"kafka_steward.{package}.{name}" for name in names]}]
 
 
-def _options() -> dict[str, Any]:
+def _config_options() -> dict[str, Any]:
     places: dict[str, Any] = {
         name: {"description": text, "version_added": "0.1.0", "type": "string", "example": example, "default": ""}
         for name, (text, example) in _PLACES.items()
@@ -105,27 +105,33 @@ def _connection_fields() -> dict[str, Any]:
     protocols = ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     mechanisms = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"]
     return {
-        "security_protocol": _field("Security protocol", "Empty: PLAINTEXT, which takes no login.", enum=protocols),
-        "sasl_mechanism": _field("SASL mechanism", "For the SASL protocols.", enum=mechanisms),
-        "sasl_oauth_token_provider": _field(
+        "security_protocol": _form_field(
+            "Security protocol", "Empty: PLAINTEXT, which takes no login.", enum=protocols
+        ),
+        "sasl_mechanism": _form_field("SASL mechanism", "For the SASL protocols.", enum=mechanisms),
+        "sasl_oauth_token_provider": _form_field(
             "Token provider", "For OAUTHBEARER: the dotted path of a class or function that returns tokens."
         ),
-        "ssl_cafile": _field("CA file", "Certificates to trust, a path on the workers and the triggerer."),
-        "ssl_certfile": _field("Client certificate", "A path on the workers and the triggerer."),
-        "ssl_keyfile": _field("Client key", "A path on the workers and the triggerer."),
-        "ssl_password": _field("Password of the client key", "Empty: none. Kept secret.", format="password"),
-        "kafka_conn_id": _field("Kafka connection", "Id of a connection of type kafka whose settings are used too."),
-        "zookeeper": _field("ZooKeeper", "The brokers' zookeeper.connect: the KIPs' documents are kept there."),
-        "zookeeper_user": _field("ZooKeeper user", "User of the digest scheme. Empty: no authentication."),
-        "zookeeper_password": _field("ZooKeeper password", "Kept secret.", format="password"),
-        "cluster_id": _field("Cluster id", "The only Kafka cluster.id to accept. Empty: the one that answers first."),
-        "journal": _field("Journal", f"{_PLACES['journal'][0]} Kept secret.", format="password"),
-        "workspace": _field("Workspace", _PLACES["workspace"][0]),
+        "ssl_cafile": _form_field("CA file", "Certificates to trust, a path on the workers and the triggerer."),
+        "ssl_certfile": _form_field("Client certificate", "A path on the workers and the triggerer."),
+        "ssl_keyfile": _form_field("Client key", "A path on the workers and the triggerer."),
+        "ssl_password": _form_field("Password of the client key", "Empty: none. Kept secret.", format="password"),
+        "kafka_conn_id": _form_field(
+            "Kafka connection", "Id of a connection of type kafka whose settings are used too."
+        ),
+        "zookeeper": _form_field("ZooKeeper", "The brokers' zookeeper.connect: the KIPs' documents are kept there."),
+        "zookeeper_user": _form_field("ZooKeeper user", "User of the digest scheme. Empty: no authentication."),
+        "zookeeper_password": _form_field("ZooKeeper password", "Kept secret.", format="password"),
+        "cluster_id": _form_field(
+            "Cluster id", "The only Kafka cluster.id to accept. Empty: the one that answers first."
+        ),
+        "journal": _form_field("Journal", f"{_PLACES['journal'][0]} Kept secret.", format="password"),
+        "workspace": _form_field("Workspace", _PLACES["workspace"][0]),
         **{name: _setting_field(name, setting) for name, setting in SETTINGS.items()},
     }
 
 
-def _field(label: str, description: str, kind: str = "string", **schema: Any) -> dict[str, Any]:
+def _form_field(label: str, description: str, kind: str = "string", **schema: Any) -> dict[str, Any]:
     return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
 
 
@@ -135,4 +141,4 @@ def _setting_field(name: str, setting: Setting) -> dict[str, Any]:
     word = _SWITCH_WORDS[default] if isinstance(default, bool) else str(default).removesuffix(".0")
     text = f"{setting.description} Default: {word}." if word else setting.description
     choices = {"enum": list(setting.choices)} if setting.choices else {}
-    return _field(name.replace("_", " ").capitalize(), text, setting.json_type, **choices)
+    return _form_field(name.replace("_", " ").capitalize(), text, setting.json_type, **choices)

@@ -49,30 +49,34 @@ class RebalanceRequest:
     def validate(self) -> None:
         """Raise RequestError for invalid or conflicting fields; the cluster is not considered."""
         drain, factor = Operation.DRAIN.value, Operation.SET_REPLICATION_FACTOR.value
-        compiled_patterns((*self.topics, *self.exclude))
+        compile_patterns((*self.topics, *self.exclude))
         if self.operation not in REBALANCE_OPERATIONS:
             raise RequestError(
                 f"There is no operation {self.operation!r}; there are {', '.join(REBALANCE_OPERATIONS)}."
             )
         if (self.operation == drain) != bool(self.brokers):
-            wrong = "Name the brokers to drain." if self.operation == drain else self._only("brokers", drain)
+            wrong = (
+                "Name the brokers to drain."
+                if self.operation == drain
+                else self._wrong_operation_message("brokers", drain)
+            )
             raise RequestError(wrong)
         if (self.operation == factor) != bool(self.replication_factor):
             wrong = "Give the replication_factor to set." if self.operation == factor else ""
-            raise RequestError(wrong or self._only("replication_factor", factor))
+            raise RequestError(wrong or self._wrong_operation_message("replication_factor", factor))
         if self.operation == factor and not self.topics:
             raise RequestError("Name the topics whose replication factor is to be set; .* is all of them.")
         if self.operation not in _EVEN and (self.max_moves or self.max_bytes):
-            raise RequestError(self._only("max_moves or max_bytes", ", ".join(_EVEN)))
+            raise RequestError(self._wrong_operation_message("max_moves or max_bytes", ", ".join(_EVEN)))
 
-    def _only(self, field: str, operation: str) -> str:
+    def _wrong_operation_message(self, field: str, operation: str) -> str:
         return (
             f"The field {field} is only for {operation}, and the operation is {self.operation}; leave the field "
             "empty, or change the operation."
         )
 
 
-def compiled_patterns(patterns: Collection[str]) -> list[re.Pattern[str]]:
+def compile_patterns(patterns: Collection[str]) -> list[re.Pattern[str]]:
     """Return the compiled regular expressions of topic names. Raises RequestError for an invalid one."""
     try:
         return [re.compile(pattern) for pattern in patterns]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from kafka_steward.errors import SettingError
-from kafka_steward.maintenance import PATTERN, window_of
-from kafka_steward.values import finite_number, shown, switch, whole_number
+from kafka_steward.maintenance import PATTERN, parse_window
+from kafka_steward.value_parsing import parse_boolean, parse_finite_number, parse_whole_number, shorten_value
 
 __all__ = ["SETTINGS", "Setting", "Settings"]
 
@@ -51,7 +51,7 @@ class Setting:
 _JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
-def _setting(default: Any, description: str, **facts: Any) -> Any:
+def _setting_field(default: Any, description: str, **facts: Any) -> Any:
     return field(default=default, metadata={"setting": Setting(default, description, **facts)})
 
 
@@ -59,69 +59,73 @@ def _setting(default: Any, description: str, **facts: Any) -> Any:
 class Settings:
     """The settings of one cluster. Construct through `Settings.of`, which validates."""
 
-    heal_failure_interval: float = _setting(
+    heal_failure_interval: float = _setting_field(
         1800.0,
         "Seconds a broker must be down to count as failed. -1: no failure is recorded, and nothing is healed.",
         low=-1,
         high=_LONGEST_S,
         per_run=False,
     )
-    heal_chunk_size: int = _setting(50, "Partitions in one chunk of a plan.", low=1, high=5000)
-    heal_fast_detection: bool = _setting(
+    heal_chunk_size: int = _setting_field(50, "Partitions in one chunk of a plan.", low=1, high=5000)
+    heal_fast_detection: bool = _setting_field(
         False, "Whether a broker that went down without an announced restart is healed at once.", per_run=False
     )
-    heal_failed_disks: bool = _setting(False, "Whether replicas in failed log directories are healed too.")
-    heal_retry_interval: float = _setting(
+    heal_failed_disks: bool = _setting_field(False, "Whether replicas in failed log directories are healed too.")
+    heal_retry_interval: float = _setting_field(
         600.0,
         "Seconds after which a failure that no plan handles is announced again.",
         low=1,
         high=_LONGEST_S,
         per_run=False,
     )
-    max_failed_brokers: int = _setting(
+    max_failed_brokers: int = _setting_field(
         10, "More failed brokers than this is an outage: reported, not healed.", low=1, high=_INT
     )
-    max_failed_fraction: float = _setting(
+    max_failed_fraction: float = _setting_field(
         0.4, "More than this fraction of the brokers failed is an outage, too.", low=0, high=1
     )
-    throttle: int = _setting(
+    throttle: int = _setting_field(
         50_000_000, "Bytes per second that reassignment may bring into a broker. 0: no throttle.", low=0, high=_LONG
     )
-    network_bandwidth: int = _setting(
+    network_bandwidth: int = _setting_field(
         0, "Bytes per second of a broker's network, for throttle_fraction. 0: not set.", low=0, high=_LONG
     )
-    throttle_fraction: float = _setting(
+    throttle_fraction: float = _setting_field(
         0.0, "The throttle as a fraction of network_bandwidth, such as 0.1. 0: use throttle.", low=0, high=1
     )
-    throttle_leaders: bool = _setting(False, "Whether the leaders are throttled too, which slows ordinary catch-up.")
-    min_free: float = _setting(0.15, "Fraction of each log directory's volume that must stay free.", low=0, high=1)
-    max_in_per_broker: int = _setting(5, "Replicas that one broker may be receiving at once.", low=1, high=_INT)
-    max_out_per_broker: int = _setting(5, "Replicas that one broker may be sending at once.", low=1, high=_INT)
-    max_in_flight: int = _setting(100, "Partitions in flight at once, in the whole cluster.", low=1, high=_INT)
-    one_replica_at_a_time: bool = _setting(
+    throttle_leaders: bool = _setting_field(
+        False, "Whether the leaders are throttled too, which slows ordinary catch-up."
+    )
+    min_free: float = _setting_field(
+        0.15, "Fraction of each log directory's volume that must stay free.", low=0, high=1
+    )
+    max_in_per_broker: int = _setting_field(5, "Replicas that one broker may be receiving at once.", low=1, high=_INT)
+    max_out_per_broker: int = _setting_field(5, "Replicas that one broker may be sending at once.", low=1, high=_INT)
+    max_in_flight: int = _setting_field(100, "Partitions in flight at once, in the whole cluster.", low=1, high=_INT)
+    one_replica_at_a_time: bool = _setting_field(
         False, "Whether a move that adds several replicas to a partition adds them one at a time."
     )
-    window: str = _setting(
+    window: str = _setting_field(
         "sliding",
         "When the next move starts. sliding: when a move ends. chunk: when all moves of the chunk have ended.",
         choices=("sliding", "chunk"),
     )
-    chunk_pause: float = _setting(0.0, "Seconds to wait between chunks.", low=0, high=_LONGEST_S)
-    maintenance_window: str = _setting(
+    chunk_pause: float = _setting_field(0.0, "Seconds to wait between chunks.", low=0, high=_LONGEST_S)
+    maintenance_window: str = _setting_field(
         "",
         "When plans that can wait submit moves, such as mon-fri 22:00-06:00; several with ; between. Empty: always.",
         pattern=PATTERN,
     )
-    maintenance_timezone: str = _setting("UTC", "The time zone of the maintenance window, such as Europe/Berlin.")
-    stall_after: float = _setting(
+    maintenance_timezone: str = _setting_field("UTC", "The time zone of the maintenance window, such as Europe/Berlin.")
+    stall_after: float = _setting_field(
         600.0, "Seconds without progress after which a move counts as stalled.", low=1, high=_LONGEST_S
     )
-    when_stalled: str = _setting(
+    when_stalled: str = _setting_field(
         "fail",
         "How a stalled move is handled. wait: wait for it. cancel: cancel this move only. fail: fail the run.",
         choices=("wait", "cancel", "fail"),
     )
-    abandoned_after: float = _setting(
+    abandoned_after: float = _setting_field(
         600.0,
         (
             "Seconds without a step after which a plan is idle; its throttles are released once none of its "
@@ -131,49 +135,49 @@ class Settings:
         high=_LONGEST_S,
         per_run=False,
     )
-    max_attempts: int = _setting(
+    max_attempts: int = _setting_field(
         100, "Consecutive failed steps after which a plan is stuck and needs operator action.", low=1, high=_INT
     )
-    step_interval: float = _setting(2.0, "Seconds between two steps of a plan.", low=0.1, high=_LONGEST_S)
-    watch_interval: float = _setting(
+    step_interval: float = _setting_field(2.0, "Seconds between two steps of a plan.", low=0.1, high=_LONGEST_S)
+    watch_interval: float = _setting_field(
         2.0,
         "Seconds between two polls of the watch: at most a quarter of Kafka's session timeout.",
         low=0.1,
         high=_LONGEST_S,
         per_run=False,
     )
-    health_interval: float = _setting(
+    health_interval: float = _setting_field(
         60.0,
         "Seconds between two health checks of the watch. 0: none.",
         low=0,
         high=_LONGEST_S,
         per_run=False,
     )
-    health_retention: float = _setting(
+    health_retention: float = _setting_field(
         7.0,
         "Days for which the watch's health measurements are kept, for plots.",
         low=0,
         high=_LONGEST_DAYS,
         per_run=False,
     )
-    submission: str = _setting(
+    submission: str = _setting_field(
         "admin",
         "How moves are submitted: admin, or for old brokers on ZooKeeper legacy, by /admin/reassign_partitions.",
         choices=("admin", "legacy"),
         per_run=False,
     )
-    foreign_while_disabled: str = _setting(
+    foreign_while_disabled: str = _setting_field(
         "report",
         "How an external reassignment is handled while reassignments are disabled: report or cancel.",
         choices=("report", "cancel"),
         per_run=False,
     )
-    enable_under_replicated_topic_creation: bool = _setting(
+    enable_under_replicated_topic_creation: bool = _setting_field(
         False,
         "Whether topics are created while fewer brokers than replicas are live (KIP-409); the rest is added later.",
         per_run=False,
     )
-    plan_retention: float = _setting(
+    plan_retention: float = _setting_field(
         30.0, "Days for which the rows of a finished plan are kept.", low=0, high=_LONGEST_DAYS, per_run=False
     )
 
@@ -185,12 +189,12 @@ class Settings:
         contradict each other, and for a maintenance window that never opens.
         """
         merged: dict[str, Any] = {}
-        for source in map(_known, reversed(sources)):
+        for source in map(_canonical_settings, reversed(sources)):
             if "throttle" in source:
                 merged.pop("throttle_fraction", None)  # the source with higher precedence wins
             merged.update(source)
-        settings = cls(**{name: _checked(name, value) for name, value in merged.items()})
-        window_of(settings.maintenance_window, settings.maintenance_timezone)
+        settings = cls(**{name: _validate_setting(name, value) for name, value in merged.items()})
+        parse_window(settings.maintenance_window, settings.maintenance_timezone)
         _refuse_contradictions(settings, set(SETTINGS))
         return _with_throttle_fraction(settings)
 
@@ -200,9 +204,9 @@ class Settings:
 
         A setting that depends on another one is checked only if `source` has both.
         """
-        given = _known(source)
-        settings = cls(**{name: _checked(name, value) for name, value in given.items()})
-        window_of(settings.maintenance_window, settings.maintenance_timezone)
+        given = _canonical_settings(source)
+        settings = cls(**{name: _validate_setting(name, value) for name, value in given.items()})
+        parse_window(settings.maintenance_window, settings.maintenance_timezone)
         _refuse_contradictions(settings, set(given))
 
 
@@ -211,7 +215,7 @@ SETTINGS: Mapping[str, Setting] = {each.name: each.metadata["setting"] for each 
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
+class _SettingPair:
     """Two settings that depend on each other: the check of `given`, and the message when it fails."""
 
     names: frozenset[str]
@@ -221,25 +225,25 @@ class _Pair:
 
 #: A plan is observed only at its steps, so a period that is measured between steps must span at least two of them.
 _PAIRS = (
-    _Pair(
+    _SettingPair(
         frozenset({"abandoned_after", "step_interval"}),
         lambda given: given.abandoned_after >= 2 * given.step_interval,
         "The setting abandoned_after is {given.abandoned_after:g} s and step_interval {given.step_interval:g} s: a "
         "plan would count as idle between two steps; set abandoned_after to at least twice step_interval.",
     ),
-    _Pair(
+    _SettingPair(
         frozenset({"stall_after", "step_interval"}),
         lambda given: given.stall_after >= 2 * given.step_interval,
         "The setting stall_after is {given.stall_after:g} s and step_interval {given.step_interval:g} s: a move would "
         "count as stalled between two steps; set stall_after to at least twice step_interval.",
     ),
-    _Pair(
+    _SettingPair(
         frozenset({"chunk_pause", "window"}),
         lambda given: not given.chunk_pause or given.window == "chunk",
         "The setting chunk_pause is {given.chunk_pause:g} s and window {given.window}, in which chunks do not wait for "
         "each other; set window to chunk, or chunk_pause to 0.",
     ),
-    _Pair(
+    _SettingPair(
         frozenset({"health_retention", "health_interval"}),
         lambda given: not given.health_retention or given.health_retention * 86_400 >= given.health_interval,
         "The setting health_retention is {given.health_retention:g} days and health_interval {given.health_interval:g} "
@@ -266,7 +270,7 @@ def _with_throttle_fraction(settings: Settings) -> Settings:
     return replace(settings, throttle=max(1, int(settings.throttle_fraction * settings.network_bandwidth)))
 
 
-def _known(source: Mapping[str, Any]) -> dict[str, Any]:
+def _canonical_settings(source: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in `source`, by canonical name.
 
     Raises SettingError when `source` sets one by two names, to two values.
@@ -277,27 +281,29 @@ def _known(source: Mapping[str, Any]) -> dict[str, Any]:
         if name not in SETTINGS or value is None:
             continue
         if name in known and known[name] != value:
-            raise SettingError(f"The setting {name} is given twice, as {shown(known[name])} and as {shown(value)}.")
+            raise SettingError(
+                f"The setting {name} is given twice, as {shorten_value(known[name])} and as {shorten_value(value)}."
+            )
         known[name] = value
     return known
 
 
-def _checked(name: str, value: Any) -> Any:
+def _validate_setting(name: str, value: Any) -> Any:
     setting = SETTINGS[name]
-    converted = _convert(name, value, type(setting.default))
+    converted = _convert_setting(name, value, type(setting.default))
     low, high, choices = setting.low, setting.high, setting.choices
     if choices and converted not in choices:
-        raise SettingError(f"The setting {name} is {shown(value)}; it takes one of {', '.join(choices)}.")
+        raise SettingError(f"The setting {name} is {shorten_value(value)}; it takes one of {', '.join(choices)}.")
     if low is not None and converted < low:
-        raise SettingError(f"The setting {name} is {shown(value)}; it must be at least {low}.")
+        raise SettingError(f"The setting {name} is {shorten_value(value)}; it must be at least {low}.")
     if high is not None and converted > high:
-        raise SettingError(f"The setting {name} is {shown(value)}; it must be at most {high}.")
+        raise SettingError(f"The setting {name} is {shorten_value(value)}; it must be at most {high}.")
     if name == "heal_failure_interval" and _NEVER < converted < 0:
-        raise SettingError(f"The setting {name} is {shown(value)}; it must be at least 0, or -1 for never.")
+        raise SettingError(f"The setting {name} is {shorten_value(value)}; it must be at least 0, or -1 for never.")
     return converted
 
 
-def _text(value: object) -> str:
+def _require_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("not a text")  # noqa: TRY004 - as all readers do
     return value
@@ -305,16 +311,16 @@ def _text(value: object) -> str:
 
 #: By the type of a setting's default: the reader of its value, and a description of the accepted values.
 _READERS: Mapping[type, tuple[Callable[[object], Any], str]] = {
-    bool: (switch, "true or false"),
-    int: (whole_number, "a whole number"),
-    float: (finite_number, "a number"),
-    str: (_text, "a text"),
+    bool: (parse_boolean, "true or false"),
+    int: (parse_whole_number, "a whole number"),
+    float: (parse_finite_number, "a number"),
+    str: (_require_text, "a text"),
 }
 
 
-def _convert(name: str, value: Any, kind: type) -> Any:
+def _convert_setting(name: str, value: Any, kind: type) -> Any:
     read, words = _READERS[kind]
     try:
         return read(value)
     except ValueError as error:
-        raise SettingError(f"The setting {name} is {shown(value)}; it takes {words}.") from error
+        raise SettingError(f"The setting {name} is {shorten_value(value)}; it takes {words}.") from error

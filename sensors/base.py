@@ -11,8 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import actor_fields, hook_of, overrides_of
-from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate
+from kafka_steward.hooks.context import actor_fields, hook_of, merge_overrides
+from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate_check
 
 __all__ = ["BrokersSensor", "StewardSensor"]
 
@@ -49,9 +49,9 @@ class StewardSensor(BaseSensorOperator):
         """Evaluate the check once; if it is not met, defer to the trigger, or keep poking."""
         if not self.deferrable:
             return super().execute(context)
-        answer, journal = self._answer(context)
+        answer, journal = self._evaluate_check(context)
         if not answer.met:
-            self._defer(context, journal)
+            self._defer_to_trigger(context, journal)
         return answer.value
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ARG002 - Airflow's
@@ -63,21 +63,21 @@ class StewardSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Evaluate the check once."""
-        answer, _ = self._answer(context)
+        answer, _ = self._evaluate_check(context)
         return PokeReturnValue(answer.met, answer.value)
 
-    def _defer(self, context: Context, journal: Mapping[str, str] | None) -> NoReturn:
-        overrides = overrides_of(self.settings, context)
+    def _defer_to_trigger(self, context: Context, journal: Mapping[str, str] | None) -> NoReturn:
+        overrides = merge_overrides(self.settings, context)
         arguments = self.arguments(context)
         trigger = WaitTrigger(self.conn_id, self.question, arguments, self.poke_interval, overrides, journal=journal)
         self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
 
-    def _answer(self, context: Context) -> tuple[CheckResult, dict[str, str] | None]:
+    def _evaluate_check(self, context: Context) -> tuple[CheckResult, dict[str, str] | None]:
         journal = None
         try:
             with hook_of(self, context).open() as opened:
                 journal = opened.origin
-                answer = evaluate(self.question, opened, self.arguments(context))
+                answer = evaluate_check(self.question, opened, self.arguments(context))
         except StewardError as error:
             if not error.retriable:
                 raise AirflowFailException(str(error)) from error

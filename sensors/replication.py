@@ -39,10 +39,10 @@ class IsrCatchUpSensor(StewardSensor):
             return {"plan": self.plan}
         if self.plan:
             raise RequestError("Give IsrCatchUpSensor either partitions or a plan, not both.")
-        return {"partitions": [_parse(name) for name in self.partitions]}
+        return {"partitions": [_parse_partition(name) for name in self.partitions]}
 
 
-def _parse(name: str) -> list[Any]:
+def _parse_partition(name: str) -> list[Any]:
     topic, dash, number = name.rpartition("-")
     if not (dash and topic and number.isdecimal()):
         raise RequestError(f"{name!r} is not a partition; write topic-number, such as orders-7.")

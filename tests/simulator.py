@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal
+from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal_error
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, Partition, Reassignment, Snapshot
 from kafka_steward.errors import BrokerUnreachable, ClusterError, ClusterUnreachable, KafkaRefused, KafkaTimeout
 
@@ -276,7 +276,7 @@ class Simulator:
     ) -> dict[str, dict[str, str]]:
         self._reached()
         for topic in sorted(self.hidden & set(topics)):
-            raise refusal(NOT_AUTHORIZED, None, f"reading the settings of {topic}")
+            raise refusal_error(NOT_AUTHORIZED, None, f"reading the settings of {topic}")
         defaults = {} if own_only else {"min.insync.replicas": "1"}
         known = {topic: {**defaults, **self.topic_settings[topic]} for topic in topics if topic in self.topic_settings}
         return {topic: {name: of[name] for name in names if name in of} for topic, of in known.items()}
@@ -315,7 +315,7 @@ class Simulator:
     ) -> KafkaRefused | None:
         self._reached()
         if topic in self.hidden:
-            return refusal(NOT_AUTHORIZED, None, f"creating topic {topic}")
+            return refusal_error(NOT_AUTHORIZED, None, f"creating topic {topic}")
         if topic in self.topic_settings:
             return _refusal(36, f"Topic '{topic}' already exists.")
         known = sorted(self.racks if self.mode == "kraft" else self.alive)
@@ -330,7 +330,7 @@ class Simulator:
     ) -> KafkaRefused | None:
         self._reached()
         if topic in self.hidden:
-            return refusal(NOT_AUTHORIZED, None, f"adding partitions to topic {topic}")
+            return refusal_error(NOT_AUTHORIZED, None, f"adding partitions to topic {topic}")
         there = [each for name, each in self.topics.items() if name.topic == topic]
         factor = len(there[0].replicas)
         known = sorted(self.racks if self.mode == "kraft" else self.alive)
@@ -449,7 +449,7 @@ class Simulator:
 
     def _change_topic(self, topic: str, changes: Sequence[ConfigChange]) -> KafkaRefused | None:
         if topic in self.hidden:
-            return refusal(NOT_AUTHORIZED, None, f"changing the settings of {topic}")
+            return refusal_error(NOT_AUTHORIZED, None, f"changing the settings of {topic}")
         return self._change(self.topic_settings.get(topic), changes)
 
     def _change(self, settings: dict[str, str] | None, changes: Sequence[ConfigChange]) -> KafkaRefused | None:

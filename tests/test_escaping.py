@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_steward.escaping import csv_cell, markdown, moment, printable, utc
+from kafka_steward.escaping import escape_csv_cell, escape_markdown, printable, utc_datetime, utc_text
 
 _TEXT = st.text() | st.text("\x00\t\n\r\x1b\x7f\x9b\u2028\u202e\ud800=+-@|*_`<[#\\ \uff1da1")
 
@@ -40,15 +40,15 @@ def test_a_line_is_one_line_without_control_characters(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "  =1", "\uff1d1"])
 def test_no_cell_is_a_formula(text: str) -> None:
-    assert csv_cell(text) == f"'{printable(text)}"
+    assert escape_csv_cell(text) == f"'{printable(text)}"
 
 
 @given(_TEXT)
 def test_a_cell_comes_back_from_csv_on_its_line(text: str) -> None:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow([csv_cell(text), "next"])
+    csv.writer(out, lineterminator="\n").writerow([escape_csv_cell(text), "next"])
     (row,) = csv.reader(io.StringIO(out.getvalue()))
-    assert row == [csv_cell(text), "next"]
+    assert row == [escape_csv_cell(text), "next"]
     assert not row[0].lstrip(" ").startswith(("=", "+", "-", "@"))
 
 
@@ -66,14 +66,14 @@ def test_a_cell_comes_back_from_csv_on_its_line(text: str) -> None:
     ],
 )
 def test_no_mark_of_markdown_is_left(text: str, escaped: str) -> None:
-    assert markdown(text) == escaped
+    assert escape_markdown(text) == escaped
 
 
 @pytest.mark.parametrize("ms", [-1, 2**53, 10**18, 253_402_300_800_000])
 def test_a_time_that_no_calendar_has_is_shown_as_it_is(ms: int) -> None:
-    assert moment(ms) is None
-    assert utc(ms) == f"{ms} ms"
+    assert utc_datetime(ms) is None
+    assert utc_text(ms) == f"{ms} ms"
 
 
 def test_a_time_is_shown_in_utc() -> None:
-    assert utc(1_763_712_000_000) == "2025-11-21 08:00:00"
+    assert utc_text(1_763_712_000_000) == "2025-11-21 08:00:00"

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafka_steward.errors import SettingError
-from kafka_steward.maintenance import window_of
+from kafka_steward.maintenance import parse_window
 from kafka_steward.settings import Settings
 
 
@@ -18,14 +18,14 @@ def ms(text: str, zone: str = "UTC") -> int:
 
 def opens(window: str, now: str, zone: str = "UTC") -> str | None:
     """When the window opens next, as its own wall clock shows it; None when it is open."""
-    found = window_of(window, zone)
+    found = parse_window(window, zone)
     assert found is not None
     until = found.closed_until_ms(ms(now, zone))
     return None if until is None else f"{datetime.fromtimestamp(until / 1000, ZoneInfo(zone)):%Y-%m-%d %H:%M}"
 
 
 def test_without_a_window_it_is_always_open() -> None:
-    assert window_of("", "UTC") is window_of("  ", "nowhere") is None
+    assert parse_window("", "UTC") is parse_window("  ", "nowhere") is None
     assert Settings().maintenance_window == ""
 
 
@@ -50,7 +50,7 @@ def test_it_opens_and_closes_by_the_wall_clock(window: str, now: str, expected: 
 
 
 def test_it_moves_with_summer_time_and_skips_an_hour_that_does_not_exist() -> None:
-    berlin = window_of("22:00-06:00", "Europe/Berlin")
+    berlin = parse_window("22:00-06:00", "Europe/Berlin")
     assert berlin is not None
     for day, utc in (("2026-07-01", 20), ("2026-12-01", 21)):
         noon = ms(f"{day} 12:00")
@@ -61,7 +61,7 @@ def test_it_moves_with_summer_time_and_skips_an_hour_that_does_not_exist() -> No
 
 
 def test_it_says_when_it_opens_in_its_own_time_zone() -> None:
-    window = window_of("22:00-06:00", "Europe/Berlin")
+    window = parse_window("22:00-06:00", "Europe/Berlin")
     assert window is not None
     assert window.sentence(ms("2026-11-21 21:00")) == (
         "Nothing new is submitted outside the maintenance window 22:00-06:00; it opens 2026-11-21 22:00 "

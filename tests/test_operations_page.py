@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.requests import elect_request
+from kafka_steward.cluster.requests import elect_leaders_request
 from kafka_steward.errors import JournalError, PlanError
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.schema.upgrade import VERSION_TABLE
@@ -55,7 +55,7 @@ def test_a_directory_that_a_pasted_reassignment_names_is_not_read() -> None:
 
 
 def test_only_the_preferred_leader_is_elected() -> None:
-    assert elect_request([TopicPartition("t", 0)], 1_000).election_type == 0
+    assert elect_leaders_request([TopicPartition("t", 0)], 1_000).election_type == 0
 
 
 def test_an_old_copy_of_the_rows_is_opened_and_what_it_lacks_of_a_plan_is_named(

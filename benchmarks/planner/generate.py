@@ -10,7 +10,7 @@ from typing import Any
 
 from py4j.java_gateway import JavaGateway
 
-from kafka_steward.sandbox.artifacts import KAFKA_KRAFT, KAFKA_ZOOKEEPER, java, kafka_jars, spark_home
+from kafka_steward.sandbox.artifacts import KAFKA_KRAFT, KAFKA_ZOOKEEPER, find_or_install_java, kafka_jars, spark_home
 
 VERSIONS = (KAFKA_ZOOKEEPER, KAFKA_KRAFT)
 
@@ -66,7 +66,7 @@ _ENTRY = re.compile(r"(?:t-)?(\d+)=\[([\d, ]+)\]")
 @contextmanager
 def generator(version: str, rack: Mapping[int, str]) -> Iterator[Generator]:
     """A JVM with the jars of one Kafka version, which ends with the block."""
-    runtime = java()
+    runtime = find_or_install_java()
     jars = [str(path) for path in kafka_jars(version, runtime)]
     (py4j,) = (spark_home() / "jars").glob("py4j-*.jar")
     gateway = JavaGateway.launch_gateway(

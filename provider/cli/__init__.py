@@ -66,7 +66,7 @@ _EPILOG = f"""examples:
 
 def get_kafka_steward_commands() -> list[GroupCommand]:
     """Return the command groups that `airflow` adds to its command line."""
-    verbs = (*_show_verbs(), *_plan_verbs(), _journal_group(), *_document_verbs())
+    verbs = (*_build_show_verbs(), *_build_plan_verbs(), _build_journal_group(), *_build_document_verbs())
     return [GroupCommand("kafka-steward", "Keep Kafka clusters fully replicated and balanced", verbs, _ABOUT, _EPILOG)]
 
 
@@ -75,21 +75,21 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
-def _rate(text: str) -> int:
+def _parse_rate(text: str) -> int:
     found = re.fullmatch(r"(\d+)([kMG]?)", text)
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes per second, such as 50000000 or 50M")
     return int(found[1]) * _FACTORS[found[2]]
 
 
-def _duration_ms(text: str) -> int:
+def _parse_duration_ms(text: str) -> int:
     found = re.fullmatch(r"(\d+)([smhd])", text)
     if not found or not int(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration, such as 90s, 30m or 2h")
     return int(found[1]) * _SECONDS[found[2]] * 1000
 
 
-def _time(text: str) -> int | datetime:
+def _parse_time(text: str) -> int | datetime:
     """Parse a duration, as milliseconds ago, or a point in time; a time without a time zone is UTC."""
     ago = re.fullmatch(r"(\d+)([smhd])", text)
     if ago:
@@ -117,7 +117,7 @@ _TOPIC = Arg(("--topic",), help="Only this topic")
 
 _BYTES_PER_S = "Bytes per second into one broker: 50000000 or 50M; 0: no throttle"
 
-_THROTTLE = Arg(("--throttle",), help=_BYTES_PER_S, type=_rate, metavar="BYTES")
+_THROTTLE = Arg(("--throttle",), help=_BYTES_PER_S, type=_parse_rate, metavar="BYTES")
 
 _CLUSTER = Arg(
     ("--cluster", "--conn-id"),
@@ -136,7 +136,7 @@ _OUTPUT = Arg(
 
 
 @dataclass(frozen=True)
-class _Command:
+class _LazyCommand:
     """The function `module.name` of this package, which is imported when it is called."""
 
     function: str
@@ -146,18 +146,18 @@ class _Command:
 
         try:
             # Airflow logs to standard output, which would mix log lines into the result.
-            suppress_logs_and_warning(self._run)(arguments)
+            suppress_logs_and_warning(self._run_verb)(arguments)
         except KeyboardInterrupt as error:
             raise SystemExit(Exit.INTERRUPTED) from error
 
-    def _run(self, arguments: Namespace) -> None:
+    def _run_verb(self, arguments: Namespace) -> None:
         from kafka_steward.cli.verb import run_verb
 
         module, name = self.function.split(".")
         run_verb(getattr(import_module(f"{__name__}.{module}"), name), arguments)
 
 
-def _verb(
+def _build_verb(
     name: str, about: str, function: str, args: Sequence[Arg] = (), *, examples: Sequence[str], details: str = ""
 ) -> ActionCommand:
     """Create a verb as an Airflow command. `args` precede the arguments that every verb has.
@@ -167,7 +167,7 @@ def _verb(
     """
     message = f"{about}.\n\n{details}" if details else None
     epilog = "examples:" + "".join(f"\n  airflow kafka-steward {example}" for example in examples)
-    return ActionCommand(name, about, _Command(function), (*args, _CLUSTER, _OUTPUT, ARG_VERBOSE), message, epilog)
+    return ActionCommand(name, about, _LazyCommand(function), (*args, _CLUSTER, _OUTPUT, ARG_VERBOSE), message, epilog)
 
 
 _ON = "--cluster kafka_production"
@@ -180,30 +180,30 @@ were added, or the topic was changed or deleted externally) is shown until a fil
 Exit code 0, whether or not replicas are pending."""
 
 
-def _show_verbs() -> tuple[ActionCommand, ...]:
+def _build_show_verbs() -> tuple[ActionCommand, ...]:
     limit = Arg(("--limit",), help="How many of the newest", type=positive_int(allow_zero=False), default=50)
     plan = Arg(("--plan",), help="Only this plan: its digest, or a prefix of it")
-    since = Arg(("--since",), help="Only since then: 30m, 2h, 1d, or 2026-11-21T08:00 (UTC)", type=_time)
+    since = Arg(("--since",), help="Only since then: 30m, 2h, 1d, or 2026-11-21T08:00 (UTC)", type=_parse_time)
     return (
-        _verb(
+        _build_verb(
             "status",
             "The state of the cluster, and the plans in progress",
-            "show.status",
+            "show.show_status",
             examples=["status --output json"],
         ),
-        _verb("plans", "The newest plans", "show.plans", (limit,), examples=[f"plans --limit 5 {_ON}"]),
-        _verb("show", "One plan, partition by partition", "show.show", (_PLAN,), examples=["show 3f2a91c0"]),
-        _verb(
+        _build_verb("plans", "The newest plans", "show.list_plans", (limit,), examples=[f"plans --limit 5 {_ON}"]),
+        _build_verb("show", "One plan, partition by partition", "show.show_plan", (_PLAN,), examples=["show 3f2a91c0"]),
+        _build_verb(
             "audit",
             "The audit trail: actions, reasons and actors",
-            "show.audit",
+            "show.list_audit_rows",
             (plan, _TOPIC, since, limit),
             examples=[f"audit --plan 3f2a91c0 {_ON}", "audit --topic orders --since 2h --output csv"],
         ),
-        _verb(
+        _build_verb(
             "owed",
             "The pending replicas of under-replicated topics, by partition",
-            "documents.owed",
+            "documents.list_pending_replicas",
             (_TOPIC,),
             examples=[f"owed {_ON}", "owed --topic orders --output json"],
             details=_OWED,
@@ -251,14 +251,14 @@ needed: it works while the cluster does not respond. `verify` releases the throt
 completed."""
 
 
-def _plan_verbs() -> tuple[ActionCommand, ...]:
+def _build_plan_verbs() -> tuple[ActionCommand, ...]:
     last = Arg(
         ("plan",),
         help="Its digest, or a prefix of it; default: the plan in progress, or the last one",
         nargs="?",
         metavar="PLAN",
     )
-    rate = Arg(("rate",), help=_BYTES_PER_S, type=_rate, metavar="RATE")
+    rate = Arg(("rate",), help=_BYTES_PER_S, type=_parse_rate, metavar="RATE")
     scope = Arg(
         ("--scope",),
         help="pending: stop, and cancel reassignments in flight. plan: roll back completed moves too (default: "
@@ -276,15 +276,15 @@ def _plan_verbs() -> tuple[ActionCommand, ...]:
         ("--restore-order",), help="Restore the replica order that an external cancel lost", action="store_true"
     )
     return (
-        _verb(
+        _build_verb(
             "apply",
             "Execute a reassignment and wait until it ends",
-            "execute.apply",
+            "execute.apply_file",
             (_FILE, _THROTTLE),
             examples=[f"apply reassignment.json --throttle 20M {_ON}"],
             details=_APPLY,
         ),
-        _verb(
+        _build_verb(
             "resume",
             "Resume a plan that no process steps, or that is stuck",
             "execute.resume",
@@ -292,7 +292,7 @@ def _plan_verbs() -> tuple[ActionCommand, ...]:
             examples=[f"resume 3f2a91c0 {_ON}"],
             details=_RESUME,
         ),
-        _verb(
+        _build_verb(
             "cancel",
             "Cancel a plan, or roll all of it back",
             "cancel.cancel",
@@ -304,7 +304,7 @@ def _plan_verbs() -> tuple[ActionCommand, ...]:
             ],
             details=_CANCEL,
         ),
-        _verb(
+        _build_verb(
             "verify",
             "Report the state of each partition of a plan, and release throttles that ended plans left",
             "manage.verify",
@@ -312,15 +312,15 @@ def _plan_verbs() -> tuple[ActionCommand, ...]:
             examples=[f"verify {_ON}", f"verify 3f2a91c0 {_ON} --output json"],
             details=_VERIFY,
         ),
-        _verb(
+        _build_verb(
             "throttle",
             "Change how fast a plan may copy, while it runs",
-            "manage.throttle",
+            "manage.set_plan_throttle",
             (_PLAN, rate, _REASON),
             examples=[f"throttle 3f2a91c0 200M {_ON} --reason 'the night is quiet'"],
             details=_THROTTLED,
         ),
-        _verb(
+        _build_verb(
             "abandon",
             "Abandon a plan in its current state: nothing is rolled back",
             "manage.abandon",
@@ -344,7 +344,7 @@ Each line of the file is a row as `audit --output json` prints it, with its numb
 after the file is complete; the audit trail names the file."""
 
 
-def _journal_group() -> GroupCommand:
+def _build_journal_group() -> GroupCommand:
     to = Arg(
         ("--to",), help="Another connection of the same cluster, with the new journal", required=True, metavar="CONN_ID"
     )
@@ -352,29 +352,29 @@ def _journal_group() -> GroupCommand:
     before = Arg(
         ("--before",),
         help="Archive rows older than this: 90d, or 2026-01-01 (UTC)",
-        type=_time,
+        type=_parse_time,
         required=True,
         metavar="TIME",
     )
-    copy = _verb(
+    copy = _build_verb(
         "copy",
         "Copy plans, documents and the audit trail into another journal, which replaces this one",
-        "journal.copy",
+        "journal.copy_to_connection",
         (to,),
         examples=[f"journal copy {_ON} --to kafka_production_new"],
         details=_COPY,
     )
-    pair = _verb(
+    pair = _build_verb(
         "pair",
         "Pair the journal's rows and documents again, after one half was lost or replaced",
-        "journal.pair",
+        "journal.pair_journal_halves",
         examples=[f"journal pair {_ON}"],
         details=_PAIR,
     )
-    archive = _verb(
+    archive = _build_verb(
         "archive",
         "Write old rows of the audit trail to a file, and delete them from the journal",
-        "journal.archive",
+        "journal.archive_rows",
         (file, before),
         examples=[f"journal archive audit-2025.jsonl.gz --before 2026-01-01 {_ON}"],
         details=_ARCHIVE,
@@ -383,28 +383,31 @@ def _journal_group() -> GroupCommand:
     return GroupCommand("journal", about, (copy, pair, archive))
 
 
-def _document_verbs() -> tuple[ActionCommand | GroupCommand, ...]:
+def _build_document_verbs() -> tuple[ActionCommand | GroupCommand, ...]:
     # Required, because operators who are blocked by the disabled reassignments need the reason.
     reason = Arg(("--reason",), help="The reason, shown for held moves and requests", required=True)
     broker = Arg(("broker",), help="Its id", type=int, metavar="BROKER")
     away = Arg(
-        ("--for",), help="How long it may be down, such as 2h; default: its grace period", type=_duration_ms, dest="ms"
+        ("--for",),
+        help="How long it may be down, such as 2h; default: its grace period",
+        type=_parse_duration_ms,
+        dest="ms",
     )
     queue = (
-        _verb(
+        _build_verb(
             "add",
             "Queue a reassignment",
             "documents.add_to_queue",
             (_FILE,),
             examples=[f"queue add reassignment.json {_ON}"],
         ),
-        _verb(
+        _build_verb(
             "list",
             "The queued reassignments that have not started",
             "documents.list_queue",
             examples=[f"queue list {_ON}"],
         ),
-        _verb(
+        _build_verb(
             "remove",
             "Remove the queue; reassignments that have started continue",
             "documents.remove_queue",
@@ -412,26 +415,32 @@ def _document_verbs() -> tuple[ActionCommand | GroupCommand, ...]:
         ),
     )
     return (
-        _verb(
+        _build_verb(
             "disable",
             "Disable reassignments: none starts, those in flight complete",
-            "documents.disable",
+            "documents.block_reassignments",
             (reason,),
             examples=[f"disable {_ON} --reason 'moving racks'"],
         ),
-        _verb("enable", "Enable reassignments again", "documents.enable", (_REASON,), examples=[f"enable {_ON}"]),
-        _verb(
+        _build_verb(
+            "enable",
+            "Enable reassignments again",
+            "documents.unblock_reassignments",
+            (_REASON,),
+            examples=[f"enable {_ON}"],
+        ),
+        _build_verb(
             "bounce",
             "Announce a planned restart of a broker",
-            "documents.bounce",
+            "documents.announce_broker_restart",
             (broker, away),
             examples=[f"bounce 3 --for 2h {_ON}"],
         ),
-        _verb(
+        _build_verb(
             "watch",
             "Execute the requests of documents, until Ctrl-C; the triggerer does this while a DAG with a watch is "
             "unpaused",
-            "documents.watch",
+            "documents.watch_documents",
             examples=[f"watch {_ON}"],
         ),
         GroupCommand("queue", "The queue of reassignments (KIP-236)", queue),

@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli import Exit
-from kafka_steward.cli.foreground import Foreground, end_message, exit_code, in_foreground
+from kafka_steward.cli.foreground import Foreground, exit_code, open_foreground, print_result
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.execution.cancel_signal import cancel_everything
 from kafka_steward.execution.external import ExternalCancel
@@ -38,7 +38,7 @@ def cancel(call: CommandContext) -> Exit:
     request = CancelRequest(
         person=call.who.person, scope=given.scope, reason=call.reason, even_if_disabled=given.even_if_disabled
     )
-    with in_foreground(call) as foreground:
+    with open_foreground(call) as foreground:
         if given.all:
             return _cancel_everything(foreground, request)
         record = resolve_plan(foreground.opened.journal, given.plan, "cancel", scope=given.scope)
@@ -49,11 +49,11 @@ def execute_cancel(foreground: Foreground, record: PlanRecord, request: CancelRe
     """Execute the cancel `request` to the end, verify it against Kafka, and print the result."""
     call, undone = foreground.call, _run_cancel(foreground, record, request)
     undone.print_errors()
-    code = end_message(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
+    code = print_result(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
     if request.scope != "plan" and undone.progress.completed and code is Exit.DONE:
         print_error(
             "Completed moves stay. To roll them back too:",
-            f"  {call.command(f'cancel {record.digest[:12]} --scope plan')}",
+            f"  {call.command_line(f'cancel {record.digest[:12]} --scope plan')}",
         )
     return code
 
@@ -113,7 +113,7 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
         progress = replace(progress, sentence=f"Plan {ended.digest[:12]} was {ended.reason}.")
     if not progress.ended:
         return _CancelResult(progress, None, ())
-    left_alone = _reordered(foreground, record.digest) if scope == "pending" else set()
+    left_alone = _reordered_partitions(foreground, record.digest) if scope == "pending" else set()
     look = partial(verify_undone, cluster, journal, record.digest)
     found = until_undone(lambda: foreground.retry(look, stays=_ENDED), foreground.interrupt.wait)
     leased = leased_rates(journal, [record.digest, *filter(None, [found.rollback])])
@@ -122,7 +122,7 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
     )
 
 
-def _reordered(foreground: Foreground, digest: str) -> set[SkippedPartition]:
+def _reordered_partitions(foreground: Foreground, digest: str) -> set[SkippedPartition]:
     """Return the partitions whose replica order an external cancel lost; restore it before, if that was requested."""
     call, cluster, journal = foreground.call, foreground.opened.cluster, foreground.opened.journal
     if getattr(call.arguments, "restore_order", False):
@@ -133,7 +133,7 @@ def _reordered(foreground: Foreground, digest: str) -> set[SkippedPartition]:
 
 def _cancel_everything(foreground: Foreground, request: CancelRequest) -> Exit:
     call = foreground.call
-    plans, external = _request_everything(foreground, request)
+    plans, external = _request_all_cancels(foreground, request)
     stay = [each for each in external if each.state.stays]
     print_error(*(each.sentence for each in stay))
     if call.out.form == "table":
@@ -141,22 +141,22 @@ def _cancel_everything(foreground: Foreground, request: CancelRequest) -> Exit:
         if not (plans or external):
             lines = ["No plan is in progress, so nothing was cancelled."]
         if lines:
-            call.out.facts({}, lines)
+            call.out.print_facts({}, lines)
     codes, facts = [Exit.FAILED if stay else Exit.DONE], []
     for record in filter(None, map(foreground.opened.journal.plans.get, plans)):
         undone = _run_cancel(foreground, record, request)
         undone.print_errors()
         if call.out.form == "table":
-            codes.append(end_message(call, undone.progress, done=undone.done, lines=undone.lines))
+            codes.append(print_result(call, undone.progress, done=undone.done, lines=undone.lines))
         else:
             facts.append({**undone.progress.to_json(), **undone.facts})
             codes.append(exit_code(call, undone.progress, done=undone.done))
     if call.out.form != "table":
-        call.out.facts({"plans": facts, "external": [each.to_json() for each in external]}, ())
+        call.out.print_facts({"plans": facts, "external": [each.to_json() for each in external]}, ())
     return max(codes)
 
 
-def _request_everything(foreground: Foreground, request: CancelRequest) -> tuple[list[str], list[ExternalCancel]]:
+def _request_all_cancels(foreground: Foreground, request: CancelRequest) -> tuple[list[str], list[ExternalCancel]]:
     """Request the cancel of each plan and cancel external reassignments; repeat until Kafka shows their end."""
     opened = foreground.opened
     ask = partial(cancel_everything, opened.cluster, opened.journal, request, foreground.call.who)

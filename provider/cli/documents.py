@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kafka_steward.cli.foreground import in_foreground
+from kafka_steward.cli.foreground import open_foreground
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.documents import queue_add, queue_list, queue_remove
@@ -20,7 +20,7 @@ from kafka_steward.journal.render import Table
 _POLL_S = 5.0
 
 
-def owed(call: CommandContext) -> None:
+def list_pending_replicas(call: CommandContext) -> None:
     """Print the pending replicas of under-replicated topics (KIP-409)."""
     with call.hook.open() as opened:
         snapshot = opened.cluster.snapshot()
@@ -38,7 +38,7 @@ def owed(call: CommandContext) -> None:
         for pending in chosen
     ]
     table = Table(("partition", "has", "owed", "standing", "why"), cells)
-    call.out.rows([_pending_facts(pending) for pending in chosen], table)
+    call.out.print_rows([_pending_facts(pending) for pending in chosen], table)
     missing = sum(pending.missing for pending in chosen if not pending.over)
     if not missing:
         print_error("No replica is pending.")
@@ -63,25 +63,25 @@ def _pending_facts(pending: PendingReplica) -> dict[str, Any]:
     }
 
 
-def disable(call: CommandContext) -> None:
+def block_reassignments(call: CommandContext) -> None:
     """Let no reassignment start."""
     with call.journal() as journal:
         sentence = disable_reassignment(journal, who=call.who, reason=call.arguments.reason)
-    call.out.facts({"enabled": False, "sentence": sentence}, [sentence])
+    call.out.print_facts({"enabled": False, "sentence": sentence}, [sentence])
 
 
-def enable(call: CommandContext) -> None:
+def unblock_reassignments(call: CommandContext) -> None:
     """Let reassignments start again."""
     with call.journal() as journal:
         sentence = enable_reassignment(journal, who=call.who, reason=call.arguments.reason)
-    call.out.facts({"enabled": True, "sentence": sentence}, [sentence])
+    call.out.print_facts({"enabled": True, "sentence": sentence}, [sentence])
 
 
-def bounce(call: CommandContext) -> None:
+def announce_broker_restart(call: CommandContext) -> None:
     """Announce the restart of a broker."""
     with call.journal() as journal:
         sentence = announce_restart(journal, call.arguments.broker, who=call.who, lasts_ms=call.arguments.ms)
-    call.out.facts({"broker": call.arguments.broker, "sentence": sentence}, [sentence])
+    call.out.print_facts({"broker": call.arguments.broker, "sentence": sentence}, [sentence])
 
 
 def add_to_queue(call: CommandContext) -> None:
@@ -93,7 +93,7 @@ def add_to_queue(call: CommandContext) -> None:
     with call.journal() as journal:
         count = queue_add(journal, text, who=call.who)
     sentence = f"{count} partitions are queued; each leaves the queue when it starts."
-    call.out.facts({"partitions": count, "sentence": sentence}, [sentence])
+    call.out.print_facts({"partitions": count, "sentence": sentence}, [sentence])
 
 
 def list_queue(call: CommandContext) -> None:
@@ -102,7 +102,7 @@ def list_queue(call: CommandContext) -> None:
         queued = queue_list(journal)
     rows = [{"topic": each.topic, "partition": each.partition, "replicas": list(each.replicas)} for each in queued]
     cells: list[tuple[str, ...]] = [(str(each.topic_partition), ",".join(map(str, each.replicas))) for each in queued]
-    call.out.rows(rows, Table(("partition", "replicas"), cells))
+    call.out.print_rows(rows, Table(("partition", "replicas"), cells))
 
 
 def remove_queue(call: CommandContext) -> None:
@@ -110,12 +110,12 @@ def remove_queue(call: CommandContext) -> None:
     with call.journal() as journal:
         removed = queue_remove(journal, who=call.who)
     sentence = "The queue was removed; reassignments that have started continue." if removed else "Nothing is queued."
-    call.out.facts({"removed": removed, "sentence": sentence}, [sentence])
+    call.out.print_facts({"removed": removed, "sentence": sentence}, [sentence])
 
 
-def watch(call: CommandContext) -> NoReturn:
+def watch_documents(call: CommandContext) -> NoReturn:
     """Execute what documents request, until a signal."""
-    with in_foreground(call) as foreground:
+    with open_foreground(call) as foreground:
         opened, wait = foreground.opened, foreground.interrupt.wait
         zookeeper = opened.access.zookeeper is not None
         controller = DocumentController(opened.cluster, opened.journal, opened.settings, call.who, zookeeper=zookeeper)

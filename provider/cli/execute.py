@@ -7,7 +7,7 @@ from typing import Any
 
 from kafka_steward.cli import Exit
 from kafka_steward.cli.cancel import execute_cancel
-from kafka_steward.cli.foreground import Foreground, end_message, in_foreground
+from kafka_steward.cli.foreground import Foreground, open_foreground, print_result
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import SlotTaken
 from kafka_steward.execution import lifecycle
@@ -21,52 +21,52 @@ from kafka_steward.planning.files.reassignment import parse_reassignment, read_j
 from kafka_steward.planning.local import plan_apply_locally
 
 
-def apply(call: CommandContext) -> Exit:
+def apply_file(call: CommandContext) -> Exit:
     """Plan and execute the reassignment of a file."""
     document = read_json(call.arguments.file, "reassignment")
     parse_reassignment(document)
-    with in_foreground(call) as foreground:
+    with open_foreground(call) as foreground:
         opened = foreground.opened
         # Before planning: that plan explains which partitions are being reassigned.
         if (current := current_plan(opened.journal)) is not None:
-            return _slot_taken(call, current.digest)
-        plan, snapshot = _plan(foreground, document)
+            return _report_slot_taken(call, current.digest)
+        plan, snapshot = _create_plan(foreground, document)
         if not plan.moves:
             sentence = f"Every partition of {call.arguments.file} already has its target replicas; nothing was changed."
-            call.out.facts({"digest": None, "status": "completed", "sentence": sentence}, [sentence])
+            call.out.print_facts({"digest": None, "status": "completed", "sentence": sentence}, [sentence])
             return Exit.DONE
         try:
             publish_plan(opened.context(call.who), plan, snapshot=snapshot)
         except SlotTaken as taken:
-            return _slot_taken(call, taken.owner)
+            return _report_slot_taken(call, taken.owner)
         proof = plan.proof
         print_error(
             f"Plan {plan.digest[:12]}: {len(plan.moves)} partitions, {proof['replicas_moved']} replicas, "
             f"{proof['bytes_moved'] / 1e6:.1f} MB to copy."
         )
-        return _execute(foreground, plan.digest)
+        return _execute_plan(foreground, plan.digest)
 
 
 def resume(call: CommandContext) -> Exit:
     """Execute the rest of a plan, or of its cancel."""
-    with in_foreground(call) as foreground:
+    with open_foreground(call) as foreground:
         journal = foreground.opened.journal
         record = resolve_plan(journal, call.arguments.plan, "resume")
         if record.cancel is not None and cancel_is_open(journal, record):
             return execute_cancel(foreground, record, record.cancel)
         lifecycle.resume_plan(journal, record.digest, call.who)
-        return _execute(foreground, record.digest)
+        return _execute_plan(foreground, record.digest)
 
 
-def _slot_taken(call: CommandContext, owner: str) -> Exit:
+def _report_slot_taken(call: CommandContext, owner: str) -> Exit:
     print_error(
         f"Plan {owner[:12]} holds the plan slot, so nothing was changed; {SlotTaken.REMEDY} To show it:",
-        f"  {call.command(f'show {owner[:12]}')}",
+        f"  {call.command_line(f'show {owner[:12]}')}",
     )
     return Exit.FAILED
 
 
-def _plan(foreground: Foreground, document: Any) -> tuple[PlanFolder, SnapshotFolder]:
+def _create_plan(foreground: Foreground, document: Any) -> tuple[PlanFolder, SnapshotFolder]:
     """Create a snapshot and a plan from it, in a new folder; returns the plan and the snapshot. Raises PlanError."""
     opened = foreground.opened
     settings, now_ms = opened.settings, opened.journal.now_ms()
@@ -89,7 +89,7 @@ def _plan(foreground: Foreground, document: Any) -> tuple[PlanFolder, SnapshotFo
     return plan, snapshot
 
 
-def _execute(foreground: Foreground, digest: str) -> Exit:
+def _execute_plan(foreground: Foreground, digest: str) -> Exit:
     call = foreground.call
     if call.arguments.throttle is not None:
         # Persist it: other processes that step the plan have other settings.
@@ -98,4 +98,4 @@ def _execute(foreground: Foreground, digest: str) -> Exit:
         )
     progress = foreground.run_plan(digest)
     completed = progress.status.value == "completed" and not (progress.left or progress.dropped or progress.failed)
-    return end_message(call, progress, done=completed)
+    return print_result(call, progress, done=completed)

@@ -46,7 +46,7 @@ class Interrupt:
         finally:
             self._waiting = False
 
-    def take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - what Python calls a handler with
+    def handle_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - what Python calls a handler with
         """Handle a signal. Raises KeyboardInterrupt during `wait`, and for a second signal at any point."""
         if self._waiting or self._signalled:
             raise KeyboardInterrupt
@@ -58,7 +58,7 @@ class Interrupt:
 def interruptible() -> Iterator[Interrupt]:
     """Handle SIGINT and SIGTERM by an Interrupt inside the block."""
     interrupt = Interrupt()
-    before = {number: signal.signal(number, interrupt.take) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, interrupt.handle_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interrupt
     finally:
@@ -72,7 +72,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 @contextmanager
-def progress_report() -> Iterator[Report]:
+def open_progress_bar() -> Iterator[Report]:
     """Yield a function to call with each step's progress."""
     if not sys.stderr.isatty():
         yield ProgressLog(print_error, time.monotonic).report
@@ -80,10 +80,10 @@ def progress_report() -> Iterator[Report]:
     columns = (BarColumn(bar_width=30), TextColumn("{task.fields[text]}", markup=False))
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("plan", total=1.0, text="")
-        yield lambda progress: bars.update(task, completed=_share(progress), text=bar_text(progress))
+        yield lambda progress: bars.update(task, completed=_completed_fraction(progress), text=bar_text(progress))
 
 
-def _share(progress: Progress) -> float:
+def _completed_fraction(progress: Progress) -> float:
     """Return the completed fraction, from 0 to 1: by bytes if there are any, because partitions differ in size."""
     if progress.bytes_total:
         return progress.bytes_done / progress.bytes_total
@@ -96,7 +96,7 @@ def bar_text(progress: Progress) -> str:
     if progress.bytes_total:
         parts.append(_bytes_text(progress))
     if progress.eta_s is not None:
-        parts.append(f"{_duration(progress.eta_s)} left")
+        parts.append(f"{_duration_text(progress.eta_s)} left")
     message = f"{', '.join(parts)}."
     notable = progress.held or progress.busy or progress.status.waits or progress.stalled or not progress.in_flight
     return f"{message} {printable(progress.sentence)}" if notable else message
@@ -111,7 +111,7 @@ def _bytes_text(progress: Progress) -> str:
     return f"{message} at {progress.bytes_per_s / 1e6:.1f} MB/s" if progress.bytes_per_s else message
 
 
-def _duration(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     minutes, left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -180,32 +180,32 @@ class Foreground:
         opened, wait = self.opened, self.interrupt.wait
         runner = PlanRunner(opened.context(self.call.who), digest)
         try:
-            with progress_report() as report:
+            with open_progress_bar() as report:
                 return run_to_end(
                     RetryingRunner(runner, wait), wait, interval_s=lambda: opened.settings.step_interval, report=report
                 )
         except (KeyboardInterrupt, ClusterError, JournalError):
-            print_error(*_how_to_resume(self.call, digest))
+            print_error(*_resume_hint(self.call, digest))
             raise
 
 
 @contextmanager
-def in_foreground(call: CommandContext) -> Iterator[Foreground]:
+def open_foreground(call: CommandContext) -> Iterator[Foreground]:
     """Open the cluster, and handle signals inside the block."""
     with call.hook.open() as opened, interruptible() as interrupt:
         yield Foreground(call, opened, interrupt)
 
 
-def _how_to_resume(call: CommandContext, digest: str) -> tuple[str, ...]:
+def _resume_hint(call: CommandContext, digest: str) -> tuple[str, ...]:
     name = digest[:12]
     return (
         f"Plan {name} has not ended. Moves in flight continue in Kafka. Resume the plan, or cancel it:",
-        f"  {call.command(f'resume {name}')}",
-        f"  {call.command(f'cancel {name}')}",
+        f"  {call.command_line(f'resume {name}')}",
+        f"  {call.command_line(f'cancel {name}')}",
     )
 
 
-def end_message(
+def print_result(
     call: CommandContext,
     progress: Progress,
     *,
@@ -220,7 +220,7 @@ def end_message(
     """
     if done or lines or call.out.form != "table":
         shown = [*lines, progress.sentence] if done else lines
-        call.out.facts({**progress.to_json(), **(facts or {})}, shown)
+        call.out.print_facts({**progress.to_json(), **(facts or {})}, shown)
     return exit_code(call, progress, done=done)
 
 
@@ -233,6 +233,6 @@ def exit_code(call: CommandContext, progress: Progress, *, done: bool) -> Exit:
         return Exit.DONE
     print_error(progress.sentence)
     if progress.waits_for_person or progress.stops:
-        print_error(*_how_to_resume(call, progress.digest))
+        print_error(*_resume_hint(call, progress.digest))
         return Exit.UNFINISHED
     return Exit.FAILED

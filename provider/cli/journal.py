@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kafka_steward.cli import Exit
-from kafka_steward.cli.show import audit_facts, moment_ms
+from kafka_steward.cli.show import audit_facts, time_argument_ms
 from kafka_steward.cli.verb import CommandContext
 from kafka_steward.errors import RequestError
 from kafka_steward.hooks import steward
@@ -15,16 +15,16 @@ from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.retention import archive_audit
 
 
-def archive(call: CommandContext) -> None:
+def archive_rows(call: CommandContext) -> None:
     """Write old rows of the audit trail to a file, and delete them."""
     file: Path = call.arguments.file
     with call.journal() as journal:
-        before_ms = moment_ms(call.arguments.before, journal.now_ms())
+        before_ms = time_argument_ms(call.arguments.before, journal.now_ms())
         rows = archive_audit(journal, before_ms, file, as_values=audit_facts, who=call.who)
-    call.out.facts({"rows": rows, "file": str(file)}, [f"{rows} rows of the audit trail were moved to {file}."])
+    call.out.print_facts({"rows": rows, "file": str(file)}, [f"{rows} rows of the audit trail were moved to {file}."])
 
 
-def pair(call: CommandContext) -> Exit:
+def pair_journal_halves(call: CommandContext) -> Exit:
     """Give the rows and the documents of the journal one id."""
     with call.journal(compare=False) as journal:
         identity = journal.pair()
@@ -39,11 +39,11 @@ def pair(call: CommandContext) -> Exit:
             if len(journal.plans.rows_found(record.digest)) != record.partitions
         ]
     lines = [message, *(f"Rows of plan {digest[:12]} are missing: it is not continued." for digest in missing)]
-    call.out.facts({**({} if identity is None else identity.to_json()), "plans_without_rows": missing}, lines)
+    call.out.print_facts({**({} if identity is None else identity.to_json()), "plans_without_rows": missing}, lines)
     return Exit.UNFINISHED if missing else Exit.DONE
 
 
-def copy(call: CommandContext) -> None:
+def copy_to_connection(call: CommandContext) -> None:
     """Copy the journal into that of another connection."""
     source, target = call.hook, steward.StewardHook(call.arguments.to)
     if source.conn_id == target.conn_id:
@@ -51,7 +51,7 @@ def copy(call: CommandContext) -> None:
     with source.journal(source.cluster_id()) as old, target.journal(target.cluster_id(), compare=False) as new:
         copied = copy_journal(old, new)
     message = f"{copied.plans} plans, {copied.documents} documents and {copied.audit_rows} rows of the audit trail"
-    call.out.facts(asdict(copied), [
+    call.out.print_facts(asdict(copied), [
         f"Copied {message} that were missing in the journal of {target.conn_id}.",
         f"From now on only the copy can be opened: set the journal of {source.conn_id} to that of {target.conn_id}.",
     ])  # fmt: skip

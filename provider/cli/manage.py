@@ -45,18 +45,20 @@ def partition_statuses(
     `hidden` are the topics that we may not describe.
     """
     return [
-        PartitionStatus(row.topic_partition, *_status(record, row, found.get(row.topic_partition), hidden))
+        PartitionStatus(row.topic_partition, *_partition_status(record, row, found.get(row.topic_partition), hidden))
         for row in rows
     ]
 
 
-def exit_of(statuses: Sequence[PartitionStatus]) -> Exit:
+def overall_exit(statuses: Sequence[PartitionStatus]) -> Exit:
     """Return UNFINISHED if any partition is in progress; else FAILED if any is not where it should be; else DONE."""
     codes = {status.code for status in statuses}
     return next((code for code in (Exit.UNFINISHED, Exit.FAILED) if code in codes), Exit.DONE)
 
 
-def _status(record: PlanRecord, row: MoveRow, now: Partition | None, hidden: Collection[str]) -> tuple[Exit, str]:
+def _partition_status(
+    record: PlanRecord, row: MoveRow, now: Partition | None, hidden: Collection[str]
+) -> tuple[Exit, str]:
     name = row.topic_partition
     if now is None and name.topic in hidden:
         return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: {HIDDEN}."
@@ -72,10 +74,10 @@ def _status(record: PlanRecord, row: MoveRow, now: Partition | None, hidden: Col
     wanted = row.move.before if back else row.move.after
     if now.replicas == wanted:
         return Exit.DONE, f"{_BEGINS} {name} {'was rolled back' if back else 'is completed'}."
-    return _misplaced(record, row, now.replicas, wanted)
+    return _misplaced_status(record, row, now.replicas, wanted)
 
 
-def _misplaced(record: PlanRecord, row: MoveRow, now: Assignment, wanted: Assignment) -> tuple[Exit, str]:
+def _misplaced_status(record: PlanRecord, row: MoveRow, now: Assignment, wanted: Assignment) -> tuple[Exit, str]:
     name = row.topic_partition
     if not row.state.settled and not record.status.finished:
         return Exit.UNFINISHED, f"{_BEGINS} {name} has not started."
@@ -95,12 +97,12 @@ def verify(call: CommandContext) -> Exit:
         rows = opened.journal.plans.rows(record.digest)
         snapshot = opened.cluster.snapshot(sorted({row.move.topic for row in rows}))
         verified = partition_statuses(record, rows, snapshot.partitions, snapshot.hidden)
-        given_back, owed = _settle_throttles(call, opened)
+        given_back, owed = _release_throttles(call, opened)
     moves = [{**each.partition._asdict(), "exit": int(each.code), "sentence": each.sentence} for each in verified]
     facts = {**plan_facts(record), "throttles_given_back": given_back, "throttles_owed": owed, "moves": moves}
     lines = [f"Status of plan {record.digest[:12]}: {record.status.value}.", *(each.sentence for each in verified)]
     lines += [f"Throttles of plan {plan[:12]} were released." for plan in given_back]
-    call.out.facts(facts, lines)
+    call.out.print_facts(facts, lines)
     astray = sum(each.code is not Exit.DONE for each in verified)
     if astray:
         print_error(
@@ -108,10 +110,10 @@ def verify(call: CommandContext) -> Exit:
         )
     for plan in owed:
         print_error(f"Throttles of plan {plan[:12]} are still set; verify again.")
-    return exit_of(verified) or (Exit.UNFINISHED if owed else Exit.DONE)
+    return overall_exit(verified) or (Exit.UNFINISHED if owed else Exit.DONE)
 
 
-def _settle_throttles(call: CommandContext, opened: ClusterSession) -> tuple[list[str], list[str]]:
+def _release_throttles(call: CommandContext, opened: ClusterSession) -> tuple[list[str], list[str]]:
     """Release the throttle leases of ended plans.
 
     Returns the plans whose leases were released, and the plans that still have leases. Nothing is released while any of
@@ -129,12 +131,12 @@ def _settle_throttles(call: CommandContext, opened: ClusterSession) -> tuple[lis
     return [plan for plan in before if plan not in owed], owed
 
 
-def throttle(call: CommandContext) -> None:
+def set_plan_throttle(call: CommandContext) -> None:
     """Change the throttle of a plan."""
     with call.journal() as journal:
         digest = plan_by_prefix(journal, call.arguments.plan).digest
         changed = change_throttle(journal, digest, call.arguments.rate, call.who, call.reason)
-    call.out.facts({**plan_facts(changed), "throttle": changed.throttle}, [throttle_sentence(changed)])
+    call.out.print_facts({**plan_facts(changed), "throttle": changed.throttle}, [throttle_sentence(changed)])
 
 
 def abandon(call: CommandContext) -> None:
@@ -143,8 +145,8 @@ def abandon(call: CommandContext) -> None:
     with call.journal() as journal:
         record = plan_by_prefix(journal, call.arguments.plan)
         ended = abandon_plan(journal, record.digest, call.who, call.reason)
-    call.out.facts(plan_facts(ended), [ended.reason])
+    call.out.print_facts(plan_facts(ended), [ended.reason])
     print_error(
         "Moves in flight continue in Kafka. To release their throttles once they have completed:",
-        f"  {call.command(f'verify {ended.digest[:12]}')}",
+        f"  {call.command_line(f'verify {ended.digest[:12]}')}",
     )

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from kafka_steward.cli.verb import CommandContext
-from kafka_steward.escaping import moment
+from kafka_steward.escaping import utc_datetime
 from kafka_steward.execution.failures import is_outage
 from kafka_steward.execution.resolve import plan_by_prefix
 from kafka_steward.hooks.steward import ClusterSession
@@ -31,8 +31,8 @@ def plan_facts(record: PlanRecord) -> dict[str, Any]:
         "left": record.left,
         "failed_brokers": list(record.failed_brokers),
         "throttle": record.throttle,
-        "published": _time(record.published_ms),
-        "stepped": _time(record.stepped_ms),
+        "published": _iso_time(record.published_ms),
+        "stepped": _iso_time(record.stepped_ms),
         "reason": record.reason,
         "who": str(record.who),
     }
@@ -49,8 +49,8 @@ def move_facts(row: MoveRow) -> dict[str, Any]:
         "chunk": move.chunk,
         "state": row.state.value,
         "detail": row.detail,
-        "submitted": _time(row.submitted_ms),
-        "settled": _time(row.settled_ms),
+        "submitted": _iso_time(row.submitted_ms),
+        "settled": _iso_time(row.settled_ms),
     }
 
 
@@ -59,8 +59,8 @@ def audit_facts(row: StoredAuditRecord) -> dict[str, Any]:
     entry = row.entry
     columns = ("action", "plan", "chunk", "topic", "partition", "broker", "attempt", "before", "after", "reason")
     return {
-        "when": _time(row.when_ms),
-        "completed": _time(row.completed_ms),
+        "when": _iso_time(row.when_ms),
+        "completed": _iso_time(row.completed_ms),
         **{name: getattr(entry, name) for name in columns},
         "action": entry.action.value,
         "code": None if entry.code is None else entry.code.value,
@@ -70,13 +70,13 @@ def audit_facts(row: StoredAuditRecord) -> dict[str, Any]:
     }
 
 
-def moment_ms(time: int | datetime, now_ms: int) -> int:
+def time_argument_ms(time: int | datetime, now_ms: int) -> int:
     """Return a time argument, milliseconds ago or a point in time, as milliseconds since 1970."""
     return now_ms - time if isinstance(time, int) else int(time.timestamp() * 1000)
 
 
-def _time(ms: int | None) -> str | None:
-    found = moment(ms) if ms else None
+def _iso_time(ms: int | None) -> str | None:
+    found = utc_datetime(ms) if ms else None
     return None if found is None else found.isoformat(timespec="milliseconds")
 
 
@@ -84,20 +84,22 @@ def _time(ms: int | None) -> str | None:
 _APART = ("plans", "hosts", "looks")
 
 
-def status(call: CommandContext) -> None:
+def show_status(call: CommandContext) -> None:
     """Print the state of the cluster and its unfinished plans."""
     with call.hook.open() as opened:
-        facts, stored = _facts(opened), opened.journal.plans
-        lines = [f"{name.replace('_', ' ')}: {_text(value)}" for name, value in facts.items() if name not in _APART]
+        facts, stored = _status_facts(opened), opened.journal.plans
+        lines = [
+            f"{name.replace('_', ' ')}: {_value_text(value)}" for name, value in facts.items() if name not in _APART
+        ]
         lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
         looks = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["looks"]]
         lines += looks or ["watched: never; no watch has polled this journal"]
         for record in stored.unfinished():
             lines += plan_lines(record, stored.rows_found(record.digest))
-        call.out.facts(facts, lines)
+        call.out.print_facts(facts, lines)
 
 
-def _facts(opened: ClusterSession) -> dict[str, Any]:
+def _status_facts(opened: ClusterSession) -> dict[str, Any]:
     snapshot, journal = opened.cluster.snapshot(), opened.journal
     dead = snapshot.hosting_brokers - snapshot.live
     openings = [] if journal.openings is None else journal.openings.rows()
@@ -116,13 +118,14 @@ def _facts(opened: ClusterSession) -> dict[str, Any]:
         "plans": [record.digest for record in journal.plans.unfinished()],
         "journal": (opened.origin or {}).get("place"),
         "hosts": [
-            {"host": row["host"], "first": _time(row["first_ms"]), "last": _time(row["last_ms"])} for row in openings
+            {"host": row["host"], "first": _iso_time(row["first_ms"]), "last": _iso_time(row["last_ms"])}
+            for row in openings
         ],
         "looks": [
             {
                 "kind": row["kind"],
                 "host": row["host"],
-                "last": _time(row["at_ms"]),
+                "last": _iso_time(row["at_ms"]),
                 "seconds": row["age_ms"] / 1000,
             }
             for row in looks
@@ -130,35 +133,35 @@ def _facts(opened: ClusterSession) -> dict[str, Any]:
     }
 
 
-def plans(call: CommandContext) -> None:
+def list_plans(call: CommandContext) -> None:
     """Print the newest plans."""
     with call.journal() as journal:
         records = journal.plans.latest(call.arguments.limit)
-        call.out.rows([plan_facts(record) for record in records], plans_table(records))
+        call.out.print_rows([plan_facts(record) for record in records], plans_table(records))
 
 
-def show(call: CommandContext) -> None:
+def show_plan(call: CommandContext) -> None:
     """Print one plan with its moves."""
     with call.journal() as journal:
         record = plan_by_prefix(journal, call.arguments.plan)
         rows = journal.plans.rows(record.digest)
     moves = [move_facts(row) for row in rows]
     if call.out.form == "csv":
-        call.out.rows(moves, moves_table(rows))
+        call.out.print_rows(moves, moves_table(rows))
     else:
         lines = [*plan_lines(record, rows), "", *moves_table(rows).lines()]
-        call.out.facts({**plan_facts(record), "moves": moves}, lines)
+        call.out.print_facts({**plan_facts(record), "moves": moves}, lines)
 
 
-def audit(call: CommandContext) -> None:
+def list_audit_rows(call: CommandContext) -> None:
     """Print rows of the audit trail."""
     given = call.arguments
     with call.journal() as journal:
         plan = plan_by_prefix(journal, given.plan).digest if given.plan else None
-        since_ms = None if given.since is None else moment_ms(given.since, journal.now_ms())
+        since_ms = None if given.since is None else time_argument_ms(given.since, journal.now_ms())
         rows = journal.audit.rows(plan=plan, topic=given.topic, since_ms=since_ms, limit=given.limit)
-    call.out.rows([audit_facts(row) for row in rows], audit_table(rows))
+    call.out.print_rows([audit_facts(row) for row in rows], audit_table(rows))
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return (", ".join(str(item) for item in value) or "none") if isinstance(value, list) else str(value)

@@ -20,7 +20,7 @@ from typing import Any
 
 from kafka_steward.cli import Exit
 from kafka_steward.errors import StewardError
-from kafka_steward.escaping import csv_cell, printable
+from kafka_steward.escaping import escape_csv_cell, printable
 from kafka_steward.hooks import steward
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.render import Table
@@ -38,15 +38,15 @@ class Output:
 
     form: str
 
-    def rows(self, rows: Sequence[Mapping[str, Any]], table: Table) -> None:
+    def print_rows(self, rows: Sequence[Mapping[str, Any]], table: Table) -> None:
         """Print several items: `table` as text; `rows` as a JSON list, or as CSV with a header line."""
-        self._print(rows, rows, table.lines())
+        self._print_format(rows, rows, table.lines())
 
-    def facts(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
+    def print_facts(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
         """Print one item: `lines` as text; `facts` as a JSON object, or as CSV with a header and one line."""
-        self._print(facts, [facts], lines)
+        self._print_format(facts, [facts], lines)
 
-    def _print(self, value: Any, rows: Sequence[Mapping[str, Any]], lines: Iterable[str]) -> None:
+    def _print_format(self, value: Any, rows: Sequence[Mapping[str, Any]], lines: Iterable[str]) -> None:
         if self.form == "json":
             print(json.dumps(value))
         elif self.form == "csv":
@@ -60,13 +60,13 @@ def _print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
         return
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(rows[0])
-    writer.writerows([_cell(value) for value in row.values()] for row in rows)
+    writer.writerows([_to_csv_cell(value) for value in row.values()] for row in rows)
 
 
-def _cell(value: Any) -> Any:
+def _to_csv_cell(value: Any) -> Any:
     """Return the CSV cell for a value: lists and objects become JSON; None stays None, which is an empty cell."""
     text = json.dumps(value) if isinstance(value, list | dict | tuple) else value
-    return csv_cell(text) if isinstance(text, str) else text
+    return escape_csv_cell(text) if isinstance(text, str) else text
 
 
 _PROCESS_CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"
@@ -108,7 +108,7 @@ class CommandContext:
         reason: str = self.arguments.reason.strip()
         return reason or "no reason was given"
 
-    def command(self, words: str) -> str:
+    def command_line(self, words: str) -> str:
         """Return a command line for the same cluster, which the user may run next."""
         return f"airflow kafka-steward {words} --cluster {shlex.quote(self.arguments.cluster)}"
 
@@ -120,7 +120,7 @@ Verb = Callable[[CommandContext], Exit | None]
 def run_verb(verb: Verb, arguments: Namespace) -> None:
     """Call `verb`. Raises SystemExit with its exit code, or with FAILED after printing the message of its error."""
     try:
-        with _metadata_database():
+        with _use_metadata_database():
             code = verb(CommandContext(arguments))
             sys.stdout.flush()
     except StewardError as error:
@@ -135,7 +135,7 @@ def run_verb(verb: Verb, arguments: Namespace) -> None:
 
 
 @contextmanager
-def _metadata_database() -> Iterator[None]:
+def _use_metadata_database() -> Iterator[None]:
     # An `airflow` command is not a task. Without this variable, which Airflow's own commands set too, connections from
     # the UI are not found.
     before = os.environ.get(_PROCESS_CONTEXT)

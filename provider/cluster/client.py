@@ -21,7 +21,7 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster import configs, requests
 from kafka_steward.cluster.configs import ConfigChange
-from kafka_steward.cluster.connection import checked_config
+from kafka_steward.cluster.connection import validate_config
 from kafka_steward.cluster.lag import without_stray_replicas
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot
@@ -61,7 +61,7 @@ class KafkaCluster:
     """
 
     def __init__(self, config: Mapping[str, Any], *, expected_cluster_id: str | None = None) -> None:
-        self._transport = KafkaTransport(checked_config(config), expected_cluster_id)
+        self._transport = KafkaTransport(validate_config(config), expected_cluster_id)
         self._reconciler = MetadataReconciler(orders_raise_epochs=self.zookeeper_mode)
         self._propagated = False
         self._configs_changed_s = 0.0
@@ -112,23 +112,23 @@ class KafkaCluster:
             partitions, internal = requests.parse_partitions(metadata)
             reconciled = self._reconciler.reconcile(partitions, self.reassignments())
             hidden = requests.parse_hidden_topics(metadata)
-        return Snapshot(self.cluster_id, taken_ms, self._brokers(), reconciled, internal, hidden)
+        return Snapshot(self.cluster_id, taken_ms, self._list_brokers(), reconciled, internal, hidden)
 
     def live_brokers(self) -> dict[int, Broker]:
         """Return the live brokers: registered and not fenced."""
-        return {broker.id: broker for broker in self._brokers().values() if not broker.fenced}
+        return {broker.id: broker for broker in self._list_brokers().values() if not broker.fenced}
 
     def live_views(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, frozenset[int]]:
         """Return the live brokers as each of `brokers` itself lists them; brokers that do not respond are left out."""
-        answers = self._transport.responding_brokers(
+        answers = self._transport.send_to_responding(
             dict.fromkeys(brokers, partial(requests.metadata_request, ())), timeout_ms=int(timeout_s * 1000)
         )
         return {broker: frozenset(requests.parse_live_brokers(answer)) for broker, answer in answers.items()}
 
     def reassignments(self) -> dict[TopicPartition, Reassignment]:
         """Return all reassignments in flight, including external ones (KIP-455)."""
-        response = self._transport.on_controller(
-            partial(requests.list_request, self._transport.server_timeout_ms), change=False
+        response = self._transport.send_to_controller(
+            partial(requests.list_reassignments_request, self._transport.server_timeout_ms), change=False
         )
         listed = requests.parse_reassignments(response)
         self._reconciler.on_listed(listed, time.monotonic())
@@ -149,7 +149,7 @@ class KafkaCluster:
         # ZooKeeper-mode brokers learn of topic settings late, and do not throttle copies that begin before that.
         if self.zookeeper_mode:
             time.sleep(max(0.0, self._configs_changed_s + _PROPAGATION_DELAY_S - time.monotonic()))
-        return self._alter(dict(targets), "the new assignment", keep_factor=keep_factor)
+        return self._alter_in_batches(dict(targets), "the new assignment", keep_factor=keep_factor)
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
         """Cancel the reassignments in flight of these partitions; code 85 means that there was none.
@@ -157,14 +157,14 @@ class KafkaCluster:
         Kafka restores the set of replicas, but not their order, and therefore not the preferred leader: `alter` to the
         original order afterwards. Raises KafkaTimeout as `alter` does.
         """
-        return self._alter(dict.fromkeys(partitions), "the cancellation")
+        return self._alter_in_batches(dict.fromkeys(partitions), "the cancellation")
 
     def elect_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
         """Elect the preferred leaders; return None per partition if its preferred leader leads, else the refusal."""
         results: dict[TopicPartition, KafkaRefused | None] = {}
         for batch in batches(list(partitions)):
-            request = partial(requests.elect_request, batch, self._transport.server_timeout_ms)
-            results |= requests.parse_elections(self._transport.on_controller(request, change=True), batch)
+            request = partial(requests.elect_leaders_request, batch, self._transport.server_timeout_ms)
+            results |= requests.parse_elections(self._transport.send_to_controller(request, change=True), batch)
         return results
 
     def log_dirs(self, brokers: Collection[int], *, assigned: Snapshot | None = None) -> dict[int, BrokerLogDirs]:
@@ -173,7 +173,7 @@ class KafkaCluster:
         A broker that was offline may still hold replicas that were moved off it: with `assigned`, only replicas that
         this snapshot assigns to the broker count.
         """
-        dirs = self._described(dict.fromkeys(brokers))
+        dirs = self._describe_log_dirs(dict.fromkeys(brokers))
         return (
             dirs
             if assigned is None
@@ -182,14 +182,14 @@ class KafkaCluster:
 
     def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, BrokerLogDirs]:
         """Return the log directories of each of `brokers`, without replicas; leave out brokers that do not respond."""
-        return self._described(dict.fromkeys(brokers, ()), timeout_ms=int(timeout_s * 1000))
+        return self._describe_log_dirs(dict.fromkeys(brokers, ()), timeout_ms=int(timeout_s * 1000))
 
     def log_sizes(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
         """Return the bytes of `held`'s partitions on those brokers; leave out sizes that a broker does not report."""
         asked = {broker: partitions for broker, partitions in held.items() if partitions}
         return {
             (partition, broker): size
-            for broker, dirs in self._described(asked).items()
+            for broker, dirs in self._describe_log_dirs(asked).items()
             for partition, size in dirs.replica_bytes.items()
         }
 
@@ -208,7 +208,7 @@ class KafkaCluster:
         }
         return {
             (partition, broker): end
-            for broker, answer in self._transport.responding_brokers(asked).items()
+            for broker, answer in self._transport.send_to_responding(asked).items()
             for partition, end in requests.parse_log_ends(answer).items()
         }
 
@@ -221,8 +221,10 @@ class KafkaCluster:
         """
         values: dict[str, dict[str, str]] = {}
         for batch in batches(list(topics)):
-            response = self._transport.any_broker(partial(configs.describe_request, configs.TOPIC, batch, names))
-            values |= configs.parse_values(response, own_only=own_only, missing=requests.NO_SUCH_TOPIC)
+            response = self._transport.send_to_any(
+                partial(configs.describe_configs_request, configs.TOPIC, batch, names)
+            )
+            values |= configs.parse_config_values(response, own_only=own_only, missing=requests.NO_SUCH_TOPIC)
         return values
 
     def broker_configs(
@@ -238,20 +240,24 @@ class KafkaCluster:
         Values from the broker's file and cluster-wide values are then excluded. Each request is sent to the broker
         itself; brokers that do not respond are left out.
         """
-        asked = {broker: partial(configs.describe_request, configs.BROKER, [str(broker)], names) for broker in brokers}
-        answers = self._transport.responding_brokers(
+        asked = {
+            broker: partial(configs.describe_configs_request, configs.BROKER, [str(broker)], names)
+            for broker in brokers
+        }
+        answers = self._transport.send_to_responding(
             asked, timeout_ms=None if timeout_s is None else int(timeout_s * 1000)
         )
         return {
-            broker: configs.parse_values(answer, own_only=own_only)[str(broker)] for broker, answer in answers.items()
+            broker: configs.parse_config_values(answer, own_only=own_only)[str(broker)]
+            for broker, answer in answers.items()
         }
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         """Change single keys of topics (KIP-339); return None, or Kafka's refusal, per topic. Raises KafkaTimeout."""
         results: dict[str, KafkaRefused | None] = {}
         for batch in batches(list(changes)):
-            request = partial(configs.change_request, configs.TOPIC, {topic: changes[topic] for topic in batch})
-            results |= configs.parse_changes(self._transport.on_controller(request, change=True))
+            request = partial(configs.change_configs_request, configs.TOPIC, {topic: changes[topic] for topic in batch})
+            results |= configs.parse_config_changes(self._transport.send_to_controller(request, change=True))
         self._configs_changed_s = time.monotonic()
         return results
 
@@ -263,17 +269,17 @@ class KafkaCluster:
         change a moment after it accepted it, and uses the old value until then: a copy that starts immediately would
         not be throttled.
         """
-        answers = self._transport.each_broker(
+        answers = self._transport.send_to_each(
             {
-                broker: partial(configs.change_request, configs.BROKER, {str(broker): several})
+                broker: partial(configs.change_configs_request, configs.BROKER, {str(broker): several})
                 for broker, several in changes.items()
             }
         )
         results = {
-            broker: answer if isinstance(answer, ClusterError) else configs.parse_changes(answer)[str(broker)]
+            broker: answer if isinstance(answer, ClusterError) else configs.parse_config_changes(answer)[str(broker)]
             for broker, answer in answers.items()
         }
-        self._wait_until_shown({broker: changes[broker] for broker, error in results.items() if error is None})
+        self._wait_for_config_changes({broker: changes[broker] for broker, error in results.items() if error is None})
         return results
 
     def create_topic(
@@ -298,7 +304,7 @@ class KafkaCluster:
             settings or {},
             timeout_ms=self._transport.server_timeout_ms,
         )
-        return requests.parse_created_topic(self._transport.on_controller(request, change=True, once=True), topic)
+        return requests.parse_created_topic(self._transport.send_to_controller(request, change=True, once=True), topic)
 
     def create_partitions(
         self, topic: str, count: int, assignments: Sequence[Assignment] | None = None
@@ -310,9 +316,11 @@ class KafkaCluster:
         request = partial(
             requests.create_partitions_request, topic, count, assignments, self._transport.server_timeout_ms
         )
-        return requests.parse_created_partitions(self._transport.on_controller(request, change=True, once=True), topic)
+        return requests.parse_created_partitions(
+            self._transport.send_to_controller(request, change=True, once=True), topic
+        )
 
-    def _wait_until_shown(self, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
+    def _wait_for_config_changes(self, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
         """Wait, for a short time, until the responding brokers show the changes: they are already made."""
         deadline = time.monotonic() + _SHOWN_WITHIN_S
         keys = {change.name for several in changes.values() for change in several}
@@ -322,39 +330,41 @@ class KafkaCluster:
                 values = self.broker_configs(late, keys, own_only=True, timeout_s=_SHOWN_WITHIN_S)
             except KafkaRefused:
                 return  # a principal that may change a setting is not necessarily allowed to read it
-            late = {broker: late[broker] for broker in values if not configs.is_shown(late[broker], values[broker])}
+            late = {
+                broker: late[broker] for broker in values if not configs.are_changes_shown(late[broker], values[broker])
+            }
             if not late or time.monotonic() >= deadline:
                 return
             time.sleep(_POLL_S)
 
-    def _described(
+    def _describe_log_dirs(
         self, held: Mapping[int, Collection[TopicPartition] | None], *, timeout_ms: int | None = None
     ) -> dict[int, BrokerLogDirs]:
         """Return log directories by broker, with the sizes of `held`'s partitions (None: all partitions).
 
         Brokers that do not respond are left out.
         """
-        answers = self._transport.responding_brokers(
+        answers = self._transport.send_to_responding(
             {broker: partial(requests.log_dirs_request, partitions) for broker, partitions in held.items()},
             timeout_ms=timeout_ms,
         )
         return {broker: requests.parse_log_dirs(answer, broker) for broker, answer in answers.items()}
 
-    def _brokers(self) -> dict[int, Broker]:
+    def _list_brokers(self) -> dict[int, Broker]:
         if not self._transport.session().describes_cluster:
             # Kafka before 2.8 does not support the request; it has no fenced brokers either.
             return requests.parse_live_brokers(self._transport.metadata(()))
-        return requests.parse_brokers(self._transport.any_broker(requests.cluster_request))
+        return requests.parse_brokers(self._transport.send_to_any(requests.describe_cluster_request))
 
-    def _alter(
+    def _alter_in_batches(
         self, targets: Mapping[TopicPartition, Assignment | None], what: str, *, keep_factor: bool = False
     ) -> dict[TopicPartition, KafkaRefused | None]:
         results: dict[TopicPartition, KafkaRefused | None] = {}
         for batch in batches(list(targets)):
             wanted = {partition: targets[partition] for partition in batch}
             timeout_ms = self._transport.server_timeout_ms
-            request = partial(requests.alter_request, wanted, timeout_ms, keep_factor=keep_factor)
-            response = self._transport.on_controller(request, change=True)
+            request = partial(requests.alter_reassignments_request, wanted, timeout_ms, keep_factor=keep_factor)
+            response = self._transport.send_to_controller(request, change=True)
             answers = requests.parse_alterations(response, batch, what)
             accepted = {partition: targets[partition] for partition in batch if answers[partition] is None}
             self._reconciler.on_accepted(accepted, time.monotonic())

@@ -45,20 +45,22 @@ class ConfigChange:
     value: str | None = None
 
 
-def describe_request(kind: int, names: Collection[str], keys: Collection[str]) -> Any:
+def describe_configs_request(kind: int, names: Collection[str], keys: Collection[str]) -> Any:
     """Return the request that reads `keys` of the resources `names`."""
     return DescribeConfigsRequest(
         resources=[(kind, name, sorted(keys)) for name in names], include_synonyms=False, include_documentation=False
     )
 
 
-def parse_values(response: Any, *, own_only: bool, missing: Collection[int] = frozenset()) -> dict[str, dict[str, str]]:
+def parse_config_values(
+    response: Any, *, own_only: bool, missing: Collection[int] = frozenset()
+) -> dict[str, dict[str, str]]:
     """Return values by resource and key; leave out keys without a value, and resources with an error in `missing`."""
     values: dict[str, dict[str, str]] = {}
     for result in response.results:
         name, code = str(result.resource_name), int(result.error_code)
         if code and code not in missing:
-            raise requests.refusal(code, result.error_message, f"reading the settings of {name}")
+            raise requests.refusal_error(code, result.error_message, f"reading the settings of {name}")
         if not code:
             values[name] = {
                 str(entry.name): str(entry.value)
@@ -68,7 +70,7 @@ def parse_values(response: Any, *, own_only: bool, missing: Collection[int] = fr
     return values
 
 
-def change_request(kind: int, changes: Mapping[str, Sequence[ConfigChange]]) -> Any:
+def change_configs_request(kind: int, changes: Mapping[str, Sequence[ConfigChange]]) -> Any:
     """Return the request that performs `changes`, by resource."""
     resources = [
         (kind, name, [(change.name, _OP_CODES[change.op], change.value) for change in several])
@@ -77,7 +79,7 @@ def change_request(kind: int, changes: Mapping[str, Sequence[ConfigChange]]) -> 
     return IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
 
 
-def parse_changes(response: Any) -> dict[str, KafkaRefused | None]:
+def parse_config_changes(response: Any) -> dict[str, KafkaRefused | None]:
     """Return None, or Kafka's refusal, by resource. Raises KafkaTimeout when a change was not confirmed in time."""
     outcomes = {
         str(result.resource_name): (int(result.error_code), result.error_message) for result in response.responses
@@ -88,12 +90,12 @@ def parse_changes(response: Any) -> dict[str, KafkaRefused | None]:
             f"Kafka did not confirm the changed settings of {late[0]} in time; read them before changing them again."
         )
     return {
-        name: requests.refusal(code, message, f"changing the settings of {name}") if code else None
+        name: requests.refusal_error(code, message, f"changing the settings of {name}") if code else None
         for name, (code, message) in outcomes.items()
     }
 
 
-def is_shown(changes: Sequence[ConfigChange], values: Mapping[str, str]) -> bool:
+def are_changes_shown(changes: Sequence[ConfigChange], values: Mapping[str, str]) -> bool:
     """Return whether a broker's own `values` show its changes; changes of lists are not compared."""
     wanted = {change.name: change.value for change in changes if change.op in {ConfigOp.SET, ConfigOp.DELETE}}
     return all(values.get(name) == value for name, value in wanted.items())

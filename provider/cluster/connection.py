@@ -21,7 +21,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from kafka_steward.cluster.oauth import TokenProvider
 from kafka_steward.errors import SettingError
-from kafka_steward.values import shown, switch, whole_number
+from kafka_steward.value_parsing import parse_boolean, parse_whole_number, shorten_value
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -64,13 +64,13 @@ def check_security(config: Mapping[str, Any]) -> None:
         raise SettingError(
             f"The Kafka setting security_protocol is {protocol!r}; it takes one of {', '.join(PROTOCOLS)}."
         )
-    _refuse_unused(given, protocol)
+    _refuse_unused_settings(given, protocol)
     _check_certificates(given)
     if protocol.startswith("SASL"):
         _check_mechanism(given, protocol)
 
 
-def _refuse_unused(given: Mapping[str, Any], protocol: str) -> None:
+def _refuse_unused_settings(given: Mapping[str, Any], protocol: str) -> None:
     sasl, tls = protocol.startswith("SASL"), protocol.endswith("SSL")
     for name in sorted(given):
         if name.startswith("sasl_") and not sasl:
@@ -218,7 +218,7 @@ def client_config(extra: Mapping[str, Any]) -> dict[str, Any]:
     """
     config: dict[str, Any] = {}
     for key, value in extra.items():
-        for name, translated in _translated(key, value).items():
+        for name, translated in _translate_setting(key, value).items():
             if name.startswith(_UNAMBIGUOUS) and config.get(name, translated) != translated:
                 raise SettingError(
                     f"The Kafka setting {name} is given twice, with two values, once by {key}; keep one."
@@ -232,37 +232,37 @@ def is_client_key(key: str) -> bool:
     return key in _KNOWN or key in _EQUIVALENTS or key.startswith((*_IGNORED, "ssl.", "sasl.", "security."))
 
 
-def checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def validate_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return `config` with our defaults and its secrets wrapped in `Secret`. Raises SettingError if it is invalid."""
     unknown = sorted(set(config) - _KNOWN)
     if unknown:
         raise SettingError(
             f"The Kafka setting {unknown[0]} is unknown; see kafka-python's KafkaAdminClient for the names."
         )
-    given = {name: _to_type(name, value) for name, value in config.items()}
-    checked = {**DEFAULTS, **given, "bootstrap_servers": _servers(config.get("bootstrap_servers"))}
+    given = {name: _to_client_type(name, value) for name, value in config.items()}
+    checked = {**DEFAULTS, **given, "bootstrap_servers": _parse_servers(config.get("bootstrap_servers"))}
     check_security(checked)
     for name in (name for name in _FILES if checked.get(name)):
         if not Path(checked[name]).is_file():
             raise SettingError(f"The Kafka setting {name} names {checked[name]}, which is not a file on this machine.")
-    return {name: _for_client(name, value, checked) for name, value in checked.items() if name != _OAUTH_CONFIG}
+    return {name: _to_client_value(name, value, checked) for name, value in checked.items() if name != _OAUTH_CONFIG}
 
 
-def _to_type(name: str, value: Any) -> Any:
+def _to_client_type(name: str, value: Any) -> Any:
     """Return the value converted to the type that kafka-python expects; None and "" are returned unchanged."""
     if value in (None, "") or (name not in _WHOLE and name != "ssl_check_hostname"):
         return value
     try:
-        typed = switch(value) if name == "ssl_check_hostname" else whole_number(value)
+        typed = parse_boolean(value) if name == "ssl_check_hostname" else parse_whole_number(value)
     except ValueError as error:
         takes = "true or false" if name == "ssl_check_hostname" else "a whole number"
-        raise SettingError(f"The Kafka setting {name} is {shown(value)}; it takes {takes}.") from error
+        raise SettingError(f"The Kafka setting {name} is {shorten_value(value)}; it takes {takes}.") from error
     if not int(name.endswith("timeout_ms")) <= typed <= _MAX:
-        raise SettingError(f"The Kafka setting {name} is {shown(value)}; it must lie between 1 and {_MAX}.")
+        raise SettingError(f"The Kafka setting {name} is {shorten_value(value)}; it must lie between 1 and {_MAX}.")
     return typed
 
 
-def _for_client(name: str, value: Any, config: Mapping[str, Any]) -> Any:
+def _to_client_value(name: str, value: Any, config: Mapping[str, Any]) -> Any:
     """Return the value as kafka-python accepts it; a dotted path of a token provider is resolved now."""
     if name in _SECRETS and value:
         return Secret(value)
@@ -275,11 +275,11 @@ def _for_client(name: str, value: Any, config: Mapping[str, Any]) -> Any:
     return TokenProvider(value, config.get(_OAUTH_CONFIG) or None)
 
 
-def _translated(key: str, value: Any) -> dict[str, Any]:
+def _translate_setting(key: str, value: Any) -> dict[str, Any]:
     if key in _KNOWN:
         return {key: value}
     if key in _EQUIVALENTS:
-        return {_EQUIVALENTS[key]: _converted(key, value)}
+        return {_EQUIVALENTS[key]: _translate_value(key, value)}
     if key.startswith(_IGNORED):
         return {}
     if key == "sasl.oauthbearer.method" and str(value).lower() == "default":
@@ -294,21 +294,23 @@ def _translated(key: str, value: Any) -> dict[str, Any]:
     )
 
 
-def _converted(key: str, value: Any) -> Any:
+def _translate_value(key: str, value: Any) -> Any:
     if _EQUIVALENTS[key] in ("security_protocol", "sasl_mechanism"):
         return str(value).upper()
     if not key.endswith(".ms"):
         return value
     try:
-        number = whole_number(value)
+        number = parse_whole_number(value)
     except ValueError as error:
-        raise SettingError(f"The Kafka connection's setting {key} is {shown(value)}; it takes milliseconds.") from error
+        raise SettingError(
+            f"The Kafka connection's setting {key} is {shorten_value(value)}; it takes milliseconds."
+        ) from error
     if number < 0:
-        raise SettingError(f"The Kafka connection's setting {key} is {shown(value)}; it must not be negative.")
+        raise SettingError(f"The Kafka connection's setting {key} is {shorten_value(value)}; it must not be negative.")
     return number
 
 
-def _servers(given: Any) -> list[str]:
+def _parse_servers(given: Any) -> list[str]:
     servers = given.split(",") if isinstance(given, str) else list(given or ())
     stripped = [str(server).strip() for server in servers if str(server).strip()]
     if not stripped:

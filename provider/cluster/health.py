@@ -54,7 +54,7 @@ def count_failed_log_dirs(failed: Mapping[int, tuple[str, ...]]) -> int:
     return sum(max(1, len(paths)) for paths in failed.values())
 
 
-def paths_in_words(paths: Iterable[str]) -> str:
+def failed_paths_text(paths: Iterable[str]) -> str:
     """Return the failed log directories of one broker for a message."""
     return " and ".join(paths) or "of unknown path"
 
@@ -120,7 +120,7 @@ class Health:
         }
 
 
-def health_of(
+def measure_health(
     snapshot: Snapshot,
     *,
     min_isr: Mapping[str, int],
@@ -138,15 +138,15 @@ def health_of(
     progress at an earlier poll.
     """
     partitions = snapshot.partitions
-    into, out_of = _rates(snapshot, copies, before)
+    into, out_of = _copy_rates(snapshot, copies, before)
     return Health(
         partitions=len(partitions),
         live=tuple(sorted(snapshot.live)),
         gone=tuple(sorted(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)),
-        under_replicated=_those(each for each in partitions.values() if each.under_replicated),
-        under_min_isr=_those(each for each in partitions.values() if _under_min_isr(each, min_isr)),
-        offline=_those(each for each in partitions.values() if each.leader is None),
-        reassigning=_those(snapshot.reassigning.values()),
+        under_replicated=_sorted_names(each for each in partitions.values() if each.under_replicated),
+        under_min_isr=_sorted_names(each for each in partitions.values() if _is_under_min_isr(each, min_isr)),
+        offline=_sorted_names(each for each in partitions.values() if each.leader is None),
+        reassigning=_sorted_names(snapshot.reassigning.values()),
         max_lag=_max_lag(snapshot.reassigning.values(), ends),
         replica_imbalance=_imbalance(snapshot, (broker for each in partitions.values() for broker in each.replicas)),
         leader_imbalance=_imbalance(snapshot, (each.leader for each in partitions.values() if each.leader is not None)),
@@ -172,11 +172,11 @@ def copied_bytes(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], at_m
     )
 
 
-def _those(partitions: Iterable[Partition]) -> tuple[TopicPartition, ...]:
+def _sorted_names(partitions: Iterable[Partition]) -> tuple[TopicPartition, ...]:
     return tuple(sorted(partition.topic_partition for partition in partitions))
 
 
-def _under_min_isr(partition: Partition, min_isr: Mapping[str, int]) -> bool:
+def _is_under_min_isr(partition: Partition, min_isr: Mapping[str, int]) -> bool:
     # The same rule by which the leader accepts acks=all (Partition.effectiveMinIsr): a topic with fewer replicas than
     # the setting needs no more than it has, and replicas that are being added count, unlike for under_replicated.
     return len(partition.isr) < min(min_isr.get(partition.topic, 1), len(partition.replicas))
@@ -194,7 +194,7 @@ def _imbalance(snapshot: Snapshot, brokers: Iterable[int]) -> float:
     return max(counts.values()) / mean - 1 if mean else 0.0
 
 
-def _rates(
+def _copy_rates(
     snapshot: Snapshot, copies: CopiedBytes, before: CopiedBytes | None
 ) -> tuple[dict[int, float], dict[int, float]]:
     """Return bytes per second in and out. Bytes copied between the last poll and the end of a move are not counted."""

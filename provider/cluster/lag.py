@@ -15,7 +15,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 
 
-class LogEnds(Protocol):
+class LogEndSource(Protocol):
     """A source of log end offsets, such as KafkaCluster."""
 
     def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:

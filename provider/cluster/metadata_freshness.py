@@ -100,20 +100,20 @@ class MetadataReconciler:
         `partitions` is a broker's metadata; `listed` is the controller's list, which must have been read after it.
         """
         self._shown = _metadata_by_topic(partitions)
-        return {name: self._reconciled(name, seen, listed.get(name)) for name, seen in partitions.items()}
+        return {name: self._reconcile_partition(name, seen, listed.get(name)) for name, seen in partitions.items()}
 
-    def _reconciled(self, name: TopicPartition, seen: Partition, in_flight: Reassignment | None) -> Partition:
+    def _reconcile_partition(self, name: TopicPartition, seen: Partition, in_flight: Reassignment | None) -> Partition:
         if in_flight is not None:
-            return _in_flight(seen, in_flight)
+            return _with_reassignment(seen, in_flight)
         request, was_listed = self._accepted.get(name), self._listed.get(name)
         if (
             request is not None
             and request.target is not None
             and self._may_be_requested_target(request.target, request, seen)
         ):
-            return seen if request.target == seen.replicas else _in_flight_to(seen, request.target)
-        if was_listed is not None and self._still_shown(*was_listed, request, seen):
-            return _in_flight(seen, was_listed[0])
+            return seen if request.target == seen.replicas else _reassigning_to(seen, request.target)
+        if was_listed is not None and self._is_still_shown(*was_listed, request, seen):
+            return _with_reassignment(seen, was_listed[0])
         return seen
 
     def _may_be_requested_target(self, target: Assignment, request: _AcceptedRequest, seen: Partition) -> bool:
@@ -121,14 +121,16 @@ class MetadataReconciler:
         if target == seen.replicas or self._now_s - request.at_s < GRACE_S:
             return True
         raised = self._orders_raise_epochs or frozenset(target) != frozenset(seen.replicas)
-        return raised and _is_older(seen, request)
+        return raised and _is_older_metadata(seen, request)
 
-    def _still_shown(self, was: Reassignment, at_s: float, request: _AcceptedRequest | None, seen: Partition) -> bool:
+    def _is_still_shown(
+        self, was: Reassignment, at_s: float, request: _AcceptedRequest | None, seen: Partition
+    ) -> bool:
         """Return whether the broker still shows, as in flight or not started, a move that has left the list."""
         if was.replicas == seen.replicas:
             # Without replicas to remove, this state may also be the completed one.
             return bool(was.removing) or self._now_s - at_s < GRACE_S
-        cancelled = request is not None and request.target is None and _is_older(seen, request)
+        cancelled = request is not None and request.target is None and _is_older_metadata(seen, request)
         return cancelled and bool(was.adding)  # if no replica was being added, a cancel changes no replicas
 
 
@@ -141,16 +143,16 @@ def _metadata_by_topic(partitions: Mapping[TopicPartition, Partition]) -> dict[s
     return shown
 
 
-def _is_older(seen: Partition, request: _AcceptedRequest) -> bool:
+def _is_older_metadata(seen: Partition, request: _AcceptedRequest) -> bool:
     # The epochs of a re-created topic start again.
     return seen.topic_id == request.topic_id and 0 <= seen.leader_epoch <= request.epoch
 
 
-def _in_flight(seen: Partition, in_flight: Reassignment) -> Partition:
+def _with_reassignment(seen: Partition, in_flight: Reassignment) -> Partition:
     return replace(seen, replicas=in_flight.replicas, adding=in_flight.adding, removing=in_flight.removing)
 
 
-def _in_flight_to(seen: Partition, target: Assignment) -> Partition:
+def _reassigning_to(seen: Partition, target: Assignment) -> Partition:
     """Return `seen` as Kafka shows a partition in flight to `target`: the target, then the replicas to remove."""
     adding = tuple(broker for broker in target if broker not in seen.replicas)
     removing = tuple(broker for broker in seen.replicas if broker not in target)

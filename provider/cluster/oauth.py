@@ -19,7 +19,7 @@ import kafka.errors
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from kafka_steward.errors import ClusterUnreachable, SettingError
-from kafka_steward.values import finite_number
+from kafka_steward.value_parsing import parse_finite_number
 
 #: Seconds that a token of unknown lifetime is cached: connections that are opened together share it.
 _UNKNOWN_LIFE_S = 10.0
@@ -45,7 +45,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
 
     def __init__(self, path: str, config: str | None = None, now_s: Callable[[], float] = time.time) -> None:
         self._path, self._now_s = path, now_s
-        self._get, self._get_extensions = _provider_of(path, config)
+        self._get, self._get_extensions = _load_provider(path, config)
         self._cached: _Token | None = None
         self._lock = threading.Lock()
 
@@ -59,7 +59,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         """
         with self._lock:
             if self._cached is None or self._now_s() >= self._cached.usable_until_s:
-                self._cached = self._new_token()
+                self._cached = self._request_token()
             return self._cached.text
 
     def token(self) -> str:
@@ -77,7 +77,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         own = self._get_extensions() if self._get_extensions else {}
         return {**own, **(self._cached.extensions if self._cached else {})}
 
-    def _new_token(self) -> _Token:
+    def _request_token(self) -> _Token:
         try:
             answer = self._get()
         except Exception as error:
@@ -87,7 +87,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
                 "and the service that it uses."
             ) from error
         try:
-            return _parse(answer, self._now_s())
+            return _parse_token(answer, self._now_s())
         except ValueError as error:
             raise SettingError(
                 f"The token provider {self._path} returned {error}; it must return a token, or a token and its "
@@ -95,52 +95,52 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
             ) from None
 
 
-def _parse(answer: Any, now_s: float) -> _Token:
+def _parse_token(answer: Any, now_s: float) -> _Token:
     """Return the token in a provider's result. Raises ValueError that describes the result without quoting it."""
     if isinstance(answer, str):
-        return _Token(_checked_text(answer), now_s + _UNKNOWN_LIFE_S, {})
+        return _Token(_validate_token_text(answer), now_s + _UNKNOWN_LIFE_S, {})
     if not isinstance(answer, tuple | list) or not 2 <= len(answer) <= 4:
         raise ValueError(f"a value of type {type(answer).__name__}")
     text, expires, extensions = answer[0], answer[1], answer[3] if len(answer) == 4 else None
     try:
-        left_s = finite_number(expires) - now_s
+        left_s = parse_finite_number(expires) - now_s
     except ValueError:
         raise ValueError("an expiry time that is not a number") from None
     if left_s <= 0:
         raise ValueError("a token that has expired")
     return _Token(
-        _checked_text(text), now_s + left_s - min(_MARGIN_S, left_s * _MARGIN_FRACTION), dict(extensions or {})
+        _validate_token_text(text), now_s + left_s - min(_MARGIN_S, left_s * _MARGIN_FRACTION), dict(extensions or {})
     )
 
 
-def _checked_text(text: Any) -> str:
+def _validate_token_text(text: Any) -> str:
     # Any other character could end the SASL message that contains the token.
     if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable():
         raise ValueError("a token that is not a string of printable characters")
     return text
 
 
-def _provider_of(path: str, config: str | None) -> tuple[Callable[[], Any], Callable[[], Mapping[str, str]] | None]:
+def _load_provider(path: str, config: str | None) -> tuple[Callable[[], Any], Callable[[], Mapping[str, str]] | None]:
     """Return functions that get a token, and SASL extensions if any, from the object at `path`. Raises SettingError."""
-    target = _import(path)
+    target = _import_provider(path)
     if inspect.isclass(target):
-        target = _instance(path, target, config)
+        target = _create_provider(path, target, config)
     elif config is not None and callable(getattr(target, "token", None)):
-        raise _takes_no_argument(path)
+        raise _no_argument_error(path)
     if callable(getattr(target, "token", None)):
         return target.token, getattr(target, "extensions", None)
     if not callable(target):
         raise SettingError(f"The token provider {path} is neither a function nor a class with a method token.")
-    if _takes_one(target):
+    if _takes_argument(target):
         return lambda: target(config), None
     if config is not None:
-        raise _takes_no_argument(path)
+        raise _no_argument_error(path)
     return target, None
 
 
-def _instance(path: str, target: type, config: str | None) -> Any:
-    if config is not None and not _takes_one(target):
-        raise _takes_no_argument(path)
+def _create_provider(path: str, target: type, config: str | None) -> Any:
+    if config is not None and not _takes_argument(target):
+        raise _no_argument_error(path)
     try:
         return target() if config is None else target(config)
     except Exception as error:
@@ -150,7 +150,7 @@ def _instance(path: str, target: type, config: str | None) -> Any:
         ) from error
 
 
-def _takes_one(target: Any) -> bool:
+def _takes_argument(target: Any) -> bool:
     try:
         inspect.signature(target).bind("")
     except (TypeError, ValueError):
@@ -158,14 +158,14 @@ def _takes_one(target: Any) -> bool:
     return True
 
 
-def _takes_no_argument(path: str) -> SettingError:
+def _no_argument_error(path: str) -> SettingError:
     return SettingError(
         f"The token provider {path} takes no argument, and sasl.oauthbearer.config gives one; remove that setting, "
         "or let the provider accept it."
     )
 
 
-def _import(path: str) -> Any:
+def _import_provider(path: str) -> Any:
     module, _, name = path.rpartition(".")
     if not module or not all(part.isidentifier() for part in path.split(".")):
         raise SettingError(f"The token provider {path!r} is not a dotted path; write it like package.module.function.")

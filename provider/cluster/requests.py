@@ -53,7 +53,7 @@ _OPERATIONS = {
 }
 
 
-def refusal(code: int, message: str | None, doing: str) -> KafkaRefused:
+def refusal_error(code: int, message: str | None, doing: str) -> KafkaRefused:
     """Return the error for Kafka's error `code` during `doing`, with Kafka's own message if there is one.
 
     If a right is missing, the error names the ACL.
@@ -62,7 +62,7 @@ def refusal(code: int, message: str | None, doing: str) -> KafkaRefused:
     told = str(message or getattr(kind, "description", None) or getattr(kind, "message", None) or "no reason given")
     words = printable(told)  # the message may come from an authorizer, a policy or a proxy, and quote any text
     return KafkaRefused(
-        code, words, f"Kafka refused {doing}: {words.rstrip('.')} (error {code}){_advice(code, doing)}."
+        code, words, f"Kafka refused {doing}: {words.rstrip('.')} (error {code}){_permission_advice(code, doing)}."
     )
 
 
@@ -70,10 +70,10 @@ def _raise_refusal(response: Any, doing: str) -> None:
     """Raise KafkaRefused if the whole request was refused."""
     code = int(getattr(response, "error_code", 0) or 0)
     if code:
-        raise refusal(code, getattr(response, "error_message", None), doing)
+        raise refusal_error(code, getattr(response, "error_message", None), doing)
 
 
-def _advice(code: int, doing: str) -> str:
+def _permission_advice(code: int, doing: str) -> str:
     operation = next((each for began, each in _OPERATIONS.items() if doing.startswith(began)), None)
     if code not in _RESOURCES or operation is None:
         return ""
@@ -88,10 +88,10 @@ def metadata_request(topics: Collection[str] | None) -> Any:
 
 def parse_live_brokers(response: Any) -> dict[int, Broker]:
     """Return the brokers in a Metadata response: those that its sender considers live."""
-    return {int(broker.node_id): _broker(int(broker.node_id), broker) for broker in response.brokers}
+    return {int(broker.node_id): _parse_broker(int(broker.node_id), broker) for broker in response.brokers}
 
 
-def cluster_request() -> Any:
+def describe_cluster_request() -> Any:
     """Return the request for all brokers, including the fenced ones of a KRaft cluster (KIP-700, KIP-1073)."""
     return DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
 
@@ -100,12 +100,12 @@ def parse_brokers(response: Any) -> dict[int, Broker]:
     """Return the brokers in a DescribeCluster response. Raises KafkaRefused."""
     _raise_refusal(response, "describing the cluster")
     return {
-        int(broker.broker_id): _broker(int(broker.broker_id), broker, fenced=bool(broker.is_fenced))
+        int(broker.broker_id): _parse_broker(int(broker.broker_id), broker, fenced=bool(broker.is_fenced))
         for broker in response.brokers
     }
 
 
-def _broker(id_: int, entry: Any, *, fenced: bool = False) -> Broker:
+def _parse_broker(id_: int, entry: Any, *, fenced: bool = False) -> Broker:
     rack = None if entry.rack is None else str(entry.rack)
     return Broker(id_, printable(str(entry.host)), int(entry.port), rack, fenced)
 
@@ -122,11 +122,11 @@ def parse_partitions(response: Any) -> tuple[dict[TopicPartition, Partition], fr
         if topic.error_code in NO_SUCH_TOPIC | {NOT_AUTHORIZED}:
             continue
         if topic.error_code:
-            raise refusal(int(topic.error_code), None, f"describing topic {topic.name}")
+            raise refusal_error(int(topic.error_code), None, f"describing topic {topic.name}")
         if topic.is_internal:
             internal.add(str(topic.name))
         for entry in topic.partitions:
-            partition = _partition(str(topic.name), _topic_id(topic), entry)
+            partition = _parse_partition(str(topic.name), _format_topic_id(topic), entry)
             partitions[partition.topic_partition] = partition
     return partitions, frozenset(internal)
 
@@ -139,7 +139,7 @@ def parse_hidden_topics(response: Any) -> frozenset[str]:
     return frozenset(str(topic.name) for topic in response.topics if topic.error_code == NOT_AUTHORIZED)
 
 
-def list_request(timeout_ms: int) -> Any:
+def list_reassignments_request(timeout_ms: int) -> Any:
     """Return the request for all reassignments in flight (KIP-455)."""
     return ListPartitionReassignmentsRequest(topics=None, timeout_ms=timeout_ms)
 
@@ -149,14 +149,14 @@ def parse_reassignments(response: Any) -> dict[TopicPartition, Reassignment]:
     _raise_refusal(response, "listing reassignments")
     return {
         TopicPartition(str(topic.name), int(entry.partition_index)): Reassignment(
-            _ids(entry.replicas), _ids(entry.adding_replicas), _ids(entry.removing_replicas)
+            _broker_ids(entry.replicas), _broker_ids(entry.adding_replicas), _broker_ids(entry.removing_replicas)
         )
         for topic in response.topics
         for entry in topic.partitions
     }
 
 
-def alter_request(
+def alter_reassignments_request(
     targets: Mapping[TopicPartition, Assignment | None], timeout_ms: int, *, keep_factor: bool = False
 ) -> Any:
     """Return the request for new targets by partition; None cancels the reassignment in flight (KIP-455).
@@ -174,7 +174,7 @@ def alter_request(
                 for number, target in entries
             ],
         )
-        for topic, entries in by_topic(targets.items())
+        for topic, entries in group_by_topic(targets.items())
     ]
     return AlterPartitionReassignmentsRequest(
         timeout_ms=timeout_ms, allow_replication_factor_change=not keep_factor, topics=topics
@@ -194,12 +194,14 @@ def parse_alterations(
         for topic in response.responses
         for entry in topic.partitions
     }
-    return _results(partitions, outcomes, what)
+    return _results_by_partition(partitions, outcomes, what)
 
 
-def elect_request(partitions: Collection[TopicPartition], timeout_ms: int) -> Any:
+def elect_leaders_request(partitions: Collection[TopicPartition], timeout_ms: int) -> Any:
     """Return the request that elects the preferred leaders."""
-    topics = [(topic, [number for number, _ in entries]) for topic, entries in by_topic((p, None) for p in partitions)]
+    topics = [
+        (topic, [number for number, _ in entries]) for topic, entries in group_by_topic((p, None) for p in partitions)
+    ]
     return ElectLeadersRequest(election_type=0, topic_partitions=topics, timeout_ms=timeout_ms)
 
 
@@ -216,10 +218,10 @@ def parse_elections(response: Any, partitions: Collection[TopicPartition]) -> di
         for topic in response.replica_election_results
         for entry in topic.partition_result
     }
-    return _results(partitions, outcomes, "the election of the preferred leader")
+    return _results_by_partition(partitions, outcomes, "the election of the preferred leader")
 
 
-def _results(
+def _results_by_partition(
     partitions: Iterable[TopicPartition], outcomes: Mapping[TopicPartition, tuple[int, str | None]], what: str
 ) -> dict[TopicPartition, KafkaRefused | None]:
     late = sorted(partition for partition, (code, _) in outcomes.items() if code == TIMED_OUT)
@@ -231,7 +233,7 @@ def _results(
     results: dict[TopicPartition, KafkaRefused | None] = {}
     for partition in partitions:
         code, message = outcomes.get(partition, (UNKNOWN_ERROR, "the response does not contain it"))
-        results[partition] = refusal(code, message, f"{what} of {partition}") if code else None
+        results[partition] = refusal_error(code, message, f"{what} of {partition}") if code else None
     return results
 
 
@@ -284,7 +286,7 @@ def _creation_result(entry: Any, doing: str) -> KafkaRefused | None:
         raise KafkaTimeout(
             f"Kafka did not confirm {doing} in time; it may have been applied nevertheless: check before a retry."
         )
-    return refusal(code, entry.error_message, doing) if code else None
+    return refusal_error(code, entry.error_message, doing) if code else None
 
 
 #: The timestamp that stands for the end of a log.
@@ -296,7 +298,7 @@ _DEBUGGING_REPLICA = -2
 def log_dirs_request(partitions: Collection[TopicPartition] | None = None) -> Any:
     """Return the request for one broker's log directories, with the sizes of `partitions` (None: of all partitions)."""
     kind = DescribeLogDirsRequest.DescribableLogDirTopic
-    topics = None if partitions is None else by_topic((partition, None) for partition in partitions)
+    topics = None if partitions is None else group_by_topic((partition, None) for partition in partitions)
     return DescribeLogDirsRequest(
         topics=topics and [kind(topic=topic, partitions=[number for number, _ in entries]) for topic, entries in topics]
     )
@@ -308,14 +310,17 @@ def parse_log_dirs(response: Any, broker: int) -> BrokerLogDirs:
     A failed directory is not counted; a log that moves between two is counted once.
     """
     _raise_refusal(response, f"describing the log directories of broker {broker}")
-    directories = tuple(_directory(entry) for entry in response.results)
+    directories = tuple(_parse_directory(entry) for entry in response.results)
     sizes = {name: size for each in directories for name, size in each.replica_bytes.items()}
     taking = [each for each in directories if each.takes_replicas]
-    total, usable = _total(each.total_bytes for each in taking), _total(each.usable_bytes for each in taking)
+    total, usable = (
+        _sum_if_known(each.total_bytes for each in taking),
+        _sum_if_known(each.usable_bytes for each in taking),
+    )
     return BrokerLogDirs(sizes, total, usable, directories)
 
 
-def _directory(entry: Any) -> Directory:
+def _parse_directory(entry: Any) -> Directory:
     if entry.error_code:
         return Directory(str(entry.log_dir), error=int(entry.error_code))
     held = [(str(topic.name), each) for topic in entry.topics for each in topic.partitions]
@@ -344,7 +349,7 @@ def log_ends_request(partitions: Collection[TopicPartition]) -> Any:
             name=topic,
             partitions=[kind.ListOffsetsPartition(partition_index=number, timestamp=_LATEST) for number, _ in entries],
         )
-        for topic, entries in by_topic((partition, None) for partition in partitions)
+        for topic, entries in group_by_topic((partition, None) for partition in partitions)
     ]
     return ListOffsetsRequest(replica_id=_DEBUGGING_REPLICA, isolation_level=0, topics=topics, min_version=2)
 
@@ -359,28 +364,28 @@ def parse_log_ends(response: Any) -> dict[TopicPartition, int]:
     }
 
 
-def _total(values: Iterable[int | None]) -> int | None:
+def _sum_if_known(values: Iterable[int | None]) -> int | None:
     """Return the sum; None if a value is unknown, or there are no values."""
     known = list(values)
     present = [value for value in known if value is not None]
     return sum(present) if present and len(present) == len(known) else None
 
 
-def _partition(topic: str, topic_id: str | None, entry: Any) -> Partition:
+def _parse_partition(topic: str, topic_id: str | None, entry: Any) -> Partition:
     leader = int(entry.leader_id)
     return Partition(
         topic=topic,
         partition=int(entry.partition_index),
-        replicas=_ids(entry.replica_nodes),
-        isr=frozenset(_ids(entry.isr_nodes)),
+        replicas=_broker_ids(entry.replica_nodes),
+        isr=frozenset(_broker_ids(entry.isr_nodes)),
         leader=leader if leader >= 0 else None,
         topic_id=topic_id,
         leader_epoch=int(entry.leader_epoch),
-        offline=frozenset(_ids(entry.offline_replicas)),
+        offline=frozenset(_broker_ids(entry.offline_replicas)),
     )
 
 
-def _topic_id(topic: Any) -> str | None:
+def _format_topic_id(topic: Any) -> str | None:
     """Return the topic id as Kafka prints it, in unpadded base64; None if it is all zeros (no id, before 2.8)."""
     value = topic.topic_id
     if value is None or value.int == 0:
@@ -388,7 +393,7 @@ def _topic_id(topic: Any) -> str | None:
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
-def by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, list[tuple[int, Any]]]]:
+def group_by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, list[tuple[int, Any]]]]:
     """Return `entries` in the nesting of Kafka's requests: topic, then partition number and value."""
     grouped: dict[str, list[tuple[int, Any]]] = defaultdict(list)
     for partition, value in entries:
@@ -396,5 +401,5 @@ def by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, l
     return list(grouped.items())
 
 
-def _ids(values: Iterable[Any] | None) -> Assignment:
+def _broker_ids(values: Iterable[Any] | None) -> Assignment:
     return tuple(int(value) for value in values or ())

@@ -58,14 +58,14 @@ class Session:
         _check_credentials(config)
         made: list[Any] = []
         try:
-            admin = KafkaAdminClient(**config, kafka_client=partial(_client, made.append))
+            admin = KafkaAdminClient(**config, kafka_client=partial(_create_client, made.append))
         except BaseException as error:
             # The errors that ended connections, one per server, in the order in which the servers first failed.
             failures = [failure for client in made for failure in client.manager.failures.values()]
             for client in made:
                 client.close()
             if isinstance(error, kafka.errors.KafkaError):
-                raise _translated(error, failures, config) from error
+                raise _translate_error(error, failures, config) from error
             raise
         return cls(admin, made[0].manager)
 
@@ -100,7 +100,7 @@ class _CertificateRefused(kafka.errors.SaslAuthenticationFailedError):  # type: 
     """A certificate was not accepted. kafka-python treats it as a refused authentication, and so does not retry it."""
 
 
-class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
+class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python has no types
     """kafka-python's connection manager, extended to stop the bootstrap when a server refuses the authentication."""
 
     def __init__(self, net: Any, **config: Any) -> None:
@@ -121,19 +121,19 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # kafka-python ha
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         transport = await super()._build_transport(node, timeout_at=timeout_at)
-        transport._sock_recv = partial(_received, transport._sock_recv)  # noqa: SLF001 - drops a server's last words
+        transport._sock_recv = partial(_defer_receive_error, transport._sock_recv)  # noqa: SLF001 - drops a server's last words
         return transport
 
 
-class _Client(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
+class _NetClient(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
     """kafka-python's client with our connection manager."""
 
-    def __init__(self, net: Any, manager: _Manager, **config: Any) -> None:
+    def __init__(self, net: Any, manager: _ConnectionManager, **config: Any) -> None:
         super().__init__(net=net, manager=manager, **config)
         self.manager = manager
 
 
-def _received(receive: Callable[[], tuple[bytes, Exception | None]]) -> tuple[bytes, Exception | None]:
+def _defer_receive_error(receive: Callable[[], tuple[bytes, Exception | None]]) -> tuple[bytes, Exception | None]:
     """Return the received data, and the end of the connection only once no data is left.
 
     kafka-python drops data that arrives together with the end of the connection.
@@ -142,14 +142,14 @@ def _received(receive: Callable[[], tuple[bytes, Exception | None]]) -> tuple[by
     return data, None if data else error
 
 
-def _client(made: Callable[[_Client], None], **config: Any) -> _Client:
+def _create_client(made: Callable[[_NetClient], None], **config: Any) -> _NetClient:
     net = NetworkSelector(**config)
-    client = _Client(net, _Manager(net, **config), **config)
+    client = _NetClient(net, _ConnectionManager(net, **config), **config)
     made(client)
     return client
 
 
-def authentication_failed(error: Exception, servers: str) -> AuthenticationFailed:
+def authentication_error(error: Exception, servers: str) -> AuthenticationFailed:
     """Return the error for a refused authentication."""
     words = str(error.args[0]) if error.args else str(getattr(error, "description", None) or type(error).__name__)
     words = words.removeprefix("SaslAuthenticationFailedError: ").rstrip(".")
@@ -183,7 +183,9 @@ def _check_aws_credentials() -> None:
             )
 
 
-def _translated(error: Exception, failures: list[Exception], config: Mapping[str, Any]) -> ClusterError | SettingError:
+def _translate_error(
+    error: Exception, failures: list[Exception], config: Mapping[str, Any]
+) -> ClusterError | SettingError:
     servers = ", ".join(config["bootstrap_servers"])
     if isinstance(error, _CertificateRefused):
         return AuthenticationFailed(
@@ -191,7 +193,7 @@ def _translated(error: Exception, failures: list[Exception], config: Mapping[str
             "brokers, and ssl_certfile, if they require a client certificate."
         )
     if isinstance(error, REFUSED):
-        return authentication_failed(error, servers)
+        return authentication_error(error, servers)
     if isinstance(error, kafka.errors.KafkaConfigurationError):
         return SettingError(f"The Kafka connection cannot work: {error.args[0] if error.args else error}.")
     if isinstance(error, kafka.errors.IncompatibleBrokerVersion):

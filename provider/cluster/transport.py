@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeVar
 import kafka.errors
 
 from kafka_steward.cluster import requests
-from kafka_steward.cluster.session import REFUSED, Session, authentication_failed
+from kafka_steward.cluster.session import REFUSED, Session, authentication_error
 from kafka_steward.errors import (
     BrokerUnreachable,
     ClusterError,
@@ -59,7 +59,7 @@ async def _send_all(manager: Any, asked: Mapping[int, Request], timeout_ms: int)
     """Send requests to all brokers concurrently; return the responses, or kafka-python's errors, by broker."""
     deadline = time.monotonic() + (timeout_ms + _GRACE_MS) / 1000
     pending = {broker: _start_sending(manager, request, broker, timeout_ms) for broker, request in asked.items()}
-    return {broker: await _outcome(manager, sent, deadline) for broker, sent in pending.items()}
+    return {broker: await _await_response(manager, sent, deadline) for broker, sent in pending.items()}
 
 
 async def _refresh_nodes(manager: Any, timeout_ms: int) -> None:
@@ -89,7 +89,7 @@ def _start_sending(manager: Any, request: Request, broker: int, timeout_ms: int)
         return error
 
 
-async def _outcome(manager: Any, sent: Any, deadline: float) -> Any:
+async def _await_response(manager: Any, sent: Any, deadline: float) -> Any:
     if isinstance(sent, kafka.errors.KafkaError):
         return sent
     try:
@@ -118,7 +118,7 @@ class KafkaTransport:
             if self._closed:
                 raise ClusterUnreachable(f"The connection to {self.servers} was closed; open a new one.")
             if self._session is None or not self._session.usable:
-                self._session = self._verified(Session.open(self._config))
+                self._session = self._verify_session(Session.open(self._config))
             return self._session
 
     @property
@@ -137,17 +137,19 @@ class KafkaTransport:
 
         Raises KafkaRefused, and WrongCluster if another cluster responds.
         """
-        response = self.any_broker(lambda: requests.metadata_request(topics))
+        response = self.send_to_any(lambda: requests.metadata_request(topics))
         if response.error_code:
             # Without this check, a refused request would look like a cluster without topics.
-            raise requests.refusal(int(response.error_code), None, "describing the cluster's topics")
+            raise requests.refusal_error(int(response.error_code), None, "describing the cluster's topics")
         return response
 
-    def any_broker(self, request: Request) -> Any:
+    def send_to_any(self, request: Request) -> Any:
         """Return the response of any broker to a read request."""
-        return self._send_with_failover(request, self._least_loaded, self.timeout_ms // _READ_ATTEMPTS, change=False)
+        return self._send_with_failover(
+            request, self._least_loaded_broker, self.timeout_ms // _READ_ATTEMPTS, change=False
+        )
 
-    def on_controller(self, request: Request, *, change: bool, once: bool = False) -> Any:
+    def send_to_controller(self, request: Request, *, change: bool, once: bool = False) -> Any:
         """Return the controller's response; a request with `once` is not retried if it may have been received.
 
         Raises KafkaTimeout: a change may have been executed all the same.
@@ -157,7 +159,7 @@ class KafkaTransport:
             self._controller = None  # a cached controller that has failed since would use up the only attempt
         return self._send_with_failover(request, self._find_controller, attempt_ms, change=change, once=once)
 
-    def each_broker(self, asked: Mapping[int, Request], *, timeout_ms: int | None = None) -> dict[int, Any]:
+    def send_to_each(self, asked: Mapping[int, Request], *, timeout_ms: int | None = None) -> dict[int, Any]:
         """Return the response of each broker, requested concurrently.
 
         The result is a BrokerUnreachable or KafkaTimeout for a broker that does not respond.
@@ -170,11 +172,11 @@ class KafkaTransport:
             # These brokers may have joined since kafka-python's last metadata refresh.
             manager.run(_refresh_nodes, manager, wait_ms)
             answers |= manager.run(_send_all, manager, unknown, wait_ms)
-        return {broker: self._broker_answer(broker, answer) for broker, answer in answers.items()}
+        return {broker: self._response_or_error(broker, answer) for broker, answer in answers.items()}
 
-    def responding_brokers(self, asked: Mapping[int, Request], *, timeout_ms: int | None = None) -> dict[int, Any]:
-        """Return the responses of `each_broker`; leave out brokers that do not respond."""
-        answers = self.each_broker(asked, timeout_ms=timeout_ms)
+    def send_to_responding(self, asked: Mapping[int, Request], *, timeout_ms: int | None = None) -> dict[int, Any]:
+        """Return the responses of `send_to_each`; leave out brokers that do not respond."""
+        answers = self.send_to_each(asked, timeout_ms=timeout_ms)
         return {broker: answer for broker, answer in answers.items() if not isinstance(answer, ClusterError)}
 
     def _verify_cluster_id(self, cluster_id: str | None) -> None:
@@ -191,7 +193,7 @@ class KafkaTransport:
                 "connection's bootstrap servers."
             )
 
-    def _verified(self, session: Session) -> Session:
+    def _verify_session(self, session: Session) -> Session:
         try:
             self._verify_cluster_id(session.cluster_id)
         except ClusterError:
@@ -217,7 +219,7 @@ class KafkaTransport:
                 node = choose(tried)
                 tried.add(node)
                 left_ms = int((deadline - time.monotonic()) * 1000)
-                return self._send(request(), node, max(_LEAST_MS, min(attempt_ms, left_ms)))
+                return self._send_to_broker(request(), node, max(_LEAST_MS, min(attempt_ms, left_ms)))
             except kafka.errors.KafkaError as error:
                 sent = sent or isinstance(error, (kafka.errors.KafkaConnectionError, *_TIMEOUTS))
                 unsure = isinstance(error, _TIMEOUTS) or once
@@ -232,7 +234,7 @@ class KafkaTransport:
                 raise
             time.sleep(_PAUSE_S)
 
-    def _send(self, request: Any, node: int, attempt_ms: int) -> Any:
+    def _send_to_broker(self, request: Any, node: int, attempt_ms: int) -> Any:
         manager = self.session().manager
         response = manager.run(_send_one, manager, request, node, attempt_ms)
         code = getattr(response, "error_code", requests.NONE)
@@ -240,15 +242,15 @@ class KafkaTransport:
             raise kafka.errors.NotControllerError
         if code == requests.TIMED_OUT:
             raise kafka.errors.RequestTimedOutError("the controller did not answer the broker in time")
-        return self._of_this_cluster(response)
+        return self._verify_response(response)
 
-    def _of_this_cluster(self, response: Any) -> Any:
+    def _verify_response(self, response: Any) -> Any:
         """Return a response, after comparing the cluster id in it, if it is of a kind that has one."""
         if hasattr(response, "cluster_id") and not response.error_code:
             self._verify_cluster_id(response.cluster_id)
         return response
 
-    def _least_loaded(self, tried: set[int]) -> int:
+    def _least_loaded_broker(self, tried: set[int]) -> int:
         manager = self.session().manager
         best = manager.least_loaded_node()
         others = [broker.node_id for broker in manager.cluster.brokers() if broker.node_id not in tried]
@@ -282,7 +284,7 @@ class KafkaTransport:
 
     def _raise_translated(self, error: Exception, *, change: bool) -> NoReturn:
         if isinstance(error, REFUSED):
-            raise authentication_failed(error, self.servers) from error
+            raise authentication_error(error, self.servers) from error
         if isinstance(error, kafka.errors.IncompatibleBrokerVersion):
             raise KafkaRefused(35, str(error), f"Kafka at {self.servers} is too old for this: {error}.") from error
         words = _error_text(error)
@@ -295,14 +297,14 @@ class KafkaTransport:
             raise KafkaTimeout(f"Kafka at {self.servers} did not answer in time ({words}); try again.") from error
         raise ClusterUnreachable(f"No broker of {self.servers} responded ({words}); check that they run.") from error
 
-    def _broker_answer(self, broker: int, answer: Any) -> Any:
+    def _response_or_error(self, broker: int, answer: Any) -> Any:
         if isinstance(answer, kafka.errors.IncompatibleBrokerVersion):
             self._raise_translated(answer, change=False)
         if isinstance(answer, _TIMEOUTS):
             return KafkaTimeout(f"Broker {broker} did not answer in time ({_error_text(answer)}).")
         if isinstance(answer, kafka.errors.KafkaError):
             return BrokerUnreachable(broker, f"Broker {broker} cannot be reached ({_error_text(answer)}).")
-        return self._of_this_cluster(answer)
+        return self._verify_response(answer)
 
 
 def batches(items: Sequence[Item]) -> Iterator[Sequence[Item]]:

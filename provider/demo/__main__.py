@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kafka_steward.demo.screen import Screen
-from kafka_steward.demo.story import Scene, airflow_in, create_topics, folder, play
+from kafka_steward.demo.story import DemoSetup, create_airflow, create_topics, demo_folder, play_demo
 from kafka_steward.errors import StewardError
 from kafka_steward.sandbox import start
 from kafka_steward.sandbox.airflow import AirflowDag
@@ -21,14 +21,14 @@ _KAFKA = {"kraft": "Kafka 4.3 in KRaft mode", "zookeeper": "Kafka 3.9 with ZooKe
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the demo; return 0 when the cluster was healed, 1 with a message when it was not, 130 when interrupted."""
-    options = _parser().parse_args(arguments)
+    options = _build_parser().parse_args(arguments)
     # Needed also when a shell started the demo in the background, with SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
         with ExitStack() as stack:
             try:
-                _demo(stack, options.mode, keep=options.keep)
+                _run_demo(stack, options.mode, keep=options.keep)
             finally:
                 # Only the cleanup remains: a second Ctrl-C must not interrupt it.
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -41,39 +41,39 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _demo(stack: ExitStack, mode: str, *, keep: bool) -> None:
+def _run_demo(stack: ExitStack, mode: str, *, keep: bool) -> None:
     screen = Screen()
     screen.begin("Kafka Steward: a broker fails, and the cluster is fully replicated again")
-    home = stack.enter_context(folder(keep=keep))
-    scene = _set_up(stack, screen, mode, home)
-    ending = play(scene)
-    _say_where(scene, home, keep=keep)
-    screen.last(str(ending))
+    home = stack.enter_context(demo_folder(keep=keep))
+    setup = _set_up(stack, screen, mode, home)
+    ending = play_demo(setup)
+    _print_addresses(setup, home, keep=keep)
+    screen.print_last_line(str(ending))
     if keep:
         _wait_for_interrupt()
 
 
-def _set_up(stack: ExitStack, screen: Screen, mode: str, home: Path) -> Scene:
-    screen.step("start", "four brokers in three racks")
+def _set_up(stack: ExitStack, screen: Screen, mode: str, home: Path) -> DemoSetup:
+    screen.print_step("start", "four brokers in three racks")
     sandbox = stack.enter_context(start(mode=mode, brokers=4, racks=3))
-    screen.step("cluster", f"{_KAFKA[mode]} is up at {sandbox.bootstrap}")
-    airflow, journal_url = airflow_in(home / "airflow", sandbox.bootstrap, grace_s=_GRACE_S, throttle=_THROTTLE)
+    screen.print_step("cluster", f"{_KAFKA[mode]} is up at {sandbox.bootstrap}")
+    airflow, journal_url = create_airflow(home / "airflow", sandbox.bootstrap, grace_s=_GRACE_S, throttle=_THROTTLE)
     stack.enter_context(airflow)
-    screen.step("airflow", f"api-server, scheduler, dag-processor and triggerer are healthy at {airflow.url}")
-    screen.step("topics", create_topics(sandbox))
+    screen.print_step("airflow", f"api-server, scheduler, dag-processor and triggerer are healthy at {airflow.url}")
+    screen.print_step("topics", create_topics(sandbox))
     heal = AirflowDag(airflow, "heal")
     heal.unpause()
-    screen.step("unpaused", "the DAG heal is active: its watch polls the cluster every 2 s")
-    return Scene(screen, sandbox, airflow, heal, journal_url, _GRACE_S)
+    screen.print_step("unpaused", "the DAG heal is active: its watch polls the cluster every 2 s")
+    return DemoSetup(screen, sandbox, airflow, heal, journal_url, _GRACE_S)
 
 
-def _say_where(scene: Scene, home: Path, *, keep: bool) -> None:
-    screen = scene.screen
-    screen.say(f"Airflow UI: {scene.airflow.url}  (user admin, password admin)")
+def _print_addresses(setup: DemoSetup, home: Path, *, keep: bool) -> None:
+    screen = setup.screen
+    screen.print_line(f"Airflow UI: {setup.airflow.url}  (user admin, password admin)")
     if keep:
-        screen.say(f"Kafka: {scene.sandbox.bootstrap}")
-        screen.say(f"Files: {home}")
-        screen.say("Ctrl-C stops everything.")
+        screen.print_line(f"Kafka: {setup.sandbox.bootstrap}")
+        screen.print_line(f"Files: {home}")
+        screen.print_line("Ctrl-C stops everything.")
 
 
 def _wait_for_interrupt() -> None:
@@ -83,7 +83,7 @@ def _wait_for_interrupt() -> None:
         return
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m kafka_steward.demo",
         description="Starts a real Kafka cluster and a real Airflow on 127.0.0.1, kills a broker, and shows how the "

@@ -53,16 +53,16 @@ class Screen:
         self._began = time.monotonic()
         self._console.print(f"\n[bold]{title}[/bold]\n")
 
-    def step(self, name: str, text: str) -> None:
+    def print_step(self, name: str, text: str) -> None:
         """Print one event: the second, a short name, a message."""
         self._console.print(f"{time.monotonic() - self._began:6.1f} s  [bold cyan]{name:<11}[/bold cyan] {text}")
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line outside the steps; it is never wrapped, so that an address or a path in it can be copied."""
         self._console.print(text, soft_wrap=True)
 
     @contextmanager
-    def bar(self, name: str) -> Iterator[Bar]:
+    def show_bar(self, name: str) -> Iterator[Bar]:
         """Yield a bar for the duration of the block; on a terminal it is removed afterwards."""
         columns = (
             TextColumn(f"          [cyan]{name:<11}[/cyan]"),
@@ -74,7 +74,7 @@ class Screen:
         ) as progress:
             yield Bar(progress, progress.add_task(name, total=1.0, text=""), self._console)
 
-    def table(self, title: str, table: Table) -> None:
+    def print_table(self, title: str, table: Table) -> None:
         """Print a table with a title above it."""
         drawn = Drawing(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
         for column in table.columns:
@@ -84,7 +84,7 @@ class Screen:
         self._console.print()
         self._console.print(drawn)
 
-    def last(self, line: str) -> None:
+    def print_last_line(self, line: str) -> None:
         """Print the line that scripts read: never wrapped, coloured or marked up."""
         self._console.print()
         self._console.file.write(line + "\n")
@@ -120,11 +120,11 @@ def cluster_table(moments: Sequence[tuple[str, Snapshot]]) -> Table:
         offline = sum(partition.leader is None for partition in partitions)
         racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
         narrowest = min((len({racks.get(broker) for broker in each.replicas}) for each in partitions), default=0)
-        rows.append((name, str(under_replicated(snapshot)), str(offline), str(narrowest)))
+        rows.append((name, str(count_under_replicated(snapshot)), str(offline), str(narrowest)))
     return Table(("", "under-replicated", "offline", "racks of the narrowest partition"), rows)
 
 
-def audit_trail(trail: Sequence[StoredAuditRecord]) -> Table:
+def merged_audit_table(trail: Sequence[StoredAuditRecord]) -> Table:
     """Return the audit trail in its order; consecutive rows of one operation are merged into one line."""
     together = groupby(trail, key=lambda row: (row.entry.action, row.outcome, row.entry.who, row.entry.broker is None))
     several = [list(rows) for _, rows in together]
@@ -135,6 +135,6 @@ def audit_trail(trail: Sequence[StoredAuditRecord]) -> Table:
     )
 
 
-def under_replicated(snapshot: Snapshot) -> int:
+def count_under_replicated(snapshot: Snapshot) -> int:
     """Return the number of partitions that have fewer in-sync replicas than assigned ones."""
     return sum(partition.under_replicated for partition in snapshot.partitions.values())

@@ -17,7 +17,14 @@ from typing import Any, TypeVar
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.demo.screen import Bar, Screen, audit_trail, broker_table, cluster_table, under_replicated
+from kafka_steward.demo.screen import (
+    Bar,
+    Screen,
+    broker_table,
+    cluster_table,
+    count_under_replicated,
+    merged_audit_table,
+)
 from kafka_steward.errors import StewardError
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import FailedBroker
@@ -26,7 +33,7 @@ from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowDag, AirflowSilent, LocalAirflow
-from kafka_steward.sandbox.artifacts import java
+from kafka_steward.sandbox.artifacts import find_or_install_java
 
 CONNECTION = "kafka_steward_default"
 
@@ -59,7 +66,7 @@ class DemoFailed(StewardError, RuntimeError):
 
 
 @dataclass(frozen=True)
-class Scene:
+class DemoSetup:
     """The environment of the demo. `grace_s` is the time in seconds until a missing broker counts as failed."""
 
     screen: Screen
@@ -71,7 +78,7 @@ class Scene:
 
 
 @contextlib.contextmanager
-def folder(*, keep: bool) -> Iterator[Path]:
+def demo_folder(*, keep: bool) -> Iterator[Path]:
     """Yield a folder for all files of the demo, which is removed at the end; after a failure it keeps the logs."""
     path = Path(tempfile.mkdtemp(prefix="kafka-steward-demo-"))
     try:
@@ -85,7 +92,7 @@ def folder(*, keep: bool) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def airflow_in(home: Path, bootstrap: str, *, grace_s: float, throttle: int) -> tuple[LocalAirflow, str]:
+def create_airflow(home: Path, bootstrap: str, *, grace_s: float, throttle: int) -> tuple[LocalAirflow, str]:
     """Return an Airflow that is configured for the cluster, not started yet, and the URL of its journal."""
     journal_url = f"sqlite:///{home}/journal.db"
     extra = {
@@ -96,7 +103,9 @@ def airflow_in(home: Path, bootstrap: str, *, grace_s: float, throttle: int) -> 
         "throttle": throttle,
     }
     connection = {"conn_type": "kafka_steward", "host": bootstrap, "extra": extra}
-    airflow = LocalAirflow(home, connections={CONNECTION: connection}, environment={"JAVA_HOME": str(java().home)})
+    airflow = LocalAirflow(
+        home, connections={CONNECTION: connection}, environment={"JAVA_HOME": str(find_or_install_java().home)}
+    )
     airflow.dags.mkdir(parents=True)
     (airflow.dags / "heal.py").write_text(DAG_FILE)
     return airflow, journal_url
@@ -132,75 +141,77 @@ class DemoResult:
         )
 
 
-def play(scene: Scene) -> DemoResult:
+def play_demo(setup: DemoSetup) -> DemoResult:
     """Kill a broker, show the heal, and return the result. Raises DemoFailed with one message."""
     with (
-        KafkaCluster({"bootstrap_servers": scene.sandbox.bootstrap.split(",")}) as cluster,
-        open_journal(scene.journal_url, cluster.cluster_id) as journal,
+        KafkaCluster({"bootstrap_servers": setup.sandbox.bootstrap.split(",")}) as cluster,
+        open_journal(setup.journal_url, cluster.cluster_id) as journal,
     ):
         began_ms, before = journal.now_ms(), cluster.snapshot()
-        _kill(scene, before)
+        _kill_broker(setup, before)
         killed = time.monotonic()
-        _show_detection(scene, journal, killed)
-        record, proof = _show_planning(scene, journal)
+        _show_detection(setup, journal, killed)
+        record, proof = _show_planning(setup, journal)
         dead = cluster.snapshot()
-        _show_moving(scene.screen, journal, record)
-        _show_end_of_run(scene)
+        _show_moving(setup.screen, journal, record)
+        _show_end_of_run(setup)
         after = cluster.snapshot()
-        left = under_replicated(after)
+        left = count_under_replicated(after)
         if left or _VICTIM in after.hosting_brokers:
             raise DemoFailed(f"The plan {record.digest[:12]} ended, and {left} partitions are under-replicated.")
         seconds = time.monotonic() - killed
         moved, bound = proof["replicas_moved"], proof["lower_bound"]
         trail = journal.audit.rows(since_ms=began_ms)
-        scene.screen.table(
+        setup.screen.print_table(
             f"The audit trail of this run ({len(trail)} rows, similar rows merged; times in UTC)",
-            audit_trail(trail),
+            merged_audit_table(trail),
         )
-        scene.screen.table("Brokers, before and after", broker_table(before, after))
+        setup.screen.print_table("Brokers, before and after", broker_table(before, after))
         moments = [("before", before), ("broker dead", dead), ("healed", after)]
-        scene.screen.table("The cluster", cluster_table(moments))
+        setup.screen.print_table("The cluster", cluster_table(moments))
         return DemoResult(_VICTIM, record.partitions, moved, bound, left, seconds)
 
 
-def _kill(scene: Scene, before: Snapshot) -> None:
+def _kill_broker(setup: DemoSetup, before: Snapshot) -> None:
     held = [partition for partition in before.partitions.values() if _VICTIM in partition.replicas]
     led = sum(partition.leader == _VICTIM for partition in held)
-    process = scene.sandbox.brokers[_VICTIM].pid
-    scene.sandbox.kill(_VICTIM)
-    scene.screen.step(
+    process = setup.sandbox.brokers[_VICTIM].pid
+    setup.sandbox.kill(_VICTIM)
+    setup.screen.print_step(
         "kill", f"broker {_VICTIM} (process {process}) got SIGKILL: it held {len(held)} replicas and led {led}"
     )
 
 
-def _show_detection(scene: Scene, journal: Journal, killed: float) -> None:
+def _show_detection(setup: DemoSetup, journal: Journal, killed: float) -> None:
     failure = _wait_for(
-        lambda: failure_of(journal, _VICTIM),
+        lambda: read_failure(journal, _VICTIM),
         within_s=_DETECTED_WITHIN_S,
         what=f"broker {_VICTIM} to be detected as down",
     )
-    screen = scene.screen
-    screen.step("detected", f"{time.monotonic() - killed:.1f} s after the kill; first seen is written in the journal")
-    screen.step("grace", f"{scene.grace_s:.0f} s for it to return (the default is 30 min)")
-    due_ms = failure.failure_timestamp_ms + int(scene.grace_s * 1000)
-    with screen.bar("") as bar:
+    screen = setup.screen
+    screen.print_step(
+        "detected", f"{time.monotonic() - killed:.1f} s after the kill; first seen is written in the journal"
+    )
+    screen.print_step("grace", f"{setup.grace_s:.0f} s for it to return (the default is 30 min)")
+    due_ms = failure.failure_timestamp_ms + int(setup.grace_s * 1000)
+    with screen.show_bar("") as bar:
         while (left_ms := due_ms - journal.now_ms()) > 0:
-            bar.show(scene.grace_s * 1000 - left_ms, scene.grace_s * 1000, "waiting for the broker")
+            bar.show(setup.grace_s * 1000 - left_ms, setup.grace_s * 1000, "waiting for the broker")
             time.sleep(0.2)
 
 
-def _show_planning(scene: Scene, journal: Journal) -> tuple[PlanRecord, Mapping[str, Any]]:
-    run = _wait_for(scene.heal.latest_run, within_s=_PLANNED_WITHIN_S, what="a run of heal")
-    scene.screen.step("due", "the DAG heal runs")
-    with scene.screen.bar("plan") as bar:
+def _show_planning(setup: DemoSetup, journal: Journal) -> tuple[PlanRecord, Mapping[str, Any]]:
+    run = _wait_for(setup.heal.latest_run, within_s=_PLANNED_WITHIN_S, what="a run of heal")
+    setup.screen.print_step("due", "the DAG heal runs")
+    with setup.screen.show_bar("plan") as bar:
         record = _wait_for(
             lambda: next((each for each in journal.plans.latest(5) if _VICTIM in each.failed_brokers), None),
             within_s=_PLANNED_WITHIN_S,
             what="a plan",
-            meanwhile=lambda: bar.show(0, 0, _current_task(scene.heal, run["dag_run_id"])),
+            meanwhile=lambda: bar.show(0, 0, _current_task(setup.heal, run["dag_run_id"])),
         )
-    proof = scene.heal.returned(run["dag_run_id"], "plan")
-    scene.screen.step(
+    proof = setup.heal.task_result(run["dag_run_id"], "plan")
+    setup.screen.print_step(
         "plan",
         f"{proof['replicas_moved']} replicas to place, {proof['lower_bound']} is the fewest possible, "
         f"{len(record.chunks)} chunks; digest {record.digest[:12]}",
@@ -210,17 +221,17 @@ def _show_planning(scene: Scene, journal: Journal) -> tuple[PlanRecord, Mapping[
 
 def _show_moving(screen: Screen, journal: Journal, record: PlanRecord) -> None:
     began = time.monotonic()
-    with screen.bar("move") as bar:
+    with screen.show_bar("move") as bar:
         ended = _wait_for(
-            lambda: _ended(journal, record.digest, bar, began),
+            lambda: _poll_plan(journal, record.digest, bar, began),
             within_s=_HEALED_WITHIN_S,
             what="the plan to be executed",
         )
-    screen.step("moved", f"in {time.monotonic() - began:.1f} s: {ended.reason}")
+    screen.print_step("moved", f"in {time.monotonic() - began:.1f} s: {ended.reason}")
 
 
-def _ended(journal: Journal, digest: str, bar: Bar, began: float) -> PlanRecord | None:
-    now = moving(journal.plans.rows(digest))
+def _poll_plan(journal: Journal, digest: str, bar: Bar, began: float) -> PlanRecord | None:
+    now = count_moves(journal.plans.rows(digest))
     speed = now.settled_bytes / (time.monotonic() - began)
     left = f", {(now.bytes - now.settled_bytes) / speed:.0f} s left" if speed else ""
     bar.show(
@@ -233,19 +244,19 @@ def _ended(journal: Journal, digest: str, bar: Bar, began: float) -> PlanRecord 
     return record if record and record.status.finished else None
 
 
-def _show_end_of_run(scene: Scene) -> None:
-    with scene.screen.bar("check") as bar:
+def _show_end_of_run(setup: DemoSetup) -> None:
+    with setup.screen.show_bar("check") as bar:
         _wait_for(
-            lambda: succeeded(scene.heal),
+            lambda: has_run_succeeded(setup.heal),
             within_s=_HEALED_WITHIN_S,
             what="the DAG run to end",
             meanwhile=lambda: bar.show(0, 0, "every replica in the ISR, preferred leaders elected"),
         )
-    scene.screen.step("healed", "every replica is in its ISR, preferred leaders lead, and the DAG run succeeded")
+    setup.screen.print_step("healed", "every replica is in its ISR, preferred leaders lead, and the DAG run succeeded")
 
 
 @dataclass(frozen=True)
-class Moving:
+class MoveTotals:
     """Progress of a plan: settled and total partitions, settled and total bytes, and the current chunk."""
 
     settled: int
@@ -257,12 +268,12 @@ class Moving:
     chunks: int
 
 
-def moving(rows: list[MoveRow]) -> Moving:
+def count_moves(rows: list[MoveRow]) -> MoveTotals:
     """Return the totals of a plan's rows."""
     settled = [row for row in rows if row.state.settled]
     waiting = [row.move.chunk for row in rows if not row.state.settled]
     chunks = max((row.move.chunk for row in rows), default=-1) + 1
-    return Moving(
+    return MoveTotals(
         settled=len(settled),
         partitions=len(rows),
         settled_bytes=sum(row.move.size_bytes or 0 for row in settled),
@@ -294,7 +305,7 @@ def _wait_for(
     raise DemoFailed(f"The demo waited {within_s:.0f} s for {what} without success.")
 
 
-def failure_of(journal: Journal, broker: int) -> FailedBroker | None:
+def read_failure(journal: Journal, broker: int) -> FailedBroker | None:
     """Return the entry that the watch wrote for a dead broker."""
     node = journal.tree.get(paths.failed_broker(broker))
     return FailedBroker.from_node(node) if node else None
@@ -302,15 +313,15 @@ def failure_of(journal: Journal, broker: int) -> FailedBroker | None:
 
 def _current_task(heal: AirflowDag, run_id: str) -> str:
     """Return the current task of a run, e.g. `task plan`. Raises DemoFailed when a task has failed without a retry."""
-    states = {task["task_id"]: task["state"] for task in heal.tasks(run_id)}
+    states = {task["task_id"]: task["state"] for task in heal.list_tasks(run_id)}
     failed = [task for task, state in states.items() if state in {"failed", "upstream_failed"}]
     if failed:
-        raise DemoFailed(f"The task {failed[0]} failed. The end of its log: {heal.log(run_id, failed[0])[-1500:]}")
+        raise DemoFailed(f"The task {failed[0]} failed. The end of its log: {heal.task_log(run_id, failed[0])[-1500:]}")
     active = next((task for task, state in states.items() if state in _ACTIVE), None)
     return f"task {active}" if active else "Airflow starts the next task"
 
 
-def succeeded(heal: AirflowDag) -> bool | None:
+def has_run_succeeded(heal: AirflowDag) -> bool | None:
     """Return True once the newest run has succeeded, else None. Raises DemoFailed when one of its tasks has failed."""
     run = heal.latest_run()
     if run is None or run["state"] == "success":

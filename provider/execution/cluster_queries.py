@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal
+from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal_error
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import KafkaRefused, RequestError
 from kafka_steward.execution.ports import ClusterPort
@@ -37,7 +37,7 @@ def describable(cluster: ClusterPort, topic: str) -> Snapshot:
     """Return a snapshot of one topic. Raises KafkaRefused if we may not describe it."""
     snapshot = cluster.snapshot([topic])
     if topic in snapshot.hidden:
-        raise refusal(NOT_AUTHORIZED, None, f"describing topic {topic}")
+        raise refusal_error(NOT_AUTHORIZED, None, f"describing topic {topic}")
     return snapshot
 
 

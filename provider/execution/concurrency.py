@@ -17,7 +17,7 @@ from kafka_steward.execution.moves import OPEN, unsettled
 from kafka_steward.execution.preflight import Room, placed
 from kafka_steward.journal.moves import MoveRow
 from kafka_steward.journal.records import PlanRecord
-from kafka_steward.maintenance import window_of
+from kafka_steward.maintenance import parse_window
 from kafka_steward.settings import Settings
 
 
@@ -140,6 +140,6 @@ def outside_window_reason(record: PlanRecord, settings: Settings, now_ms: int) -
     """
     if record.operation in URGENT_OPERATIONS:
         return ""
-    window = window_of(settings.maintenance_window, settings.maintenance_timezone)
+    window = parse_window(settings.maintenance_window, settings.maintenance_timezone)
     opens_ms = None if window is None else window.closed_until_ms(now_ms)
     return "" if window is None or opens_ms is None else window.sentence(opens_ms)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_steward.assignment import Operation
-from kafka_steward.cluster.health import paths_in_words
+from kafka_steward.cluster.health import failed_paths_text
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.tree import Node
@@ -248,7 +248,7 @@ def disk_sentence(view: LivenessView, decision: FailureDecision, settings: Setti
 
 
 def _named(broker: int, view: LivenessView) -> str:
-    paths, lost = paths_in_words(view.disks[broker]), view.lost.get(broker, 0)
+    paths, lost = failed_paths_text(view.disks[broker]), view.lost.get(broker, 0)
     return f"Broker {broker} is live, but its log directory {paths} has failed, with {lost} replicas"
 
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.health import CopiedBytes, Health, copied_bytes, health_of, paths_in_words
-from kafka_steward.cluster.lag import LogEnds, partitions_by_broker
+from kafka_steward.cluster.health import CopiedBytes, Health, copied_bytes, failed_paths_text, measure_health
+from kafka_steward.cluster.lag import LogEndSource, partitions_by_broker
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.cluster_queries import hidden_in, min_isr_by_topic
 from kafka_steward.execution.pending_replicas import count_pending
@@ -40,7 +40,7 @@ _MEASURES = (
 _NAMED = 3
 
 
-class HealthCheck(ClusterPort, LogEnds, Protocol):
+class HealthCheck(ClusterPort, LogEndSource, Protocol):
     """A cluster whose health can be checked; KafkaCluster is one."""
 
 
@@ -62,7 +62,7 @@ def check_health(
     # Only topics with a replica out of sync can have partitions under min ISR.
     lacking = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
     copies = copied_bytes(snapshot, log_dirs, journal.now_ms())
-    health = health_of(
+    health = measure_health(
         snapshot,
         min_isr=min_isr_by_topic(cluster, lacking),
         ends=cluster.log_ends(held) if held else {},
@@ -105,7 +105,7 @@ def health_sentence(health: Health) -> str:
 
 def _disks(health: Health) -> str:
     failed = "".join(
-        f" Log directory {paths_in_words(paths)} of broker {broker} has failed."
+        f" Log directory {failed_paths_text(paths)} of broker {broker} has failed."
         for broker, paths in health.failed_log_dirs.items()
     )
     return failed + (f" Broker {', '.join(map(str, health.cordoned))} is cordoned." if health.cordoned else "")

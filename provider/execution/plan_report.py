@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_steward.assignment import Assignment, Move, MoveReason
-from kafka_steward.escaping import markdown, printable
+from kafka_steward.escaping import escape_markdown, printable
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in
 
@@ -156,11 +156,11 @@ def _section(title: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
     more = [f"- … and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return "\n".join([f"### {title}", "", *(f"- {markdown(line)}" for line in lines[:_SHOWN]), *more])
+    return "\n".join([f"### {title}", "", *(f"- {escape_markdown(line)}" for line in lines[:_SHOWN]), *more])
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([markdown(cell) for cell in row] for row in rows)]
+    lines = [head, ["---"] * len(head), *([escape_markdown(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

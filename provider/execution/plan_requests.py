@@ -19,7 +19,7 @@ from kafka_steward.execution.recovery import HIDDEN
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in
 from kafka_steward.planning.files.options import INTERNAL_TOPICS
 from kafka_steward.planning.files.reassignment import parse_reassignment
-from kafka_steward.rebalance_request import RebalanceRequest, compiled_patterns
+from kafka_steward.rebalance_request import RebalanceRequest, compile_patterns
 
 #: The largest fraction of the cluster's bytes that a scheduled run moves, unless a budget is given.
 SCHEDULED_SHARE = 0.1
@@ -85,7 +85,7 @@ def _chosen(topic: str, request: RebalanceRequest) -> bool:
 
 
 def _matches(topic: str, patterns: Collection[str]) -> bool:
-    return any(pattern.fullmatch(topic) for pattern in compiled_patterns(patterns))
+    return any(pattern.fullmatch(topic) for pattern in compile_patterns(patterns))
 
 
 def _in_state(snapshot: SnapshotFolder, state: str) -> frozenset[int]:

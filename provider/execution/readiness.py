@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import DocumentError, RequestError
-from kafka_steward.escaping import utc
+from kafka_steward.escaping import utc_text
 from kafka_steward.execution.plan_slot import current_plan
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
@@ -143,7 +143,7 @@ def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> st
 
 
 def _by_whom(node: Node) -> str:
-    since = f"{utc(node.created_ms)} UTC"
+    since = f"{utc_text(node.created_ms)} UTC"
     try:
         written = SwitchedOff.from_node(node)
     except DocumentError:

@@ -24,11 +24,11 @@ def hook_of(operator: Any, context: Context) -> StewardHook:
     # Imported when a task runs, so that DAG files are parsed without Kafka, SQL or Spark.
     from kafka_steward.hooks.steward import StewardHook  # noqa: PLC0415
 
-    journal = _journal_of(operator.conn_id, context)
-    return StewardHook(operator.conn_id, overrides_of(operator.settings, context), journal)
+    journal = _event_journal(operator.conn_id, context)
+    return StewardHook(operator.conn_id, merge_overrides(operator.settings, context), journal)
 
 
-def _journal_of(conn_id: str, context: Context) -> Mapping[str, Any] | None:
+def _event_journal(conn_id: str, context: Context) -> Mapping[str, Any] | None:
     """Return the journal of the watch whose event started this run, as the event names it; None without such an event.
 
     An event may belong to another cluster: any DAG may be scheduled on any watch.
@@ -41,7 +41,7 @@ def _journal_of(conn_id: str, context: Context) -> Mapping[str, Any] | None:
     return None
 
 
-def overrides_of(settings: Mapping[str, Any], context: Context) -> dict[str, Any]:
+def merge_overrides(settings: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """Return the operator's settings with this run's parameters merged in, which have precedence."""
     params = context.get("params") or {}
     by_run = {name: params[name] for name in SETTINGS if name in params and params[name] is not None}

@@ -26,13 +26,13 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, SettingError, StewardError, VersionConflict
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.znode_submission import ZnodeReassignmentClient
-from kafka_steward.hooks.access import (
+from kafka_steward.hooks.cluster_config import (
     ClusterConfig,
     ConnectionFields,
     cluster_config,
+    find_secrets,
     journal_url,
-    refuse_airflows_own,
-    secrets_in,
+    refuse_airflow_database,
 )
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import is_text, parse_json
@@ -59,9 +59,9 @@ class ClusterIdPin:
 
     def get(self, access: ClusterConfig) -> str | None:
         """Return the stored cluster id of these bootstrap servers; None if there is none."""
-        with self._journal() as journal:
-            node = journal.tree.get(_path(access))
-            known = _known(node)
+        with self._open_journal() as journal:
+            node = journal.tree.get(_cluster_id_path(access))
+            known = _parse_cluster_id(node)
             if node and known is None:
                 # An unreadable node is quarantined, not trusted and not lost; the next connection writes a new one.
                 quarantine_document(journal.tree, node, f"{node.path} holds no cluster_id.", None)
@@ -70,22 +70,22 @@ class ClusterIdPin:
     def set(self, access: ClusterConfig, cluster_id: str) -> None:
         """Store the current id of these servers. It replaces a different one only if a user configured `cluster_id`."""
         document = {"version": 1, "conn_id": access.conn_id, "bootstrap": access.bootstrap, "cluster_id": cluster_id}
-        with self._journal() as journal:
-            node = journal.tree.get(_path(access))
-            if node and _known(node) == cluster_id:
+        with self._open_journal() as journal:
+            node = journal.tree.get(_cluster_id_path(access))
+            if node and _parse_cluster_id(node) == cluster_id:
                 return
             # A concurrent writer connected to the same servers, so its value is equivalent.
             with suppress(NodeExists, NodeMissing, VersionConflict):
                 if node:
                     journal.tree.set(node.path, json.dumps(document), version=node.version)
                 else:
-                    journal.tree.create(_path(access), json.dumps(document))
+                    journal.tree.create(_cluster_id_path(access), json.dumps(document))
 
-    def _journal(self) -> Journal:
+    def _open_journal(self) -> Journal:
         return open_journal(self.journal_url, _NO_CLUSTER, compare=False)
 
 
-def _known(node: Node | None) -> str | None:
+def _parse_cluster_id(node: Node | None) -> str | None:
     if node is None:
         return None
     try:
@@ -96,7 +96,7 @@ def _known(node: Node | None) -> str | None:
     return known if is_text(known) else None
 
 
-def _path(access: ClusterConfig) -> str:
+def _cluster_id_path(access: ClusterConfig) -> str:
     return f"/steward/connections/{sha256(access.bootstrap.encode()).hexdigest()[:32]}"
 
 
@@ -173,17 +173,17 @@ class StewardHook(BaseHook):
     @cached_property
     def access(self) -> ClusterConfig:
         """The access from connection, section and overrides. Raises SettingError, naming what is missing or wrong."""
-        fields, kind = self._fields(self.conn_id), self._connection(self.conn_id).conn_type
+        fields, kind = self._connection_fields(self.conn_id), self._find_connection(self.conn_id).conn_type
         if kind and kind != self.conn_type:
             raise SettingError(
                 f"The connection {self.conn_id} is of type {kind}; make one of type {self.conn_type}, which may reuse "
                 "a connection of type kafka by naming it as its kafka_conn_id."
             )
         kafka_conn_id = fields.extra.get("kafka_conn_id")
-        kafka = self._fields(kafka_conn_id) if kafka_conn_id else None
-        section = _section()
+        kafka = self._connection_fields(kafka_conn_id) if kafka_conn_id else None
+        section = _read_config_section()
         for setting in (fields.extra.get("journal"), section.get("journal")):
-            _mask(secrets_in(setting))
+            _mask_secrets(find_secrets(setting))
         executor = conf.get("core", "executor", fallback="LocalExecutor")
         return cluster_config(fields, kafka, section, self.overrides, _airflow_home(), executor=executor)
 
@@ -203,7 +203,7 @@ class StewardHook(BaseHook):
         Raises ClusterUnreachable, AuthenticationFailed, SettingError, and WrongCluster if the same bootstrap servers
         answered with another cluster.id before: two clusters must never share a journal's records.
         """
-        _quiet_migrations()
+        _quiet_migration_logs()
         memory = ClusterIdPin(self._journal_url)
         cluster = KafkaCluster(
             self.access.client, expected_cluster_id=self.access.expected_cluster_id or memory.get(self.access)
@@ -246,7 +246,7 @@ class StewardHook(BaseHook):
         try:
             kafkas = self.access.zookeeper is not None and cluster.zookeeper_mode
             journal = self.journal(cluster.cluster_id, kafkas=kafkas)
-            return ClusterSession(self.access, _with_submission(self.access, cluster, journal), journal)
+            return ClusterSession(self.access, _select_submission(self.access, cluster, journal), journal)
         except BaseException:
             cluster.close()
             raise
@@ -269,11 +269,11 @@ class StewardHook(BaseHook):
     def _journal_url(self) -> str:
         url = journal_url(self.access.journal, self._sql_connection)
         text = url.render_as_string(hide_password=False)
-        _mask(secrets_in(text))
-        refuse_airflows_own(url)
+        _mask_secrets(find_secrets(text))
+        refuse_airflow_database(url)
         return text
 
-    def _connection(self, conn_id: str) -> Connection:
+    def _find_connection(self, conn_id: str) -> Connection:
         try:
             return self.get_connection(conn_id)
         except AirflowNotFoundException as error:
@@ -281,17 +281,17 @@ class StewardHook(BaseHook):
                 f"There is no Airflow connection {conn_id}; create it (type {self.conn_type}), or name another one."
             ) from error
 
-    def _fields(self, conn_id: str) -> ConnectionFields:
-        connection = self._connection(conn_id)
-        extra = _extra(conn_id, connection.extra)
+    def _connection_fields(self, conn_id: str) -> ConnectionFields:
+        connection = self._find_connection(conn_id)
+        extra = _parse_extra(conn_id, connection.extra)
         return ConnectionFields(conn_id, connection.host, connection.port, connection.login, connection.password, extra)
 
     def _sql_connection(self, conn_id: str) -> tuple[str, ConnectionFields, str | None]:
-        connection = self._connection(conn_id)
-        return connection.conn_type or "", self._fields(conn_id), connection.schema
+        connection = self._find_connection(conn_id)
+        return connection.conn_type or "", self._connection_fields(conn_id), connection.schema
 
 
-def _with_submission(access: ClusterConfig, cluster: KafkaCluster, journal: Journal) -> KafkaCluster:
+def _select_submission(access: ClusterConfig, cluster: KafkaCluster, journal: Journal) -> KafkaCluster:
     if access.settings.submission == "admin":
         return cluster
     if access.zookeeper is None:
@@ -304,20 +304,20 @@ def _with_submission(access: ClusterConfig, cluster: KafkaCluster, journal: Jour
     )  # all methods except `alter` are the cluster's own
 
 
-def _quiet_migrations() -> None:
+def _quiet_migration_logs() -> None:
     # A task's log reports the changes to the cluster, which the log of each migration would hide.
     logger = logging.getLogger("alembic.runtime.migration")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.WARNING)
 
 
-def _mask(secrets: Sequence[str]) -> None:
+def _mask_secrets(secrets: Sequence[str]) -> None:
     # Airflow recognises a secret by the name of its key, and `journal` is not one of those names.
     for secret in secrets:
         mask_secret(secret)
 
 
-def _extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
+def _parse_extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
     # Connection.extra_dejson returns {} for unreadable JSON: security settings would be dropped silently.
     try:
         extra = json.loads(text or "{}")
@@ -329,7 +329,7 @@ def _extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
     return extra
 
 
-def _section() -> dict[str, Any]:
+def _read_config_section() -> dict[str, Any]:
     names = (*SETTINGS, "journal", "workspace")
     # The output of a command ends with a newline.
     given = {name: (conf.get("kafka_steward", name, fallback=None) or "").strip() for name in names}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kafka_steward.escaping import printable, utc
+from kafka_steward.escaping import printable, utc_text
 from kafka_steward.journal.audit import AuditRecord, StoredAuditRecord
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord
@@ -54,7 +54,7 @@ def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
     lines = [
         f"plan {record.digest[:12]}: {record.operation}, {record.status.value}, {record.partitions} partitions",
         f"  partitions: {counted or 'none'}",
-        f"  published {utc(record.published_ms)}, last stepped {utc(record.stepped_ms)}",
+        f"  published {utc_text(record.published_ms)}, last stepped {utc_text(record.stepped_ms)}",
     ]
     if record.throttle is not None:
         rate = f"{record.throttle:,} bytes/s into each broker" if record.throttle else "none"
@@ -66,7 +66,7 @@ def _audit_cells(row: StoredAuditRecord) -> tuple[str, ...]:
     entry = row.entry
     outcome = f"{row.outcome.value}: {row.detail}" if row.detail else row.outcome.value
     change = _change(entry.before, entry.after)
-    return (utc(row.when_ms), entry.action.value, _subject(entry), change, outcome, entry.reason, str(entry.who))
+    return (utc_text(row.when_ms), entry.action.value, _subject(entry), change, outcome, entry.reason, str(entry.who))
 
 
 def _move_cells(row: MoveRow) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def _move_cells(row: MoveRow) -> tuple[str, ...]:
 
 
 def _plan_cells(record: PlanRecord) -> tuple[str, ...]:
-    when, digest = utc(record.published_ms), record.digest[:12]
+    when, digest = utc_text(record.published_ms), record.digest[:12]
     status, partitions = record.status.value, str(record.partitions)
     return (when, digest, record.operation, status, partitions, record.reason, str(record.who))
 

@@ -34,21 +34,21 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0 after a signal, 1 if the cluster did not start or failed."""
-    options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupt)
+    options = _build_parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
-        with _start(options) as sandbox:
-            _announce(sandbox)
-            _wait(sandbox)
+        with _start_sandbox(options) as sandbox:
+            _print_cluster(sandbox)
+            _wait_for_signal(sandbox)
     except KeyboardInterrupt:
-        _say("ended")
+        _print_message("ended")
     except StewardError as error:
-        _say(str(error))
+        _print_message(str(error))
         return 1
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m kafka_steward.sandbox",
         description=_DESCRIPTION,
@@ -70,9 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _start(options: argparse.Namespace) -> Sandbox:
+def _start_sandbox(options: argparse.Namespace) -> Sandbox:
     began = time.monotonic()
-    _say(f"starting Kafka {MODES[options.mode].version} ({options.mode})")
+    _print_message(f"starting Kafka {MODES[options.mode].version} ({options.mode})")
     sandbox = start(
         options.mode,
         brokers=options.brokers,
@@ -80,11 +80,11 @@ def _start(options: argparse.Namespace) -> Sandbox:
         folder=options.folder,
         session_timeout_ms=options.session_timeout_ms,
     )
-    _say(f"ready after {time.monotonic() - began:.1f} s in {sandbox.folder}; Ctrl-C ends it")
+    _print_message(f"ready after {time.monotonic() - began:.1f} s in {sandbox.folder}; Ctrl-C ends it")
     return sandbox
 
 
-def _announce(sandbox: Sandbox) -> None:
+def _print_cluster(sandbox: Sandbox) -> None:
     known = {
         "mode": sandbox.mode,
         "bootstrap": sandbox.bootstrap,
@@ -94,7 +94,7 @@ def _announce(sandbox: Sandbox) -> None:
     print(json.dumps(known), flush=True)
 
 
-def _wait(sandbox: Sandbox) -> None:
+def _wait_for_signal(sandbox: Sandbox) -> None:
     """Block until a signal arrives. Raises SandboxFailed when the controller or ZooKeeper has ended.
 
     Brokers may be killed from outside.
@@ -104,11 +104,11 @@ def _wait(sandbox: Sandbox) -> None:
         time.sleep(0.5)
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
+def _raise_interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _say(sentence: str) -> None:
+def _print_message(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 

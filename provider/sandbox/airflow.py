@@ -26,7 +26,7 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from kafka_steward.errors import StewardError
-from kafka_steward.sandbox.layout import pick_ports
+from kafka_steward.sandbox.cluster_layout import pick_ports
 from kafka_steward.sandbox.processes import ProcessGroup, run_to_end
 
 _EVERY_S = 0.5
@@ -45,65 +45,65 @@ class AirflowDag:
     def unpause(self, *, within_s: float = 180.0) -> None:
         """Wait until the dag-processor has found the DAG, and unpause it."""
         deadline = time.monotonic() + within_s
-        while not self._known():
+        while not self._is_parsed():
             if time.monotonic() > deadline:
-                errors = self._api("GET", "/api/v2/importErrors")["import_errors"]
+                errors = self._call_api("GET", "/api/v2/importErrors")["import_errors"]
                 raise AirflowFailed(f"The DAG {self.dag_id} was not found in {self._airflow.dags}: {errors}")
             time.sleep(_EVERY_S)
-        self._api("PATCH", self._path(), {"is_paused": False})
+        self._call_api("PATCH", self._api_path(), {"is_paused": False})
         self._airflow.reread_dags()
 
     def trigger(self, conf: Mapping[str, Any] | None = None) -> str:
         """Start a run; return its id."""
-        answer = self._api("POST", self._path("dagRuns"), {"logical_date": None, "conf": dict(conf or {})})
+        answer = self._call_api("POST", self._api_path("dagRuns"), {"logical_date": None, "conf": dict(conf or {})})
         return str(answer["dag_run_id"])
 
-    def runs(self) -> list[dict[str, Any]]:
+    def list_runs(self) -> list[dict[str, Any]]:
         """Return the DAG's runs, oldest first, as in the REST API."""
-        return list(self._api("GET", self._path("dagRuns") + "?order_by=run_after&limit=100")["dag_runs"])
+        return list(self._call_api("GET", self._api_path("dagRuns") + "?order_by=run_after&limit=100")["dag_runs"])
 
     def latest_run(self) -> dict[str, Any] | None:
         """Return the newest run, if there is one."""
-        runs = self.runs()
+        runs = self.list_runs()
         return runs[-1] if runs else None
 
-    def run(self, run_id: str) -> dict[str, Any]:
+    def get_run(self, run_id: str) -> dict[str, Any]:
         """Return one run."""
-        return dict(self._api("GET", self._path("dagRuns", run_id)))
+        return dict(self._call_api("GET", self._api_path("dagRuns", run_id)))
 
-    def wait(self, run_id: str, *, within_s: float = 300.0) -> dict[str, Any]:
+    def wait_for_run(self, run_id: str, *, within_s: float = 300.0) -> dict[str, Any]:
         """Wait until a run has succeeded or failed; return the run."""
         deadline = time.monotonic() + within_s
-        while (run := self.run(run_id))["state"] not in _ENDED:
+        while (run := self.get_run(run_id))["state"] not in _ENDED:
             if time.monotonic() > deadline:
-                states = {task["task_id"]: task["state"] for task in self.tasks(run_id)}
+                states = {task["task_id"]: task["state"] for task in self.list_tasks(run_id)}
                 raise AirflowFailed(f"{self.dag_id}, {run_id} is {run['state']} after {within_s:.0f} s: {states}")
             time.sleep(_EVERY_S)
         return run
 
-    def tasks(self, run_id: str) -> list[dict[str, Any]]:
+    def list_tasks(self, run_id: str) -> list[dict[str, Any]]:
         """Return the task instances of a run."""
-        return list(self._api("GET", self._path("dagRuns", run_id, "taskInstances"))["task_instances"])
+        return list(self._call_api("GET", self._api_path("dagRuns", run_id, "taskInstances"))["task_instances"])
 
-    def log(self, run_id: str, task_id: str, attempt: int = 1) -> str:
+    def task_log(self, run_id: str, task_id: str, attempt: int = 1) -> str:
         """Return the log of one try of a task, a line per event."""
-        path = self._path("dagRuns", run_id, "taskInstances", task_id, "logs", str(attempt))
-        content = self._api("GET", path + "?full_content=true")["content"]
+        path = self._api_path("dagRuns", run_id, "taskInstances", task_id, "logs", str(attempt))
+        content = self._call_api("GET", path + "?full_content=true")["content"]
         return "\n".join(str(line["event"]) if isinstance(line, dict) else str(line) for line in content)
 
-    def returned(self, run_id: str, task_id: str) -> Any:
+    def task_result(self, run_id: str, task_id: str) -> Any:
         """Return a task's result: its XCom `return_value`."""
-        path = self._path("dagRuns", run_id, "taskInstances", task_id, "xcomEntries", "return_value")
-        return self._api("GET", path)["value"]
+        path = self._api_path("dagRuns", run_id, "taskInstances", task_id, "xcomEntries", "return_value")
+        return self._call_api("GET", path)["value"]
 
-    def _known(self) -> bool:
-        known = self._api("GET", f"/api/v2/dags?dag_id_pattern={quote(self.dag_id)}&exclude_stale=true")["dags"]
+    def _is_parsed(self) -> bool:
+        known = self._call_api("GET", f"/api/v2/dags?dag_id_pattern={quote(self.dag_id)}&exclude_stale=true")["dags"]
         return any(dag["dag_id"] == self.dag_id for dag in known)
 
-    def _api(self, method: str, path: str, body: Any = None) -> Any:
-        return self._airflow.api(method, path, body, user=self._user)
+    def _call_api(self, method: str, path: str, body: Any = None) -> Any:
+        return self._airflow.call_api(method, path, body, user=self._user)
 
-    def _path(self, *below: str) -> str:
+    def _api_path(self, *below: str) -> str:
         return "/".join(["/api/v2/dags", *(quote(part, safe="") for part in (self.dag_id, *below))])
 
 
@@ -172,7 +172,7 @@ class LocalAirflow:
         """Create the database, start the four parts and wait until all are healthy. Raises AirflowFailed."""
         self.dags.mkdir(parents=True, exist_ok=True)
         self._write_passwords()
-        self.command("db", "migrate")
+        self.run_command("db", "migrate")
         for part in _PARTS:
             self.start_part(part)
         self._wait_until_healthy(time.monotonic() + within_s)
@@ -195,9 +195,9 @@ class LocalAirflow:
     ) -> None:
         self.stop()
 
-    def command(self, *arguments: str, within_s: float = 120.0) -> str:
+    def run_command(self, *arguments: str, within_s: float = 120.0) -> str:
         """Run an `airflow` command in this installation; return its output. Raises AirflowFailed."""
-        done = run_to_end([*_airflow(), *arguments], environment=self.environment(), within_s=within_s)
+        done = run_to_end([*_airflow_command(), *arguments], environment=self.environment(), within_s=within_s)
         if done.returncode:
             raise AirflowFailed(f"`airflow {' '.join(arguments)}` failed: {(done.stderr or done.stdout)[-2000:]}")
         return done.stdout
@@ -206,7 +206,7 @@ class LocalAirflow:
         """Start one of api-server, scheduler, dag-processor, triggerer; return its process id."""
         log = self.home / f"{part}.log"
         environment = {**self.environment(), **self._part_extra.get(part, {})}
-        self._parts[part] = self._group.spawn([*_airflow(), *_PARTS[part]], env=environment, log=log)
+        self._parts[part] = self._group.spawn([*_airflow_command(), *_PARTS[part]], env=environment, log=log)
         return self._parts[part].pid
 
     def signal_part(self, part: str, number: signal.Signals) -> None:
@@ -226,17 +226,17 @@ class LocalAirflow:
         for path in self.dags.glob("*.py"):
             path.touch()
 
-    def api(self, method: str, path: str, body: Any = None, *, user: str = "admin") -> Any:
-        """Call the REST API, e.g. `api("GET", "/api/v2/dags")`. Raises AirflowFailed with the server's answer.
+    def call_api(self, method: str, path: str, body: Any = None, *, user: str = "admin") -> Any:
+        """Call the REST API, e.g. `call_api("GET", "/api/v2/dags")`. Raises AirflowFailed with the server's answer.
 
         With SQLite, one of two concurrent changes may wait until it times out; such a call is retried.
         """
-        headers = {"Authorization": f"Bearer {self._token(user)}"}
+        headers = {"Authorization": f"Bearer {self._access_token(user)}"}
         for _ in range(_BUSY_TRIES):
             with suppress(AirflowBusy):
-                return self._call(method, path, body, headers)
+                return self._send_request(method, path, body, headers)
             time.sleep(_BUSY_PAUSE_S)
-        return self._call(method, path, body, headers)
+        return self._send_request(method, path, body, headers)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of its processes, without the variables of any other Airflow."""
@@ -252,7 +252,7 @@ class LocalAirflow:
             "CORE__FERNET_KEY": self._fernet,
             "CORE__LOAD_EXAMPLES": "False",
             "CORE__PARALLELISM": "4",
-            "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self._passwords),
+            "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self._passwords_file),
             "CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in self.users.items()),
             "API__BASE_URL": self.url,
             "API__HOST": "127.0.0.1",
@@ -270,39 +270,39 @@ class LocalAirflow:
         return {"AIRFLOW_HOME": str(self.home), **{f"AIRFLOW__{name}": value for name, value in options.items()}}
 
     @property
-    def _passwords(self) -> Path:
+    def _passwords_file(self) -> Path:
         return self.home / "passwords.json"
 
     def _write_passwords(self) -> None:
-        self._passwords.write_text(json.dumps({name: name for name in self.users}))
+        self._passwords_file.write_text(json.dumps({name: name for name in self.users}))
 
     def _wait_until_healthy(self, deadline: float) -> None:
-        while not self._healthy():
+        while not self._is_healthy():
             dead = [name for name, process in self._parts.items() if process.poll() is not None]
             if dead or time.monotonic() > deadline:
-                raise AirflowFailed(self._why_not_healthy(dead))
+                raise AirflowFailed(self._unhealthy_message(dead))
             time.sleep(0.5)
 
-    def _healthy(self) -> bool:
+    def _is_healthy(self) -> bool:
         try:
-            health = self._call("GET", "/api/v2/monitor/health", None, {})
+            health = self._send_request("GET", "/api/v2/monitor/health", None, {})
         except AirflowFailed:
             return False
         parts = ("metadatabase", "scheduler", "triggerer", "dag_processor")
         return all(health.get(part, {}).get("status") == "healthy" for part in parts)
 
-    def _why_not_healthy(self, dead: list[str]) -> str:
+    def _unhealthy_message(self, dead: list[str]) -> str:
         part = dead[0] if dead else "api-server"
         what = f"its {part} ended" if dead else "it was not healthy in time"
         return f"Airflow did not start in {self.home}: {what}. The end of {part}.log: {self.part_log(part)[-1500:]}"
 
-    def _token(self, user: str) -> str:
+    def _access_token(self, user: str) -> str:
         if user not in self._tokens:
-            answer = self._call("POST", "/auth/token", {"username": user, "password": user}, {})
+            answer = self._send_request("POST", "/auth/token", {"username": user, "password": user}, {})
             self._tokens[user] = answer["access_token"]
         return self._tokens[user]
 
-    def _call(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Any:
+    def _send_request(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = Request(self.url + path, data, {"Content-Type": "application/json", **headers}, method=method)  # noqa: S310 - http on 127.0.0.1
         try:
@@ -317,5 +317,5 @@ class LocalAirflow:
         return json.loads(text) if text else None
 
 
-def _airflow() -> list[str]:
+def _airflow_command() -> list[str]:
     return [str(Path(sys.executable).with_name("airflow"))]

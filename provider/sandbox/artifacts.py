@@ -74,7 +74,7 @@ class Java:
         return self.home / "bin" / "java"
 
 
-def java() -> Java:
+def find_or_install_java() -> Java:
     """Return the machine's Java, or else the private one. Raises SandboxFailed, which states what to install."""
     return find_java() or private_java()
 
@@ -83,11 +83,11 @@ def find_java() -> Java | None:
     """Return the first Java of MINIMUM_JAVA or newer from $JAVA_HOME and the PATH; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     candidates = [str(Path(home) / "bin" / "java") if home else None, shutil.which("java")]
-    found = (_inspect(candidate) for candidate in candidates if candidate)
+    found = (_inspect_java(candidate) for candidate in candidates if candidate)
     return next((known for known in found if known and known.version >= MINIMUM_JAVA), None)
 
 
-def _inspect(executable: str) -> Java | None:
+def _inspect_java(executable: str) -> Java | None:
     """Return the Java that `executable` reports itself to be; None if it cannot be run or is not a Java."""
     command = [executable, "-XshowSettings:properties", "-version"]
     try:
@@ -115,7 +115,7 @@ def private_java() -> Java:
         folder = cache / f"java-{version}"
         if not (folder / "home" / "bin" / "java").exists():
             _install_java(folder, lock)
-    known = _inspect(str(folder / "home" / "bin" / "java"))
+    known = _inspect_java(str(folder / "home" / "bin" / "java"))
     if known is None:
         shutil.rmtree(folder, ignore_errors=True)
         raise SandboxFailed(f"The Java that pip installed does not run here: {_ADVICE}")
@@ -171,16 +171,16 @@ _TRUST_STORES = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacert
 
 def kafka_jars(version: str, java: Java) -> list[Path]:
     """Return the verified jars of a Kafka version; fetch them if the cache lacks one. Raises SandboxFailed."""
-    lock = lock_of(version)
+    lock = read_lock(version)
     with locked_cache(f"kafka-{version}") as cache:
         folder = cache / f"kafka-{version}"
         if any(not (folder / name).exists() for name in lock):
-            _fetch(version, java, folder, lock)
-        verify(folder, lock)
+            _fetch_jars(version, java, folder, lock)
+        verify_jars(folder, lock)
     return [folder / name for name in sorted(lock)]
 
 
-def lock_of(version: str) -> dict[str, str]:
+def read_lock(version: str) -> dict[str, str]:
     """Return SHA-256 by file name, as committed. Raises SandboxFailed for a version that is not pinned."""
     lock = _LOCKS.joinpath(f"kafka-{version}.lock")
     if not lock.is_file():
@@ -188,12 +188,12 @@ def lock_of(version: str) -> dict[str, str]:
     return {name: digest for digest, name in (line.split() for line in lock.read_text().splitlines())}
 
 
-def verify(folder: Path, lock: Mapping[str, str]) -> None:
+def verify_jars(folder: Path, lock: Mapping[str, str]) -> None:
     """Compare each jar with the lock. Raises SandboxFailed for the first that is missing, or differs and is deleted."""
     for name, expected in lock.items():
         jar = folder / name
         if not jar.exists():
-            raise SandboxFailed(f"{name} is missing in {folder}: {_remedy(name, folder)}")
+            raise SandboxFailed(f"{name} is missing in {folder}: {_missing_jar_remedy(name, folder)}")
         found = hashlib.sha256(jar.read_bytes()).hexdigest()
         if found != expected:
             jar.unlink()
@@ -203,29 +203,29 @@ def verify(folder: Path, lock: Mapping[str, str]) -> None:
             )
 
 
-def _remedy(missing: str, folder: Path) -> str:
+def _missing_jar_remedy(missing: str, folder: Path) -> str:
     if missing.startswith("scala-library") and (others := sorted(folder.glob("scala-library-*.jar"))):
         return f"PySpark brought {others[0].name}; install the PySpark version that requirements.txt pins."
     return "run again to download it."
 
 
-def _fetch(version: str, java: Java, folder: Path, lock: Mapping[str, str]) -> None:
+def _fetch_jars(version: str, java: Java, folder: Path, lock: Mapping[str, str]) -> None:
     ivy = folder.with_name(f"{folder.name}.ivy")
     partial = folder.with_name(f"{folder.name}.partial")
     for leftover in (ivy, partial):
         shutil.rmtree(leftover, ignore_errors=True)
     coordinates = [f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}"]
-    fetched = resolve([*coordinates, *_LOGGING[version]], _EXCLUDED, ivy=ivy, java=java)
+    fetched = resolve_jars([*coordinates, *_LOGGING[version]], _EXCLUDED, ivy=ivy, java=java)
     partial.mkdir()
     for jar in (*fetched, *(spark_home() / "jars").glob("scala-library-*.jar")):
         shutil.copyfile(jar, partial / jar.name)
-    verify(partial, lock)
+    verify_jars(partial, lock)
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
     shutil.rmtree(ivy)
 
 
-def resolve(coordinates: Iterable[str], excluded: Iterable[str], *, ivy: Path, java: Java) -> list[Path]:
+def resolve_jars(coordinates: Iterable[str], excluded: Iterable[str], *, ivy: Path, java: Java) -> list[Path]:
     """Fetch `group:artifact:version` coordinates with their dependencies into `ivy`; return the jars.
 
     `excluded` are `group:artifact` pairs to leave out. Spark itself always leaves out scala-library. Raises

@@ -84,17 +84,17 @@ def unready_brokers(addresses: Mapping[int, str]) -> list[str]:
     `addresses` are given by broker id. Each broker is queried by itself, because a broker that was paused still has its
     old metadata.
     """
-    views = {broker: _live_as_seen_at(address) for broker, address in addresses.items()}
+    views = {broker: _live_brokers_at(address) for broker, address in addresses.items()}
     silent = [f"broker {broker} does not answer at {addresses[broker]}" for broker in views if views[broker] is None]
     unknown = [
         f"broker {other} does not list broker {broker}"
         for other, view in views.items()
         for broker in sorted(set(addresses) - (view or set()))
     ]
-    return silent or unknown or _fenced(addresses)
+    return silent or unknown or _fenced_brokers(addresses)
 
 
-def _live_as_seen_at(address: str) -> set[int] | None:
+def _live_brokers_at(address: str) -> set[int] | None:
     host, port = address.split(":")
     try:
         with socket.create_connection((host, int(port)), timeout=2):
@@ -106,7 +106,7 @@ def _live_as_seen_at(address: str) -> set[int] | None:
         return None
 
 
-def _fenced(addresses: Mapping[int, str]) -> list[str]:
+def _fenced_brokers(addresses: Mapping[int, str]) -> list[str]:
     with admin_client(",".join(addresses.values())) as client:
         brokers = client.describe_cluster()["brokers"]
     live = {broker["broker_id"] for broker in brokers if not broker.get("is_fenced")}
@@ -121,18 +121,18 @@ def unready_partitions(bootstrap: str, topics: Collection[str] | None) -> list[s
             f"topic {topic['name']} has error {topic['error_code']}" for topic in described if topic["error_code"]
         ]
         wanted = [(topic["name"], partition) for topic in described for partition in topic["partitions"]]
-        behind = [message for topic, partition in wanted for message in _not_in_sync(topic, partition)]
-        return absent or behind or _without_log(client, wanted)
+        behind = [message for topic, partition in wanted for message in _isr_problems(topic, partition)]
+        return absent or behind or _replicas_without_log(client, wanted)
 
 
-def _not_in_sync(topic: str, partition: Mapping[str, Any]) -> list[str]:
+def _isr_problems(topic: str, partition: Mapping[str, Any]) -> list[str]:
     name = f"{topic}-{partition['partition_index']}"
     leaderless = [f"{name} has no leader"] if partition["leader_id"] < 0 else []
     missing = sorted(set(partition["replica_nodes"]) - set(partition["isr_nodes"]))
     return leaderless + [f"{name} lacks broker {broker} in its ISR" for broker in missing]
 
 
-def _without_log(client: Any, wanted: list[tuple[str, Mapping[str, Any]]]) -> list[str]:
+def _replicas_without_log(client: Any, wanted: list[tuple[str, Mapping[str, Any]]]) -> list[str]:
     hosting = sorted({broker for _, partition in wanted for broker in partition["replica_nodes"]})
     held = {
         (broker, topic["name"], partition["partition_index"])
@@ -197,22 +197,22 @@ _PROPAGATED_WITHIN_S = 10.0
 _MAX_VERSION = 9
 
 
-def fill(bootstrap: str, topic: str, bytes_: int) -> int:
+def fill_topic(bootstrap: str, topic: str, bytes_: int) -> int:
     """Append at least `bytes_`, evenly over the partitions; return the number of bytes. The whole ISR has them then.
 
     kafka-python computes the checksum of each batch in plain Python, at about 7 MB/s. The checksum excludes the batch's
     offset, so one batch is built once and sent repeatedly, to every partition.
     """
-    partitions = set(retry_on_admin(bootstrap, lambda client: _leaders(client, topic)))
+    partitions = set(retry_on_admin(bootstrap, lambda client: _partition_leaders(client, topic)))
     share = -(-bytes_ // len(partitions))
     rounds = -(-share // _BATCH_BYTES)
-    batch = _batch(share // rounds)
+    batch = _record_batch(share // rounds)
     for _ in range(rounds):
-        wait_until_none(partial(_append, bootstrap, topic, batch, set(partitions)), within_s=_PATIENCE_S)
+        wait_until_none(partial(_append_batch, bootstrap, topic, batch, set(partitions)), within_s=_PATIENCE_S)
     return rounds * len(batch) * len(partitions)
 
 
-def _batch(size: int) -> bytes:
+def _record_batch(size: int) -> bytes:
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, size + 2 * _MESSAGE_BYTES)
     value = os.urandom(_MESSAGE_BYTES)
     now_ms = int(time.time() * 1000)
@@ -221,16 +221,16 @@ def _batch(size: int) -> bytes:
     return bytes(builder.build())
 
 
-def _append(bootstrap: str, topic: str, batch: bytes, waiting: set[int]) -> list[str]:
+def _append_batch(bootstrap: str, topic: str, batch: bytes, waiting: set[int]) -> list[str]:
     """Append to the partitions in `waiting`, and remove those that took it; return a message for each that is left."""
     with admin_client(bootstrap) as client:
-        leaders = _leaders(client, topic)
-        for requests in _rounds(topic, {partition: leaders[partition] for partition in waiting}, batch):
-            waiting -= client._manager.run(_send, client, requests)  # noqa: SLF001 - no public call takes a request
+        leaders = _partition_leaders(client, topic)
+        for requests in _produce_rounds(topic, {partition: leaders[partition] for partition in waiting}, batch):
+            waiting -= client._manager.run(_send_requests, client, requests)  # noqa: SLF001 - no public call takes a request
     return [f"{topic}-{partition} took no data" for partition in sorted(waiting)]
 
 
-def _rounds(topic: str, leaders: Mapping[int, int], batch: bytes) -> list[list[tuple[int, Any]]]:
+def _produce_rounds(topic: str, leaders: Mapping[int, int], batch: bytes) -> list[list[tuple[int, Any]]]:
     """Return the requests by round, with at most one request to each leader.
 
     A broker answers requests in order, and each waits for its followers: of many concurrent ones, the last would be
@@ -242,7 +242,7 @@ def _rounds(topic: str, leaders: Mapping[int, int], batch: bytes) -> list[list[t
     longest = max(map(len, by_leader.values()), default=0)
     return [
         [
-            (leader, _request(topic, part, batch))
+            (leader, _produce_request(topic, part, batch))
             for leader, partitions in by_leader.items()
             if (part := partitions[start : start + _REQUEST_PARTITIONS])
         ]
@@ -250,7 +250,7 @@ def _rounds(topic: str, leaders: Mapping[int, int], batch: bytes) -> list[list[t
     ]
 
 
-def _request(topic: str, partitions: Iterable[int], batch: bytes) -> Any:
+def _produce_request(topic: str, partitions: Iterable[int], batch: bytes) -> Any:
     data = ProduceRequest.TopicProduceData
     records = [data.PartitionProduceData(index=partition, records=batch) for partition in partitions]
     topics = [data(name=topic, partition_data=records)]
@@ -259,7 +259,7 @@ def _request(topic: str, partitions: Iterable[int], batch: bytes) -> Any:
     )
 
 
-async def _send(client: Any, requests: Iterable[tuple[int, Any]]) -> set[int]:
+async def _send_requests(client: Any, requests: Iterable[tuple[int, Any]]) -> set[int]:
     # The partitions of a leader that is down are left for a later attempt.
     futures = [client._manager.send(request, node_id=leader) for leader, request in requests]  # noqa: SLF001 - as above
     done: set[int] = set()
@@ -270,7 +270,7 @@ async def _send(client: Any, requests: Iterable[tuple[int, Any]]) -> set[int]:
     return done
 
 
-def _leaders(client: Any, topic: str) -> dict[int, int]:
+def _partition_leaders(client: Any, topic: str) -> dict[int, int]:
     deadline = time.monotonic() + _PROPAGATED_WITHIN_S
     while (described := client.describe_topics([topic])[0])["error_code"]:
         if time.monotonic() > deadline:

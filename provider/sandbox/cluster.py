@@ -13,9 +13,9 @@ from types import TracebackType
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox import client
-from kafka_steward.sandbox.artifacts import java, kafka_jars
+from kafka_steward.sandbox.artifacts import find_or_install_java, kafka_jars
+from kafka_steward.sandbox.cluster_layout import ClusterLayout
 from kafka_steward.sandbox.jvm import Jvm, class_archive
-from kafka_steward.sandbox.layout import Layout
 from kafka_steward.sandbox.modes import MODES
 from kafka_steward.sandbox.processes import Process
 
@@ -35,8 +35,8 @@ class SandboxBroker:
 class Sandbox:
     """A running cluster, created by `start()`. As a context manager it stops the cluster at the end."""
 
-    def __init__(self, mode: str, layout: Layout, *, temporary: bool, heap_mb: int = 256) -> None:
-        runtime = java()
+    def __init__(self, mode: str, layout: ClusterLayout, *, temporary: bool, heap_mb: int = 256) -> None:
+        runtime = find_or_install_java()
         self.mode = mode
         self.folder = layout.folder
         self._layout = layout
@@ -87,15 +87,15 @@ class Sandbox:
 
     def kill(self, broker: int) -> None:
         """End a broker with SIGKILL, as in a crash; return when the process is gone."""
-        self._process(broker).kill()
+        self._broker_process(broker).kill()
 
     def shut_down(self, broker: int) -> None:
         """End a broker with a controlled shutdown, as an administrator does."""
-        self._process(broker).terminate(within_s=30)
+        self._broker_process(broker).terminate(within_s=30)
 
     def restart(self, broker: int) -> None:
         """Start a dead broker, or shut down and start a live one; return when it serves and is listed as live."""
-        if self._process(broker).alive:
+        if self._broker_process(broker).alive:
             self.shut_down(broker)
         self._kind.wait_until_restartable(broker, within_s=_READY_S)
         self._start_broker(broker)
@@ -103,12 +103,12 @@ class Sandbox:
 
     def pause(self, broker: int) -> None:
         """Suspend a broker (SIGSTOP): its connections stay open, but nothing answers."""
-        self._process(broker).signal(signal.SIGSTOP)
+        self._broker_process(broker).signal(signal.SIGSTOP)
         self._paused.add(broker)
 
     def resume(self, broker: int) -> None:
         """Resume a paused broker."""
-        self._process(broker).signal(signal.SIGCONT)
+        self._broker_process(broker).signal(signal.SIGCONT)
         self._paused.discard(broker)
 
     def pause_service(self) -> None:
@@ -171,7 +171,7 @@ class Sandbox:
 
     def fill(self, topic: str, bytes_: int) -> int:
         """Produce `bytes_` of data, spread evenly over the topic's partitions and acknowledged by the whole ISR."""
-        return client.fill(self.bootstrap, topic, bytes_)
+        return client.fill_topic(self.bootstrap, topic, bytes_)
 
     def forget_config_changes(self) -> None:
         """Delete old configuration changes, whose number slows down a long-lived cluster with ZooKeeper."""
@@ -204,7 +204,7 @@ class Sandbox:
         if self._service is not None:
             self._service.require_alive()
 
-    def _process(self, broker: int) -> Process:
+    def _broker_process(self, broker: int) -> Process:
         if broker not in self._running:
             known = ", ".join(map(str, self._layout.brokers))
             raise SandboxFailed(f"There is no broker {broker} in this sandbox; there are {known}.")
@@ -236,8 +236,8 @@ def start(
     if mode not in MODES:
         raise SandboxFailed(f"A sandbox runs in mode {' or '.join(MODES)}, not {mode!r}.")
     with ExitStack() as undo:
-        place = _empty_folder(folder, undo)
-        layout = Layout.of(
+        place = _prepare_empty_folder(folder, undo)
+        layout = ClusterLayout.of(
             place,
             brokers=brokers,
             racks=racks,
@@ -251,7 +251,7 @@ def start(
     return sandbox
 
 
-def _empty_folder(folder: Path | None, undo: ExitStack) -> Path:
+def _prepare_empty_folder(folder: Path | None, undo: ExitStack) -> Path:
     if folder is None:
         temporary = Path(tempfile.mkdtemp(prefix="kafka-steward-"))
         undo.callback(shutil.rmtree, temporary, ignore_errors=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.artifacts import locked_cache
-from kafka_steward.sandbox.layout import HOST, pick_ports, properties
+from kafka_steward.sandbox.cluster_layout import HOST, pick_ports, properties_text
 from kafka_steward.sandbox.processes import Process, run_to_end
 
 # Many small brokers on one machine: a serial collector, only the C1 compiler, a small heap.
@@ -63,13 +63,13 @@ class Jvm:
 
     def start(self, name: str, main_class: str, *arguments: str, options: Sequence[str] = ()) -> Process:
         """Start a node that runs until it is stopped; its output goes to `<name>.log`."""
-        given = [f"-Xmx{self.heap_mb}m", *self._options(), *self._logging(), *options]
+        given = [f"-Xmx{self.heap_mb}m", *self._java_options(), *self._write_logging_config(), *options]
         command = [str(self.executable), *given, main_class, *arguments]
         return Process(name, command, log=self.folder / f"{name}.log", environment=self._environment())
 
     def run(self, main_class: str, *arguments: str) -> str:
         """Run a tool to its end; return its output. Raises SandboxFailed with the output when it fails."""
-        command = [str(self.executable), "-Xmx256m", *self._options(), main_class, *arguments]
+        command = [str(self.executable), "-Xmx256m", *self._java_options(), main_class, *arguments]
         try:
             done = run_to_end(command, environment=self._environment(), within_s=120)
         except subprocess.TimeoutExpired as late:
@@ -78,7 +78,7 @@ class Jvm:
             raise SandboxFailed(f"{main_class} ended with code {done.returncode}: {done.stderr or done.stdout}")
         return done.stdout
 
-    def _options(self) -> tuple[str, ...]:
+    def _java_options(self) -> tuple[str, ...]:
         # A Java that cannot use the archive continues without it, but would log that into the output of a tool.
         shared = (f"-XX:SharedArchiveFile={self.class_archive}", "-Xlog:disable") if self.class_archive else ()
         return (*_OPTIONS, *shared)
@@ -86,7 +86,7 @@ class Jvm:
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "CLASSPATH": os.pathsep.join(map(str, self.jars))}
 
-    def _logging(self) -> tuple[str, str]:
+    def _write_logging_config(self) -> tuple[str, str]:
         # Kafka 3 logs through log4j 1, Kafka 4 through log4j 2; each ignores the other's option.
         first, second = self.folder / "log4j.properties", self.folder / "log4j2.properties"
         first.write_text(_LOG4J_1)
@@ -110,17 +110,17 @@ def class_archive(executable: Path, jars: Sequence[Path]) -> Path | None:
     with locked_cache("classes") as cache:
         archive = cache / f"classes-{key}.jsa"
         if not archive.exists():
-            _record(executable, jars, archive)
+            _record_class_archive(executable, jars, archive)
         # An empty file marks that this Java cannot create an archive.
         return archive if archive.stat().st_size else None
 
 
-def _record(executable: Path, jars: Sequence[Path], archive: Path) -> None:
+def _record_class_archive(executable: Path, jars: Sequence[Path], archive: Path) -> None:
     partial = archive.with_suffix(".partial")
     partial.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="kafka-steward-classes-") as name:
         try:
-            _run_a_node(Jvm(executable, jars, Path(name)), partial)
+            _run_single_node(Jvm(executable, jars, Path(name)), partial)
         except SandboxFailed:
             partial.unlink(missing_ok=True)
     if not partial.exists():
@@ -128,7 +128,7 @@ def _record(executable: Path, jars: Sequence[Path], archive: Path) -> None:
     partial.rename(archive)
 
 
-def _run_a_node(jvm: Jvm, archive: Path) -> None:
+def _run_single_node(jvm: Jvm, archive: Path) -> None:
     """Start a broker that is its own controller, and stop it gracefully: Java writes the archive at its exit."""
     broker, controller = pick_ports(2)
     config = jvm.folder / "node.properties"
@@ -142,16 +142,16 @@ def _run_a_node(jvm: Jvm, archive: Path) -> None:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": jvm.folder / "data",
     }
-    config.write_text(properties(settings))
+    config.write_text(properties_text(settings))
     jvm.run("kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(config))
     node = jvm.start("node", "kafka.Kafka", str(config), options=[f"-XX:ArchiveClassesAtExit={archive}"])
     deadline = time.monotonic() + _READY_S
-    while not _listens(broker) and node.alive and time.monotonic() < deadline:
+    while not _is_listening(broker) and node.alive and time.monotonic() < deadline:
         time.sleep(0.1)
     node.terminate(within_s=_READY_S)
 
 
-def _listens(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     try:
         socket.create_connection((HOST, port), timeout=1).close()
     except OSError:

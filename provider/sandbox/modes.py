@@ -13,8 +13,8 @@ from kazoo.client import KazooClient
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.artifacts import KAFKA_KRAFT, KAFKA_ZOOKEEPER
+from kafka_steward.sandbox.cluster_layout import HOST, BrokerLayout, ClusterLayout, broker_properties, properties_text
 from kafka_steward.sandbox.jvm import Jvm
-from kafka_steward.sandbox.layout import HOST, BrokerLayout, Layout, broker_properties, properties
 from kafka_steward.sandbox.processes import Process
 
 _CONTROLLER = 100
@@ -30,10 +30,10 @@ class KRaft:
     session_timeout_ms = 3000
     zookeeper: str | None = None
 
-    def __init__(self, layout: Layout, jvm: Jvm) -> None:
+    def __init__(self, layout: ClusterLayout, jvm: Jvm) -> None:
         self._layout = layout
         self._jvm = jvm
-        self._cluster_id = _new_id()
+        self._cluster_id = _new_kafka_uuid()
 
     def start_service(self) -> Process:
         """Format and start the controller."""
@@ -45,7 +45,7 @@ class KRaft:
             "log.dirs": self._layout.log_dirs("controller")[0],
             **{name: value for name, value in self._layout.overrides.items() if name in _SHARED},
         }
-        config.write_text(properties({**self._common(), **own}))
+        config.write_text(properties_text({**self._common_properties(), **own}))
         # Kafka's own tool finalizes all features, which a manually written file would not.
         self._jvm.run("kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(config))
         return self._jvm.start("controller", "kafka.Kafka", str(config))
@@ -54,16 +54,21 @@ class KRaft:
         """Write a broker's files; return its properties file."""
         for disk in self._layout.log_dirs(f"broker-{place.id}"):
             disk.mkdir(parents=True)
-            meta = {"version": 1, "cluster.id": self._cluster_id, "node.id": place.id, "directory.id": _new_id()}
-            (disk / "meta.properties").write_text(properties(meta))
+            meta = {
+                "version": 1,
+                "cluster.id": self._cluster_id,
+                "node.id": place.id,
+                "directory.id": _new_kafka_uuid(),
+            }
+            (disk / "meta.properties").write_text(properties_text(meta))
         own = {
-            **self._common(),
+            **self._common_properties(),
             "process.roles": "broker",
             "node.id": place.id,
             "listeners": f"PLAINTEXT://{place.address}",
             "inter.broker.listener.name": "PLAINTEXT",
         }
-        return _write_broker(self._layout, place, own)
+        return _write_broker_properties(self._layout, place, own)
 
     def wait_until_restartable(self, broker: int, *, within_s: float) -> None:
         """Return at once: a KRaft broker itself waits until its earlier registration has expired."""
@@ -71,7 +76,7 @@ class KRaft:
     def forget_config_changes(self) -> None:
         """Do nothing: brokers read each change once."""
 
-    def _common(self) -> dict[str, object]:
+    def _common_properties(self) -> dict[str, object]:
         return {
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"{_CONTROLLER}@{HOST}:{self._layout.service_port}",
@@ -95,7 +100,7 @@ class ZooKeeper:
     #: Time until an unresponsive broker's registration expires. Kafka's own default is 18 s.
     session_timeout_ms = 4000
 
-    def __init__(self, layout: Layout, jvm: Jvm) -> None:
+    def __init__(self, layout: ClusterLayout, jvm: Jvm) -> None:
         self._layout = layout
         self._jvm = jvm
         self.zookeeper: str | None = f"{HOST}:{layout.service_port}"
@@ -113,7 +118,7 @@ class ZooKeeper:
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
         }
-        config.write_text(properties(settings))
+        config.write_text(properties_text(settings))
         main_class = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         # The data of a sandbox need not survive a crash of the machine, and each write would wait for the disk.
         return self._jvm.start("zookeeper", main_class, str(config), options=["-Dzookeeper.forceSync=no"])
@@ -127,12 +132,12 @@ class ZooKeeper:
             "zookeeper.session.timeout.ms": self._layout.session_timeout_ms,
             "zookeeper.connection.timeout.ms": 30_000,
         }
-        return _write_broker(self._layout, place, own)
+        return _write_broker_properties(self._layout, place, own)
 
     def wait_until_restartable(self, broker: int, *, within_s: float) -> None:
         """Wait until the broker's earlier registration has expired: it would refuse to start beside it."""
         deadline = time.monotonic() + within_s
-        with self._client(within_s) as client:
+        with self._open_client(within_s) as client:
             while client.exists(f"/brokers/ids/{broker}"):
                 if time.monotonic() > deadline:
                     raise SandboxFailed(f"ZooKeeper still lists broker {broker} after {within_s:.0f} s.")
@@ -144,12 +149,12 @@ class ZooKeeper:
         With each change, every broker re-reads all changes of the last quarter of an hour: hundreds of tests make
         thousands.
         """
-        with self._client(_TIDY_S) as client:
+        with self._open_client(_TIDY_S) as client:
             for name in sorted(client.get_children(_CHANGES))[:-_UNREAD]:
                 client.delete(f"{_CHANGES}/{name}")
 
     @contextmanager
-    def _client(self, within_s: float) -> Iterator[KazooClient]:
+    def _open_client(self, within_s: float) -> Iterator[KazooClient]:
         client = KazooClient(hosts=self.zookeeper, timeout=10)
         client.start(timeout=within_s)
         try:
@@ -163,13 +168,13 @@ class ZooKeeper:
 MODES: Mapping[str, type[KRaft | ZooKeeper]] = {"kraft": KRaft, "zookeeper": ZooKeeper}
 
 
-def _write_broker(layout: Layout, place: BrokerLayout, own: Mapping[str, object]) -> Path:
+def _write_broker_properties(layout: ClusterLayout, place: BrokerLayout, own: Mapping[str, object]) -> Path:
     config = layout.folder / f"broker-{place.id}.properties"
-    config.write_text(properties({**broker_properties(place, layout), **own, **layout.overrides}))
+    config.write_text(properties_text({**broker_properties(place, layout), **own, **layout.overrides}))
     return config
 
 
-def _new_id() -> str:
+def _new_kafka_uuid() -> str:
     while True:
         id_ = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # On a command line, an id that begins with a dash would be parsed as an option.

@@ -25,7 +25,7 @@ from kafka_steward.errors import SandboxFailed
 _DIE_WITH_PARENT = Path(__file__).resolve().with_name("die_with_parent.py")
 _TAIL_BYTES = 3000
 
-# A child of `_with_parent` ends with the *thread* that spawned it. This thread lives as long as the
+# A child of `_tie_to_parent` ends with the *thread* that spawned it. This thread lives as long as the
 # interpreter, so that a broker may be restarted from any short-lived thread.
 _SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox-spawner")
 
@@ -38,7 +38,7 @@ class Process:
     def __init__(self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self.log = log
-        self._child = _SPAWNER.submit(_spawn, _with_parent(command), environment, log).result()
+        self._child = _SPAWNER.submit(_spawn_process, _tie_to_parent(command), environment, log).result()
 
     @property
     def pid(self) -> int:
@@ -85,7 +85,7 @@ def run_to_end(
     Raises subprocess.TimeoutExpired.
     """
     return subprocess.run(
-        _with_parent(command),
+        _tie_to_parent(command),
         env=environment,
         capture_output=True,
         text=True,
@@ -94,7 +94,7 @@ def run_to_end(
     )
 
 
-def _with_parent(command: Sequence[str]) -> list[str]:
+def _tie_to_parent(command: Sequence[str]) -> list[str]:
     """Return a command that runs `command` and ends, at the latest, with the thread that starts it."""
     return [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *command]
 
@@ -110,12 +110,12 @@ class ProcessGroup:
     def spawn(self, command: Sequence[str], *, env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
         """Start `command` in a session of its own, with its output in `log`."""
         if self._watchdog is None:
-            watch = [sys.executable, "-c", f"from {__name__} import end_with_owner; end_with_owner()", self.mark]
+            watch = [sys.executable, "-c", f"from {__name__} import run_watchdog; run_watchdog()", self.mark]
             self._watchdog = subprocess.Popen(
                 watch, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
             )
         # setproctitle, which Airflow uses, overwrites the environment in /proc unless SPT_NOENV is set.
-        child = _spawn(command, {**env, _VARIABLE: self.mark, "SPT_NOENV": "1"}, log)
+        child = _spawn_process(command, {**env, _VARIABLE: self.mark, "SPT_NOENV": "1"}, log)
         self._children.append(child)
         return child
 
@@ -139,16 +139,16 @@ def marked_processes(mark: str) -> list[int]:
 
 def end_marked(mark: str, *, grace_s: float) -> None:
     """Send SIGTERM to the marked processes, wait up to `grace_s` seconds, and kill the remaining ones."""
-    _signal_all(mark, signal.SIGTERM)
+    _signal_marked(mark, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while marked_processes(mark) and time.monotonic() < deadline:
         time.sleep(0.1)
     while marked_processes(mark):
-        _signal_all(mark, signal.SIGKILL)
+        _signal_marked(mark, signal.SIGKILL)
         time.sleep(0.05)
 
 
-def end_with_owner() -> None:
+def run_watchdog() -> None:
     """Be the watchdog: end the processes with the mark `sys.argv[1]` when the owner's end of standard input closes."""
     # Ctrl-C on the terminal is the owner's to handle.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -156,7 +156,7 @@ def end_with_owner() -> None:
     end_marked(sys.argv[1], grace_s=3.0)
 
 
-def _spawn(command: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+def _spawn_process(command: Sequence[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         return subprocess.Popen(
             command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -170,7 +170,7 @@ def _has_mark(entry: Path, wanted: bytes) -> bool:
     return False
 
 
-def _signal_all(mark: str, number: signal.Signals) -> None:
+def _signal_marked(mark: str, number: signal.Signals) -> None:
     for process in marked_processes(mark):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, number)

@@ -49,7 +49,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort by mode: first the tests without a sandbox, then all of one mode, then all of the other."""
     order = list(MODES)
-    items.sort(key=lambda item: order.index(mode) + 1 if (mode := _mode_of(item)) else 0)
+    items.sort(key=lambda item: order.index(mode) + 1 if (mode := _sandbox_mode(item)) else 0)
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +72,7 @@ def zookeeper_sandbox(sandbox: Sandbox) -> Sandbox:
 
 
 @pytest.fixture(autouse=True)
-def _restored(request: pytest.FixtureRequest) -> Iterator[None]:
+def _restore_sandbox(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "sandbox" in request.fixturenames:
         cluster: Sandbox = request.getfixturevalue("sandbox")
@@ -91,7 +91,7 @@ def topic(request: pytest.FixtureRequest, sandbox: Sandbox) -> Iterator[str]:
     sandbox.delete_topics(name)
 
 
-def _mode_of(item: pytest.Item) -> str | None:
+def _sandbox_mode(item: pytest.Item) -> str | None:
     callspec = getattr(item, "callspec", None)
     mode = callspec.params.get("sandbox") if callspec else None
     return mode if mode in MODES else None

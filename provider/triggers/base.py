@@ -56,12 +56,12 @@ class FreshConnections:
     def current(self) -> ClusterSession:
         """Return the open connections as the Airflow connection describes them. Raises the errors of `connect`."""
         if self._opened is None:
-            return self._open(self._hook(None))
+            return self._open_session(self._hook(None))
         if self._clock() - self._read_s >= self._reread_s:
             self._read_s, hook = self._clock(), self._hook(self._opened)
-            if _edited(hook, self._opened):
+            if _is_edited(hook, self._opened):
                 self.close()
-                return self._open(hook)
+                return self._open_session(hook)
         return self._opened
 
     def close(self) -> None:
@@ -70,12 +70,12 @@ class FreshConnections:
         with suppress(StewardError, OSError):
             self._leaving.close()
 
-    def _open(self, hook: StewardHook) -> ClusterSession:
+    def _open_session(self, hook: StewardHook) -> ClusterSession:
         self._opened, self._read_s = self._leaving.enter_context(self._connect(hook)), self._clock()
         return self._opened
 
 
-def _edited(hook: StewardHook, opened: ClusterSession) -> bool:
+def _is_edited(hook: StewardHook, opened: ClusterSession) -> bool:
     # Airflow's API may be unreachable, or the connection deleted or unreadable: working connections must stay open.
     with suppress(Exception):
         return hook.access != opened.access
@@ -107,11 +107,11 @@ class ClusterWorker:
         """Return the result of `call`, called in the thread. If it raises, close all connections and re-raise."""
         if self._state is None:
             executor = ThreadPoolExecutor(1, thread_name_prefix=f"kafka-steward-{self._conn_id}")
-            self._state = _WorkerState(executor, self._connections())
+            self._state = _WorkerState(executor, self._create_connections())
         # Airflow assigns log lines to triggers by context variables.
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._state.executor, context.run, self._call, self._state, call)
+        return await loop.run_in_executor(self._state.executor, context.run, self._call_with_session, self._state, call)
 
     def close(self) -> None:
         """End the thread after its current call, without waiting for it. Does no harm when called twice.
@@ -123,19 +123,19 @@ class ClusterWorker:
             state.executor.submit(state.connections.close)
             state.executor.shutdown(wait=False)
 
-    def _call(self, state: _WorkerState, call: Callable[[ClusterSession], T]) -> T:
+    def _call_with_session(self, state: _WorkerState, call: Callable[[ClusterSession], T]) -> T:
         try:
             return call(state.connections.current())
         except BaseException:
             state.connections.close()
             raise
 
-    def _connections(self) -> FreshConnections:
+    def _create_connections(self) -> FreshConnections:
         return FreshConnections(
-            self._hook, lambda hook: closing(hook.open()), reread_s=self._reread_s, clock=self._clock
+            self._create_hook, lambda hook: closing(hook.open()), reread_s=self._reread_s, clock=self._clock
         )
 
-    def _hook(self, _: ClusterSession | None) -> StewardHook:
+    def _create_hook(self, _: ClusterSession | None) -> StewardHook:
         from kafka_steward.hooks.steward import StewardHook
 
         return StewardHook(self._conn_id, self._overrides, self._journal)

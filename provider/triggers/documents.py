@@ -19,7 +19,7 @@ from kafka_steward.journal.store import Journal
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER, ZooKeeperWatcher
 from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.periodic import PeriodicCheck
-from kafka_steward.triggers.reporting import event_of
+from kafka_steward.triggers.reporting import event_payload
 
 #: How far back a new reader starts in the audit trail, in milliseconds.
 _BACK_MS = 60_000
@@ -33,7 +33,7 @@ class AuditEventReader:
         self._since_ms = journal.now_ms() - _BACK_MS
         self._last_id = 0
 
-    def has_new(self, kind: str) -> bool:
+    def has_new_event(self, kind: str) -> bool:
         """Return whether a document of this kind was accepted since the last call. Raises JournalUnreachable."""
         action = Action.REQUEST if kind == "cancel" else Action.PUBLISH
         rows = self._journal.audit.rows(action=action, since_ms=self._since_ms)
@@ -41,10 +41,10 @@ class AuditEventReader:
         if rows:
             self._since_ms = max(row.when_ms for row in rows)
             self._last_id = max(self._last_id, *(row.id for row in rows))
-        return any(_is(kind, row) for row in new)
+        return any(_is_event_kind(kind, row) for row in new)
 
 
-def _is(kind: str, row: StoredAuditRecord) -> bool:
+def _is_event_kind(kind: str, row: StoredAuditRecord) -> bool:
     after = row.entry.after
     return after == CANCEL_SIGNAL if kind == "cancel" else isinstance(after, dict) and "sources" in after
 
@@ -96,17 +96,17 @@ class DocumentCheck(PeriodicCheck[PollResult]):
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, PollResult, float]:
         """Execute the documents."""
         if self._opened is not opened:
-            self._use(opened)
+            self._use_connections(opened)
         result = self._controller.poll()
-        new = self._emits and self._audit_events.has_new(self._event)
-        event = event_of(opened, opened.journal.now_ms()) if new else None
+        new = self._emits and self._audit_events.has_new_event(self._event)
+        event = event_payload(opened, opened.journal.now_ms()) if new else None
         return event, result, self._poll_s if result.pause_s is None else min(self._poll_s, result.pause_s)
 
     def report(self, found: PollResult) -> None:
         """Log each new message."""
         self.reporter.log_new(found.sentences)
 
-    def _use(self, opened: ClusterSession) -> None:
+    def _use_connections(self, opened: ClusterSession) -> None:
         """Take new connections into use: they were opened for the first time, or again after an error."""
         options = opened.access.zookeeper
         who = Actor(task_id="watch")
@@ -115,12 +115,12 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         )
         self._controllers = 0
         if options is not None:
-            opened.add_close_callback(ZooKeeperWatcher(options, self._changed).close)
+            opened.add_close_callback(ZooKeeperWatcher(options, self._on_znode_change).close)
         self._audit_events = AuditEventReader(opened.journal)
         self._poll_s = POLL_S if options is None else _NOTIFIED_POLL_S
         self._opened = opened
 
-    def _changed(self, path: str) -> None:
+    def _on_znode_change(self, path: str) -> None:
         # Called on a thread of the ZooKeeper client.
         loop = self._loop
         if path == CONTROLLER:

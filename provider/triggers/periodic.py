@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from kafka_steward.triggers.base import ClusterWorker
-from kafka_steward.triggers.reporting import WatchReporter, emit_health, event_of, gauge
+from kafka_steward.triggers.reporting import WatchReporter, emit_health, event_payload, set_gauge
 
 if TYPE_CHECKING:
     from kafka_steward.cluster.health import CopiedBytes
@@ -60,17 +60,17 @@ class PeriodicCheck(ABC, Generic[Found]):
         """Check until cancelled; put events into the queue `events`."""
         while True:
             try:
-                event, found, pause_s = await self._worker.submit(self._poll)
+                event, found, pause_s = await self._worker.submit(self._poll_and_record)
             except Exception as error:  # noqa: BLE001 - no error may end the watch: Airflow would restart it every 2 s
-                pause_s = self.reporter.error(error)
+                pause_s = self.reporter.report_error(error)
             else:
-                self.reporter.ok()
+                self.reporter.record_success()
                 self.report(found)
                 if event is not None and self._emits:
                     events.put_nowait(event)
             await self.wait(pause_s)
 
-    def _poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Found, float]:
+    def _poll_and_record(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Found, float]:
         result = self.poll(opened)
         opened.journal.note_poll(self.KIND)
         return result
@@ -115,20 +115,20 @@ class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
 
         if self._detector is None or self._detector[0] is not opened:
             detector = Detector(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
-            self._detector = opened, detector, _interval_s(opened)
+            self._detector = opened, detector, _poll_interval_s(opened)
         _, detector, interval_s = self._detector
         verdict = detector.poll()
-        return event_of(opened, verdict.now_ms, verdict.due) if verdict.due else None, verdict, interval_s
+        return event_payload(opened, verdict.now_ms, verdict.due) if verdict.due else None, verdict, interval_s
 
     def report(self, found: DetectionResult) -> None:
         """Log a changed state, and count the failed brokers and log directories."""
         # Without the message, which counts down the seconds of the grace period.
         self.reporter.log_once(found.sentence, about=replace(found, due=(), sentence="", now_ms=0))
-        gauge("failed_brokers", self.conn_id, len(found.down))
-        gauge("failed_log_dirs", self.conn_id, found.failed_log_dirs)
+        set_gauge("failed_brokers", self.conn_id, len(found.down))
+        set_gauge("failed_log_dirs", self.conn_id, found.failed_log_dirs)
 
 
-def _interval_s(opened: ClusterSession) -> float:
+def _poll_interval_s(opened: ClusterSession) -> float:
     # Two restarts within one grace period must be detected as two: four polls per session timeout (KIP-46).
     brokers = opened.cluster.broker_configs(sorted(opened.cluster.live_brokers())[:1], _SESSION_TIMEOUTS)
     sessions_s = [
@@ -153,12 +153,12 @@ class BrokerJoinCheck(PeriodicCheck["Joined | None"]):
         from kafka_steward.journal.audit import Actor
 
         joined = poll_joined(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
-        event = event_of(opened, joined.now_ms, joined.due) if joined is not None and joined.due else None
+        event = event_payload(opened, joined.now_ms, joined.due) if joined is not None and joined.due else None
         return event, joined, opened.settings.watch_interval
 
     def report(self, found: Joined | None) -> None:
         """Log a changed state, and count the pending replicas."""
-        gauge("owed_replicas", self.conn_id, 0 if found is None else found.owed)
+        set_gauge("owed_replicas", self.conn_id, 0 if found is None else found.owed)
         if found is not None:
             self.reporter.log_once(found.sentence, about=found.sentence)
 
@@ -175,7 +175,7 @@ class EmptyBrokerCheck(PeriodicCheck["EmptyBrokers"]):
         from kafka_steward.execution.broker_joins import poll_empty_brokers
 
         found = poll_empty_brokers(opened.cluster, opened.journal, opened.settings)
-        event = event_of(opened, found.now_ms, found.due) if found.due else None
+        event = event_payload(opened, found.now_ms, found.due) if found.due else None
         return event, found, opened.settings.watch_interval
 
     def report(self, found: EmptyBrokers) -> None:

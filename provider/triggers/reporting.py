@@ -59,7 +59,7 @@ def emit_health(conn_id: str, measures: Mapping[str, float]) -> None:
         stats.gauge(f"kafka_steward.cluster.{name}", value, tags={"conn_id": conn_id})
 
 
-def gauge(name: str, conn_id: str, value: int) -> None:
+def set_gauge(name: str, conn_id: str, value: int) -> None:
     """Set a gauge of the watch of one cluster."""
     stats.gauge(f"kafka_steward.watch.{name}", value, tags={"conn_id": conn_id})
 
@@ -94,7 +94,7 @@ def progress_line(progress: Progress) -> str:
     return f"[{'#' * done}{'-' * (_WIDTH - done)}] {share:4.0%} of {total} partitions. {printable(progress.sentence)}"
 
 
-def event_of(opened: ClusterSession, at_ms: int, brokers: Collection[int] | None = None) -> dict[str, Any]:
+def event_payload(opened: ClusterSession, at_ms: int, brokers: Collection[int] | None = None) -> dict[str, Any]:
     """Return an event's payload: `{"cluster_id", "conn_id", "at_ms", "journal"}`, plus `brokers` unless None.
 
     `journal` names the journal that the watch reads: a run with another journal would not find the cause of the event.
@@ -133,23 +133,23 @@ class WatchReporter:
         self._failures = 0
         self._error_logged_s = 0.0
 
-    def ok(self) -> None:
+    def record_success(self) -> None:
         """Record a successful check."""
         if self._failures:
             self._log("The watch of %s works again.", self._conn_id)
         self._failures = 0
         self._worked_s = self._clock()
-        gauge(self._failing, self._conn_id, 0)
+        set_gauge(self._failing, self._conn_id, 0)
 
     def report_age(self) -> None:
         """Set the gauge of the age. It also covers a stalled check, which neither succeeds nor fails."""
         age = self._failing.removesuffix("failing") + "age"
-        gauge(age, self._conn_id, int(self._clock() - self._worked_s))
+        set_gauge(age, self._conn_id, int(self._clock() - self._worked_s))
 
-    def error(self, error: Exception) -> float:
+    def report_error(self, error: Exception) -> float:
         """Log the error, once an hour while it persists, count it, and return the seconds until the next check."""
         self._failures += 1
-        gauge(self._failing, self._conn_id, self._failures)
+        set_gauge(self._failing, self._conn_id, self._failures)
         sentence = f"The watch of {self._conn_id} cannot {self._what}, and tries again: {error}"
         if sentence != self._logged or self._clock() - self._error_logged_s >= _REPEATED_S:
             self._log_error("%s", printable(sentence))

@@ -69,11 +69,11 @@ class RunPlanTrigger(ClusterTrigger):
         """Request the cancel if that is configured and the task itself was ended, not only this trigger."""
         if self.when_killed != "cancel":
             return
-        if not await asyncio.to_thread(task_is_over, self.who, self.map_index):
+        if not await asyncio.to_thread(is_task_over, self.who, self.map_index):
             self.log.info("Plan %s is not cancelled: another process continues its task.", self.digest[:12])
             return
         try:
-            self.log.info("%s", printable(await self._thread.submit(self._cancel)))
+            self.log.info("%s", printable(await self._thread.submit(self._request_cancel)))
         finally:
             self._thread.close()  # Airflow has called `cleanup` before
 
@@ -92,7 +92,7 @@ class RunPlanTrigger(ClusterTrigger):
         log, failures = ProgressLog(self.log.info, time.monotonic), 0
         while True:
             try:
-                progress, interval_s = await self._thread.submit(self._step)
+                progress, interval_s = await self._thread.submit(self._step_plan)
             except StewardError as error:
                 failures += 1
                 self.log.warning(
@@ -109,10 +109,10 @@ class RunPlanTrigger(ClusterTrigger):
                 return progress
             await self._wait(progress.pause_s(interval_s))
 
-    def _cancel(self, opened: ClusterSession) -> str:
+    def _request_cancel(self, opened: ClusterSession) -> str:
         return request_cancel_and_step(opened, self.digest, self.who, self._new_runner(opened))
 
-    def _step(self, opened: ClusterSession) -> tuple[Progress, float]:
+    def _step_plan(self, opened: ClusterSession) -> tuple[Progress, float]:
         # Runs in the thread. One runner per connection, because it keeps byte counts for rate and ETA.
         if self._runner is None or self._runner[0] is not opened:
             self._runner = opened, self._new_runner(opened)
@@ -125,7 +125,7 @@ class RunPlanTrigger(ClusterTrigger):
         return PlanRunner(opened.context(Actor(**self.who)), self.digest)
 
 
-def task_is_over(who: Mapping[str, Any], map_index: int = -1) -> bool:
+def is_task_over(who: Mapping[str, Any], map_index: int = -1) -> bool:
     """Return whether Airflow reports this task as failed, success or skipped. Call it in a task or a trigger's thread.
 
     Returns False when Airflow does not answer, because the state is unknown then.

@@ -33,14 +33,14 @@ class CheckResult:
     value: Any = None
 
 
-def evaluate(question: str, opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
+def evaluate_check(question: str, opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Return the result of the named check. Raises RequestError for an unknown name, and the check's own errors."""
     if question not in CHECKS:
         raise RequestError(f"There is no check {question!r}; there are {', '.join(CHECKS)}.")
     return CHECKS[question](opened, arguments)
 
 
-def brokers_failed(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
+def check_broker_failures(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Check for a broker whose grace period has expired and that no plan heals; `brokers` restricts it to some ids."""
     from kafka_steward.execution.detector import Detector
     from kafka_steward.journal.audit import Actor
@@ -52,7 +52,7 @@ def brokers_failed(opened: ClusterSession, arguments: Mapping[str, Any]) -> Chec
     return CheckResult(bool(failed), verdict.sentence, failed)
 
 
-def caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
+def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Check that all replicas are in the ISR: of the cluster, of `partitions` ([topic, partition]), or of a `plan`.
 
     `plan` is a digest. A plan's replicas on brokers that have failed since are not waited for: the heal of that failure
@@ -66,16 +66,20 @@ def caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResu
         if isinstance(waits, CheckResult):
             return waits
         behind = out_of_sync(snapshot, [name for name in waits if name in snapshot.partitions])
-        return _answer([one for one in behind if one.reassigning or snapshot.live & set(one.missing)], len(waits))
+        return _catch_up_result(
+            [one for one in behind if one.reassigning or snapshot.live & set(one.missing)], len(waits)
+        )
     given = arguments.get("partitions")
     partitions = None if given is None else [TopicPartition(str(topic), int(number)) for topic, number in given]
     missing = [] if partitions is None else [name for name in partitions if name not in snapshot.partitions]
     if missing:
         raise RequestError(f"The partition {missing[0]} does not exist on cluster {snapshot.cluster_id}.")
-    return _answer(out_of_sync(snapshot, partitions), len(snapshot.partitions if partitions is None else partitions))
+    return _catch_up_result(
+        out_of_sync(snapshot, partitions), len(snapshot.partitions if partitions is None else partitions)
+    )
 
 
-def ready(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:  # noqa: ARG001 - all checks take arguments
+def check_ready(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:  # noqa: ARG001 - all checks take arguments
     """Check that deferrable work may begin: full replication, nothing in flight, reassignments enabled."""
     from kafka_steward.execution.readiness import check_readiness
 
@@ -83,7 +87,7 @@ def ready(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult: 
     return CheckResult(gate.open, gate.sentence, list(gate.reasons))
 
 
-def broker_joined(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
+def check_broker_joins(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Check for a joined broker that can take pending replicas or is empty (KIP-409).
 
     With `brokers`, check that all of these are live.
@@ -105,7 +109,7 @@ def broker_joined(opened: ClusterSession, arguments: Mapping[str, Any]) -> Check
     return CheckResult(not missing, message, wanted)
 
 
-def healthy(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
+def check_health_limits(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Check that no measure of the cluster exceeds its limit (KIP-352). `limits` are by measure."""
     from kafka_steward.execution.health import (
         check_health,
@@ -129,7 +133,7 @@ def _partitions_of_plan(opened: ClusterSession, digest: str) -> list[TopicPartit
     return [row.move.topic_partition for row in opened.journal.plans.rows(digest) if row.state.value in moved]
 
 
-def _answer(behind: Sequence[OutOfSyncPartition], of: int) -> CheckResult:
+def _catch_up_result(behind: Sequence[OutOfSyncPartition], of: int) -> CheckResult:
     if not behind:
         return CheckResult(True, f"All replicas of {of} partitions are in sync.", {"partitions": of, "missing": 0})
     replicas = sum(len(one.missing) for one in behind)
@@ -140,11 +144,11 @@ def _answer(behind: Sequence[OutOfSyncPartition], of: int) -> CheckResult:
 
 
 CHECKS: Mapping[str, Callable[[ClusterSession, Mapping[str, Any]], CheckResult]] = {
-    "broker_joined": broker_joined,
-    "brokers_failed": brokers_failed,
-    "caught_up": caught_up,
-    "healthy": healthy,
-    "ready": ready,
+    "broker_joined": check_broker_joins,
+    "brokers_failed": check_broker_failures,
+    "caught_up": check_caught_up,
+    "healthy": check_health_limits,
+    "ready": check_ready,
 }
 
 
@@ -177,26 +181,26 @@ class WaitTrigger(ClusterTrigger):
 
     async def payload(self) -> dict[str, Any]:
         """Check until met; return `{"done": bool, "sentence": str, "value": ...}`."""
-        answer = await self._answer()
+        answer = await self._wait_until_met()
         return {"done": answer.met, "sentence": answer.sentence, "value": answer.value}
 
-    async def _answer(self) -> CheckResult:
+    async def _wait_until_met(self) -> CheckResult:
         while True:
             try:
-                answer = await self._thread.submit(self._ask)
+                answer = await self._thread.submit(self._evaluate_check)
             except StewardError as error:
                 if not error.retriable:
                     return CheckResult(False, str(error))
                 answer = CheckResult(False, f"{error} Retrying.")
-            self._log_new(answer.sentence)
+            self._log_if_new(answer.sentence)
             if answer.met:
                 return answer
             await self._wait(self.interval_s)
 
-    def _ask(self, opened: ClusterSession) -> CheckResult:
-        return evaluate(self.question, opened, self.arguments)
+    def _evaluate_check(self, opened: ClusterSession) -> CheckResult:
+        return evaluate_check(self.question, opened, self.arguments)
 
-    def _log_new(self, sentence: str) -> None:
+    def _log_if_new(self, sentence: str) -> None:
         if sentence != self._logged:
             self.log.info("%s", printable(sentence))
             self._logged = sentence

@@ -72,13 +72,13 @@ class WatchTrigger(BaseEventTrigger):
         self.overrides = dict(overrides or {})
         self.event = rings or event
         worker = ClusterWorker(conn_id, self.overrides)
-        self._failures = self._check_of(BrokerFailureCheck, worker)
+        self._failures = self._create_check(BrokerFailureCheck, worker)
         self._checks: list[PeriodicCheck[Any]] = [self._failures]
         if self.event == BrokerFailureCheck.EVENT:  # one health check is enough for a cluster
-            self._checks.append(self._check_of(ClusterHealthCheck, ClusterWorker(conn_id, self.overrides)))
+            self._checks.append(self._create_check(ClusterHealthCheck, ClusterWorker(conn_id, self.overrides)))
         for kind in (BrokerJoinCheck, EmptyBrokerCheck):
             if self.event == kind.EVENT:
-                self._checks.append(self._check_of(kind, worker))
+                self._checks.append(self._create_check(kind, worker))
         self._loops: list[asyncio.Task[None]] = []
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -88,7 +88,7 @@ class WatchTrigger(BaseEventTrigger):
         return f"{__name__}.{type(self).__name__}", keywords | emitted
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one TriggerEvent per due event, with the payload of `event_of`."""
+        """Yield one TriggerEvent per due event, with the payload of `event_payload`."""
         events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         watches = [check.run(events) for check in self._checks]
         watches += [self._watch_documents(events), self._report_ages()]
@@ -111,7 +111,7 @@ class WatchTrigger(BaseEventTrigger):
         for check in self._checks:
             check.close()
 
-    def _check_of(self, kind: type[Check], worker: ClusterWorker) -> Check:
+    def _create_check(self, kind: type[Check], worker: ClusterWorker) -> Check:
         emits = self.event == kind.EVENT
         return kind(self.conn_id, worker, self.log.info, log_error=self.log.error, emits=emits)
 

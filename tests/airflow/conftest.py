@@ -14,7 +14,7 @@ import pytest
 
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
-from kafka_steward.sandbox.artifacts import java
+from kafka_steward.sandbox.artifacts import find_or_install_java
 from kafka_steward.sandbox.processes import marked_processes
 from tests.airflow_home import connect
 from tests.eventually import eventually
@@ -53,7 +53,7 @@ def airflow(
     tmp_path_factory: pytest.TempPathFactory, statsd: StatsD, postgres: PostgresServer
 ) -> Iterator[LocalAirflow]:
     home = tmp_path_factory.mktemp("airflow")
-    ours = {"JAVA_HOME": str(java().home), "TOLD": str(home / "told.jsonl"), "GREETING": "and welcome"}
+    ours = {"JAVA_HOME": str(find_or_install_java().home), "TOLD": str(home / "told.jsonl"), "GREETING": "and welcome"}
     environment = {**ours, **statsd.environment, "AIRFLOW__CORE__TEST_CONNECTION": "Enabled"}
     users = {"admin": "admin", "ann": "op", "victor": "viewer"}
     database = postgres.new_database()
@@ -83,9 +83,9 @@ class Desk:
         """Create or change a connection."""
         body = {"connection_id": conn_id, **fields}
         try:
-            self.airflow.api("POST", "/api/v2/connections", body)
+            self.airflow.call_api("POST", "/api/v2/connections", body)
         except AirflowFailed:
-            self.airflow.api("PATCH", f"/api/v2/connections/{conn_id}", body)
+            self.airflow.call_api("PATCH", f"/api/v2/connections/{conn_id}", body)
 
     def configure(self, **settings: Any) -> None:
         """Make, or change, the connection of the cluster."""
@@ -100,20 +100,20 @@ class Desk:
         eventually(lambda: [self.dag(dag_id) for dag_id in dag_ids], within=90, every=1, errors=(AirflowFailed,))
 
     def dag(self, dag_id: str) -> Any:
-        return self.airflow.api("GET", f"/api/v2/dags/{dag_id}")
+        return self.airflow.call_api("GET", f"/api/v2/dags/{dag_id}")
 
     def pause(self, dag_id: str, *, paused: bool) -> None:
-        self.airflow.api("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": paused})
+        self.airflow.call_api("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": paused})
         self.airflow.reread_dags()
 
     def trigger(self, dag_id: str, conf: dict[str, Any], user: str) -> str:
         body = {"logical_date": None, "conf": conf}
-        return str(self.airflow.api("POST", f"/api/v2/dags/{dag_id}/dagRuns", body, user=user)["dag_run_id"])
+        return str(self.airflow.call_api("POST", f"/api/v2/dags/{dag_id}/dagRuns", body, user=user)["dag_run_id"])
 
     def runs(self, dag_id: str) -> list[Any]:
         """Its runs, oldest first."""
         path = f"/api/v2/dags/{dag_id}/dagRuns?order_by=id"
-        return list(self.airflow.api("GET", path)["dag_runs"])
+        return list(self.airflow.call_api("GET", path)["dag_runs"])
 
     def ended(self, dag_id: str, number: int, *, within: float = 400) -> Any:
         """The run of that number (0: the first), when it has ended."""
@@ -129,18 +129,18 @@ class Desk:
     def tasks(self, dag_id: str, run_id: str) -> dict[str, str]:
         """State by task."""
         path = f"/api/v2/dags/{dag_id}/dagRuns/{urllib.parse.quote(run_id, safe='')}/taskInstances"
-        return {task["task_id"]: task["state"] for task in self.airflow.api("GET", path)["task_instances"]}
+        return {task["task_id"]: task["state"] for task in self.airflow.call_api("GET", path)["task_instances"]}
 
     def xcom(self, dag_id: str, run_id: str, task_id: str) -> Any:
         run = urllib.parse.quote(run_id, safe="")
         path = f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}/xcomEntries/return_value"
-        value = self.airflow.api("GET", path)["value"]
+        value = self.airflow.call_api("GET", path)["value"]
         return json.loads(value) if isinstance(value, str) else value
 
     def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
         run = urllib.parse.quote(run_id, safe="")
         path = f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}/logs/{try_number}"
-        return json.dumps(self.airflow.api("GET", path))
+        return json.dumps(self.airflow.call_api("GET", path))
 
     def told(self, dag_id: str) -> list[str]:
         """What the DAG's notifiers were told, in order."""
@@ -151,7 +151,7 @@ class Desk:
     def opened(self) -> ClusterSession:
         """Cluster and journal, connected from here."""
         from kafka_steward.cluster.client import KafkaCluster
-        from kafka_steward.hooks.access import ConnectionFields, cluster_config
+        from kafka_steward.hooks.cluster_config import ConnectionFields, cluster_config
         from kafka_steward.hooks.steward import ClusterSession
         from kafka_steward.journal.store import open_journal
 

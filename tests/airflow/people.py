@@ -21,7 +21,7 @@ def asked(desk: Desk, dag_id: str, run_id: str) -> Any:
     def request() -> Any:
         states = desk.tasks(dag_id, run_id)
         assert states.get("approve") == "awaiting_input", _failures(desk, dag_id, run_id) or states
-        return desk.airflow.api("GET", _request(dag_id, run_id))
+        return desk.airflow.call_api("GET", _request(dag_id, run_id))
 
     return eventually(request, within=_LONGEST_S, every=1, errors=(AirflowFailed,))
 
@@ -46,7 +46,7 @@ def respond(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "",
     with suppress(AssertionError):
         eventually(lambda: _heard_of_parking(desk, run_id), within=5)
     body = {"chosen_options": [option], "params_input": {"reason": reason}}
-    desk.airflow.api("PATCH", _request(dag_id, run_id), body, user=user)
+    desk.airflow.call_api("PATCH", _request(dag_id, run_id), body, user=user)
 
 
 def logged(desk: Desk, dag_id: str, run_id: str, task_id: str) -> str:
@@ -54,7 +54,7 @@ def logged(desk: Desk, dag_id: str, run_id: str, task_id: str) -> str:
     run = urllib.parse.quote(run_id, safe="")
     path = f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}"
     told = []
-    for number in range(1, int(desk.airflow.api("GET", path)["try_number"]) + 1):
+    for number in range(1, int(desk.airflow.call_api("GET", path)["try_number"]) + 1):
         with suppress(AirflowFailed):
             told.append(desk.log(dag_id, run_id, task_id, number))
     return "\n".join(told)

@@ -132,7 +132,7 @@ class Healing:
     def task(self) -> Any:
         run = urllib.parse.quote(self.run_id, safe="")
         path = f"/api/v2/dags/{self.dag_id}/dagRuns/{run}/taskInstances/submit"
-        return self.desk.airflow.api("GET", path)
+        return self.desk.airflow.call_api("GET", path)
 
     def is_in(self, *states: str) -> Any:
         task = self.task()
@@ -140,7 +140,7 @@ class Healing:
         return task
 
     def act(self, method: str, path: str, body: dict[str, Any]) -> None:
-        self.desk.airflow.api(method, f"/api/v2/dags/{self.dag_id}/{path}", body, user="ann")
+        self.desk.airflow.call_api(method, f"/api/v2/dags/{self.dag_id}/{path}", body, user="ann")
 
     def ends(self) -> str:
         """The state of the run, when it has ended."""

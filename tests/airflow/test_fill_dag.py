@@ -74,7 +74,7 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
     by_hand = desk.trigger(fill, {}, "ann")
     eventually(lambda: assert_state(desk, fill, by_hand, "report", "skipped"), within=240)
     assert "No replica is pending." in desk.log(fill, by_hand, "find_owed")
-    desk.airflow.api("PATCH", f"/api/v2/dags/{topics}/dagRuns/{made}", {"state": "success"})
+    desk.airflow.call_api("PATCH", f"/api/v2/dags/{topics}/dagRuns/{made}", {"state": "success"})
 
 
 def assert_state(desk: Desk, dag_id: str, run_id: str, task: str, *states: str) -> None:

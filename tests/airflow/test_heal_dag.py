@@ -83,7 +83,9 @@ def test_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
     desk.connect("flaky_spark", conn_type="spark", host="local[*]")
     assert_healed(desk, opened, flaky, 4)
     eventually(lambda: assert_told(desk, flaky), within=30)
-    listed = json.loads(desk.airflow.command("kafka-steward", "audit", "--cluster", desk.conn_id, "--output", "json"))
+    listed = json.loads(
+        desk.airflow.run_command("kafka-steward", "audit", "--cluster", desk.conn_id, "--output", "json")
+    )
     assert listed
 
 

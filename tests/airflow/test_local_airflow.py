@@ -42,11 +42,11 @@ def test_only_the_loopback_address_is_listened_on(airflow: LocalAirflow) -> None
 def test_a_new_dag_file_is_seen_and_a_named_user_runs_it(airflow: LocalAirflow) -> None:
     dag = new_dag(airflow, "greeting", user="ann")
     run_id = dag.trigger({"name": "steward"})
-    run = dag.wait(run_id)
+    run = dag.wait_for_run(run_id)
     assert (run["state"], run["triggering_user_name"]) == ("success", "ann")
-    assert [known["dag_run_id"] for known in dag.runs()] == [run_id]
-    assert [(task["task_id"], task["state"]) for task in dag.tasks(run_id)] == [("greet", "success")]
-    assert "hello steward and welcome" in dag.log(run_id, "greet")
+    assert [known["dag_run_id"] for known in dag.list_runs()] == [run_id]
+    assert [(task["task_id"], task["state"]) for task in dag.list_tasks(run_id)] == [("greet", "success")]
+    assert "hello steward and welcome" in dag.task_log(run_id, "greet")
 
 
 def test_what_a_user_may_not_do_is_refused(airflow: LocalAirflow) -> None:
@@ -61,4 +61,4 @@ def test_a_killed_scheduler_can_be_started_again(airflow: LocalAirflow) -> None:
     airflow.signal_part("scheduler", signal.SIGKILL)
     run_id = dag.trigger({"name": "again"})
     airflow.start_part("scheduler")
-    assert dag.wait(run_id, within_s=180)["state"] == "success"
+    assert dag.wait_for_run(run_id, within_s=180)["state"] == "success"

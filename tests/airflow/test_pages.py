@@ -24,7 +24,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 @pytest.fixture
 def admin(page: Page, desk: Desk) -> Page:
     """The browser, with somebody logged in."""
-    answer = desk.airflow.api("POST", "/auth/token", {"username": "admin", "password": "admin"})
+    answer = desk.airflow.call_api("POST", "/auth/token", {"username": "admin", "password": "admin"})
     page.log_in(desk.airflow.url, answer["access_token"])
     return page
 
@@ -64,7 +64,7 @@ def test_the_form_shows_our_fields_and_its_test_says_what_answers(
     press_test(admin, desk, "by_hand")
     admin.shows(f"Cluster {cluster_id} in KRaft mode answers; live brokers: 1, 2, 3, 4.")
     admin.photograph("answers")
-    assert desk.airflow.api("GET", "/api/v2/connections/by_hand")["conn_type"] == "kafka_steward"
+    assert desk.airflow.call_api("GET", "/api/v2/connections/by_hand")["conn_type"] == "kafka_steward"
 
 
 def test_a_wrong_connection_is_told_in_one_sentence(admin: Page, desk: Desk, kraft_sandbox: Sandbox) -> None:

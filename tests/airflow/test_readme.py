@@ -22,5 +22,5 @@ def test_the_dag_files_of_the_readme_are_found_by_the_dag_processor(desk: Desk) 
     assert desk.dag("heal_kafka_production")["is_paused"]
     assert not desk.dag("cancel_kafka_production")["is_paused"]
     # A file that was read while the test before took it away may still be listed.
-    errors = desk.airflow.api("GET", "/api/v2/importErrors")["import_errors"]
+    errors = desk.airflow.call_api("GET", "/api/v2/importErrors")["import_errors"]
     assert [error for error in errors if "readme_" in error["filename"]] == []

@@ -78,7 +78,7 @@ def reject_and_clear(desk: Desk, dag_id: str) -> None:
 
     # Planned anew: Airflow would still show the first plan, and take the answer for the second.
     body = {"dry_run": False, "dag_run_id": run_id, "task_ids": ["snapshot"], "include_downstream": True}
-    desk.airflow.api("POST", f"/api/v2/dags/{dag_id}/clearTaskInstances", {**body, "only_failed": False})
+    desk.airflow.call_api("POST", f"/api/v2/dags/{dag_id}/clearTaskInstances", {**body, "only_failed": False})
     ended(desk, dag_id, run_id, "failed")
     assert "Airflow still shows the request from before approve was cleared" in logged(desk, dag_id, run_id, "approve")
 

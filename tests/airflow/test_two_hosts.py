@@ -15,7 +15,7 @@ from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.tree import ZkTree
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import LocalAirflow
-from kafka_steward.sandbox.artifacts import java
+from kafka_steward.sandbox.artifacts import find_or_install_java
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked
 from tests.eventually import eventually
@@ -65,7 +65,7 @@ def desk(homes: dict[str, Path], sandbox: Sandbox, postgres: PostgresServer, top
         }
         for part, home in (("triggerer", homes["triggerer"]), ("scheduler", homes["worker"]))
     }
-    shared = {"JAVA_HOME": str(java().home)}
+    shared = {"JAVA_HOME": str(find_or_install_java().home)}
     database = postgres.new_database()
     with LocalAirflow(homes["worker"], environment=shared, part_environment=apart, database=database) as airflow:
         journal = f"sqlite:///{homes['worker']}/kafka_steward/journal.db"

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cli import Exit
-from kafka_steward.cli.manage import exit_of, partition_statuses
+from kafka_steward.cli.manage import overall_exit, partition_statuses
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.recovery import HIDDEN
 from kafka_steward.journal.moves import MoveRow, MoveState
@@ -60,7 +60,7 @@ def test_each_partition_is_told(status: PlanStatus, state: MoveState, now: objec
     (standing,) = partition_statuses(PlanRecord("d", "c", "apply", status=status), [row], found)
     assert standing.code is code
     assert sentence in standing.sentence
-    assert exit_of([standing]) is code
+    assert overall_exit([standing]) is code
 
 
 def test_a_topic_that_was_created_anew_is_told() -> None:
@@ -82,7 +82,7 @@ def test_what_is_in_progress_counts_before_what_failed() -> None:
     moved = Partition("t", 0, (1, 2, 3), frozenset({1}), 1)
     told = partition_statuses(PlanRecord("d", "c", "apply", status=RUNNING), rows, {moved.topic_partition: moved})
     assert [each.code for each in told] == [Exit.UNFINISHED, Exit.FAILED]
-    assert exit_of(told) is Exit.UNFINISHED
+    assert overall_exit(told) is Exit.UNFINISHED
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from kafka_steward.cli.foreground import RetryingRunner, bar_text, progress_report
+from kafka_steward.cli.foreground import RetryingRunner, bar_text, open_progress_bar
 from kafka_steward.errors import JournalUnreachable, PlanError
 from kafka_steward.execution.progress import Progress, progress_of
 from kafka_steward.journal.records import PlanRecord, PlanStatus
@@ -44,7 +44,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", terminal := Terminal())
     monkeypatch.setenv("TERM", "xterm")
-    with progress_report() as report:
+    with open_progress_bar() as report:
         report(replace(HALF, sentence="t-0 [held] is held.", in_flight=0))
     assert "12 of 60 partitions, 1.2 of 8.0 GB" in terminal.getvalue()
     assert "\x1b[" in terminal.getvalue()

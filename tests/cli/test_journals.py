@@ -57,7 +57,7 @@ def test_postgresql_does_not_answer(connect: Connect, capsys: pytest.CaptureFixt
 def test_zookeeper_does_not_answer(
     connect: Connect, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_steward.hooks.access.ZooKeeperOptions", partial(ZooKeeperOptions, timeout_s=1))
+    monkeypatch.setattr("kafka_steward.hooks.cluster_config.ZooKeeperOptions", partial(ZooKeeperOptions, timeout_s=1))
     conn_id = connect(extra={"zookeeper": NOWHERE})
     remembered(conn_id, f"sqlite:///{tmp_path}/journal.db", "c1")
     assert run("plans", "--cluster", conn_id) == 1

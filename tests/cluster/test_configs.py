@@ -26,15 +26,15 @@ class Brokers:
         self.shown, self.coming = dict(values or {}), dict(values or {})
         self.looks = 0
 
-    def each_broker(self, asked: Mapping[int, Any], *, timeout_ms: int | None = None) -> dict[int, Any]:
+    def send_to_each(self, asked: Mapping[int, Any], *, timeout_ms: int | None = None) -> dict[int, Any]:
         del timeout_ms
         requests = {broker: request() for broker, request in asked.items()}
         changing = any(isinstance(request, IncrementalAlterConfigsRequest) for request in requests.values())
         self.looks += not changing
         return {broker: self.answer(broker, request) for broker, request in requests.items()}
 
-    def responding_brokers(self, asked: Mapping[int, Any], *, timeout_ms: int | None = None) -> dict[int, Any]:
-        answers = self.each_broker(asked, timeout_ms=timeout_ms)
+    def send_to_responding(self, asked: Mapping[int, Any], *, timeout_ms: int | None = None) -> dict[int, Any]:
+        answers = self.send_to_each(asked, timeout_ms=timeout_ms)
         return {broker: answer for broker, answer in answers.items() if not isinstance(answer, BrokerUnreachable)}
 
     def answer(self, broker: int, request: Any) -> Any:
@@ -86,14 +86,14 @@ def test_one_that_is_gone_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("code", [3, 17])
 def test_a_topic_that_does_not_or_cannot_exist_is_left_out_and_others_are_read(code: int) -> None:
-    transport: Any = SimpleNamespace(any_broker=lambda _: answer_of({"my topic": code, "t": 0}))
+    transport: Any = SimpleNamespace(send_to_any=lambda _: answer_of({"my topic": code, "t": 0}))
     assert over(transport).topic_configs(["my topic", "t"], ["min.insync.replicas"]) == {
         "t": {"min.insync.replicas": "2"}
     }
 
 
 def test_a_topic_that_may_not_be_read_is_a_refusal() -> None:
-    transport: Any = SimpleNamespace(any_broker=lambda _: answer_of({"secret": 29, "t": 0}))
+    transport: Any = SimpleNamespace(send_to_any=lambda _: answer_of({"secret": 29, "t": 0}))
     with pytest.raises(KafkaRefused, match="secret"):
         over(transport).topic_configs(["secret", "t"], ["min.insync.replicas"])
 

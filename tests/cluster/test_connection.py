@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient
 
-from kafka_steward.cluster.connection import Secret, checked_config, client_config, is_client_key
+from kafka_steward.cluster.connection import Secret, client_config, is_client_key, validate_config
 from kafka_steward.errors import SettingError
 from kafka_steward.settings import Settings
 
@@ -87,7 +87,7 @@ def test_the_hook_can_tell_client_keys_from_its_own() -> None:
 
 
 def test_our_defaults_give_way_to_what_is_given() -> None:
-    config = checked_config({"bootstrap_servers": "a:1, b:2", "bootstrap_timeout_ms": 5})
+    config = validate_config({"bootstrap_servers": "a:1, b:2", "bootstrap_timeout_ms": 5})
     assert config["bootstrap_servers"] == ["a:1", "b:2"]
     assert (config["bootstrap_timeout_ms"], config["request_timeout_ms"]) == (5, 15_000)
 
@@ -112,7 +112,7 @@ def test_a_security_setting_that_the_protocol_does_not_use_is_refused(name: str)
             rf"it; set security_protocol to (SASL_)?SSL.*, or remove {name}\.$"
         )
         with pytest.raises(SettingError, match=sentence) as refused:
-            checked_config({"bootstrap_servers": "a:1", "security_protocol": protocol, name: value})
+            validate_config({"bootstrap_servers": "a:1", "security_protocol": protocol, name: value})
         assert "s3cret" not in str(refused.value)
 
 
@@ -139,17 +139,17 @@ def test_a_setting_that_the_mechanism_does_not_use_is_refused(mechanism: str, na
     with pytest.raises(
         SettingError, match=f"{name} is given, and the mechanism {mechanism} does not use it; set another"
     ):
-        checked_config(given)
+        validate_config(given)
 
 
 @pytest.mark.parametrize("value", ["false", "off", False])
 def test_a_switch_means_what_it_says(value: object) -> None:
     given = {"bootstrap_servers": "a:1", "security_protocol": "SSL", "ssl_check_hostname": value}
-    assert checked_config(given)["ssl_check_hostname"] is False
+    assert validate_config(given)["ssl_check_hostname"] is False
 
 
 def test_numbers_may_be_texts() -> None:
-    assert checked_config({"bootstrap_servers": "a:1", "request_timeout_ms": "2e4"})["request_timeout_ms"] == 20_000
+    assert validate_config({"bootstrap_servers": "a:1", "request_timeout_ms": "2e4"})["request_timeout_ms"] == 20_000
 
 
 def test_two_keys_do_not_say_two_things_of_the_security() -> None:
@@ -161,11 +161,11 @@ def test_two_keys_do_not_say_two_things_of_the_security() -> None:
 
 def test_a_token_provider_is_found_by_its_path() -> None:
     given = {"oauth_cb": "json.dumps", "sasl.oauthbearer.config": "scope", "sasl.oauthbearer.method": "default"}
-    config = checked_config({"bootstrap_servers": "a:1", **OAUTH, **client_config(given)})
+    config = validate_config({"bootstrap_servers": "a:1", **OAUTH, **client_config(given)})
     assert config["sasl_oauth_token_provider"].fetch() == '"scope"'
     assert "sasl_oauth_config" not in config
     own = config["sasl_oauth_token_provider"]
-    assert checked_config({"bootstrap_servers": "a:1", **OAUTH, "sasl_oauth_token_provider": own}) == config
+    assert validate_config({"bootstrap_servers": "a:1", **OAUTH, "sasl_oauth_token_provider": own}) == config
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_token_provider_is_found_by_its_path() -> None:
 )
 def test_a_configuration_that_cannot_work_is_one_sentence(config: dict[str, Any], named: str) -> None:
     with pytest.raises(SettingError, match=named) as raised:
-        checked_config(
+        validate_config(
             {"bootstrap_servers": "a:1", **config} if "bootstrap_servers" not in config and config else config
         )
     assert str(raised.value).endswith(".")
@@ -218,7 +218,7 @@ def test_files_that_exist_and_addresses_of_all_kinds_are_accepted(tmp_path: Path
     authority.write_text("")
     servers = ["host", "host:9092", "127.0.0.1:9092", "[::1]:9092", "::1"]
     config = {"bootstrap_servers": servers, "security_protocol": "SSL", "ssl_cafile": str(authority)}
-    assert checked_config(config)["bootstrap_servers"] == servers
+    assert validate_config(config)["bootstrap_servers"] == servers
 
 
 def test_a_secret_is_usable_and_does_not_show_itself() -> None:
@@ -228,7 +228,7 @@ def test_a_secret_is_usable_and_does_not_show_itself() -> None:
         "sasl_plain_username": "steward",
         "sasl_plain_password": "open sesame",
     }
-    config = checked_config({"bootstrap_servers": "a:1", **credentials})
+    config = validate_config({"bootstrap_servers": "a:1", **credentials})
     assert config["sasl_plain_password"] == "open sesame"
     assert "sesame" not in repr(config)
     assert repr(Secret("x")) == repr(Secret("another"))

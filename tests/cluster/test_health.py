@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.health import Health, copied_bytes, down_votes, failed_brokers, health_of
+from kafka_steward.cluster.health import Health, copied_bytes, down_votes, failed_brokers, measure_health
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Partition, Snapshot
 
 BROKERS = range(1, 6)
@@ -85,7 +85,7 @@ def moving(isr: set[int], *, leader: int | None = 1) -> Snapshot:
 def looked(snapshot: Snapshot, sizes: dict[int, int] | None = None, **more: object) -> Health:
     dirs = {broker: BrokerLogDirs({TopicPartition("t", 0): size}) for broker, size in (sizes or {}).items()}
     facts = {"min_isr": {"t": 2}, "ends": {}, "copies": copied_bytes(snapshot, dirs, 2_000)}
-    return health_of(snapshot, **{**facts, **more})  # type: ignore[arg-type]  # what is not given is the usual
+    return measure_health(snapshot, **{**facts, **more})  # type: ignore[arg-type]  # what is not given is the usual
 
 
 def test_a_reassignment_by_itself_makes_no_partition_under_replicated() -> None:
@@ -175,7 +175,7 @@ def test_only_what_replicas_being_added_hold_counts_as_copied() -> None:
         snapshot, {3: BrokerLogDirs({second: 30}), 4: BrokerLogDirs({first: 40, second: 9_000})}, 2_000
     )
     assert after.bytes_ == {(first, 4): 40, (second, 3): 30}
-    health = health_of(snapshot, min_isr={}, ends={}, copies=after, before=before)
+    health = measure_health(snapshot, min_isr={}, ends={}, copies=after, before=before)
     assert health.bytes_in == {1: 0, 2: 0, 3: 20, 4: 30}
     assert health.bytes_out == {1: 30, 2: 0, 3: 0, 4: 20}
 

@@ -95,14 +95,14 @@ def test_kafkas_words_are_kept_and_a_cancellation_is_not_an_empty_target() -> No
     refused = requests.parse_alterations(answer, [T0], "the new assignment")[T0]
     assert refused is not None
     assert (refused.code, refused.message) == (39, words)
-    sent = requests.alter_request({T0: None, T1: ()}, 1000)
+    sent = requests.alter_reassignments_request({T0: None, T1: ()}, 1000)
     read = AlterPartitionReassignmentsRequest.decode(sent.encode(version=1), version=1)
     assert {entry.partition_index: entry.replicas for entry in read.topics[0].partitions} == {0: None, 1: []}
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_reassignment_that_keeps_the_factor_says_so_to_brokers_that_know_of_it(keep: bool) -> None:
-    sent = requests.alter_request({T0: (1, 2)}, 1000, keep_factor=keep)
+    sent = requests.alter_reassignments_request({T0: (1, 2)}, 1000, keep_factor=keep)
     read = AlterPartitionReassignmentsRequest.decode(sent.encode(version=1), version=1)
     assert read.allow_replication_factor_change is not keep
     older = AlterPartitionReassignmentsRequest.decode(sent.encode(version=0), version=0)
@@ -110,14 +110,14 @@ def test_a_reassignment_that_keeps_the_factor_says_so_to_brokers_that_know_of_it
 
 
 def test_a_refusal_is_one_sentence_with_kafkas_words_or_else_with_the_codes_meaning() -> None:
-    told = requests.refusal(39, "includes broker 77.", "the new assignment of t-0")
+    told = requests.refusal_error(39, "includes broker 77.", "the new assignment of t-0")
     assert (told.code, told.message) == (39, "includes broker 77.")
     assert str(told) == "Kafka refused the new assignment of t-0: includes broker 77 (error 39)."
     assert (
-        str(requests.refusal(85, None, "it"))
+        str(requests.refusal_error(85, None, "it"))
         == "Kafka refused it: No partition reassignment is in progress (error 85)."
     )
-    assert requests.refusal(30_000, None, "it").code == 30_000
+    assert requests.refusal_error(30_000, None, "it").code == 30_000
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,10 @@ def test_a_refusal_is_one_sentence_with_kafkas_words_or_else_with_the_codes_mean
     ],
 )
 def test_a_right_that_is_missing_is_named(code: int, doing: str, right: str) -> None:
-    told = str(requests.refusal(code, None, doing))
+    told = str(requests.refusal_error(code, None, doing))
     assert told.endswith(f"(error {code}); grant our principal {right}, as docs/permissions.md says.")
-    assert "grant" not in str(requests.refusal(39, None, doing))
-    assert "grant" not in str(requests.refusal(code, None, "it"))
+    assert "grant" not in str(requests.refusal_error(39, None, doing))
+    assert "grant" not in str(requests.refusal_error(code, None, "it"))
 
 
 def test_an_election_that_was_not_needed_is_no_refusal() -> None:
@@ -262,7 +262,7 @@ replica_lists = st.lists(st.integers(-1, 9), max_size=4)
 @given(st.dictionaries(st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 5)), st.none() | replica_lists))
 def test_a_reassignment_request_carries_exactly_what_was_asked(targets: dict[TopicPartition, list[int] | None]) -> None:
     asked = {name: None if target is None else tuple(target) for name, target in targets.items()}
-    encoded = requests.alter_request(asked, 1000).encode(version=0)
+    encoded = requests.alter_reassignments_request(asked, 1000).encode(version=0)
     read = AlterPartitionReassignmentsRequest.decode(encoded, version=0)
     assert {
         TopicPartition(entry.name, partition.partition_index): partition.replicas
@@ -272,6 +272,6 @@ def test_a_reassignment_request_carries_exactly_what_was_asked(targets: dict[Top
 
 
 def test_what_kafka_says_is_one_printable_line() -> None:
-    refused = requests.refusal(44, "Policy:\x1b[2J no\nINFO all is well", "creating topic t")
+    refused = requests.refusal_error(44, "Policy:\x1b[2J no\nINFO all is well", "creating topic t")
     assert refused.message == r"Policy:\x1b[2J no\x0aINFO all is well"
     assert str(refused).isprintable()

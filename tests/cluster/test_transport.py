@@ -27,7 +27,7 @@ class Breaking(KafkaTransport):
         self._controller = 1
         return 1
 
-    def _send(self, request: Any, node: int, attempt_ms: int) -> Any:
+    def _send_to_broker(self, request: Any, node: int, attempt_ms: int) -> Any:
         del request, node, attempt_ms
         self.asked += 1
         if self.errors:
@@ -93,12 +93,12 @@ def test_a_creation_is_asked_of_a_controller_that_was_just_looked_up() -> None:
 
 def test_any_other_change_is_asked_again_when_the_connection_broke() -> None:
     calls = Breaking(broken())
-    calls.on_controller(lambda: None, change=True)
+    calls.send_to_controller(lambda: None, change=True)
     assert calls.asked == 2
 
 
 def test_no_change_is_asked_again_after_a_time_out() -> None:
     calls = Breaking(kafka.errors.RequestTimedOutError("late"))
     with pytest.raises(KafkaTimeout):
-        calls.on_controller(lambda: None, change=True)
+        calls.send_to_controller(lambda: None, change=True)
     assert calls.asked == 1

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance, throttle
-from kafka_steward.operators.base import unknown_keys
+from kafka_steward.operators.base import unknown_keys_message
 
 NO, OWN = "The DAG d has no parameter", "trigger it with its own, which its form lists."
 MEANT = "did you mean 'topics'?"
@@ -106,4 +106,4 @@ def test_no_backfill_is_taken(make: Callable[[], DAG]) -> None:
     ],
 )
 def test_unknown_keys_are_named_with_what_may_have_been_meant(conf: dict[str, Any], sentence: str) -> None:
-    assert unknown_keys(conf, ("brokers", "topics"), "d") == sentence
+    assert unknown_keys_message(conf, ("brokers", "topics"), "d") == sentence

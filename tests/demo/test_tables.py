@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
-from kafka_steward.demo.screen import audit_trail, broker_table, cluster_table
-from kafka_steward.demo.story import DemoResult, moving
+from kafka_steward.demo.screen import broker_table, cluster_table, merged_audit_table
+from kafka_steward.demo.story import DemoResult, count_moves
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.moves import MoveRow, MoveState
 
@@ -38,7 +38,7 @@ def test_the_cluster_is_shown_at_each_moment() -> None:
 
 def test_what_was_done_in_one_go_is_one_line_of_the_trail() -> None:
     trail = [row(1, Action.SUBMIT, 0), row(2, Action.SUBMIT, 1), row(3, Action.SETTLE, 0)]
-    assert [cells[1:4] for cells in audit_trail(trail).rows] == [
+    assert [cells[1:4] for cells in merged_audit_table(trail).rows] == [
         ("submit", "t-0 and 1 more", "[1,2] -> [1,3]"),
         ("settle", "t-0", "[1,2] -> [1,3]"),
     ]
@@ -47,7 +47,7 @@ def test_what_was_done_in_one_go_is_one_line_of_the_trail() -> None:
 def test_the_bar_counts_what_is_settled_and_names_the_first_chunk_that_is_not() -> None:
     moves = [Move("t", number, (1, 2), (1, 3), number // 2, 0, "broker_failed", size_bytes=10) for number in range(4)]
     states = (MoveState.COMPLETED, MoveState.COMPLETED, MoveState.SUBMITTED, MoveState.WAITING)
-    now = moving([MoveRow(move, state) for move, state in zip(moves, states, strict=True)])
+    now = count_moves([MoveRow(move, state) for move, state in zip(moves, states, strict=True)])
     assert (now.settled, now.partitions, now.settled_bytes, now.bytes) == (2, 4, 20, 40)
     assert (now.in_flight, now.chunk, now.chunks) == (1, 2, 2)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal
+from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal_error
 from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.errors import KafkaRefused, PlanError, RequestError
 from kafka_steward.execution import detector
@@ -186,7 +186,7 @@ def test_a_topic_keeps_no_other_from_its_throttles_and_no_other_record_in_flight
         simulator.hidden.add("secret")
     else:
         change = simulator._change_topic
-        refused = refusal(NOT_AUTHORIZED, None, "changing the settings of secret")
+        refused = refusal_error(NOT_AUTHORIZED, None, "changing the settings of secret")
         monkeypatch.setattr(
             simulator, "_change_topic", lambda topic, several: refused if topic == "secret" else change(topic, several)
         )
@@ -232,7 +232,7 @@ def test_the_end_of_a_plan_names_a_throttle_that_could_not_be_given_back(
 ) -> None:
     world = apply(simulator, move("t-0", "123", "423"), settings=Settings(throttle=60))
     world.step()
-    refused = refusal(NOT_AUTHORIZED, None, "changing the settings of t")
+    refused = refusal_error(NOT_AUTHORIZED, None, "changing the settings of t")
     monkeypatch.setattr(simulator, "_change_topic", lambda *_: refused)
     told = world.run()
     assert (told.ended, told.completed) == (True, 1)
@@ -300,7 +300,7 @@ def test_a_refusal_of_one_topic_keeps_no_other_from_its_partitions(
     simulator.create("u", [(1, 2)])
     for topic, count in (("t", 7), ("u", 2)):
         journal.tree.create(paths.deferred_partitions(topic), DeferredPartitions(count).to_json())
-    create, refused = simulator.create_partitions, refusal(NOT_AUTHORIZED, None, "adding partitions to topic t")
+    create, refused = simulator.create_partitions, refusal_error(NOT_AUTHORIZED, None, "adding partitions to topic t")
     monkeypatch.setattr(
         simulator, "create_partitions", lambda topic, count: refused if topic == "t" else create(topic, count)
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import SettingError
-from kafka_steward.hooks.access import ClusterConfig, ConnectionFields, cluster_config
+from kafka_steward.hooks.cluster_config import ClusterConfig, ConnectionFields, cluster_config
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 
 HOME = Path("/airflow")

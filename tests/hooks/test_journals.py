@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from kafka_steward.errors import JournalError, SettingError
-from kafka_steward.hooks.access import ConnectionFields as Fields
-from kafka_steward.hooks.access import journal_url, refuse_airflows_own, secrets_in
+from kafka_steward.hooks.cluster_config import ConnectionFields as Fields
+from kafka_steward.hooks.cluster_config import find_secrets, journal_url, refuse_airflow_database
 from kafka_steward.journal.sql.dialect import secrets_of, shown_url, without_secrets
 
 
@@ -79,18 +79,18 @@ def test_airflows_own_database_is_refused(tmp_path: Path) -> None:
         for table in ("dag_run", "task_instance"):
             database.execute(text(f"CREATE TABLE {table} (id INTEGER)"))
     with pytest.raises(SettingError, match=r"is Airflow's own database; give the journal its own database"):
-        refuse_airflows_own(make_url(url))
+        refuse_airflow_database(make_url(url))
 
 
 def test_a_database_of_its_own_is_accepted_and_not_created_by_looking(tmp_path: Path) -> None:
-    refuse_airflows_own(make_url(f"sqlite:///{tmp_path}/journal.db"))
+    refuse_airflow_database(make_url(f"sqlite:///{tmp_path}/journal.db"))
     assert not (tmp_path / "journal.db").exists()
 
 
 def test_a_file_that_cannot_be_looked_at_does_not_pass(tmp_path: Path) -> None:
     (tmp_path / "journal.db").write_text("This is no database, and long enough to be taken for one." * 99)
     with pytest.raises(JournalError, match=r"journal\.db cannot be written .*file is not a database"):
-        refuse_airflows_own(make_url(f"sqlite:///{tmp_path}/journal.db"))
+        refuse_airflow_database(make_url(f"sqlite:///{tmp_path}/journal.db"))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_looked_at_does_not_pass(tmp_path: Path) -> None:
 )
 def test_a_url_that_the_journal_cannot_be_at_does_not_pass(url: str, sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
-        refuse_airflows_own(make_url(url))
+        refuse_airflow_database(make_url(url))
 
 
 def test_no_secret_of_a_url_is_shown() -> None:
@@ -115,10 +115,10 @@ def test_no_secret_of_a_url_is_shown() -> None:
 
 def test_a_journal_in_memory_is_refused() -> None:
     with pytest.raises(SettingError, match=r"must outlive the process"):
-        refuse_airflows_own(make_url("sqlite://"))
+        refuse_airflow_database(make_url("sqlite://"))
 
 
 def test_the_secrets_of_a_setting_are_known_before_it_is_used() -> None:
-    assert secrets_in("postgresql://me:secret-word@db/x?sslpassword=other-word") == ["secret-word", "other-word"]
-    assert secrets_in("postgresql://me:secret-word@db:port/x") == ["postgresql://me:secret-word@db:port/x"]
-    assert secrets_in("my_connection") == secrets_in("sqlite:////var/lib/journal.db") == secrets_in(None) == []
+    assert find_secrets("postgresql://me:secret-word@db/x?sslpassword=other-word") == ["secret-word", "other-word"]
+    assert find_secrets("postgresql://me:secret-word@db:port/x") == ["postgresql://me:secret-word@db:port/x"]
+    assert find_secrets("my_connection") == find_secrets("sqlite:////var/lib/journal.db") == find_secrets(None) == []

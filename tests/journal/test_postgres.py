@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
-from kafka_steward.hooks.access import ConnectionFields, journal_url, refuse_airflows_own
+from kafka_steward.hooks.cluster_config import ConnectionFields, journal_url, refuse_airflow_database
 from kafka_steward.journal.sql.database import table_names
 from kafka_steward.journal.sql.postgres import BoundedConnection, Postgres
 from kafka_steward.journal.store import Journal, open_journal
@@ -76,7 +76,7 @@ def test_a_new_connection_to_a_silent_server_is_given_up(postgres_url: str, sile
     silent.pause()
     assert seconds_until_noticed(lambda: open_journal(postgres_url, "one")) < NOTICED_S
     hasty = sa.make_url(f"{postgres_url}&connect_timeout=2")
-    assert seconds_until_noticed(lambda: refuse_airflows_own(hasty)) < NOTICED_S
+    assert seconds_until_noticed(lambda: refuse_airflow_database(hasty)) < NOTICED_S
 
 
 def test_an_answer_that_keeps_arriving_is_waited_for(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,9 +162,9 @@ def test_the_tables_of_a_database_are_known(postgres: PostgresServer) -> None:
         connection.execute(sa.text("CREATE TABLE dag_run (id INTEGER)"))
         connection.execute(sa.text("CREATE TABLE task_instance (id INTEGER)"))
     with pytest.raises(SettingError, match="is Airflow's own database"):
-        refuse_airflows_own(sa.make_url(url))
+        refuse_airflow_database(sa.make_url(url))
 
 
 def test_a_database_that_is_not_there_never_passes_for_one_that_is_not_airflows(postgres: PostgresServer) -> None:
     with pytest.raises(JournalError, match='database "missing" does not exist'):
-        refuse_airflows_own(sa.make_url(postgres.url("missing")))
+        refuse_airflow_database(sa.make_url(postgres.url("missing")))

@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from kafka_steward.sandbox.artifacts import java
-from kafka_steward.sandbox.layout import pick_ports
+from kafka_steward.sandbox.artifacts import find_or_install_java
+from kafka_steward.sandbox.cluster_layout import pick_ports
 from tests.journal.certificate import Certificate
 from tests.postgres import _die_with_parent
 
@@ -102,7 +102,7 @@ class ZooKeeperServer:
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         with (self._folder / "log").open("ab") as log:
             process = subprocess.Popen(
-                [java().executable, *_FLAGS, "-cp", f"{jars}/*", main, self._folder / "zoo.cfg"],
+                [find_or_install_java().executable, *_FLAGS, "-cp", f"{jars}/*", main, self._folder / "zoo.cfg"],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

@@ -27,7 +27,7 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import TopicSpec, add_deferred_partitions, add_partitions, create_topic
-from kafka_steward.hooks.access import ClusterConfig
+from kafka_steward.hooks.cluster_config import ClusterConfig
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import DeferredPartitions
@@ -142,7 +142,7 @@ def test_without_throttles_reading_settings_is_enough(secured: Secured, tmp_path
         digest = carried_out(cluster, journal, tmp_path, "rebalance", settings=settings)
         undo = CancelRunner(cluster, journal, digest, settings, WHO, scope="plan", reason="a test")
         assert to_the_end(undo).ended
-        assert WatchTrigger("kafka")._failures._poll(access_to(cluster, journal, settings))[1].down == ()
+        assert WatchTrigger("kafka")._failures._poll_and_record(access_to(cluster, journal, settings))[1].down == ()
 
 
 def access_to(cluster: KafkaCluster, journal: Journal, settings: Settings) -> ClusterSession:

@@ -108,8 +108,8 @@ def test_a_rate_for_all_brokers_is_not_taken_for_a_brokers_own(
     sandbox: Sandbox, cluster: KafkaCluster, leases: ThrottleLeases, topic: str
 ) -> None:
     def set_for_all(change: ConfigChange) -> None:
-        request = partial(configs.change_request, configs.BROKER, {"": [change]})
-        assert configs.parse_changes(cluster._transport.on_controller(request, change=True)) == {"": None}
+        request = partial(configs.change_configs_request, configs.BROKER, {"": [change]})
+        assert configs.parse_config_changes(cluster._transport.send_to_controller(request, change=True)) == {"": None}
 
     sandbox.create_topics(topic, assignments={0: [4]})
     set_for_all(ConfigChange(FOLLOWER.rate_key, ConfigOp.SET, "5000000"))

@@ -20,7 +20,7 @@ from kafka_steward.errors import JournalUnreachable, PlanError, SettingError
 from kafka_steward.execution.publishing import approval_of
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators import approve as approve_module
-from kafka_steward.operators.approve import approvers_of, checked_bytes, request_shown
+from kafka_steward.operators.approve import parse_approvers, request_input, validate_approve_above
 from kafka_steward.planning.files.formats import PLAN, conform, proven_digest, read_plan
 from tests.operators.test_workflow import Desk, asking, desk, responded, run_of, submit
 
@@ -50,7 +50,7 @@ class Page:
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> Page:
     page = Page()
-    monkeypatch.setattr(approve_module, "request_shown", page.put)
+    monkeypatch.setattr(approve_module, "request_input", page.put)
 
     def upsert(**_: Any) -> None:
         page.asked += 1
@@ -213,13 +213,13 @@ def test_what_airflow_shows_is_what_it_kept_and_not_what_was_asked(desk: Desk, m
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=send), raising=False)
     where = run()
     where["task_instance"].id = uuid4()
-    assert request_shown(ask, where) == ("Move others?", "another page", [{"id": "7", "name": "bob"}])
+    assert request_input(ask, where) == ("Move others?", "another page", [{"id": "7", "name": "bob"}])
     (message,) = sent
     assert (message.ti_id, message.subject, message.body) == (where["task_instance"].id, "Move them?", "a page")
     assert (message.options, message.defaults) == (["Approve", "Reject"], ["Reject"])
     assert [(user.id, user.name) for user in message.assigned_users] == [("ann", "ann")]
     kept.assigned_users = None
-    assert request_shown(ask, where)[2] == []
+    assert request_input(ask, where)[2] == []
 
 
 # the answer
@@ -310,19 +310,19 @@ def test_whoever_started_the_run_may_reject_its_plan_and_approve_it_where_that_i
 
 
 def test_approvers_are_ids_or_users() -> None:
-    assert approvers_of(None) is None
-    assert approvers_of(("ann",)) == [{"id": "ann", "name": "ann"}]
-    assert approvers_of([{"id": "7", "name": "bob", "more": "x"}]) == [{"id": "7", "name": "bob"}]
+    assert parse_approvers(None) is None
+    assert parse_approvers(("ann",)) == [{"id": "ann", "name": "ann"}]
+    assert parse_approvers([{"id": "7", "name": "bob", "more": "x"}]) == [{"id": "7", "name": "bob"}]
 
 
 @pytest.mark.parametrize("given", ["ann", {"id": "7", "name": "bob"}, [], [7], [{"id": "7"}], [{"id": 7, "name": "b"}]])
 def test_approvers_of_another_shape_are_refused(given: Any) -> None:
     with pytest.raises(SettingError, match="approver"):
-        approvers_of(given)
+        parse_approvers(given)
 
 
 @pytest.mark.parametrize("given", [-1, True, 1.0, "5"])
 def test_a_number_of_bytes_of_another_shape_is_refused(given: Any) -> None:
-    assert (checked_bytes(None), checked_bytes(0), checked_bytes(5)) == (None, 0, 5)
+    assert (validate_approve_above(None), validate_approve_above(0), validate_approve_above(5)) == (None, 0, 5)
     with pytest.raises(SettingError, match="approve_above is"):
-        checked_bytes(given)
+        validate_approve_above(given)

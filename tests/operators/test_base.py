@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from airflow.sdk import DAG
 
-from kafka_steward.hooks.context import actor_fields, overrides_of
+from kafka_steward.hooks.context import actor_fields, merge_overrides
 from kafka_steward.operators.base import StewardOperator, attempt_folder
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from tests.airflow_home import context
@@ -14,7 +14,7 @@ from tests.airflow_home import context
 
 def test_a_runs_parameters_win_over_the_operators_settings() -> None:
     run = context(params={"throttle": 3, "window": None, "mode": "report", "brokers": [1]})
-    assert overrides_of({"throttle": 2, "window": "chunk", "min_free": 0.2}, run) == {
+    assert merge_overrides({"throttle": 2, "window": "chunk", "min_free": 0.2}, run) == {
         "throttle": 3,
         "window": "chunk",
         "min_free": 0.2,

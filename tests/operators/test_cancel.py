@@ -30,12 +30,12 @@ def test_what_cannot_go_back_is_returned_and_logged_with_the_reason(
     submit = SubmitReassignmentOperator(
         task_id="submit", conn_id=CONN_ID, plan={"uri": "/nowhere", "digest": digest}, deferrable=False
     )
-    submit._wait = wait  # type: ignore[method-assign]
+    submit._wait_unless_killed = wait  # type: ignore[method-assign]
     assert submit.execute(context())["status"] == "completed"
     cluster.kill(4)
 
     cancel = CancelReassignmentOperator(task_id="cancel", conn_id=CONN_ID, plan=digest, scope="plan", deferrable=False)
-    cancel._wait = wait  # type: ignore[method-assign]
+    cancel._wait_unless_killed = wait  # type: ignore[method-assign]
     returned = cancel.execute(context())
     why = "its original broker 4 is not live"
     assert returned["left_alone"] == [{"topic": "orders", "partition": 0, "why": why}]

@@ -47,7 +47,7 @@ def run(
         waits.get(count, lambda: None)()
         cluster.tick()
 
-    operator._wait, operator._reread_s = wait, reread_s  # type: ignore[method-assign]
+    operator._wait_unless_killed, operator._reread_s = wait, reread_s  # type: ignore[method-assign]
     found: dict[str, Any] = operator.execute(context())
     return found
 

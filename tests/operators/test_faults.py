@@ -123,7 +123,7 @@ class Stage:
         self.folder = folder
         self.meanwhile: Callable[[], None] = lambda: None
         monkeypatch.setattr(StewardHook, "open", partialmethod(_opened, self))
-        monkeypatch.setattr(SubmitReassignmentOperator, "_wait", lambda *_: self._wait())
+        monkeypatch.setattr(SubmitReassignmentOperator, "_wait_unless_killed", lambda *_: self._wait())
 
     def submit(self, moves: Sequence[Move], *, operation: str, **settings: Any) -> dict[str, Any]:
         """Write a plan, and carry it out in the worker."""

@@ -54,7 +54,7 @@ def test_what_a_sensor_s_trigger_found_is_logged_as_one_line(capsys: pytest.Capt
         return CheckResult(True, HOSTILE)
 
     trigger._thread.submit = ask  # type: ignore[assignment, method-assign]  # stands in for the thread
-    assert asyncio.run(trigger._answer()).sentence == HOSTILE
+    assert asyncio.run(trigger._wait_until_met()).sentence == HOSTILE
     logged = capsys.readouterr().out
     assert ESCAPED in logged
     assert HOSTILE not in logged
@@ -78,12 +78,12 @@ def test_a_task_that_a_trigger_fails_does_so_with_one_line() -> None:
 
 
 def test_why_the_rest_of_a_workflow_is_skipped_is_logged_as_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    from kafka_steward.operators.base import skip_rest
+    from kafka_steward.operators.base import skip_downstream
     from kafka_steward.operators.gate import ClusterReadyOperator
 
     task, given = ClusterReadyOperator(task_id="gate"), context(task_id="gate")
     with pytest.raises(Exception, match="orders") as skipped:
-        skip_rest(task, given, f"Plan 12 was rejected by {HOSTILE}.")
+        skip_downstream(task, given, f"Plan 12 was rejected by {HOSTILE}.")
     assert str(skipped.value) == f"Plan 12 was rejected by {ESCAPED}."
     logged = capsys.readouterr().out
     assert ESCAPED in logged

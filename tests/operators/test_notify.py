@@ -4,7 +4,7 @@ from typing import Any
 
 from airflow.sdk import BaseNotifier
 
-from kafka_steward.operators.base import as_notifiers, notify
+from kafka_steward.operators.base import notify, to_notifier_list
 from tests.airflow_home import context
 
 
@@ -23,9 +23,9 @@ class Remembering(BaseNotifier):
 
 
 def test_one_or_several_or_none() -> None:
-    assert as_notifiers(None) == []
-    assert as_notifiers(print) == [print]
-    assert as_notifiers([print, repr]) == [print, repr]
+    assert to_notifier_list(None) == []
+    assert to_notifier_list(print) == [print]
+    assert to_notifier_list([print, repr]) == [print, repr]
 
 
 def test_airflows_notifiers_and_functions_get_the_facts() -> None:

@@ -10,7 +10,13 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.plan_report import plan_summary
-from kafka_steward.operators.folders import PAGE, page_at, plan_at, snapshot_at, write_page
+from kafka_steward.operators.plan_folders import (
+    PAGE,
+    read_plan_page,
+    read_task_plan,
+    read_task_snapshot,
+    write_plan_page,
+)
 from kafka_steward.operators.review import ReviewPlanOperator
 from tests.airflow_home import context
 from tests.operators.test_approve import Page, asked, drained, page
@@ -31,8 +37,8 @@ def test_the_task_that_plans_writes_the_page_that_is_reviewed_and_approved(
     desk: Desk, page: Page, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made, snapshot = drained(desk)
-    text = plan_summary(plan_at(made), snapshot_at(snapshot))
-    assert page_at(made) == path_of(made).read_text() == text
+    text = plan_summary(read_task_plan(made), read_task_snapshot(snapshot))
+    assert read_plan_page(made) == path_of(made).read_text() == text
     show(made, snapshot)
     assert text in capsys.readouterr().out
     asked(asking(made, snapshot))
@@ -55,7 +61,7 @@ def test_a_plan_without_a_page_is_shown_as_before(
         path_of(made).write_text("of an unknown origin")
     else:
         path_of(made).unlink()
-    assert page_at(made) is None
+    assert read_plan_page(made) is None
     show(made, snapshot)
     assert text in capsys.readouterr().out
     asked(asking(made, snapshot))
@@ -77,7 +83,7 @@ def test_a_page_that_is_no_text_is_refused(desk: Desk) -> None:
     made, _ = drained(desk)
     path_of(made).write_bytes(b"\xff")
     with pytest.raises(PlanError, match=r"is corrupt: review\.md is not in the expected format"):
-        page_at(made)
+        read_plan_page(made)
 
 
 def test_the_page_of_another_plan_is_refused(desk: Desk) -> None:
@@ -94,10 +100,10 @@ def test_a_person_is_asked_about_the_plan_even_when_the_page_was_replaced_with_i
     desk: Desk, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, snapshot = drained(desk)
-    text, plan = path_of(made).read_text(), plan_at(made)
+    text, plan = path_of(made).read_text(), read_task_plan(made)
     with monkeypatch.context() as forging:
         forging.setattr("kafka_steward.execution.plan_report.plan_summary", lambda *_: "Moves nothing.")
-        forged = {**made, "page_digest": write_page(made["uri"], plan, snapshot_at(snapshot))}
-    assert page_at(forged) == "Moves nothing."
+        forged = {**made, "page_digest": write_plan_page(made["uri"], plan, read_task_snapshot(snapshot))}
+    assert read_plan_page(forged) == "Moves nothing."
     asked(asking(forged, snapshot))
     assert page.body == text

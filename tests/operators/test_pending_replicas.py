@@ -185,7 +185,7 @@ def test_the_tasks_of_a_fill_one_after_the_other_settle_what_is_owed(
     plan = planned(read_snapshot(taken["uri"]), "fill")
     uri = f"{tmp_path}/plan"
     write_plan(uri, plan_table(plan.moves), plan.proof)
-    monkeypatch.setattr(SubmitReassignmentOperator, "_wait", lambda *_: cluster.tick())
+    monkeypatch.setattr(SubmitReassignmentOperator, "_wait_unless_killed", lambda *_: cluster.tick())
     submit = SubmitReassignmentOperator(task_id="submit", conn_id=CONN_ID, plan=uri, deferrable=False)
     submitted = submit.execute(context(task_id="submit"))
     assert (submitted["status"], submitted["left"]) == ("completed", 0)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
-from kafka_steward.operators.folders import page_at
 from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.operators.plan_folders import read_plan_page
 from kafka_steward.planning.files.formats import read_plan, write_snapshot
 from tests.airflow_home import Connect, context
 
@@ -65,7 +65,7 @@ def test_it_plans_on_the_worker_and_says_what_moves(connect: Connect, snapshot: 
         "unplaced": 0,
         "page_digest": told["page_digest"],
     }
-    assert (page_at(told) or "").startswith(f"Plan **{plan.digest[:12]}** for cluster")
+    assert (read_plan_page(told) or "").startswith(f"Plan **{plan.digest[:12]}** for cluster")
     assert {move.chunk for move in plan.moves} == {0, 1, 2}
 
 

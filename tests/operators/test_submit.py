@@ -49,10 +49,10 @@ def test_a_trigger_that_could_not_step_fails_with_its_sentence() -> None:
 
 def test_a_killed_task_stops_stepping_and_cancels_nothing() -> None:
     submit = SubmitReassignmentOperator(task_id="submit", plan="/plan", deferrable=False)
-    submit._wait(0)
+    submit._wait_unless_killed(0)
     submit.on_kill()
     with pytest.raises(AirflowException, match="the plan stays in the journal, and clearing the task resumes it"):
-        submit._wait(60)
+        submit._wait_unless_killed(60)
 
 
 @pytest.mark.parametrize("plan", [None, {"digest": "d"}, 7])

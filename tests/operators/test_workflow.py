@@ -112,7 +112,7 @@ def submit(desk: Desk, made: dict[str, Any], snapshot: dict[str, str] | None = N
     operator = SubmitReassignmentOperator(
         task_id="submit", plan=made, snapshot=snapshot, require_approval=True, deferrable=False, conn_id="kafka_test"
     )
-    operator._wait = lambda *_: desk.simulator.tick()  # type: ignore[method-assign]  # time passes, simulated
+    operator._wait_unless_killed = lambda *_: desk.simulator.tick()  # type: ignore[method-assign]  # time passes, simulated
     return operator.execute(context())
 
 

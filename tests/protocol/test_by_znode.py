@@ -68,8 +68,8 @@ def test_all_else_is_the_clusters() -> None:
 
 
 def test_without_a_zookeeper_it_cannot_be_chosen(connect: Connect) -> None:
-    from kafka_steward.hooks.steward import _with_submission
+    from kafka_steward.hooks.steward import _select_submission
 
     access = StewardHook(connect(extra={"submission": "legacy"})).access
     with pytest.raises(SettingError, match="submits through ZooKeeper, and has no setting zookeeper"):
-        _with_submission(access, None, None)  # type: ignore[arg-type]  # neither is looked at
+        _select_submission(access, None, None)  # type: ignore[arg-type]  # neither is looked at

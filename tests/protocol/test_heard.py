@@ -31,24 +31,24 @@ def ask(yard: Yard, kind: str, wanted: str = "t-0 23") -> None:
 def test_each_is_heard_of_once(kind: str) -> None:
     yard = Yard()
     ears = AuditEventReader(yard.journal)
-    assert not ears.has_new(kind)
+    assert not ears.has_new_event(kind)
     ask(yard, kind)
     yard.journal.audit.record(AuditRecord(Action.HOLD, "something else"))
-    assert [ears.has_new(kind), ears.has_new(kind)] == [True, False]
+    assert [ears.has_new_event(kind), ears.has_new_event(kind)] == [True, False]
     yard.run()
     yard.simulator.tick(61)
-    assert not ears.has_new(kind)
+    assert not ears.has_new_event(kind)
     ask(yard, kind, "t-1 234")
-    assert [ears.has_new(kind), ears.has_new(kind)] == [True, False]
+    assert [ears.has_new_event(kind), ears.has_new_event(kind)] == [True, False]
 
 
 def test_of_two_in_the_same_millisecond_each_is_heard_of() -> None:
     yard = Yard()
     ears = AuditEventReader(yard.journal)
     ask(yard, "request")
-    assert ears.has_new("request")
+    assert ears.has_new_event("request")
     ask(yard, "request", "t-1 234")
-    assert [ears.has_new("request"), ears.has_new("request")] == [True, False]
+    assert [ears.has_new_event("request"), ears.has_new_event("request")] == [True, False]
 
 
 def test_what_was_heard_of_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_what_was_heard_of_is_not_read_again(monkeypatch: pytest.MonkeyPatch) ->
     ask(yard, "request")
     for _ in range(3):
         yard.simulator.tick(100)
-        ears.has_new("request")
+        ears.has_new_event("request")
     assert read_since == [began_ms - 60_000, began_ms + 5_000, began_ms + 5_000]
 
 
@@ -77,7 +77,7 @@ def test_who_begins_to_listen_hears_of_the_last_minute(kind: str, ago_s: int, he
     yard = Yard()
     ask(yard, kind)
     yard.simulator.tick(ago_s)
-    assert AuditEventReader(yard.journal).has_new(kind) == heard
+    assert AuditEventReader(yard.journal).has_new_event(kind) == heard
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -89,6 +89,6 @@ def test_what_else_is_published_and_asked_for_is_not_meant(kind: str) -> None:
     yard.journal.audit.record(AuditRecord(Action.PUBLISH, "no plan of a document", after=["sources"]))
     queue_add(yard.journal, document(["t-0 23"]), who=WHO)
     queue_remove(yard.journal, who=WHO)
-    assert not ears.has_new(kind)
+    assert not ears.has_new_event(kind)
     ask(yard, "cancel" if kind == "request" else "request")
-    assert not ears.has_new(kind)
+    assert not ears.has_new_event(kind)

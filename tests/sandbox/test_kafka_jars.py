@@ -13,15 +13,23 @@ import pytest
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox import artifacts
-from kafka_steward.sandbox.artifacts import KAFKA_KRAFT, KAFKA_ZOOKEEPER, Java, cache_folder, java, kafka_jars, lock_of
+from kafka_steward.sandbox.artifacts import (
+    KAFKA_KRAFT,
+    KAFKA_ZOOKEEPER,
+    Java,
+    cache_folder,
+    find_or_install_java,
+    kafka_jars,
+    read_lock,
+)
 
 VERSIONS = (KAFKA_KRAFT, KAFKA_ZOOKEEPER)
 #: Prints one line for each time that Spark's resolver is run.
 FETCH = """
 from kafka_steward.sandbox import artifacts
-resolve = artifacts.resolve
-artifacts.resolve = lambda *given, **named: (print("resolving", flush=True), resolve(*given, **named))[1]
-print(len(artifacts.kafka_jars(artifacts.KAFKA_KRAFT, artifacts.java())), "jars")
+resolve = artifacts.resolve_jars
+artifacts.resolve_jars = lambda *given, **named: (print("resolving", flush=True), resolve(*given, **named))[1]
+print(len(artifacts.kafka_jars(artifacts.KAFKA_KRAFT, artifacts.find_or_install_java())), "jars")
 """
 
 pytestmark = pytest.mark.process
@@ -29,7 +37,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture(scope="session")
 def runtime() -> Java:
-    return java()
+    return find_or_install_java()
 
 
 @pytest.fixture
@@ -44,7 +52,7 @@ def copied_cache(runtime: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_lock_names_every_jar_once_with_its_version(version: str) -> None:
-    lock = lock_of(version)
+    lock = read_lock(version)
     assert f"org.apache.kafka_kafka_2.13-{version}.jar" in lock
     assert f"org.apache.kafka_kafka-tools-{version}.jar" in lock
     assert "scala-library-2.13.18.jar" in lock
@@ -53,8 +61,8 @@ def test_a_lock_names_every_jar_once_with_its_version(version: str) -> None:
 
 
 def test_a_second_run_fetches_nothing(copied_cache: Path, runtime: Java, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(artifacts, "resolve", _must_not_be_called)
-    assert {jar.name for jar in kafka_jars(KAFKA_ZOOKEEPER, runtime)} == set(lock_of(KAFKA_ZOOKEEPER))
+    monkeypatch.setattr(artifacts, "resolve_jars", _must_not_be_called)
+    assert {jar.name for jar in kafka_jars(KAFKA_ZOOKEEPER, runtime)} == set(read_lock(KAFKA_ZOOKEEPER))
 
 
 def test_a_jar_that_differs_is_named_and_removed(copied_cache: Path, runtime: Java) -> None:
@@ -65,7 +73,7 @@ def test_a_jar_that_differs_is_named_and_removed(copied_cache: Path, runtime: Ja
     sentence = str(caught.value)
     assert "\n" not in sentence
     assert sentence.startswith(f"{spoilt.name} in {copied_cache} has the SHA-256 ")
-    assert lock_of(KAFKA_ZOOKEEPER)[spoilt.name] in sentence
+    assert read_lock(KAFKA_ZOOKEEPER)[spoilt.name] in sentence
     assert not spoilt.exists()
 
 
@@ -74,7 +82,7 @@ def test_another_pyspark_is_named_when_its_scala_library_is_another_one(copied_c
     with pytest.raises(
         SandboxFailed, match=r"PySpark brought scala-library-2\.13\.99\.jar; install the PySpark version"
     ):
-        artifacts.verify(copied_cache, lock_of(KAFKA_ZOOKEEPER))
+        artifacts.verify_jars(copied_cache, read_lock(KAFKA_ZOOKEEPER))
 
 
 def test_a_version_that_is_not_pinned_is_one_sentence(runtime: Java) -> None:

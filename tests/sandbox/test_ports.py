@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from kafka_steward.sandbox import layout
-from kafka_steward.sandbox.layout import pick_ports
+from kafka_steward.sandbox import cluster_layout
+from kafka_steward.sandbox.cluster_layout import pick_ports
 
 pytestmark = pytest.mark.process
 
 _PICK = """
-from kafka_steward.sandbox import layout
-layout._LOWEST, layout._ephemeral_start = {lowest}, lambda: {lowest} + 3
-print(len(layout.pick_ports({count})))
+from kafka_steward.sandbox import cluster_layout
+cluster_layout._LOWEST, cluster_layout._first_ephemeral_port = {lowest}, lambda: {lowest} + 3
+print(len(cluster_layout.pick_ports({count})))
 """
 
 
@@ -26,8 +26,8 @@ def picked_elsewhere(lowest: int, count: int) -> subprocess.CompletedProcess[str
 
 def test_no_other_process_is_given_a_port_that_one_has_picked_and_not_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     lowest = pick_ports(1)[0] + 1
-    monkeypatch.setattr(layout, "_LOWEST", lowest)
-    monkeypatch.setattr(layout, "_ephemeral_start", lambda: lowest + 3)
+    monkeypatch.setattr(cluster_layout, "_LOWEST", lowest)
+    monkeypatch.setattr(cluster_layout, "_first_ephemeral_port", lambda: lowest + 3)
     one, other = pick_ports(2)
     assert picked_elsewhere(lowest, 1).stdout == "1\n"
     refused = picked_elsewhere(lowest, 2)

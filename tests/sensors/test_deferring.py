@@ -33,7 +33,7 @@ def sensors() -> list[type[StewardSensor]]:
 def test_the_trigger_of_a_sensor_has_the_tasks_journal(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch, sensor: type[StewardSensor]
 ) -> None:
-    monkeypatch.setattr(base, "evaluate", lambda *_: CheckResult(False, "Not yet."))
+    monkeypatch.setattr(base, "evaluate_check", lambda *_: CheckResult(False, "Not yet."))
     make_cluster("1a 2b 3c", "orders: 123").journal.identity = OURS
     with pytest.raises(TaskDeferred) as waits:
         sensor(task_id="wait", conn_id=CONN_ID).execute(context(task_id="wait"))

@@ -104,10 +104,10 @@ def test_an_error_is_said_once_and_the_next_look_goes_on(monkeypatch: pytest.Mon
 def test_a_change_of_controller_is_said_and_the_first_reading_is_not() -> None:
     said: list[str] = []
     loop = loop_of(Script(), said)
-    loop._changed(paths.REASSIGN_QUEUE)
-    loop._changed(CONTROLLER)  # the one that there was
+    loop._on_znode_change(paths.REASSIGN_QUEUE)
+    loop._on_znode_change(CONTROLLER)  # the one that there was
     assert said == []
-    loop._changed(CONTROLLER)
+    loop._on_znode_change(CONTROLLER)
     assert said == ["The controller of the cluster changed; all documents are read again."]
 
 
@@ -171,7 +171,7 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
     hour_s = 3600.0
     verdict = DetectionResult((), (), {}, (), (), (), outage=False, sentence="All live.", now_ms=1)
     monkeypatch.setattr("kafka_steward.triggers.documents._NOTIFIED_POLL_S", hour_s)
-    monkeypatch.setattr("kafka_steward.triggers.periodic._interval_s", lambda _: hour_s)
+    monkeypatch.setattr("kafka_steward.triggers.periodic._poll_interval_s", lambda _: hour_s)
     monkeypatch.setattr("kafka_steward.triggers.documents.DocumentController", looks.look_of("documents", PollResult()))
     monkeypatch.setattr("kafka_steward.execution.detector.Detector", looks.look_of("brokers", verdict))
     journal = Yard().journal
@@ -237,16 +237,16 @@ def test_closed_in_the_middle_of_settling_in_it_listens_to_zookeeper_no_more(mon
 def test_a_document_is_heard_once_by_whoever_listens_for_its_kind(rings: str, document: str) -> None:
     yard = Yard()
     ears = {kind: AuditEventReader(yard.journal) for kind in ("cancel", "request")}
-    assert not ears[rings].has_new(rings)
+    assert not ears[rings].has_new_event(rings)
     if document == "signal":
         yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
     else:
         yard.ask("t-0 23")
     yard.look()
     yard.simulator.tick()
-    assert [ears[rings].has_new(rings), ears[rings].has_new(rings)] == [True, False]
+    assert [ears[rings].has_new_event(rings), ears[rings].has_new_event(rings)] == [True, False]
     other = "cancel" if rings == "request" else "request"
-    assert not ears[other].has_new(other)
+    assert not ears[other].has_new_event(other)
 
 
 def test_two_watches_of_a_cluster_are_told_apart_by_what_they_ring_for() -> None:

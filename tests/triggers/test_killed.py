@@ -11,7 +11,7 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.triggers import run_plan
-from kafka_steward.triggers.run_plan import RunPlanTrigger, task_is_over
+from kafka_steward.triggers.run_plan import RunPlanTrigger, is_task_over
 from tests.triggers.progress_values import DIGEST
 
 WHO = {"dag_id": "heal", "run_id": "manual__1", "task_id": "submit", "try_number": 1}
@@ -34,7 +34,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: Any) -> list[dict[str, An
 @pytest.mark.parametrize("state", ["failed", "success", "skipped"])
 def test_a_task_that_a_person_marked_is_over(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answering(monkeypatch, {"manual__1": {"submit": state}})
-    assert task_is_over(WHO)
+    assert is_task_over(WHO)
     assert asked == [{"dag_id": "heal", "run_ids": ["manual__1"], "task_ids": ["submit"]}]
 
 
@@ -53,14 +53,14 @@ def test_a_task_that_a_person_marked_is_over(state: str, monkeypatch: pytest.Mon
 )
 def test_whatever_else_is_no_end(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, answer)
-    assert not task_is_over(WHO)
+    assert not is_task_over(WHO)
 
 
 def test_a_mapped_task_is_told_from_its_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, {"manual__1": {"submit_0": "failed", "submit_1": "deferred"}})
-    assert task_is_over(WHO, 0)
-    assert not task_is_over(WHO, 1)
-    assert not task_is_over(WHO)
+    assert is_task_over(WHO, 0)
+    assert not is_task_over(WHO, 1)
+    assert not is_task_over(WHO)
 
 
 class Killed(RunPlanTrigger):
@@ -78,10 +78,10 @@ class Killed(RunPlanTrigger):
 
 @pytest.mark.parametrize(
     ("when_killed", "over", "asked"),
-    [("nothing", True, []), ("cancel", False, []), ("cancel", True, ["_cancel", "close"])],
+    [("nothing", True, []), ("cancel", False, []), ("cancel", True, ["_request_cancel", "close"])],
 )
 def test_the_trigger(when_killed: str, over: bool, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_plan, "task_is_over", lambda *_: over)
+    monkeypatch.setattr(run_plan, "is_task_over", lambda *_: over)
     trigger = Killed("kafka", DIGEST, {}, WHO, when_killed=when_killed)
     trigger.asked = []
     trigger._thread = trigger  # type: ignore[assignment]  # stands in for the thread

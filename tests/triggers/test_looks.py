@@ -34,11 +34,11 @@ Poll = Callable[[ClusterSession], object]
 
 
 def documents() -> Poll:
-    return DocumentCheck("kafka", {}, "request", lambda *_: None, lambda: None)._poll
+    return DocumentCheck("kafka", {}, "request", lambda *_: None, lambda: None)._poll_and_record
 
 
 def rounds(kind: type[PeriodicCheck[Any]]) -> Poll:
-    return kind("kafka", ClusterWorker("kafka", {}), lambda *_: None)._poll
+    return kind("kafka", ClusterWorker("kafka", {}), lambda *_: None)._poll_and_record
 
 
 POLLS: dict[str, Callable[[], Poll]] = {

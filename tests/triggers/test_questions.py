@@ -10,7 +10,7 @@ import pytest
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.wait import CheckResult, evaluate
+from kafka_steward.triggers.wait import CheckResult, evaluate_check
 from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator
 
@@ -24,16 +24,16 @@ def test_a_broker_has_joined_when_it_can_take_what_is_owed() -> None:
     place = opened(simulator)
     simulator.kill(3)
     create_topic(simulator, place.journal, TopicSpec("t", 1, 3), allowed=True, who=WHO)
-    told = evaluate("broker_joined", place, {})
+    told = evaluate_check("broker_joined", place, {})
     assert told == CheckResult(False, "1 replicas of 1 partitions are pending; no live broker can host one.", [])
     simulator.restart(3)
-    told = evaluate("broker_joined", place, {"who": {"person": "ann"}})
+    told = evaluate_check("broker_joined", place, {"who": {"person": "ann"}})
     assert told == CheckResult(True, "1 replicas of 1 partitions are pending; broker 3 can host some.", [3])
 
 
 def test_a_broker_that_holds_nothing_has_joined_too() -> None:
     place = opened(Simulator.of("1a 2b 3c", "t: 12"))
-    assert evaluate("broker_joined", place, {}) == CheckResult(
+    assert evaluate_check("broker_joined", place, {}) == CheckResult(
         True, "No replica is pending. Broker 3 holds nothing yet.", [3]
     )
 
@@ -42,19 +42,21 @@ def test_named_brokers_have_joined_when_all_of_them_are_live() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123")
     place = opened(simulator)
     simulator.kill(3)
-    assert evaluate("broker_joined", place, {"brokers": [2, 3]}) == CheckResult(False, "Broker 3 is not live.", [2, 3])
+    assert evaluate_check("broker_joined", place, {"brokers": [2, 3]}) == CheckResult(
+        False, "Broker 3 is not live.", [2, 3]
+    )
     simulator.restart(3)
-    assert evaluate("broker_joined", place, {"brokers": [2, 3]}).met
+    assert evaluate_check("broker_joined", place, {"brokers": [2, 3]}).met
 
 
 def test_a_cluster_is_healthy_when_no_measure_is_above_its_limit() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123")
     place = opened(simulator)
-    assert evaluate("healthy", place, {}).met
+    assert evaluate_check("healthy", place, {}).met
     simulator.kill(3)
-    told = evaluate("healthy", place, {})
+    told = evaluate_check("healthy", place, {})
     assert (told.met, told.value["under_replicated_partitions"]) == (False, 1)
     assert "Broker 3 is down." in told.sentence
-    assert evaluate("healthy", place, {"limits": {"under_replicated_partitions": 1}}).met
+    assert evaluate_check("healthy", place, {"limits": {"under_replicated_partitions": 1}}).met
     with pytest.raises(RequestError, match="There is no measure 'lag'"):
-        evaluate("healthy", place, {"limits": {"lag": 0}})
+        evaluate_check("healthy", place, {"limits": {"lag": 0}})

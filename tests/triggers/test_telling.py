@@ -33,5 +33,5 @@ def test_each_of_several_messages_is_logged_as_one_printable_line(teller: WatchR
 
 @pytest.mark.parametrize("error", [ValueError(HOSTILE), PlanError(HOSTILE)], ids=["of Python", "of ours"])
 def test_an_error_is_logged_as_one_printable_line(teller: WatchReporter, logged: list[str], error: Exception) -> None:
-    teller.error(error)
+    teller.report_error(error)
     assert logged == [f"The watch of kafka cannot look, and tries again: {ESCAPED}"]

@@ -159,10 +159,10 @@ def test_an_error_that_persists_is_logged_again_every_hour() -> None:
         clock=lambda: now_s[0],
     )
     for now_s[0] in (5_000.0, 8_599.0, 8_600.0, 8_601.0):
-        teller.error(WrongJournal("Another one."))
+        teller.report_error(WrongJournal("Another one."))
     assert cried == ["The watch of kafka cannot look, and tries again: Another one."] * 2
-    teller.ok()
+    teller.record_success()
     assert said == ["The watch of kafka works again."]
     teller.log_once("All live.", about=1)
-    teller.error(WrongJournal("Another one."))
+    teller.report_error(WrongJournal("Another one."))
     assert len(cried) == 3

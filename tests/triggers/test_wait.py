@@ -8,7 +8,7 @@ import pytest
 
 from kafka_steward.errors import AuthenticationFailed, ClusterUnreachable, PlanError, RequestError
 from kafka_steward.triggers.base import FIRST_EVENT_AFTER_S
-from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate
+from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate_check
 
 
 class Scripted(WaitTrigger):
@@ -57,4 +57,4 @@ def test_what_waiting_does_not_mend_fires_as_a_failure(error: Exception) -> None
 
 def test_an_unknown_question_is_named() -> None:
     with pytest.raises(RequestError, match=r"no check 'why'; there are broker_joined, .*ready\."):
-        evaluate("why", None, {})  # type: ignore[arg-type]  # it is not looked at
+        evaluate_check("why", None, {})  # type: ignore[arg-type]  # it is not looked at

@@ -116,10 +116,10 @@ def test_the_age_of_a_look_grows_while_it_hangs_and_while_it_fails(monkeypatch: 
     for seconds in (7.9, 100.0):
         teller.report_age()
         assert told["kafka_steward.watch.documents_age"] == int(seconds)
-    teller.error(ClusterUnreachable("x"))
+    teller.report_error(ClusterUnreachable("x"))
     teller.report_age()
     assert told["kafka_steward.watch.documents_age"] == 100
-    teller.ok()
+    teller.record_success()
     teller.report_age()
     assert told["kafka_steward.watch.documents_age"] == 0
 
@@ -170,4 +170,4 @@ def test_failed_log_directories_are_counted_with_those_that_nobody_names(monkeyp
 def test_it_looks_four_times_per_session_timeout(told: dict[int, dict[str, str]], interval_s: float) -> None:
     cluster = SimpleNamespace(live_brokers=lambda: {2: None, 1: None}, broker_configs=lambda *_: told)
     opened = SimpleNamespace(cluster=cluster, settings=Settings.of({"watch_interval": 2}))
-    assert periodic._interval_s(opened) == interval_s  # type: ignore[arg-type]  # as far as it is read
+    assert periodic._poll_interval_s(opened) == interval_s  # type: ignore[arg-type]  # as far as it is read

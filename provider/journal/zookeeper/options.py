@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_steward.errors import SettingError
-from kafka_steward.values import switch
+from kafka_steward.value_parsing import parse_boolean
 
 _SWITCHES = ("use_ssl", "verify_certs", "check_hostname")
 
@@ -95,6 +95,6 @@ class ZooKeeperOptions:
     def _is(self, name: str) -> bool:
         value = self.tls.get(name)
         try:
-            return value in (None, "") or switch(value)
+            return value in (None, "") or parse_boolean(value)
         except ValueError:
             raise SettingError(f"ZooKeeper's TLS setting {name} is {value!r}; it takes true or false.") from None

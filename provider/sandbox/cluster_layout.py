@@ -30,18 +30,18 @@ def pick_ports(count: int) -> list[int]:
     They lie below the kernel's ephemeral port range, so that a broker that is down for a while finds its port free when
     it returns.
     """
-    highest = _ephemeral_start()
+    highest = _first_ephemeral_port()
     picked: list[int] = []
     for _ in range(_ATTEMPTS):
         if len(picked) == count:
             return picked
         port = _LOWEST + secrets.randbelow(highest - _LOWEST)
-        if _reserve(port) and _is_free(port):
+        if _reserve_port(port) and _is_port_free(port):
             picked.append(port)
     raise OSError(f"found only {len(picked)} of {count} free ports between {_LOWEST} and {highest} on {HOST}")
 
 
-def _is_free(port: int) -> bool:
+def _is_port_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
             probe.bind((HOST, port))
@@ -54,7 +54,7 @@ def _is_free(port: int) -> bool:
 _reserved: set[int] = set()
 
 
-def _reserve(port: int) -> bool:
+def _reserve_port(port: int) -> bool:
     """Reserve a port for the life of this process; return False if it is reserved.
 
     A server binds its port only seconds after the port was picked: until then, others see only the reservation.
@@ -62,7 +62,7 @@ def _reserve(port: int) -> bool:
     if port in _reserved:
         return False
     try:
-        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        fcntl.lockf(_open_reservation_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
         return False
     _reserved.add(port)
@@ -70,13 +70,13 @@ def _reserve(port: int) -> bool:
 
 
 @cache
-def _reservations() -> int:
+def _open_reservation_file() -> int:
     """Return the file in which each byte stands for a port. It is never closed, which would release all locks."""
     path = Path(tempfile.gettempdir()) / f"kafka-steward-ports-{os.getuid()}"
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
-def _ephemeral_start() -> int:
+def _first_ephemeral_port() -> int:
     known = Path("/proc/sys/net/ipv4/ip_local_port_range")
     start = int(known.read_text().split()[0]) if known.exists() else 32_768
     return max(start, _LOWEST + 10_000)
@@ -97,7 +97,7 @@ class BrokerLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ClusterLayout:
     """The locations of a cluster. `service_port` is the controller's (KRaft) or ZooKeeper's."""
 
     folder: Path
@@ -110,7 +110,7 @@ class Layout:
     @classmethod
     def of(
         cls, folder: Path, *, brokers: int, racks: int, session_timeout_ms: int, overrides: Mapping[str, str]
-    ) -> Layout:
+    ) -> ClusterLayout:
         """Pick ports for brokers 1 to `brokers`, in racks a, b, … Raises SandboxFailed for counts out of range."""
         if not (1 <= brokers <= 64 and 1 <= racks <= 26):
             raise SandboxFailed(f"A sandbox has 1 to 64 brokers in 1 to 26 racks, not {brokers} in {racks}.")
@@ -133,7 +133,7 @@ def rack_of(broker: int, racks: int) -> str:
     return chr(ord("a") + (broker - 1) % racks)
 
 
-def properties(values: Mapping[str, object]) -> str:
+def properties_text(values: Mapping[str, object]) -> str:
     """Return the text of a Java properties file."""
     return "".join(f"{key}={value}\n" for key, value in values.items())
 
@@ -160,7 +160,7 @@ _DETERMINISTIC: dict[str, object] = {
 }
 
 
-def broker_properties(place: BrokerLayout, layout: Layout) -> dict[str, object]:
+def broker_properties(place: BrokerLayout, layout: ClusterLayout) -> dict[str, object]:
     """Return the properties that do not depend on the mode; the layout's overrides are not included."""
     copies = min(3, len(layout.brokers))
     return {

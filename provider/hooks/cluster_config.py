@@ -1,7 +1,7 @@
 """The access to one cluster and to the database of its journal, derived from its Airflow connection.
 
 `cluster_config` also takes the section [kafka_steward] and a DAG's parameters. Values are passed in, and nothing is
-looked up or connected to, except by `refuse_airflows_own`.
+looked up or connected to, except by `refuse_airflow_database`.
 """
 
 from __future__ import annotations
@@ -91,27 +91,27 @@ def cluster_config(
     `zookeeper` nor with an `executor`, Airflow's setting, that runs tasks on other hosts. Raises SettingError, naming
     connection and key.
     """
-    _refuse_unknown(fields)
+    _refuse_unknown_keys(fields)
     places = {name: fields.extra.get(name) or section.get(name) or None for name in (*_PLACES, *_ZOOKEEPER)}
-    client = {**(_from_connection(kafka) if kafka else {}), **_client(fields)}
+    client = {**(_kafka_connection_config(kafka) if kafka else {}), **_kafka_client_config(fields)}
     if not client.get("bootstrap_servers"):
         raise SettingError(
             f"The connection {fields.conn_id} names no bootstrap servers: enter host:port as its host, or "
             "several with commas between them."
         )
-    zookeeper = _zookeeper(fields, places)
+    zookeeper = _zookeeper_options(fields, places)
     return ClusterConfig(
         fields.conn_id,
         Settings.of(overrides, fields.extra, section),
-        workspace=_workspace(fields.conn_id, str(places["workspace"] or home / "kafka_steward" / "workspace")),
+        workspace=_workspace_url(fields.conn_id, str(places["workspace"] or home / "kafka_steward" / "workspace")),
         client=client,
-        journal=_journal(fields, places, section) or _journal_of_this_host(fields, places, home, executor),
+        journal=_journal_location(fields, places, section) or _local_journal_url(fields, places, home, executor),
         expected_cluster_id=places["cluster_id"],
         zookeeper=zookeeper,
     )
 
 
-def _workspace(conn_id: str, place: str) -> str:
+def _workspace_url(conn_id: str, place: str) -> str:
     # Each task runs in its own folder, so a relative path would differ between tasks.
     if ":" not in place and not place.startswith("/"):
         raise SettingError(
@@ -121,7 +121,7 @@ def _workspace(conn_id: str, place: str) -> str:
     return place.rstrip("/")
 
 
-def _journal(fields: ConnectionFields, places: Mapping[str, Any], section: Mapping[str, Any]) -> str:
+def _journal_location(fields: ConnectionFields, places: Mapping[str, Any], section: Mapping[str, Any]) -> str:
     """Return the location of the SQL part; empty for the default.
 
     The word zookeeper gives no location: only the documents are kept there.
@@ -137,7 +137,7 @@ def _journal(fields: ConnectionFields, places: Mapping[str, Any], section: Mappi
     return "" if place == "zookeeper" else place
 
 
-def _journal_of_this_host(fields: ConnectionFields, places: Mapping[str, Any], home: Path, executor: str) -> str:
+def _local_journal_url(fields: ConnectionFields, places: Mapping[str, Any], home: Path, executor: str) -> str:
     file = f"{home}/kafka_steward/journal.db"
     why = ""
     if places["zookeeper"]:
@@ -154,7 +154,7 @@ def _journal_of_this_host(fields: ConnectionFields, places: Mapping[str, Any], h
     return f"sqlite:///{file}"
 
 
-def _zookeeper(fields: ConnectionFields, places: Mapping[str, Any]) -> ZooKeeperOptions | None:
+def _zookeeper_options(fields: ConnectionFields, places: Mapping[str, Any]) -> ZooKeeperOptions | None:
     if not places["zookeeper"]:
         vain = [name for name in _ZOOKEEPER if places[name]]
         if vain:
@@ -168,10 +168,10 @@ def _zookeeper(fields: ConnectionFields, places: Mapping[str, Any]) -> ZooKeeper
         raise SettingError(
             f"The zookeeper_tls of the connection {fields.conn_id} is not a JSON object of TLS settings."
         )
-    return ZooKeeperOptions(str(places["zookeeper"]), _digest(fields, places), tls)
+    return ZooKeeperOptions(str(places["zookeeper"]), _digest_credentials(fields, places), tls)
 
 
-def _digest(fields: ConnectionFields, places: Mapping[str, Any]) -> str | None:
+def _digest_credentials(fields: ConnectionFields, places: Mapping[str, Any]) -> str | None:
     user, password = places["zookeeper_user"], places["zookeeper_password"]
     if not user and not password:
         return None
@@ -188,7 +188,7 @@ def _digest(fields: ConnectionFields, places: Mapping[str, Any]) -> str | None:
     return f"{user}:{password}"
 
 
-def _from_connection(kafka: ConnectionFields) -> dict[str, Any]:
+def _kafka_connection_config(kafka: ConnectionFields) -> dict[str, Any]:
     if kafka.login or kafka.password:
         raise SettingError(
             f"The connection {kafka.conn_id} has a login or a password in the connection's fields, which connections "
@@ -197,7 +197,7 @@ def _from_connection(kafka: ConnectionFields) -> dict[str, Any]:
     return client_config(kafka.extra)
 
 
-def _client(fields: ConnectionFields) -> dict[str, Any]:
+def _kafka_client_config(fields: ConnectionFields) -> dict[str, Any]:
     ours = {key: value for key, value in fields.extra.items() if is_client_key(key) and value not in (None, "")}
     by_field = {
         "bootstrap_servers": fields.servers,
@@ -214,7 +214,7 @@ def _client(fields: ConnectionFields) -> dict[str, Any]:
     return client
 
 
-def _refuse_unknown(fields: ConnectionFields) -> None:
+def _refuse_unknown_keys(fields: ConnectionFields) -> None:
     for key in fields.extra:
         undotted = key.removeprefix("kafka.").replace(".", "_")
         if undotted not in SETTINGS and key not in (*_PLACES, *_ZOOKEEPER) and not is_client_key(key):
@@ -231,7 +231,7 @@ def journal_url(setting: str, connection: Callable[[str], tuple[str, ConnectionF
     SettingError, also for an extra that would be ignored.
     """
     if "://" in setting:
-        return _parse_url(setting)
+        return _parse_journal_url(setting)
     kind, given, schema = connection(setting)
     dialect = dialect_named(kind)
     if dialect is None:
@@ -244,16 +244,16 @@ def journal_url(setting: str, connection: Callable[[str], tuple[str, ConnectionF
     return dialect.url_of(given.conn_id, fields, given.extra)
 
 
-def secrets_in(setting: object) -> list[str]:
+def find_secrets(setting: object) -> list[str]:
     """Return the parts of a setting `journal` to mask: the secrets of a URL, or the whole text of an unreadable one."""
     text = str(setting or "")
     try:
-        return secrets_of(_parse_url(text)) if "://" in text else []
+        return secrets_of(_parse_journal_url(text)) if "://" in text else []
     except SettingError:
         return [text]
 
 
-def refuse_airflows_own(url: URL) -> None:
+def refuse_airflow_database(url: URL) -> None:
     """Raise SettingError if `url` is Airflow's metadata database: its migrations and ours must never share a database.
 
     The database is recognised by its tables, because a task does not know the address of Airflow's database.
@@ -269,7 +269,7 @@ def refuse_airflows_own(url: URL) -> None:
         )
 
 
-def _parse_url(text: str) -> URL:
+def _parse_journal_url(text: str) -> URL:
     try:
         return make_url(text)
     except (ArgumentError, ValueError):  # such as a port that is not a number

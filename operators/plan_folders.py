@@ -11,13 +11,13 @@ from kafka_steward.errors import PlanError
 if TYPE_CHECKING:
     from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
-__all__ = ["PAGE", "address_of", "page_at", "plan_at", "snapshot_at", "write_page"]
+__all__ = ["PAGE", "parse_uri_and_digest", "read_plan_page", "read_task_plan", "read_task_snapshot", "write_plan_page"]
 
 #: The page about a plan, in its folder: what moves, at what cost, and which constraints get worse.
 PAGE = "review.md"
 
 
-def address_of(made: Any, what: str = "plan") -> tuple[str, str | None]:
+def parse_uri_and_digest(made: Any, what: str = "plan") -> tuple[str, str | None]:
     """Return the URI and digest in a task's result; for a URI alone, no digest. Raises PlanError for anything else."""
     if isinstance(made, str):
         return made, None
@@ -26,25 +26,25 @@ def address_of(made: Any, what: str = "plan") -> tuple[str, str | None]:
     return made["uri"], made.get("digest")
 
 
-def plan_at(made: Any) -> PlanFolder:
+def read_task_plan(made: Any) -> PlanFolder:
     """Read the plan that a task returned. Raises PlanError if it is missing, edited, or another plan than that one."""
     from kafka_steward.planning.files.formats import read_plan
 
-    uri, digest = address_of(made)
+    uri, digest = parse_uri_and_digest(made)
     plan = read_plan(uri)
     if digest not in (None, plan.digest):
         raise PlanError(f"The plan at {uri} is not the one that was made: its digest differs; make a new plan.")
     return plan
 
 
-def snapshot_at(made: Any) -> SnapshotFolder:
+def read_task_snapshot(made: Any) -> SnapshotFolder:
     """Read the snapshot that a task returned. Raises PlanError if it is missing or edited."""
     from kafka_steward.planning.files.formats import read_snapshot
 
-    return read_snapshot(address_of(made, "snapshot")[0])
+    return read_snapshot(parse_uri_and_digest(made, "snapshot")[0])
 
 
-def write_page(uri: str, plan: PlanFolder, snapshot: SnapshotFolder) -> str:
+def write_plan_page(uri: str, plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     """Write the page about a plan beside it. Returns the page's digest, which covers the plan's digest too."""
     from kafka_steward.execution.plan_report import plan_summary
     from kafka_steward.planning.files.storage import Folder
@@ -54,14 +54,14 @@ def write_page(uri: str, plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     return _page_digest(plan.digest, page)
 
 
-def page_at(made: Any) -> str | None:
+def read_plan_page(made: Any) -> str | None:
     """Return the page that a task wrote beside its plan; None if there is none, as with plans of earlier versions.
 
     Raises PlanError if it is not the page that the task wrote about exactly this plan.
     """
     from kafka_steward.planning.files.storage import Folder
 
-    uri, digest = address_of(made)
+    uri, digest = parse_uri_and_digest(made)
     expected = made.get("page_digest") if isinstance(made, Mapping) else None
     page = Folder(uri, "plan").read_text(PAGE) if digest and expected else None
     if page is not None and _page_digest(str(digest), page) != expected:

@@ -13,7 +13,7 @@ _MOST_DIGITS = 40
 _LONGEST = 80
 
 
-def whole_number(value: object) -> int:
+def parse_whole_number(value: object) -> int:
     """Return the whole number that `value` is or spells: 50, 50.0, "50", 5e7, "5e7".
 
     Raises ValueError for everything else: true and false, a fraction, NaN, infinity, more than 40 digits.
@@ -29,7 +29,7 @@ def whole_number(value: object) -> int:
     return int(number)
 
 
-def finite_number(value: object) -> float:
+def parse_finite_number(value: object) -> float:
     """Return the number that `value` is or spells. Raises ValueError for true, false, NaN and infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("not a number")  # noqa: TRY004 - as above
@@ -42,7 +42,7 @@ def finite_number(value: object) -> float:
     return number
 
 
-def switch(value: object) -> bool:
+def parse_boolean(value: object) -> bool:
     """Return `value` as a boolean: true or false, or one of the words of configuration files. Raises ValueError."""
     word = str(value).lower() if isinstance(value, bool | int | str) else ""
     if word not in _SWITCHES:
@@ -50,7 +50,7 @@ def switch(value: object) -> bool:
     return _SWITCHES[word]
 
 
-def one_of(name: str, value: object, *choices: str) -> str:
+def require_choice(name: str, value: object, *choices: str) -> str:
     """Return `value`, which is one of `choices`. Raises SettingError for everything else; `name` opens its message."""
     if value in choices:
         return str(value)
@@ -58,7 +58,7 @@ def one_of(name: str, value: object, *choices: str) -> str:
     raise SettingError(f"{name} is {value!r}; it takes {', '.join(others)} or {last}.")
 
 
-def shown(value: object) -> str:
+def shorten_value(value: object) -> str:
     """Return `value` as text for an error message, cut after 80 characters."""
     try:
         text = repr(value)
