@@ -14,7 +14,7 @@ from kafka_steward.operators.base import Notifiers, StewardOperator, as_notifier
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.detector import DetectionResult
+    from kafka_steward.execution.failure_detector import DetectionResult
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["FindFailuresOperator"]
@@ -90,7 +90,7 @@ class FindFailuresOperator(StewardOperator):
         return opened_by(hook)
 
     def _detect(self, opened: ClusterSession, context: Context) -> DetectionResult:
-        from kafka_steward.execution.detector import Detector
+        from kafka_steward.execution.failure_detector import FailureDetector
 
-        detector = Detector(opened.cluster, opened.journal, opened.settings, actor_of(context))
+        detector = FailureDetector(opened.cluster, opened.journal, opened.settings, actor_of(context))
         return detector.poll(announce=False)
