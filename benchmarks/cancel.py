@@ -25,8 +25,8 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import Side
-from kafka_steward.execution.verification import verify_undone
+from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings
@@ -136,8 +136,8 @@ def _left(cluster: KafkaCluster, topic: str, mode: str, by: str, measured: tuple
     time.sleep(5)
     snapshot = cluster.snapshot([topic])
     back = {name: each for name, each in snapshot.partitions.items() if 4 not in each.replicas}
-    lists = cluster.topic_configs([topic], [side.replicas_key for side in Side], own_only=True)
-    rates = cluster.broker_configs(sorted(snapshot.live), [side.rate_key for side in Side], own_only=True)
+    lists = cluster.topic_configs([topic], [side.replicas_key for side in ThrottleSide], own_only=True)
+    rates = cluster.broker_configs(sorted(snapshot.live), [side.rate_key for side in ThrottleSide], own_only=True)
     held = _held(cluster) & back.keys()
     return Cancelled(
         mode,

@@ -134,7 +134,7 @@ def _left(cluster: KafkaCluster) -> int:
     deadline_s = time.monotonic() + _EMPTY_WITHIN_S
     while True:
         found = drain_status(cluster.snapshot(), cluster.log_dirs([_DRAINED]), [_DRAINED])
-        if found.empty or time.monotonic() > deadline_s:
+        if found.is_empty or time.monotonic() > deadline_s:
             return len(found.assigned) + len(found.undeleted_logs)
         time.sleep(0.5)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.report import table, write_between
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
 from tests.ended_plans import add_ended_plans, cost_of
@@ -55,7 +55,7 @@ def _measured(plans: int) -> Iterator[Took]:
         open_journal(f"sqlite:///{Path(name)}/journal.db", simulator.cluster_id) as journal,
     ):
         add_ended_plans(journal, plans, approved=True)
-        yield _took(plans, "failed brokers", journal, lambda: Detector(simulator, journal, _SETTINGS, WHO).poll)
+        yield _took(plans, "failed brokers", journal, lambda: FailureDetector(simulator, journal, _SETTINGS, WHO).poll)
         yield _took(plans, "documents", journal, lambda: DocumentController(simulator, journal, _SETTINGS, WHO).poll)
 
 

@@ -24,10 +24,10 @@ from benchmarks.report import table, write_between
 from benchmarks.stages import Stages, ask_until
 from benchmarks.ways import bounded
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.broker_joins import poll_joined
+from kafka_steward.execution.broker_joins import poll_joined_brokers
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.pending_state import targets
+from kafka_steward.execution.pending_state import target_replication_factors
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.execution.snapshot import take_snapshot
@@ -104,7 +104,7 @@ def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
             ask_until(lambda: _is_due(cluster, journal, settings), within_s=120, every_s=settings.watch_interval)
         with stages.stage("snapshot"):
             snapshot = cluster.snapshot()
-            wanted = targets(list_pending(journal, snapshot), snapshot)
+            wanted = target_replication_factors(list_pending(journal, snapshot), snapshot)
             take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms(), targets=wanted)
         with stages.stage("plan"):
             command = [sys.executable, "-m", "kafka_steward.planning.spark.job", "--operation", "fill"]
@@ -118,12 +118,12 @@ def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
             run_to_end(runner, bounded(_LONGEST_S), interval_s=lambda: settings.step_interval)
         with stages.stage("settle"):
             settled = reconcile_pending(cluster, journal, cluster.snapshot(), WHO)
-    if len(settled) != stages.partitions or not all(debt.over for debt in settled):
-        raise RuntimeError(f"{sum(not debt.over for debt in settled)} partitions still have a pending replica.")
+    if len(settled) != stages.partitions or not all(debt.is_obsolete for debt in settled):
+        raise RuntimeError(f"{sum(not debt.is_obsolete for debt in settled)} partitions still have a pending replica.")
 
 
 def _is_due(cluster: KafkaCluster, journal: Journal, settings: Settings) -> bool | None:
-    looked = poll_joined(cluster, journal, settings, WHO)
+    looked = poll_joined_brokers(cluster, journal, settings, WHO)
     return (looked is not None and bool(looked.due)) or None
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import Detector
-from kafka_steward.execution.effects import elect_preferred
+from kafka_steward.execution.effects import elect_preferred_leaders
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, run_to_end
@@ -39,12 +39,12 @@ def heal(sandbox: Sandbox, folder: Path, partitions: int, settings: Settings) ->
         _plan(stages, cluster, journal, folder)
         _carry_out(stages, cluster, journal, folder, settings)
         with stages.stage("elect"):
-            elect_preferred(cluster, journal, who=_WHO)
+            elect_preferred_leaders(cluster, journal, who=_WHO)
     return stages
 
 
 def _detect(stages: Stages, cluster: KafkaCluster, journal: Journal, settings: Settings) -> None:
-    detector = Detector(cluster, journal, settings, _WHO)
+    detector = FailureDetector(cluster, journal, settings, _WHO)
     with stages.stage("detect"):
         ask_until(lambda: detector.poll().failed or None, within_s=60, every_s=settings.watch_interval)
 

@@ -91,14 +91,14 @@ class ApprovePlanOperator(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Show the plan and wait for an answer; return at once if it is already approved or needs no approval."""
-        from kafka_steward.execution.publishing import approval_exemption, approval_of, refuse_invalid
+        from kafka_steward.execution.publishing import approval_exemption, read_approval, refuse_invalid_plan
         from kafka_steward.journal.plans import Approval
 
         with fail_without_retry():
             plan, snapshot = read_task_plan(self.plan), read_task_snapshot(self.snapshot)
-            refuse_invalid(plan, snapshot)
+            refuse_invalid_plan(plan, snapshot)
         with open_session(hook_of(self, context)) as opened:
-            approval = approval_of(opened.journal, plan.digest)
+            approval = read_approval(opened.journal, plan.digest)
         why = approval_exemption(plan.moves, unattended=is_scheduled(context), approve_above=self.approve_above)
         if approval is None and not why:
             self._request_approval(context, plan, snapshot)
@@ -132,11 +132,11 @@ class ApprovePlanOperator(ApprovalOperator):
         return _answer_result(self._record_approval(context, given), approved=True, asked=True)
 
     def _request_approval(self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder) -> NoReturn:
-        from kafka_steward.execution.plan_report import in_bytes, plan_summary
+        from kafka_steward.execution.plan_report import format_bytes, plan_summary
 
         with fail_without_retry():
             read_plan_page(self.plan)
-        moved, size = plan.proof["replicas_moved"], in_bytes(plan.proof["bytes_moved"])
+        moved, size = plan.proof["replicas_moved"], format_bytes(plan.proof["bytes_moved"])
         self.subject = f"Move {moved} replicas, {size} ({plan.proof['operation']}, plan {plan.digest[:12]})?"
         # Not the stored page: whoever may write XComs and the workspace could replace it together with its digest.
         self.body = plan_summary(plan, snapshot)
@@ -171,16 +171,16 @@ class ApprovePlanOperator(ApprovalOperator):
         return left or None
 
     def _record_approval(self, context: Context, yes: Approval) -> Approval:
-        from kafka_steward.execution.publishing import approve
+        from kafka_steward.execution.publishing import approve_plan
 
-        return self._write_with_retry(context, lambda opened: approve(opened.journal, yes, actor_of(context)))
+        return self._write_with_retry(context, lambda opened: approve_plan(opened.journal, yes, actor_of(context)))
 
     def _record_rejection(self, context: Context, no: Approval) -> NoReturn:
-        from kafka_steward.execution.publishing import reject
+        from kafka_steward.execution.publishing import reject_plan
 
         by, who = f"by {no.person}" if no.person else "as nobody answered", actor_of(context)
         self._write_with_retry(
-            context, lambda opened: reject(opened.journal, no.plan, who, person=no.person, reason=no.reason or by)
+            context, lambda opened: reject_plan(opened.journal, no.plan, who, person=no.person, reason=no.reason or by)
         )
         context["ti"].xcom_push("return_value", _answer_result(no, approved=False, asked=True))
         sentence = f"Plan {no.plan[:12]} was rejected {by}; nothing is submitted."

@@ -73,7 +73,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Request the cancel, then run it to its end, or defer to the trigger that does."""
         from kafka_steward.execution.lifecycle import request_cancel
-        from kafka_steward.execution.resolve import resolve_plan
+        from kafka_steward.execution.plan_resolution import resolve_plan
 
         scope = cast("Scope", require_choice("The scope of a cancel", self.scope, "pending", "plan"))
         who = actor_of(context)
@@ -104,9 +104,9 @@ class CancelReassignmentOperator(PlanExecutionOperator):
             return self._report_cancel(opened, digest, context)
 
     def _report_cancel(self, opened: ClusterSession, digest: str, context: Context) -> dict[str, Any]:
-        from kafka_steward.execution.rollback import unsuccessful_rollback
+        from kafka_steward.execution.rollback import find_unsuccessful_rollback
 
-        rollback = unsuccessful_rollback(opened.journal, digest)
+        rollback = find_unsuccessful_rollback(opened.journal, digest)
         if rollback is not None:
             fail_task(
                 f"The rollback of plan {digest[:12]} was itself cancelled or abandoned: {rollback.reason}",
@@ -122,10 +122,10 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         return found
 
     def _verify_undone(self, opened: ClusterSession, digest: str) -> dict[str, Any]:
-        from kafka_steward.execution.verification import until_undone, verify_undone
+        from kafka_steward.execution.undo_verification import poll_until_undone, verify_undone
 
         within_s = self.verify_timeout.total_seconds()
-        found = until_undone(
+        found = poll_until_undone(
             lambda: verify_undone(opened.cluster, opened.journal, digest), self._wait_unless_killed, within_s=within_s
         )
         if not found.ok:

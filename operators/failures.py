@@ -21,7 +21,7 @@ from kafka_steward.operators.base import (
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.detector import DetectionResult
+    from kafka_steward.execution.failure_detector import DetectionResult
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["FindFailuresOperator"]
@@ -97,7 +97,7 @@ class FindFailuresOperator(StewardOperator):
         return open_session(hook)
 
     def _detect_failures(self, opened: ClusterSession, context: Context) -> DetectionResult:
-        from kafka_steward.execution.detector import Detector
+        from kafka_steward.execution.failure_detector import FailureDetector
 
-        detector = Detector(opened.cluster, opened.journal, opened.settings, actor_of(context))
+        detector = FailureDetector(opened.cluster, opened.journal, opened.settings, actor_of(context))
         return detector.poll(announce=False)

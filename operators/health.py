@@ -56,18 +56,18 @@ class ReportHealthOperator(StewardOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, log, emit and notify; fail if that was requested."""
         from kafka_steward.execution.health import (
-            checked_limits,
-            health_sentence,
+            health_message,
+            validate_limits,
             violated_limits,
         )
 
         with fail_without_retry():
             require_choice("when_unhealthy", self.when_unhealthy, "report", "fail")
-            limits = checked_limits(self.limits)
+            limits = validate_limits(self.limits)
         with self.open(context) as opened:
             health = self._measure_health(opened)
         emit_health(self.conn_id, health.measures)
-        above, sentence = violated_limits(health, limits), health_sentence(health)
+        above, sentence = violated_limits(health, limits), health_message(health)
         facts = {"healthy": not above, "above": above, "sentence": sentence, "measures": health.measures}
         self.log.info("%s", printable(sentence))
         if above:

@@ -36,10 +36,10 @@ class ElectLeadersOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Elect the leaders, and log each partition that keeps its leader."""
-        from kafka_steward.execution.effects import elect_preferred
+        from kafka_steward.execution.effects import elect_preferred_leaders
 
         with self.open(context) as opened:
-            elected = elect_preferred(
+            elected = elect_preferred_leaders(
                 opened.cluster,
                 opened.journal,
                 who=actor_of(context),

@@ -36,14 +36,14 @@ class FindPendingReplicasOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Find pending replicas; skip the downstream tasks when nothing can be filled."""
-        from kafka_steward.execution.pending_state import fillable
+        from kafka_steward.execution.pending_state import find_fillable
         from kafka_steward.execution.topics import add_deferred_partitions
 
         with self.open(context) as opened:
             for sentence in add_deferred_partitions(opened.cluster, opened.journal, actor_of(context)):
                 self.log.info("%s", printable(sentence))
             snapshot, found, missing = reconcile_and_log(self, opened, context)
-        able = fillable(found, snapshot)
+        able = find_fillable(found, snapshot)
         if not able:
             why = f"{missing} replicas are pending, and no live broker can host one." if missing else NOTHING_PENDING
             skip_downstream(self, context, f"Nothing can be filled now. {why}")
@@ -64,4 +64,4 @@ def reconcile_and_log(
         task.log.info("%s: %s", pending.state.value, printable(pending.sentence))
     if len(found) > _NAMED:
         task.log.info("And %d more partitions.", len(found) - _NAMED)
-    return snapshot, found, sum(pending.missing for pending in found if not pending.over)
+    return snapshot, found, sum(pending.missing for pending in found if not pending.is_obsolete)

@@ -35,13 +35,13 @@ class CheckReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Parse the reassignment and validate it against the cluster."""
-        from kafka_steward.execution.cluster_queries import with_hidden
+        from kafka_steward.execution.cluster_queries import with_hidden_topics
         from kafka_steward.execution.plan_requests import parse_assignments, validate_against_cluster
 
         with fail_without_retry():
             given = parse_assignments(self.reassignment)
             with self.open(context) as opened:
-                snapshot = with_hidden(opened.cluster, opened.cluster.snapshot(), {name.topic for name in given})
+                snapshot = with_hidden_topics(opened.cluster, opened.cluster.snapshot(), {name.topic for name in given})
                 validate_against_cluster(given, snapshot)
         self.log.info("The reassignment names %d partitions, all of which exist, on live brokers.", len(given))
         entries = [

@@ -55,11 +55,11 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # as its base, SparkSubmit's
         """Derive the planner's options, and plan unless there is nothing to do."""
-        from kafka_steward.execution.plan_requests import no_op_reason, options_for
+        from kafka_steward.execution.plan_requests import no_op_reason, planner_options
 
         with fail_without_retry():
             request, snapshot = RebalanceRequest.of(self.request), self._read_snapshot()
-            options = options_for(request, snapshot, scheduled=is_scheduled(context))
+            options = planner_options(request, snapshot, scheduled=is_scheduled(context))
         nothing = no_op_reason(request, snapshot)
         if nothing:
             self.log.info("%s", printable(nothing))

@@ -122,14 +122,14 @@ class ReportPlanOperator(StewardOperator):
         return facts
 
     def _report_plan(self, opened: ClusterSession, ended: _EndedPlan) -> dict[str, Any]:
-        from kafka_steward.execution.plan_report import outcome_of
+        from kafka_steward.execution.plan_report import summarize_outcome
 
         left: list[tuple[str, str]] = []
         if not self.submitted:
             status, sentence = self._explain_not_submitted()
         else:
             digest, status = self.submitted["digest"], str(self.submitted["status"])
-            outcome = outcome_of(opened.journal.plans.rows(digest))
+            outcome = summarize_outcome(opened.journal.plans.rows(digest))
             left = list(outcome.not_done)
             sentence = f"{ended.cancelled or f'Plan {digest[:12]}, {status}:'} {outcome.sentence}"
             if ended.cancelled and ended.record is not None and ended.record.status.value == "rolled_back":
@@ -143,7 +143,7 @@ class ReportPlanOperator(StewardOperator):
             "status": status,
             "not_done": [list(one) for one in left[:_LISTED]],
             "not_done_count": len(left),
-            "empty": None if drained is None else drained.empty,
+            "empty": None if drained is None else drained.is_empty,
             "audit": sum(ended.audit.values()),
         }
 
@@ -168,7 +168,7 @@ class ReportPlanOperator(StewardOperator):
         until_s = time.monotonic() + _DELETED_WITHIN_S
         while True:
             found = drain_status(opened.cluster.snapshot(), opened.cluster.log_dirs(brokers), brokers)
-            if found.empty or found.assigned or not complete:
+            if found.is_empty or found.assigned or not complete:
                 return found
             if time.monotonic() > until_s:
                 raise AirflowException(printable(found.sentence))
@@ -217,10 +217,10 @@ class ReportPlanOperator(StewardOperator):
 
 
 def _read_ended_plan(opened: ClusterSession, digest: str) -> _EndedPlan:
-    from kafka_steward.execution.rollback import cancel_outcome
+    from kafka_steward.execution.rollback import describe_cancel_outcome
 
     record = opened.journal.plans.get(digest)
-    cancelled = "" if record is None else cancel_outcome(opened.journal, record)
+    cancelled = "" if record is None else describe_cancel_outcome(opened.journal, record)
     return _EndedPlan(
         record, cancelled, Counter(row.entry.action.value for row in opened.journal.audit.rows(plan=digest))
     )

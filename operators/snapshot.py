@@ -78,7 +78,7 @@ class SnapshotClusterOperator(StewardOperator):
 def _target_replication_factors(opened: ClusterSession) -> Mapping[TopicPartition, int]:
     """Return the replication factors that partitions with pending replicas are to have."""
     from kafka_steward.execution.pending_replicas import list_pending
-    from kafka_steward.execution.pending_state import targets
+    from kafka_steward.execution.pending_state import target_replication_factors
 
     snapshot = opened.cluster.snapshot()
-    return targets(list_pending(opened.journal, snapshot), snapshot)
+    return target_replication_factors(list_pending(opened.journal, snapshot), snapshot)

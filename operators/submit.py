@@ -64,13 +64,13 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the plan unless the journal has it; then execute it, or defer to the trigger that does."""
-        from kafka_steward.execution.rollback import cancel_is_open
+        from kafka_steward.execution.rollback import is_cancel_unfinished
 
         with self.open_connections(context) as connections:
             opened = connections.current()
             with fail_without_retry() if self.require_approval else nullcontext():
                 record = self._publish_plan(opened, context)
-            if record.status.finished and not cancel_is_open(opened.journal, record):
+            if record.status.finished and not is_cancel_unfinished(opened.journal, record):
                 self.log.info("Nothing is left to do: %s", printable(record.reason))
                 return _execution_result(
                     record.digest, record.status.value, record.reason, record.partitions, record.left

@@ -48,15 +48,15 @@ class ChangeThrottleOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the request into the journal."""
-        from kafka_steward.execution.lifecycle import change_throttle, throttle_sentence
-        from kafka_steward.execution.resolve import resolve_plan
+        from kafka_steward.execution.lifecycle import change_plan_throttle, throttle_message
+        from kafka_steward.execution.plan_resolution import resolve_plan
 
         rate, who = self._parse_rate(), actor_of(context)
         reason = str(self.reason or "").strip() or "no reason was given"
         with fail_without_retry(), self.open_journal(context) as journal:
             digest = resolve_plan(journal, self.plan or None, "throttle", who=who).digest
-            changed = change_throttle(journal, digest, rate, who, reason)
-        sentence = throttle_sentence(changed)
+            changed = change_plan_throttle(journal, digest, rate, who, reason)
+        sentence = throttle_message(changed)
         self.log.info("%s", printable(sentence))
         return {"plan": digest, "throttle": rate, "sentence": sentence}
 

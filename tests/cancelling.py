@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kafka_steward.execution.cancel_restoration import find_externally_reordered
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.restoration import reordered_by_others
-from kafka_steward.execution.rollback import SkippedPartition, left_alone
+from kafka_steward.execution.rollback import SkippedPartition, find_left_alone
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttles import leased_rates
+from kafka_steward.execution.throttles import list_leased_rates
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -55,11 +55,11 @@ class CancelRunner:
     @property
     def left_alone(self) -> Sequence[SkippedPartition]:
         if self._scope == "plan":
-            return left_alone(self._journal, self.rollback)
-        rows = reordered_by_others(self._cluster, self._journal, self._digest)
+            return find_left_alone(self._journal, self.rollback)
+        rows = find_externally_reordered(self._cluster, self._journal, self._digest)
         return tuple(SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in rows)
 
     @property
     def leased_brokers(self) -> list[int]:
         plans = [self._digest, *filter(None, [self.rollback])]
-        return sorted({broker for broker, _ in leased_rates(self._journal, plans)})
+        return sorted({broker for broker, _ in list_leased_rates(self._journal, plans)})

@@ -8,7 +8,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.throttle_rates import ThrottleSide
 
 __all__ = ["add_entries", "entries", "rates", "set_rates"]
 
@@ -22,7 +22,7 @@ def entries(replicas: Mapping[TopicPartition, Collection[int]]) -> dict[str, tup
 
 
 def add_entries(
-    cluster: ClusterPort, side: Side, wanted: Mapping[str, Collection[str]]
+    cluster: ClusterPort, side: ThrottleSide, wanted: Mapping[str, Collection[str]]
 ) -> dict[str, KafkaRefused | None]:
     """Append entries to the topics' lists."""
     return cluster.change_topic_configs(
@@ -33,14 +33,14 @@ def add_entries(
     )
 
 
-def rates(cluster: ClusterPort, side: Side, brokers: Collection[int]) -> dict[int, int | None]:
+def rates(cluster: ClusterPort, side: ThrottleSide, brokers: Collection[int]) -> dict[int, int | None]:
     """Each broker's own rate in bytes per second, None if it has none."""
     values = cluster.broker_configs(brokers, [side.rate_key], own_only=True)
     found = {broker: of.get(side.rate_key) for broker, of in values.items()}
     return {broker: None if rate is None else int(rate) for broker, rate in found.items()}
 
 
-def set_rates(cluster: ClusterPort, side: Side, wanted: Mapping[int, int]) -> dict[int, ClusterError | None]:
+def set_rates(cluster: ClusterPort, side: ThrottleSide, wanted: Mapping[int, int]) -> dict[int, ClusterError | None]:
     """Set each broker's rate in bytes per second."""
     return cluster.change_broker_configs(
         {broker: [ConfigChange(side.rate_key, ConfigOp.SET, str(rate))] for broker, rate in wanted.items()}

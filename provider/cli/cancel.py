@@ -11,15 +11,15 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli import Exit
 from kafka_steward.cli.foreground import Foreground, exit_code, open_foreground, print_result
 from kafka_steward.cli.verb import CommandContext, print_error
+from kafka_steward.execution.cancel_restoration import find_externally_reordered, restore_externally_reordered
 from kafka_steward.execution.cancel_signal import cancel_everything
-from kafka_steward.execution.external import ExternalCancel
+from kafka_steward.execution.external_reassignments import ExternalCancel
 from kafka_steward.execution.lifecycle import Scope, request_cancel
+from kafka_steward.execution.plan_resolution import resolve_plan
 from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.resolve import resolve_plan
-from kafka_steward.execution.restoration import reordered_by_others, restore_orders
 from kafka_steward.execution.rollback import SkippedPartition
-from kafka_steward.execution.throttles import leased_rates
-from kafka_steward.execution.verification import Verified, until_undone, verify_undone
+from kafka_steward.execution.throttles import list_leased_rates
+from kafka_steward.execution.undo_verification import UndoVerification, poll_until_undone, verify_undone
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import PlanRecord
 
@@ -63,7 +63,7 @@ class _CancelResult:
     """The result of a cancel or rollback; `found` is the verification against Kafka, None if it has not ended."""
 
     progress: Progress
-    found: Verified | None
+    found: UndoVerification | None
     skipped: Sequence[SkippedPartition]
     leased_brokers: Sequence[int] = ()
 
@@ -115,8 +115,8 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
         return _CancelResult(progress, None, ())
     left_alone = _reordered_partitions(foreground, record.digest) if scope == "pending" else set()
     look = partial(verify_undone, cluster, journal, record.digest)
-    found = until_undone(lambda: foreground.retry(look, stays=_ENDED), foreground.interrupt.wait)
-    leased = leased_rates(journal, [record.digest, *filter(None, [found.rollback])])
+    found = poll_until_undone(lambda: foreground.retry(look, stays=_ENDED), foreground.interrupt.wait)
+    leased = list_leased_rates(journal, [record.digest, *filter(None, [found.rollback])])
     return _CancelResult(
         progress, found, sorted(left_alone | {*found.left_alone}), sorted({broker for broker, _ in leased})
     )
@@ -126,15 +126,15 @@ def _reordered_partitions(foreground: Foreground, digest: str) -> set[SkippedPar
     """Return the partitions whose replica order an external cancel lost; restore it before, if that was requested."""
     call, cluster, journal = foreground.call, foreground.opened.cluster, foreground.opened.journal
     if getattr(call.arguments, "restore_order", False):
-        foreground.retry(lambda: restore_orders(cluster, journal, digest, call.who), stays=_ENDED)
-    rows = foreground.retry(lambda: reordered_by_others(cluster, journal, digest), stays=_ENDED)
+        foreground.retry(lambda: restore_externally_reordered(cluster, journal, digest, call.who), stays=_ENDED)
+    rows = foreground.retry(lambda: find_externally_reordered(cluster, journal, digest), stays=_ENDED)
     return {SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in rows}
 
 
 def _cancel_everything(foreground: Foreground, request: CancelRequest) -> Exit:
     call = foreground.call
     plans, external = _request_all_cancels(foreground, request)
-    stay = [each for each in external if each.state.stays]
+    stay = [each for each in external if each.state.may_be_in_flight]
     print_error(*(each.sentence for each in stay))
     if call.out.form == "table":
         lines = [each.sentence for each in external if each not in stay]
@@ -166,7 +166,7 @@ def _request_all_cancels(foreground: Foreground, request: CancelRequest) -> tupl
         outcome = foreground.retry(ask, stays=_STAYS)
         plans |= dict.fromkeys(outcome.plans)
         external |= {each.reassignment.partition: each for each in outcome.external}
-        if not outcome.pending:
+        if not outcome.is_pending:
             break
         foreground.interrupt.wait(_POLL_S)
     return list(plans), list(external.values())

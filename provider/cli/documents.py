@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from kafka_steward.cli.foreground import open_foreground
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.document_api.documents import queue_add, queue_list, queue_remove
+from kafka_steward.document_api.request_documents import queue_add, queue_list, queue_remove
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
 from kafka_steward.execution.pending_replicas import list_pending
@@ -31,7 +31,7 @@ def list_pending_replicas(call: CommandContext) -> None:
         (
             str(pending.partition),
             ", ".join(map(str, pending.document.brokers)),
-            str(0 if pending.over else pending.missing),
+            str(0 if pending.is_obsolete else pending.missing),
             pending.state.value,
             pending.sentence,
         )
@@ -39,7 +39,7 @@ def list_pending_replicas(call: CommandContext) -> None:
     ]
     table = Table(("partition", "has", "owed", "standing", "why"), cells)
     call.out.print_rows([_pending_facts(pending) for pending in chosen], table)
-    missing = sum(pending.missing for pending in chosen if not pending.over)
+    missing = sum(pending.missing for pending in chosen if not pending.is_obsolete)
     if not missing:
         print_error("No replica is pending.")
     elif able:
@@ -57,7 +57,7 @@ def _pending_facts(pending: PendingReplica) -> dict[str, Any]:
         **pending.partition._asdict(),
         "placeholders": list(pending.document.replicas),
         "replication_factor": pending.document.target_rf,
-        "owed": 0 if pending.over else pending.missing,
+        "owed": 0 if pending.is_obsolete else pending.missing,
         "standing": pending.state.value,
         "sentence": pending.sentence,
     }

@@ -11,10 +11,10 @@ from kafka_steward.cli.foreground import Foreground, open_foreground, print_resu
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import SlotTaken
 from kafka_steward.execution import lifecycle
+from kafka_steward.execution.plan_resolution import resolve_plan
 from kafka_steward.execution.plan_slot import current_plan
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.resolve import resolve_plan
-from kafka_steward.execution.rollback import cancel_is_open
+from kafka_steward.execution.rollback import is_cancel_unfinished
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot
 from kafka_steward.planning.files.reassignment import parse_reassignment, read_json
@@ -52,7 +52,7 @@ def resume(call: CommandContext) -> Exit:
     with open_foreground(call) as foreground:
         journal = foreground.opened.journal
         record = resolve_plan(journal, call.arguments.plan, "resume")
-        if record.cancel is not None and cancel_is_open(journal, record):
+        if record.cancel is not None and is_cancel_unfinished(journal, record):
             return execute_cancel(foreground, record, record.cancel)
         lifecycle.resume_plan(journal, record.digest, call.who)
         return _execute_plan(foreground, record.digest)
@@ -93,7 +93,7 @@ def _execute_plan(foreground: Foreground, digest: str) -> Exit:
     call = foreground.call
     if call.arguments.throttle is not None:
         # Persist it: other processes that step the plan have other settings.
-        lifecycle.change_throttle(
+        lifecycle.change_plan_throttle(
             foreground.opened.journal, digest, call.arguments.throttle, call.who, "set on the command line"
         )
     progress = foreground.run_plan(digest)

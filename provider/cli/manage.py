@@ -14,10 +14,10 @@ from kafka_steward.cli.show import plan_facts
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import ClusterError, LockLost
-from kafka_steward.execution.lifecycle import abandon_plan, change_throttle, throttle_sentence
-from kafka_steward.execution.recovery import HIDDEN
-from kafka_steward.execution.resolve import plan_by_prefix, resolve_plan
-from kafka_steward.execution.upkeep import plans_with_leases, release_orphaned_throttles
+from kafka_steward.execution.lifecycle import abandon_plan, change_plan_throttle, throttle_message
+from kafka_steward.execution.move_recovery import HIDDEN
+from kafka_steward.execution.plan_resolution import find_plan_by_prefix, resolve_plan
+from kafka_steward.execution.upkeep import ended_plans_with_leases, release_orphaned_throttles
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
@@ -119,7 +119,7 @@ def _release_throttles(call: CommandContext, opened: ClusterSession) -> tuple[li
     Returns the plans whose leases were released, and the plans that still have leases. Nothing is released while any of
     their reassignments is in flight, as after an abandoned plan: it would continue without a throttle.
     """
-    before = plans_with_leases(opened.journal)
+    before = ended_plans_with_leases(opened.journal)
     in_flight = opened.cluster.reassignments() if before else {}
     if any(row.topic_partition in in_flight for plan in before for row in opened.journal.plans.rows_found(plan)):
         return [], before
@@ -127,23 +127,23 @@ def _release_throttles(call: CommandContext, opened: ClusterSession) -> tuple[li
         release_orphaned_throttles(opened.cluster, opened.journal, frozenset(opened.cluster.live_brokers()), call.who)
     except (ClusterError, LockLost) as error:
         print_error(str(error))
-    owed = plans_with_leases(opened.journal)
+    owed = ended_plans_with_leases(opened.journal)
     return [plan for plan in before if plan not in owed], owed
 
 
 def set_plan_throttle(call: CommandContext) -> None:
     """Change the throttle of a plan."""
     with call.journal() as journal:
-        digest = plan_by_prefix(journal, call.arguments.plan).digest
-        changed = change_throttle(journal, digest, call.arguments.rate, call.who, call.reason)
-    call.out.print_facts({**plan_facts(changed), "throttle": changed.throttle}, [throttle_sentence(changed)])
+        digest = find_plan_by_prefix(journal, call.arguments.plan).digest
+        changed = change_plan_throttle(journal, digest, call.arguments.rate, call.who, call.reason)
+    call.out.print_facts({**plan_facts(changed), "throttle": changed.throttle}, [throttle_message(changed)])
 
 
 def abandon(call: CommandContext) -> None:
     """End a plan as it stands."""
     # Use the journal only: an unresponsive cluster is a reason to abandon a plan.
     with call.journal() as journal:
-        record = plan_by_prefix(journal, call.arguments.plan)
+        record = find_plan_by_prefix(journal, call.arguments.plan)
         ended = abandon_plan(journal, record.digest, call.who, call.reason)
     call.out.print_facts(plan_facts(ended), [ended.reason])
     print_error(

@@ -12,7 +12,7 @@ from typing import Any
 from kafka_steward.cli.verb import CommandContext
 from kafka_steward.escaping import utc_datetime
 from kafka_steward.execution.failures import is_outage
-from kafka_steward.execution.resolve import plan_by_prefix
+from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.listing import FAILED_BROKERS, unreadable
@@ -143,7 +143,7 @@ def list_plans(call: CommandContext) -> None:
 def show_plan(call: CommandContext) -> None:
     """Print one plan with its moves."""
     with call.journal() as journal:
-        record = plan_by_prefix(journal, call.arguments.plan)
+        record = find_plan_by_prefix(journal, call.arguments.plan)
         rows = journal.plans.rows(record.digest)
     moves = [move_facts(row) for row in rows]
     if call.out.form == "csv":
@@ -157,7 +157,7 @@ def list_audit_rows(call: CommandContext) -> None:
     """Print rows of the audit trail."""
     given = call.arguments
     with call.journal() as journal:
-        plan = plan_by_prefix(journal, given.plan).digest if given.plan else None
+        plan = find_plan_by_prefix(journal, given.plan).digest if given.plan else None
         since_ms = None if given.since is None else time_argument_ms(given.since, journal.now_ms())
         rows = journal.audit.rows(plan=plan, topic=given.topic, since_ms=since_ms, limit=given.limit)
     call.out.print_rows([audit_facts(row) for row in rows], audit_table(rows))

@@ -17,32 +17,32 @@ from dataclasses import replace
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.document_api.documents import (
-    RequestDocument,
-    read_queue,
-    read_requests,
-    remove_started,
-    removed_before_start,
-)
-from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
-from kafka_steward.document_api.partial_cancel import PartialCancel
-from kafka_steward.document_api.plans import (
+from kafka_steward.document_api.document_plans import (
     SOON_S,
     DocumentPlans,
     PlanScheduler,
     PollResult,
     blocked_reason,
 )
+from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
+from kafka_steward.document_api.partial_cancel import PartialCancel
+from kafka_steward.document_api.request_documents import (
+    RequestDocument,
+    find_dequeued_partitions,
+    read_queue,
+    read_requests,
+    remove_started_from_queue,
+)
 from kafka_steward.document_api.request_intake import RequestIntake, active_reassignments
 from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import DocumentError, KafkaRefused, LockLost, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, record_external
+from kafka_steward.execution.document_repair import run_with_repair
+from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, record_external_in_flight
+from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.execution.moves import OPEN
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import disabled_reason
-from kafka_steward.execution.recovery import HIDDEN
-from kafka_steward.execution.repair import with_repair
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import ChunkPartition, InFlight, Request
@@ -75,7 +75,7 @@ def track_legacy_reassignments(
         return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka, which does not let us read its partitions: {error}"]
     for each in asked:
         if each.topic_partition not in under_way and each.topic_partition in snapshot.partitions:
-            record_external(journal.tree, each.topic_partition, _noted(each, snapshot))
+            record_external_in_flight(journal.tree, each.topic_partition, _build_in_flight_record(each, snapshot))
     named = {each.topic_partition: each.replicas for each in asked}
     ended = [name for name in noted if name not in named and not _is_in_flight(name, snapshot)]
     delete_in_flight(journal.tree, None, [name for name in ended if name.topic not in snapshot.hidden])
@@ -87,7 +87,7 @@ def track_legacy_reassignments(
     ]
 
 
-def _noted(asked: ChunkPartition, snapshot: Snapshot) -> InFlight:
+def _build_in_flight_record(asked: ChunkPartition, snapshot: Snapshot) -> InFlight:
     partition = snapshot.partitions.get(asked.topic_partition)
     before = () if partition is None else [each for each in partition.replicas if each not in partition.adding]
     return InFlight(asked.original_replicas, asked.replicas, legacy=True, top=len(before) or None)
@@ -125,19 +125,19 @@ class DocumentController:
 
         Raises ClusterError, JournalError: the next poll resumes the work.
         """
-        return with_repair(self._journal, self._who, self._poll)
+        return run_with_repair(self._journal, self._who, self._poll)
 
     def _poll(self) -> PollResult:
         result = PollResult()
-        self._plans.read()
+        self._plans.read_unfinished()
         # The cancel signal first: no plan that is to be cancelled goes on. The steps below leave it to the next poll.
         for part in (
-            self._sweep,
-            self._signal,
-            self._in_flight,
-            self._requests,
-            self._queue,
-            self._external_reassignments,
+            self._quarantine_unreadable,
+            self._consume_cancel_signal,
+            self._step_plans,
+            self._process_requests,
+            self._process_queue,
+            self._poll_external_reassignments,
         ):
             self._run_part(part, result)
         return result
@@ -148,70 +148,70 @@ class DocumentController:
         except (LockLost, VersionConflict, NodeExists, NodeMissing) as error:
             # Another process does the same work: the next poll detects what remains.
             result.sentences.append(str(error))
-            result.within(SOON_S)
+            result.schedule_within(SOON_S)
 
-    def _sweep(self, result: PollResult) -> None:
+    def _quarantine_unreadable(self, result: PollResult) -> None:
         """Quarantine unreadable documents, once per `SWEEP_MS`; until then all readers skip them."""
         now_ms = self._journal.now_ms()
         if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
             result.sentences += sweep(self._journal, WRITTEN, self._who)
             self._swept_ms = now_ms
 
-    def _in_flight(self, result: PollResult) -> None:
+    def _step_plans(self, result: PollResult) -> None:
         for plan in self._plans.requested:
             self._scheduler.step(plan, result)
         # A cancel signal may arrive after it was checked in this poll and be consumed by a step, here or elsewhere.
-        if self._plans.rollback_requested():
-            self._scheduler.find_cancels()
-        self._scheduler.cancel(result, stepped=[plan.digest for plan in self._plans.requested])
+        if self._plans.pop_rollback_requested():
+            self._scheduler.invalidate_cancels()
+        self._scheduler.step_cancels(result, stepped=[plan.digest for plan in self._plans.requested])
 
-    def _signal(self, result: PollResult) -> None:
+    def _consume_cancel_signal(self, result: PollResult) -> None:
         if self._journal.tree.get(paths.CANCEL_IN_PROGRESS) is None:
             return
-        self._scheduler.find_cancels()
+        self._scheduler.invalidate_cancels()
         outcome = consume_cancel_signal(self._cluster, self._journal, self._who)
         if outcome is None:
-            result.within(SOON_S)
+            result.schedule_within(SOON_S)
         else:
             result.sentences += outcome.sentences
             result.events.add("cancel")
 
-    def _requests(self, result: PollResult) -> None:
+    def _process_requests(self, result: PollResult) -> None:
         documents, more = read_requests(self._journal.tree)
         if not documents:
             return
         if more:
-            result.within(SOON_S)
-        fresh = [document for document in documents if not self._plans.knows(document.document_id)]
+            result.schedule_within(SOON_S)
+        fresh = [document for document in documents if not self._plans.executes_document(document.document_id)]
         for document in documents:
             if document not in fresh:
                 remove(self._journal.tree, document.node)  # its plan is published: a poll crashed before this line
         if fresh:
             result.events.add("request")
-            if self._accepted(fresh, result):
+            if self._accept_documents(fresh, result):
                 for document in fresh:
                     remove(self._journal.tree, document.node)
 
-    def _queue(self, result: PollResult) -> None:
+    def _process_queue(self, result: PollResult) -> None:
         document = read_queue(self._journal.tree)
         # First, because of a re-created queue: partitions that it names again would count as in progress, and would
         # then be removed with the old queue.
-        self._remove_before_start(document)
+        self._cancel_dequeued_moves(document)
         if document is not None:
-            fresh = self._fresh(document)
+            fresh = self._filter_new_entries(document)
             if fresh.requested or document.parse_error:
                 result.events.add("request")
-                if not self._accepted([fresh], result):
+                if not self._accept_documents([fresh], result):
                     return
             if document.parse_error:
                 remove(self._journal.tree, document.node)
                 return
-            self._shorten(document)
+            self._remove_started_from_queue(document)
 
-    def _fresh(self, document: RequestDocument) -> RequestDocument:
+    def _filter_new_entries(self, document: RequestDocument) -> RequestDocument:
         """Return the queue without entries that a plan has already: all entries, or those added or changed since."""
         plans = [plan for plan in self._plans.requested if document.document_id in plan.sources]
-        if not plans and self._plans.knows(document.document_id):
+        if not plans and self._plans.executes_document(document.document_id):
             return replace(document, requested=())  # its plan has ended, and a poll crashed before it emptied the queue
         rows = [row for plan in plans for row in self._journal.plans.rows(plan.digest)]
         known = {(row.topic_partition, row.move.after) for row in rows}
@@ -219,33 +219,35 @@ class DocumentController:
             document, requested=[each for each in document.requested if (each.partition, each.replicas) not in known]
         )
 
-    def _remove_before_start(self, document: RequestDocument | None) -> None:
+    def _cancel_dequeued_moves(self, document: RequestDocument | None) -> None:
         """Drop waiting moves that were removed from the queue or changed there, or whose queue was deleted."""
         for plan in self._plans.requested:
             if not any(each.startswith(f"{paths.REASSIGN_QUEUE}@") for each in plan.sources):
                 continue
             node = document.node if document is not None and document.document_id in plan.sources else None
-            out = removed_before_start(self._journal.plans.rows(plan.digest), node)
+            out = find_dequeued_partitions(self._journal.plans.rows(plan.digest), node)
             if out:
-                self._withdraw(plan, out)
+                self._cancel_partitions(plan, out)
 
-    def _shorten(self, document: RequestDocument) -> None:
+    def _remove_started_from_queue(self, document: RequestDocument) -> None:
         """Remove partitions that no longer wait from the queue."""
         plans = [plan for plan in self._plans.requested if document.document_id in plan.sources]
         rows = (row for plan in plans for row in self._journal.plans.rows(plan.digest))
-        remove_started(self._journal.tree, document.node, {row.topic_partition for row in rows if row.state in OPEN})
+        remove_started_from_queue(
+            self._journal.tree, document.node, {row.topic_partition for row in rows if row.state in OPEN}
+        )
 
-    def _external_reassignments(self, result: PollResult) -> None:
+    def _poll_external_reassignments(self, result: PollResult) -> None:
         if self._zookeeper:
             under_way = active_reassignments(self._journal, self._plans)
             result.sentences += track_legacy_reassignments(
                 self._cluster, self._journal, {name: each for name, each in under_way.items() if each.plan is not None}
             )
         result.sentences += self._external.poll()
-        if self._external.restoring:
-            result.within(SOON_S)
+        if self._external.is_restoring:
+            result.schedule_within(SOON_S)
 
-    def _accepted(self, documents: Sequence[RequestDocument], result: PollResult) -> bool:
+    def _accept_documents(self, documents: Sequence[RequestDocument], result: PollResult) -> bool:
         """Return whether the documents were accepted or finally refused; if they must wait, add a message with why."""
         off = disabled_reason(self._journal.tree)
         why = f"reassignments are disabled {off}" if off else blocked_reason(self._journal, self._plans)
@@ -255,16 +257,16 @@ class DocumentController:
         admitted = self._intake.accept(documents, self._plans)
         result.sentences += admitted.sentences
         if admitted.unfinished:
-            result.within(SOON_S)
+            result.schedule_within(SOON_S)
             return False
         if admitted.plans:
-            self._plans.read()
+            self._plans.read_unfinished()
             for plan in self._plans.requested:
                 if plan.digest in admitted.plans:
                     self._scheduler.step(plan, result)
         return True
 
-    def _withdraw(self, plan: PlanRecord, partitions: Collection[TopicPartition]) -> None:
+    def _cancel_partitions(self, plan: PlanRecord, partitions: Collection[TopicPartition]) -> None:
         why = f"removed from {paths.REASSIGN_QUEUE} before it started"
         with self._journal.step_lock() as fence:
             PartialCancel(self._cluster, self._journal, plan.digest, why=why, who=self._who, fence=fence).run(

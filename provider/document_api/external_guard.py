@@ -17,9 +17,9 @@ from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import ClusterError, DocumentError
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.in_flight_records import list_in_flight
+from kafka_steward.execution.move_recovery import cancel_forbidden_reason
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import disabled_reason
-from kafka_steward.execution.recovery import cancel_forbidden_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.document import Document, Fields
@@ -33,7 +33,7 @@ _LATE_MS = 60_000
 
 
 @dataclass(frozen=True)
-class SwitchSeen(Document):
+class DisableObserved(Document):
     """`/steward/switch`: the created id of the disable node that was seen, and the reassignments that are exempt."""
 
     switch: Annotated[int, partial(Fields.integer, high=2**63 - 1)]
@@ -53,7 +53,7 @@ class ExternalReassignmentGuard:
         self._orders_until_ms = 0
 
     @property
-    def restoring(self) -> bool:
+    def is_restoring(self) -> bool:
         """Return whether a cancelled partition's replica order is not confirmed as restored: poll again soon."""
         return bool(self._orders)
 
@@ -62,7 +62,7 @@ class ExternalReassignmentGuard:
 
         Raises ClusterError, JournalError, LockLost.
         """
-        self._restore()
+        self._restore_replica_orders()
         switch, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), self._journal.tree.get(paths.SWITCH_SEEN)
         if switch is None:
             if seen is not None:
@@ -70,44 +70,46 @@ class ExternalReassignmentGuard:
             self._at_rest = {}
             return []
         snapshot = self._cluster.snapshot()
-        known = _known(switch, seen)
+        known = _read_exemptions(switch, seen)
         if known is None:
-            self._store(switch, seen, {str(name) for name in snapshot.reassigning})
-            self._remember(snapshot)
+            self._store_exemptions(switch, seen, {str(name) for name in snapshot.reassigning})
+            self._remember_replica_orders(snapshot)
             return []
         ours = {name for name, each in list_in_flight(self._journal.tree).items() if each.plan is not None}
         new = {name: each for name, each in snapshot.reassigning.items() if name not in ours and str(name) not in known}
-        told = self._act(new, snapshot) if new else []
+        told = self._report_or_cancel(new, snapshot) if new else []
         if new and not self._cancels:
-            self._store(switch, seen, known | {str(name) for name in new})
-        self._remember(snapshot)
+            self._store_exemptions(switch, seen, known | {str(name) for name in new})
+        self._remember_replica_orders(snapshot)
         return told
 
-    def _act(self, new: Mapping[TopicPartition, Partition], snapshot: Snapshot) -> list[str]:
+    def _report_or_cancel(self, new: Mapping[TopicPartition, Partition], snapshot: Snapshot) -> list[str]:
         off = disabled_reason(self._journal.tree)
         rules = {
-            name: cancel_forbidden_reason(_originals(partition), partition, snapshot.live)
+            name: cancel_forbidden_reason(_original_replicas(partition), partition, snapshot.live)
             for name, partition in new.items()
         }
         messages = []
         for name, rule in rules.items():
             done = "it is left alone" if not self._cancels else f"not cancelled: {rule}" if rule else "it is cancelled"
             messages.append(f"Someone reassigns {name} though reassignments are disabled {off}; {done}.")
-            self._journal.audit.record(self._entry(Action.EXTERNAL, name, messages[-1]))
+            self._journal.audit.record(self._build_audit_record(Action.EXTERNAL, name, messages[-1]))
         if self._cancels:
-            self._cancel([name for name, rule in rules.items() if not rule])
+            self._cancel_reassignments([name for name, rule in rules.items() if not rule])
         return messages
 
-    def _cancel(self, names: Collection[TopicPartition]) -> None:
+    def _cancel_reassignments(self, names: Collection[TopicPartition]) -> None:
         reason = "it was started while reassignments are disabled"
         self._orders |= {name: self._at_rest[name] for name in names if name in self._at_rest}
         self._orders_until_ms = self._journal.now_ms() + _LATE_MS
         with self._journal.step_lock() as fence:
             calls = AuditedCalls(self._journal.audit, fence)
-            calls.execute({name: [self._entry(Action.CANCEL, name, reason)] for name in names}, self._cluster.cancel)
-        self._restore()
+            calls.execute(
+                {name: [self._build_audit_record(Action.CANCEL, name, reason)] for name in names}, self._cluster.cancel
+            )
+        self._restore_replica_orders()
 
-    def _restore(self) -> None:
+    def _restore_replica_orders(self) -> None:
         """Restore the replica order, which Kafka's cancel loses.
 
         A broker that does not know of the cancel yet still shows the reassignment: such a partition is kept for later.
@@ -122,60 +124,64 @@ class ExternalReassignmentGuard:
             self._orders = {
                 name: each
                 for name, each in self._orders.items()
-                if name.topic in snapshot.hidden or _may_return(found.get(name), each)
+                if name.topic in snapshot.hidden or _is_order_unconfirmed(found.get(name), each)
             }
-            lost = {name: each for name, each in self._orders.items() if name in found and _is_back(found[name], each)}
+            lost = {
+                name: each
+                for name, each in self._orders.items()
+                if name in found and _has_original_replicas(found[name], each)
+            }
             if not lost:
                 return
             words = "the cancel did not restore the replica order"
             with self._journal.step_lock() as fence:
-                entries = {name: [self._entry(Action.REORDER, name, words)] for name in lost}
-                AuditedCalls(self._journal.audit, fence).execute(entries, partial(self._alter, lost))
+                entries = {name: [self._build_audit_record(Action.REORDER, name, words)] for name in lost}
+                AuditedCalls(self._journal.audit, fence).execute(entries, partial(self._submit_replica_orders, lost))
 
-    def _alter(
+    def _submit_replica_orders(
         self, targets: Mapping[TopicPartition, Assignment], batch: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ClusterError | None]:
         # The same replicas in another order.
         return self._cluster.alter({name: targets[name] for name in batch}, keep_factor=True)
 
-    def _remember(self, snapshot: Snapshot) -> None:
+    def _remember_replica_orders(self, snapshot: Snapshot) -> None:
         resting = {name: each.replicas for name, each in snapshot.partitions.items() if not each.reassigning}
         self._at_rest = {**self._at_rest, **resting}
 
-    def _store(self, switch: Node, seen: Node | None, known: Collection[str]) -> None:
-        text = SwitchSeen(switch.created_id, tuple(sorted(known))).to_json()
+    def _store_exemptions(self, switch: Node, seen: Node | None, known: Collection[str]) -> None:
+        text = DisableObserved(switch.created_id, tuple(sorted(known))).to_json()
         if seen is None:
             self._journal.tree.create(paths.SWITCH_SEEN, text)
         else:
             self._journal.tree.set(seen.path, text, version=seen.version)
 
-    def _entry(self, action: Action, name: TopicPartition, reason: str) -> AuditRecord:
+    def _build_audit_record(self, action: Action, name: TopicPartition, reason: str) -> AuditRecord:
         return AuditRecord(action, reason, topic=name.topic, partition=name.partition, who=self._who)
 
 
-def _known(switch: Node, seen: Node | None) -> set[str] | None:
+def _read_exemptions(switch: Node, seen: Node | None) -> set[str] | None:
     """Return the reassignments that are exempt for this disable node.
 
     None when the node is seen for the first time, or the persisted record is unreadable.
     """
     try:
-        written = None if seen is None else SwitchSeen.from_node(seen)
+        written = None if seen is None else DisableObserved.from_node(seen)
     except DocumentError:
         return None
     return None if written is None or written.switch != switch.created_id else set(written.known)
 
 
-def _originals(partition: Partition) -> Assignment:
+def _original_replicas(partition: Partition) -> Assignment:
     return tuple(broker for broker in partition.replicas if broker not in partition.adding)
 
 
-def _may_return(partition: Partition | None, before: Assignment) -> bool:
+def _is_order_unconfirmed(partition: Partition | None, before: Assignment) -> bool:
     """Return whether a cancelled reassignment is still shown, or the order of `before` is still lost."""
     if partition is None or not set(before) <= set(partition.replicas):
         return False  # the partition was deleted, or the reassignment had completed
     return partition.reassigning or partition.replicas != before
 
 
-def _is_back(partition: Partition, before: Assignment) -> bool:
+def _has_original_replicas(partition: Partition, before: Assignment) -> bool:
     """Return whether no reassignment is in flight and the replicas are those of `before`, in any order."""
     return not partition.reassigning and set(partition.replicas) == set(before)

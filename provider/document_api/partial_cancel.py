@@ -11,14 +11,14 @@ from collections.abc import Collection, Sequence
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
+from kafka_steward.execution.cancel_restoration import CancelRestoration
 from kafka_steward.execution.effects import AuditedCalls
-from kafka_steward.execution.late_submissions import Retraction
+from kafka_steward.execution.late_submissions import LateRetraction
+from kafka_steward.execution.move_recovery import HIDDEN, cancel_forbidden_reason
 from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event
 from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.recovery import HIDDEN, cancel_forbidden_reason
-from kafka_steward.execution.restoration import Restoration
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow
@@ -38,8 +38,8 @@ class PartialCancel:
         self._why = why
         self._moves = MoveStore(journal, digest, who, fence)
         self._calls = AuditedCalls(journal.audit, fence)
-        self._retraction = Retraction(cluster, journal, digest, who)
-        self._restoring = Restoration(cluster, self._moves, self._calls, self._retraction)
+        self._retraction = LateRetraction(cluster, journal, digest, who)
+        self._restoring = CancelRestoration(cluster, self._moves, self._calls, self._retraction)
 
     def run(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """Remove partitions from the plan as far as possible now; returns the remaining partitions, and why.
@@ -50,44 +50,44 @@ class PartialCancel:
             rows = [row for row in self._moves.rows() if row.topic_partition in partitions and not row.state.settled]
             if not rows:
                 return {}
-            blocked = self._round(rows)
+            blocked = self._run_round(rows)
             if blocked:
                 return blocked
         left = [row for row in self._moves.rows() if row.topic_partition in partitions and not row.state.settled]
         return {row.topic_partition: "its cancel is in progress" for row in left}
 
-    def _round(self, rows: Sequence[MoveRow]) -> dict[TopicPartition, str]:
+    def _run_round(self, rows: Sequence[MoveRow]) -> dict[TopicPartition, str]:
         snapshot = self._cluster.snapshot(sorted({row.move.topic for row in rows}))
         findings = observe_moves(rows, snapshot)
-        self._moves.settle([each for each in findings if each.state is not ObservedState.IN_FLIGHT])
+        self._moves.record_observations([each for each in findings if each.state is not ObservedState.IN_FLIGHT])
         self._restoring.restore_replica_order(findings)
         self._restoring.propagate_external_cancel(findings)
         in_flight = [each for each in findings if each.state in {ObservedState.IN_FLIGHT, ObservedState.CANCELLING}]
-        blocked = self._cancel(in_flight, snapshot)
+        blocked = self._cancel_in_flight(in_flight, snapshot)
         blocked |= {each.row.topic_partition: HIDDEN for each in findings if each.state is ObservedState.HIDDEN}
         names = {row.topic_partition for row in rows}
-        self._restoring.cancel_between_stages(self._waiting(names), snapshot, self._why, Cause.SUPERSEDED)
-        ends = [Decision(row, Event.DROP, self._why, Cause.SUPERSEDED) for row in self._waiting(names)]
+        self._restoring.cancel_between_stages(self._find_open_moves(names), snapshot, self._why, Cause.SUPERSEDED)
+        ends = [Decision(row, Event.DROP, self._why, Cause.SUPERSEDED) for row in self._find_open_moves(names)]
         begun = self._restoring.cancel_unacknowledged(ends, snapshot.partitions)
-        self._moves.decide([each for each in ends if each.row.topic_partition not in begun])
+        self._moves.record_decisions([each for each in ends if each.row.topic_partition not in begun])
         return blocked
 
-    def _waiting(self, names: Collection[TopicPartition]) -> list[MoveRow]:
+    def _find_open_moves(self, names: Collection[TopicPartition]) -> list[MoveRow]:
         return [row for row in self._moves.rows() if row.topic_partition in names and row.state in OPEN]
 
-    def _cancel(self, findings: Sequence[Observation], snapshot: Snapshot) -> dict[TopicPartition, str]:
-        rules = {each.row.topic_partition: _rule(each, snapshot) for each in findings}
+    def _cancel_in_flight(self, findings: Sequence[Observation], snapshot: Snapshot) -> dict[TopicPartition, str]:
+        rules = {each.row.topic_partition: _cancel_forbidden_reason(each, snapshot) for each in findings}
         rows = [each.row for each in findings if rules[each.row.topic_partition] is None]
-        self._moves.cancelling([(row, self._why, Cause.SUPERSEDED) for row in rows])
+        self._moves.record_cancelling([(row, self._why, Cause.SUPERSEDED) for row in rows])
         self._calls.execute(
-            {row.topic_partition: [self._moves.entry(Action.CANCEL, row, self._why)] for row in rows},
+            {row.topic_partition: [self._moves.build_audit_record(Action.CANCEL, row, self._why)] for row in rows},
             self._cluster.cancel,
-            late=self._retraction.of_late_cancel,
+            late=self._retraction.restore_after_late_cancel,
         )
         return {name: rule for name, rule in rules.items() if rule is not None}
 
 
-def _rule(finding: Observation, snapshot: Snapshot) -> str | None:
+def _cancel_forbidden_reason(finding: Observation, snapshot: Snapshot) -> str | None:
     """Return KIP-236's rule that forbids the cancel; None when it may be cancelled.
 
     A reassignment that has completed, but whose replicas are not all in sync, is waited for instead of cancelled.

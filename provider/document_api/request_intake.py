@@ -12,9 +12,9 @@ from itertools import groupby
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.document_api.documents import RequestDocument
+from kafka_steward.document_api.document_plans import DocumentPlans, has_legacy_source, publish_document_plan
 from kafka_steward.document_api.partial_cancel import PartialCancel
-from kafka_steward.document_api.plans import DocumentPlans, is_legacy, publish_document_plan
+from kafka_steward.document_api.request_documents import RequestDocument
 from kafka_steward.document_api.request_rules import (
     ActiveReassignment,
     ClusterView,
@@ -23,7 +23,7 @@ from kafka_steward.document_api.request_rules import (
     decide_requests,
 )
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.cluster_queries import readable_configs, with_hidden
+from kafka_steward.execution.cluster_queries import readable_topic_configs, with_hidden_topics
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, retarget_in_flight
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
@@ -69,40 +69,40 @@ class RequestIntake:
             if document.parse_error:
                 self._refuse_document(document, admitted)
         decisions = decide_requests(
-            (asked for document in readable for asked in document.requested), self._view(readable, plans)
+            (asked for document in readable for asked in document.requested), self._load_cluster_view(readable, plans)
         )
         begun = [each for each in decisions if each.outcome in _BEGINS]
-        blocked = self._supersede([each for each in begun if each.outcome is RequestOutcome.SUPERSEDE])
+        blocked = self._cancel_superseded([each for each in begun if each.outcome is RequestOutcome.SUPERSEDE])
         if blocked:
             admitted.unfinished = True
             admitted.sentences += [f"{name} waits: {why}." for name, why in blocked.items()]
             return admitted
         for decision in decisions:
             if decision.outcome not in _BEGINS:
-                admitted.sentences.append(self._note(decision))
-        self._publish(begun, readable, admitted)
+                admitted.sentences.append(self._audit_decision(decision))
+        self._publish_plans(begun, readable, admitted)
         return admitted
 
-    def _view(self, documents: Sequence[RequestDocument], plans: DocumentPlans) -> ClusterView:
+    def _load_cluster_view(self, documents: Sequence[RequestDocument], plans: DocumentPlans) -> ClusterView:
         topics = {asked.partition.topic for document in documents for asked in document.requested}
-        snapshot = with_hidden(self._cluster, self._cluster.snapshot(), topics)
-        values, refused = readable_configs(self._cluster, sorted(topics & snapshot.topics), [_MIN_ISR])
+        snapshot = with_hidden_topics(self._cluster, self._cluster.snapshot(), topics)
+        values, refused = readable_topic_configs(self._cluster, sorted(topics & snapshot.topics), [_MIN_ISR])
         min_isr = {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
         words = {topic: error.message for topic, error in refused.items()}
         return ClusterView(snapshot, active_reassignments(self._journal, plans), min_isr, words)
 
-    def _supersede(self, decisions: Sequence[RequestDecision]) -> dict[TopicPartition, str]:
+    def _cancel_superseded(self, decisions: Sequence[RequestDecision]) -> dict[TopicPartition, str]:
         """Cancel reassignments in flight to another target; returns partitions that cannot be cancelled yet, and why.
 
         Moves of these partitions that have not started are dropped from their plans.
         """
         blocked: dict[TopicPartition, str] = {}
-        ordered = sorted(decisions, key=_superseded)
-        for plan, several in groupby(ordered, key=_superseded):
-            blocked |= self._withdraw(plan, list(several))
+        ordered = sorted(decisions, key=_superseded_plan)
+        for plan, several in groupby(ordered, key=_superseded_plan):
+            blocked |= self._cancel_in_plan(plan, list(several))
         return blocked
 
-    def _withdraw(self, plan: str, decisions: Sequence[RequestDecision]) -> dict[TopicPartition, str]:
+    def _cancel_in_plan(self, plan: str, decisions: Sequence[RequestDecision]) -> dict[TopicPartition, str]:
         why = f"superseded by {', '.join(sorted({each.asked.source for each in decisions})[:3])}"
         for each in decisions:
             retarget_in_flight(self._journal.tree, each.asked.source, each.asked.partition, each.asked.replicas)
@@ -110,17 +110,19 @@ class RequestIntake:
             withdrawal = PartialCancel(self._cluster, self._journal, plan, why=why, who=self._who, fence=fence)
             return withdrawal.run([each.asked.partition for each in decisions])
 
-    def _publish(
+    def _publish_plans(
         self, begun: Sequence[RequestDecision], documents: Sequence[RequestDocument], admitted: IntakeResult
     ) -> None:
         if not begun:
             return
-        snapshot = with_hidden(self._cluster, self._cluster.snapshot(), {each.asked.partition.topic for each in begun})
+        snapshot = with_hidden_topics(
+            self._cluster, self._cluster.snapshot(), {each.asked.partition.topic for each in begun}
+        )
         if snapshot.hidden:  # since the decision
             admitted.unfinished = True
             return
-        sizes = self._sizes(snapshot, begun)
-        elsewhere = {each.asked.partition for each in begun if _is_elsewhere(each, snapshot.partitions)}
+        sizes = self._fetch_partition_sizes(snapshot, begun)
+        elsewhere = {each.asked.partition for each in begun if _needs_move(each, snapshot.partitions)}
         for each in begun:
             if each.asked.partition not in elsewhere:  # the cancel restored the requested replicas: no move is needed
                 delete_in_flight(self._journal.tree, each.asked.source, [each.asked.partition])
@@ -129,12 +131,14 @@ class RequestIntake:
             chosen = [each for each in begun if each.asked.legacy is legacy and each.asked.partition in elsewhere]
             if chosen:
                 sources = {by_path[each.asked.source] for each in chosen}
-                moves = _moves(chosen, snapshot.partitions, sizes, self._settings.heal_chunk_size)
+                moves = _build_moves(chosen, snapshot.partitions, sizes, self._settings.heal_chunk_size)
                 record = publish_document_plan(self._journal, moves, sources=sources, legacy=legacy, who=self._who)
                 admitted.plans.append(record.digest)
                 admitted.sentences.append(f"Plan {record.digest[:12]}, {record.reason}: {len(moves)} partitions.")
 
-    def _sizes(self, snapshot: Snapshot, decisions: Sequence[RequestDecision]) -> Mapping[TopicPartition, int]:
+    def _fetch_partition_sizes(
+        self, snapshot: Snapshot, decisions: Sequence[RequestDecision]
+    ) -> Mapping[TopicPartition, int]:
         names = [each.asked.partition for each in decisions]
         leaders = {name: snapshot.partitions[name].leader for name in names if name in snapshot.partitions}
         try:
@@ -154,7 +158,7 @@ class RequestIntake:
         )
         admitted.sentences.append(sentence)
 
-    def _note(self, decision: RequestDecision) -> str:
+    def _audit_decision(self, decision: RequestDecision) -> str:
         asked = decision.asked
         refused = decision.outcome is RequestOutcome.REFUSE
         sentence = f"{asked.source} asks to move {asked.partition} to {list(asked.replicas)}: " + (
@@ -182,22 +186,22 @@ def active_reassignments(journal: Journal, plans: DocumentPlans) -> dict[TopicPa
         for row in journal.plans.rows(plan.digest):
             if not row.state.settled:
                 found[row.topic_partition] = ActiveReassignment(
-                    row.move.after, row.move.before, is_legacy(plan), plan.digest
+                    row.move.after, row.move.before, has_legacy_source(plan), plan.digest
                 )
     return found
 
 
-def _superseded(decision: RequestDecision) -> str:
+def _superseded_plan(decision: RequestDecision) -> str:
     return "" if decision.active is None else decision.active.plan or ""
 
 
-def _is_elsewhere(decision: RequestDecision, partitions: Mapping[TopicPartition, Partition]) -> bool:
+def _needs_move(decision: RequestDecision, partitions: Mapping[TopicPartition, Partition]) -> bool:
     """Return whether the partition exists and its replicas differ from the requested ones."""
     partition = partitions.get(decision.asked.partition)
     return partition is not None and partition.replicas != decision.asked.replicas
 
 
-def _moves(
+def _build_moves(
     decisions: Sequence[RequestDecision],
     partitions: Mapping[TopicPartition, Partition],
     sizes: Mapping[TopicPartition, int],

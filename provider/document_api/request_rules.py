@@ -15,7 +15,7 @@ from enum import Enum
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.execution.recovery import HIDDEN
+from kafka_steward.execution.move_recovery import HIDDEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def decide_requests(asked: Iterable[RequestedAssignment], sight: ClusterView) ->
     chosen: dict[TopicPartition, int] = {}
     for one in asked:
         earlier = decisions[chosen[one.partition]] if one.partition in chosen else None
-        decision = _decide(one, sight, earlier)
+        decision = _decide_request(one, sight, earlier)
         if decision.outcome is not RequestOutcome.REFUSE:
             if earlier is not None and decision.outcome is not RequestOutcome.DONE:
                 why = f"{one.source} has since requested {list(one.replicas)}"
@@ -91,7 +91,7 @@ def decide_requests(asked: Iterable[RequestedAssignment], sight: ClusterView) ->
     return decisions
 
 
-def _decide(asked: RequestedAssignment, sight: ClusterView, earlier: RequestDecision | None) -> RequestDecision:
+def _decide_request(asked: RequestedAssignment, sight: ClusterView, earlier: RequestDecision | None) -> RequestDecision:
     partition = sight.snapshot.partitions.get(asked.partition)
     flight = sight.active.get(asked.partition)
     if partition is None:
@@ -100,20 +100,22 @@ def _decide(asked: RequestedAssignment, sight: ClusterView, earlier: RequestDeci
     if asked.partition.topic in sight.refused:
         return RequestDecision(asked, RequestOutcome.REFUSE, f"Kafka said: {sight.refused[asked.partition.topic]}")
     why = (
-        _wrong_target(asked, partition, sight)
-        or _wrong_route(asked, partition, flight, earlier)
-        or _too_few(asked, partition, flight, sight)
+        _invalid_target_reason(asked, partition, sight)
+        or _other_api_reason(asked, partition, flight, earlier)
+        or _too_few_replicas_reason(asked, partition, flight, sight)
     )
     if why:
         return RequestDecision(asked, RequestOutcome.REFUSE, why)
     if earlier is not None:
-        return _after(asked, earlier)
+        return _decide_later_request(asked, earlier)
     if flight is not None and flight.target == asked.replicas:
         return RequestDecision(asked, RequestOutcome.DONE, f"it is already being reassigned to {list(asked.replicas)}")
-    return _fresh(asked, partition, flight)
+    return _decide_first_request(asked, partition, flight)
 
 
-def _fresh(asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None) -> RequestDecision:
+def _decide_first_request(
+    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None
+) -> RequestDecision:
     if flight is not None:
         return RequestDecision(asked, RequestOutcome.SUPERSEDE, active=flight)
     if partition.replicas == asked.replicas:
@@ -121,14 +123,14 @@ def _fresh(asked: RequestedAssignment, partition: Partition, flight: ActiveReass
     return RequestDecision(asked, RequestOutcome.MOVE)
 
 
-def _after(asked: RequestedAssignment, earlier: RequestDecision) -> RequestDecision:
+def _decide_later_request(asked: RequestedAssignment, earlier: RequestDecision) -> RequestDecision:
     """Decide a later request for a partition whose earlier request is in the same batch and has not started."""
     if earlier.asked.replicas == asked.replicas:
         return RequestDecision(asked, RequestOutcome.DONE, f"{earlier.asked.source} requests the same")
     return RequestDecision(asked, earlier.outcome, active=earlier.active)
 
 
-def _wrong_target(asked: RequestedAssignment, partition: Partition, sight: ClusterView) -> str:
+def _invalid_target_reason(asked: RequestedAssignment, partition: Partition, sight: ClusterView) -> str:
     if not asked.replicas:
         return "it names no broker"
     known = frozenset(sight.snapshot.brokers) | sight.snapshot.hosting_brokers
@@ -140,7 +142,7 @@ def _wrong_target(asked: RequestedAssignment, partition: Partition, sight: Clust
     return f"broker {dead[0]} is not live; submit it again when it is" if dead else ""
 
 
-def _wrong_route(
+def _other_api_reason(
     asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, earlier: RequestDecision | None
 ) -> str:
     legacy = flight.legacy if flight is not None else earlier.asked.legacy if earlier is not None else asked.legacy
@@ -152,7 +154,7 @@ def _wrong_route(
     return ""
 
 
-def _too_few(
+def _too_few_replicas_reason(
     asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, sight: ClusterView
 ) -> str:
     """Return why the partition has too few original replicas; empty when it has enough.

@@ -24,7 +24,7 @@ from kafka_steward.execution.failures import brokers_to_announce
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import PendingReplica, PendingState, eligible_brokers
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.topics import deferred_partitions
+from kafka_steward.execution.topics import find_due_deferred_partitions
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import parse_valid
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinPollResult:
     """The result of one poll. `due` are the brokers to emit an event for now.
 
     `able` are all brokers that can take a pending replica or let a deferred partition request execute. `empty` are live
@@ -53,9 +53,9 @@ class Joined:
     now_ms: int
 
 
-def poll_joined(
+def poll_joined_brokers(
     cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor, *, announce: bool = True
-) -> Joined | None:
+) -> JoinPollResult | None:
     """Poll once, and update the pending-replica store.
 
     With `announce`, the brokers in `due` are recorded as announced. With `announce`, the result is also None, without a
@@ -70,46 +70,46 @@ def poll_joined(
     snapshot = cluster.snapshot()
     pending = reconcile_pending(cluster, journal, snapshot, who)
     able = eligible_brokers(pending, snapshot) | (
-        snapshot.live if deferred_partitions(cluster, journal, snapshot) else frozenset()
+        snapshot.live if find_due_deferred_partitions(cluster, journal, snapshot) else frozenset()
     )
     able -= cordoned_brokers(cluster, able)
     now_ms = journal.now_ms()
-    due = _due(journal, able, settings, now_ms) if announce else ()
-    missing = sum(each.missing for each in pending if not each.over)
-    return Joined(
+    due = _announce_due_brokers(journal, able, settings, now_ms) if announce else ()
+    missing = sum(each.missing for each in pending if not each.is_obsolete)
+    return JoinPollResult(
         due=due,
-        eligible=_ids(able),
-        empty=_ids(snapshot.live - snapshot.hosting_brokers),
-        live=_ids(snapshot.live),
+        eligible=_sorted_ids(able),
+        empty=_sorted_ids(snapshot.live - snapshot.hosting_brokers),
+        live=_sorted_ids(snapshot.live),
         owed=missing,
-        sentence=_sentence(pending, missing, able),
+        sentence=_pending_message(pending, missing, able),
         now_ms=now_ms,
     )
 
 
-def _due(journal: Journal, able: frozenset[int], settings: Settings, now_ms: int) -> tuple[int, ...]:
+def _announce_due_brokers(journal: Journal, able: frozenset[int], settings: Settings, now_ms: int) -> tuple[int, ...]:
     node = journal.tree.get(paths.FILL_EVENT)
     if not able:
         if node is not None:
             remove(journal.tree, node)
         return ()
-    if _is_being_filled(journal):
+    if _is_fill_in_progress(journal):
         return ()
-    last = _read(node, FillEvent.from_node) or FillEvent(0)
+    last = _parse_or_none(node, FillEvent.from_node) or FillEvent(0)
     if not brokers_to_announce(able, dict.fromkeys(last.brokers, last.announced_ms), now_ms, settings):
         return ()
-    event = FillEvent(now_ms, _ids(able))
+    event = FillEvent(now_ms, _sorted_ids(able))
     return event.brokers if put(journal.tree, paths.FILL_EVENT, node, event.to_json()) is not None else ()
 
 
-def _is_being_filled(journal: Journal) -> bool:
+def _is_fill_in_progress(journal: Journal) -> bool:
     return any(record.operation == Operation.FILL.value for record in journal.plans.unfinished())
 
 
-def _sentence(pending: list[PendingReplica], missing: int, able: frozenset[int]) -> str:
+def _pending_message(pending: list[PendingReplica], missing: int, able: frozenset[int]) -> str:
     if not missing:
         return "No replica is pending."
-    partitions = sum(not each.over for each in pending)
+    partitions = sum(not each.is_obsolete for each in pending)
     message = f"{missing} replicas of {partitions} partitions are pending"
     if able:
         return f"{message}; broker {', '.join(map(str, sorted(able)))} can host some."
@@ -133,7 +133,7 @@ class EmptyBrokers:
     now_ms: int
 
 
-def update_brokers(known: EmptyBrokersDocument, snapshot: Snapshot) -> EmptyBrokersDocument:
+def update_empty_brokers(known: EmptyBrokersDocument, snapshot: Snapshot) -> EmptyBrokersDocument:
     """Return the updated record after a poll. Pure. If no broker holds replicas, no broker becomes unclaimed."""
     waited = frozenset(known.waiting) & snapshot.live
     # A broker that holds replicas is not new, and a drained broker is not new either: an expand would undo the drain.
@@ -141,7 +141,7 @@ def update_brokers(known: EmptyBrokersDocument, snapshot: Snapshot) -> EmptyBrok
     waiting = waited | (snapshot.live - old if snapshot.hosting_brokers else frozenset[int]())
     # A new broker is announced at once.
     announced_ms = known.announced_ms if waiting <= frozenset(known.waiting) else 0
-    return replace(known, waiting=_ids(waiting), old=_ids(old), announced_ms=announced_ms)
+    return replace(known, waiting=_sorted_ids(waiting), old=_sorted_ids(old), announced_ms=announced_ms)
 
 
 def poll_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Settings) -> EmptyBrokers:
@@ -150,16 +150,16 @@ def poll_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Setting
     Raises ClusterError, JournalError.
     """
     snapshot, node = cluster.snapshot(), journal.tree.get(paths.EMPTY_BROKERS)
-    known, now_ms = _known(node), journal.now_ms()
-    found = update_brokers(known, snapshot)
-    why = _fill_first(journal, snapshot)
+    known, now_ms = _read_empty_brokers(node), journal.now_ms()
+    found = update_empty_brokers(known, snapshot)
+    why = _fill_first_reason(journal, snapshot)
     announced_ms = dict.fromkeys(found.waiting, found.announced_ms)
     again = brokers_to_announce(found.waiting, announced_ms, now_ms, settings)
-    due = _ready(cluster, found) if again and not why else ()
+    due = _find_claimable_brokers(cluster, found) if again and not why else ()
     found = replace(found, announced_ms=now_ms) if due else found
     if found != known and put(journal.tree, paths.EMPTY_BROKERS, node, found.to_json()) is None:
         due = ()  # another watch polls concurrently
-    return _empty_brokers(found.waiting, due, snapshot, why, now_ms)
+    return _build_empty_brokers(found.waiting, due, snapshot, why, now_ms)
 
 
 def claim_empty_brokers(cluster: ClusterPort, journal: Journal, run: str) -> EmptyBrokers:
@@ -169,35 +169,38 @@ def claim_empty_brokers(cluster: ClusterPort, journal: Journal, run: str) -> Emp
     JournalError; VersionConflict when a watch polls concurrently: try again.
     """
     snapshot, node = cluster.snapshot(), journal.tree.get(paths.EMPTY_BROKERS)
-    known, now_ms = _known(node), journal.now_ms()
+    known, now_ms = _read_empty_brokers(node), journal.now_ms()
     if run == known.run:
-        return _empty_brokers(known.told, (), snapshot, "", now_ms)
-    found = update_brokers(known, snapshot)
-    why = _fill_first(journal, snapshot)
-    ready = () if why else _ready(cluster, found)
+        return _build_empty_brokers(known.told, (), snapshot, "", now_ms)
+    found = update_empty_brokers(known, snapshot)
+    why = _fill_first_reason(journal, snapshot)
+    ready = () if why else _find_claimable_brokers(cluster, found)
     if ready:
-        old, later = _ids(frozenset((*found.old, *ready))), _ids(frozenset(found.waiting) - frozenset(ready))
+        old, later = (
+            _sorted_ids(frozenset((*found.old, *ready))),
+            _sorted_ids(frozenset(found.waiting) - frozenset(ready)),
+        )
         taken = replace(found, waiting=later, old=old, run=run, told=ready)
         if put(journal.tree, paths.EMPTY_BROKERS, node, taken.to_json()) is None:
             raise VersionConflict(f"{paths.EMPTY_BROKERS} was changed by another process; it is retried.")
-    return _empty_brokers(ready, (), snapshot, why, now_ms)
+    return _build_empty_brokers(ready, (), snapshot, why, now_ms)
 
 
-def _ready(cluster: ClusterPort, found: EmptyBrokersDocument) -> tuple[int, ...]:
+def _find_claimable_brokers(cluster: ClusterPort, found: EmptyBrokersDocument) -> tuple[int, ...]:
     """Return the unclaimed brokers that may receive replicas: a cordoned broker waits until it is not (KIP-1066)."""
-    return _ids(frozenset(found.waiting) - cordoned_brokers(cluster, found.waiting))
+    return _sorted_ids(frozenset(found.waiting) - cordoned_brokers(cluster, found.waiting))
 
 
-def _fill_first(journal: Journal, snapshot: Snapshot) -> str:
+def _fill_first_reason(journal: Journal, snapshot: Snapshot) -> str:
     """Return why an expand waits for the fill; empty when it does not."""
-    if _is_being_filled(journal):
+    if _is_fill_in_progress(journal):
         return "a fill is in progress"
     return (
         "a live broker can host pending replicas" if eligible_brokers(list_pending(journal, snapshot), snapshot) else ""
     )
 
 
-def _empty_brokers(
+def _build_empty_brokers(
     brokers: tuple[int, ...], due: tuple[int, ...], snapshot: Snapshot, why: str, now_ms: int
 ) -> EmptyBrokers:
     empty = tuple(broker for broker in brokers if broker not in snapshot.hosting_brokers)
@@ -206,14 +209,14 @@ def _empty_brokers(
     return EmptyBrokers(brokers, empty, due, message, now_ms)
 
 
-def _ids(brokers: frozenset[int]) -> tuple[int, ...]:
+def _sorted_ids(brokers: frozenset[int]) -> tuple[int, ...]:
     return tuple(sorted(brokers))
 
 
-def _known(node: Node | None) -> EmptyBrokersDocument:
-    return _read(node, EmptyBrokersDocument.from_node) or EmptyBrokersDocument()
+def _read_empty_brokers(node: Node | None) -> EmptyBrokersDocument:
+    return _parse_or_none(node, EmptyBrokersDocument.from_node) or EmptyBrokersDocument()
 
 
-def _read(node: Node | None, read: Callable[[Node], T]) -> T | None:
+def _parse_or_none(node: Node | None, read: Callable[[Node], T]) -> T | None:
     found = [] if node is None else parse_valid([node], read)
     return found[0][1] if found else None

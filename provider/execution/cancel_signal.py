@@ -13,7 +13,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from kafka_steward.errors import DocumentError, PlanError
-from kafka_steward.execution.external import ExternalCancel, ExternalState, cancel_external, find_external
+from kafka_steward.execution.external_reassignments import (
+    ExternalCancel,
+    ExternalCancelState,
+    cancel_external_reassignments,
+    find_external_reassignments,
+)
 from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
@@ -39,9 +44,9 @@ class CancelOutcome:
     sentences: tuple[str, ...] = ()
 
     @property
-    def pending(self) -> bool:
+    def is_pending(self) -> bool:
         """Return True while Kafka does not show the end of a cancel yet."""
-        return any(each.state is ExternalState.PENDING for each in self.external)
+        return any(each.state is ExternalCancelState.PENDING for each in self.external)
 
 
 def consume_cancel_signal(
@@ -67,10 +72,12 @@ def consume_cancel_signal(
         outcome = _request_cancels(journal, [request.plan], request, who)
     else:
         outcome = cancel_everything(cluster, journal, request, who, fence=fence)
-    if outcome.pending and journal.tree.now_ms() - node.modified_ms < _PENDING_MS:
+    if outcome.is_pending and journal.tree.now_ms() - node.modified_ms < _PENDING_MS:
         return None
     sentences = outcome.sentences or (f"{paths.CANCEL_IN_PROGRESS} was created, and there was nothing to cancel.",)
-    entry = AuditRecord(Action.REQUEST, " ".join(sentences)[:2000], after=CANCEL_SIGNAL, who=_requester(request, who))
+    entry = AuditRecord(
+        Action.REQUEST, " ".join(sentences)[:2000], after=CANCEL_SIGNAL, who=_requesting_actor(request, who)
+    )
     journal.audit.record(entry)
     # A node that was changed since it was read is a new request: it stays for the next reader.
     delete_or_quarantine(journal.tree, node, CancelRequest.from_node)
@@ -87,11 +94,13 @@ def cancel_everything(
     """
     plans = pending_plans(journal)
     outcome = _request_cancels(journal, plans, request, who)
-    external = find_external(cluster, journal, plans)
+    external = find_external_reassignments(cluster, journal, plans)
     if not external:
         return outcome
     with journal.step_lock() if fence is None else nullcontext(fence) as held:
-        cancelled = cancel_external(cluster, journal, external, reason=_reason(request), who=who, fence=held)
+        cancelled = cancel_external_reassignments(
+            cluster, journal, external, reason=_cancel_reason(request), who=who, fence=held
+        )
     messages = (*outcome.sentences, *(each.sentence for each in cancelled))
     return CancelOutcome(outcome.plans, tuple(cancelled), messages)
 
@@ -105,26 +114,28 @@ def pending_plans(journal: Journal) -> list[str]:
 
 
 def _request_cancels(journal: Journal, plans: Sequence[str], request: CancelRequest, who: Actor) -> CancelOutcome:
-    refusals = {digest: _refusal(journal, digest, request, who) for digest in plans}
-    reason = _reason(request)
+    refusals = {digest: _try_request_cancel(journal, digest, request, who) for digest in plans}
+    reason = _cancel_reason(request)
     messages = [refusal or f"Plan {digest[:12]} is cancelled: {reason}." for digest, refusal in refusals.items()]
     return CancelOutcome(tuple(digest for digest in plans if not refusals[digest]), (), tuple(messages))
 
 
-def _refusal(journal: Journal, digest: str, request: CancelRequest, who: Actor) -> str:
+def _try_request_cancel(journal: Journal, digest: str, request: CancelRequest, who: Actor) -> str:
     """Request the cancel of one plan; return why it cannot be cancelled, or an empty string."""
     scope: Scope = "plan" if request.scope == "plan" else "pending"
-    requester, anyway = _requester(request, who), request.even_if_disabled
+    requester, anyway = _requesting_actor(request, who), request.even_if_disabled
     try:
-        request_cancel(journal, digest, who=requester, reason=_reason(request), scope=scope, even_if_disabled=anyway)
+        request_cancel(
+            journal, digest, who=requester, reason=_cancel_reason(request), scope=scope, even_if_disabled=anyway
+        )
     except PlanError as error:
         return str(error)
     return ""
 
 
-def _reason(request: CancelRequest) -> str:
+def _cancel_reason(request: CancelRequest) -> str:
     return request.reason or "a user requested it"
 
 
-def _requester(request: CancelRequest, who: Actor) -> Actor:
+def _requesting_actor(request: CancelRequest, who: Actor) -> Actor:
     return Actor(dag_id=who.dag_id, task_id=who.task_id, person=request.person)

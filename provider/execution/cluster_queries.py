@@ -24,7 +24,7 @@ MIN_ISR = "min.insync.replicas"
 _NAMED = 3
 
 
-def with_hidden(cluster: ClusterPort, snapshot: Snapshot, topics: Collection[str]) -> Snapshot:
+def with_hidden_topics(cluster: ClusterPort, snapshot: Snapshot, topics: Collection[str]) -> Snapshot:
     """Return `snapshot` with those of the missing `topics` that we may not describe as `hidden`.
 
     Raises ClusterError.
@@ -33,7 +33,7 @@ def with_hidden(cluster: ClusterPort, snapshot: Snapshot, topics: Collection[str
     return replace(snapshot, hidden=cluster.hidden_topics(lacking)) if lacking else snapshot
 
 
-def describable(cluster: ClusterPort, topic: str) -> Snapshot:
+def describe_topic(cluster: ClusterPort, topic: str) -> Snapshot:
     """Return a snapshot of one topic. Raises KafkaRefused if we may not describe it."""
     snapshot = cluster.snapshot([topic])
     if topic in snapshot.hidden:
@@ -41,7 +41,7 @@ def describable(cluster: ClusterPort, topic: str) -> Snapshot:
     return snapshot
 
 
-def hidden_in(
+def find_hidden_topics(
     cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
 ) -> dict[str, tuple[int, ...]]:
     """Return the topics that we may not describe and brokers host, with those brokers; sorted. Raises ClusterError.
@@ -56,9 +56,9 @@ def hidden_in(
     return {topic: tuple(sorted(held[topic])) for topic in sorted(hidden)}
 
 
-def refuse_hidden(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> None:
+def refuse_hidden_topics(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> None:
     """Raise RequestError when the brokers host topics that we may not describe: a plan would leave them out."""
-    hidden = hidden_in(cluster, snapshot, log_dirs)
+    hidden = find_hidden_topics(cluster, snapshot, log_dirs)
     if hidden:
         first, brokers = next(iter(hidden.items()))
         named = ", ".join(list(hidden)[:_NAMED]) + (f" and {len(hidden) - _NAMED} more" if len(hidden) > _NAMED else "")
@@ -69,7 +69,7 @@ def refuse_hidden(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Mapping[in
         )
 
 
-def readable_configs(
+def readable_topic_configs(
     cluster: ClusterPort, topics: Sequence[str], names: Collection[str], *, own_only: bool = False
 ) -> tuple[dict[str, dict[str, str]], dict[str, KafkaRefused]]:
     """Return the settings of `topics`, as `ClusterPort.topic_configs` does, and the refusal of each unreadable topic.
@@ -82,8 +82,8 @@ def readable_configs(
         if len(topics) == 1:
             return {}, {topics[0]: error}
     half = len(topics) // 2
-    values, refused = readable_configs(cluster, topics[:half], names, own_only=own_only)
-    more_values, more_refused = readable_configs(cluster, topics[half:], names, own_only=own_only)
+    values, refused = readable_topic_configs(cluster, topics[:half], names, own_only=own_only)
+    more_values, more_refused = readable_topic_configs(cluster, topics[half:], names, own_only=own_only)
     return values | more_values, refused | more_refused
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.execution.moves import OPEN, unsettled
-from kafka_steward.execution.preflight import Room, placed
+from kafka_steward.execution.moves import OPEN, filter_unsettled
+from kafka_steward.execution.preflight import LogDirRoom, place_replica
 from kafka_steward.journal.moves import MoveRow
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.maintenance import parse_window
@@ -43,16 +43,16 @@ def active_transfers(snapshot: Snapshot) -> list[ActiveTransfer]:
     return [ActiveTransfer(frozenset(moving.adding), moving.leader) for moving in snapshot.reassigning.values()]
 
 
-def eligible_rows(rows: Sequence[MoveRow], *, barrier: bool) -> list[MoveRow]:
+def select_chunk_moves(rows: Sequence[MoveRow], *, barrier: bool) -> list[MoveRow]:
     """Return the open moves that the chunks allow: with `barrier`, those of the first unsettled chunk (KIP-46)."""
-    left = unsettled(rows)
+    left = filter_unsettled(rows)
     first = min((row.move.chunk for row in left), default=None)
     return [row for row in left if row.state in OPEN and (row.move.chunk == first or not barrier)]
 
 
-def pause_left_ms(rows: Sequence[MoveRow], *, pause_ms: int, now_ms: int) -> int:
+def chunk_pause_left_ms(rows: Sequence[MoveRow], *, pause_ms: int, now_ms: int) -> int:
     """Return the milliseconds until the next chunk may begin, `pause_ms` after the previous chunk settled; 0: now."""
-    first = min((row.move.chunk for row in unsettled(rows)), default=0)
+    first = min((row.move.chunk for row in filter_unsettled(rows)), default=0)
     if any(row.move.chunk == first and row.attempt for row in rows):
         return 0
     before = [row.settled_ms for row in rows if row.move.chunk < first and row.settled_ms is not None]
@@ -65,7 +65,7 @@ def admit_moves(
     caps: ConcurrencyLimits,
     *,
     leaders: Mapping[TopicPartition, int | None],
-    rooms: Mapping[int, tuple[Room, ...]],
+    rooms: Mapping[int, tuple[LogDirRoom, ...]],
     sizes: Mapping[TopicPartition, int] | None = None,
 ) -> list[Move]:
     """Choose the moves to submit now, in plan order, so that no broker exceeds `caps` or its `rooms`.
@@ -75,56 +75,56 @@ def admit_moves(
     `sizes` are the current sizes on the leaders; the planned size replaces a missing one. Pure reorders copy nothing
     and use no capacity.
     """
-    load = _Load.of(in_flight, rooms, sizes or {})
+    load = _BrokerLoad.of(in_flight, rooms, sizes or {})
     in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))
-    return [move for move in in_order if load.admit(move, leaders.get(move.topic_partition), caps)]
+    return [move for move in in_order if load.admit_move(move, leaders.get(move.topic_partition), caps)]
 
 
 @dataclass
-class _Load:
+class _BrokerLoad:
     """The load of the brokers during the choice of moves."""
 
     into: Counter[int]
     #: Nothing is counted for None: without a leader, no broker sends.
     out_of: Counter[int | None]
     total: int
-    rooms: dict[int, tuple[Room, ...]]
+    rooms: dict[int, tuple[LogDirRoom, ...]]
     sizes: Mapping[TopicPartition, int]
 
     @classmethod
     def of(
         cls,
         in_flight: Iterable[ActiveTransfer],
-        rooms: Mapping[int, tuple[Room, ...]],
+        rooms: Mapping[int, tuple[LogDirRoom, ...]],
         sizes: Mapping[TopicPartition, int],
-    ) -> _Load:
+    ) -> _BrokerLoad:
         load = cls(Counter(), Counter(), 0, dict(rooms), sizes)
         for flow in in_flight:
-            load.add(flow)
+            load.add_transfer(flow)
         return load
 
-    def admit(self, move: Move, leader: int | None, caps: ConcurrencyLimits) -> bool:
+    def admit_move(self, move: Move, leader: int | None, caps: ConcurrencyLimits) -> bool:
         if frozenset(move.before) == frozenset(move.after):
             return True
         flow = ActiveTransfer(move.adding, leader)
-        if not self._below_caps(flow, caps):
+        if not self._is_below_limits(flow, caps):
             return False
         size = self.sizes.get(move.topic_partition, move.size_bytes or 0)
-        after = {broker: placed(self.rooms[broker], size) for broker in flow.into & self.rooms.keys()}
+        after = {broker: place_replica(self.rooms[broker], size) for broker in flow.into & self.rooms.keys()}
         fitting = {broker: rooms for broker, rooms in after.items() if rooms is not None}
         if len(fitting) < len(after):
             return False
-        self.add(flow)
+        self.add_transfer(flow)
         self.rooms |= fitting
         return True
 
-    def add(self, flow: ActiveTransfer) -> None:
+    def add_transfer(self, flow: ActiveTransfer) -> None:
         self.into.update(flow.into)
         self.total += 1
         if flow.out_of is not None:
             self.out_of[flow.out_of] += len(flow.into)
 
-    def _below_caps(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
+    def _is_below_limits(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
         sent = self.out_of[flow.out_of]
         return (
             self.total < caps.total

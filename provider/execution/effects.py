@@ -14,8 +14,8 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.cluster.transport import batches
 from kafka_steward.errors import ClusterError, KafkaRefused, LockLost
+from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.recovery import HIDDEN
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.store import Journal
@@ -56,12 +56,12 @@ class AuditedCalls:
             try:
                 results.update(self._execute_batch(batch, call))
             except ClusterError:
-                self._check_after(list(batch), late)
+                self._check_fence_after(list(batch), late)
                 raise
-            self._check_after(list(batch), late)
+            self._check_fence_after(list(batch), late)
         return results
 
-    def check(self) -> None:
+    def check_fence(self) -> None:
         """Check the fence. Raises LockLost if the step lock is no longer held."""
         if self._fence is not None:
             self._fence.check()
@@ -73,7 +73,7 @@ class AuditedCalls:
     ) -> Mapping[Key, ClusterError | None]:
         together = [entry for several in batch.values() for entry in several]
         self._audit.record_intent(together)
-        self.check()
+        self.check_fence()
         try:
             answers = call(list(batch))
         except ClusterError as error:
@@ -87,17 +87,17 @@ class AuditedCalls:
                 self._audit.record_outcome(batch[key], outcome, str(refusal))
         return answers
 
-    def _check_after(self, keys: list[Key], late: Callable[[list[Key]], None] | None) -> None:
+    def _check_fence_after(self, keys: list[Key], late: Callable[[list[Key]], None] | None) -> None:
         if late is None:
             return
         try:
-            self.check()
+            self.check_fence()
         except LockLost:
             late(keys)
             raise
 
 
-def alter_from(
+def alter_keeping_factor(
     cluster: ClusterPort, targets: Mapping[TopicPartition, Assignment], before: Mapping[TopicPartition, Assignment]
 ) -> dict[TopicPartition, KafkaRefused | None]:
     """Submit `targets`, computed while the partitions had the replicas `before`; return the result of each partition.
@@ -113,7 +113,7 @@ def alter_from(
 
 
 @dataclass(frozen=True)
-class Elected:
+class ElectionResult:
     """The result of an election: the partitions now led by their preferred leader, and Kafka's refusals."""
 
     elected: tuple[TopicPartition, ...]
@@ -128,7 +128,7 @@ class Elected:
         return f"{len(self.elected)} preferred leaders elected, {len(self.refused)} refused; {name}: {words}"
 
 
-def not_led_by_preferred(
+def find_not_led_by_preferred(
     snapshot: Snapshot, partitions: Collection[TopicPartition] | None = None
 ) -> list[TopicPartition]:
     """Return the partitions whose preferred leader is in sync and does not lead. Pure.
@@ -145,29 +145,29 @@ def not_led_by_preferred(
     ]
 
 
-def elect_preferred(
+def elect_preferred_leaders(
     cluster: ClusterPort,
     journal: Journal,
     *,
     who: Actor,
     partitions: Collection[TopicPartition] | None = None,
     plan: str = "",
-) -> Elected:
+) -> ElectionResult:
     """Elect the preferred leaders of `partitions` where another replica leads. Harmless when repeated.
 
     If `partitions` is None, all partitions are meant. Raises ClusterError, JournalError. Elections move no data and
     need no lock.
     """
     snapshot = cluster.snapshot({name.topic for name in partitions} if partitions is not None else None)
-    wanted = not_led_by_preferred(snapshot, partitions)
-    entries = {name: [_entry(name, snapshot, plan, journal.now_ms(), who)] for name in wanted}
+    wanted = find_not_led_by_preferred(snapshot, partitions)
+    entries = {name: [_build_election_record(name, snapshot, plan, journal.now_ms(), who)] for name in wanted}
     answers = AuditedCalls(journal.audit, None).execute(entries, cluster.elect_leaders)
     refused = {name: str(error) for name, error in answers.items() if error is not None}
     refused |= {name: HIDDEN for name in sorted(partitions or ()) if name.topic in snapshot.hidden}
-    return Elected(tuple(name for name in wanted if name not in refused), refused)
+    return ElectionResult(tuple(name for name in wanted if name not in refused), refused)
 
 
-def _entry(name: TopicPartition, snapshot: Snapshot, plan: str, now_ms: int, who: Actor) -> AuditRecord:
+def _build_election_record(name: TopicPartition, snapshot: Snapshot, plan: str, now_ms: int, who: Actor) -> AuditRecord:
     partition = snapshot.partitions[name]
     return AuditRecord(
         Action.ELECT,

@@ -28,7 +28,7 @@ class Failure(Document):
     announced_ms: int | None = None
 
     @classmethod
-    def since_written(cls, node: Node) -> str:
+    def rebuild_from_node(cls, node: Node) -> str:
         """Return the document that an unreadable one counts as: a failure since the creation of its node."""
         return cls(node.created_ms).to_json()
 
@@ -75,7 +75,7 @@ class FailureDecision:
     outage: bool = False
 
 
-def decide_detection(
+def decide_broker_failures(
     view: LivenessView,
     *,
     first_seen_ms: Mapping[int, int],
@@ -100,10 +100,10 @@ def decide_detection(
     if settings.heal_failure_interval < 0:
         return FailureDecision(outage=outage)
     due_ms = {
-        broker: _due_ms(broker, first_seen_ms.get(broker, now_ms), bouncing, stated_ms or {}, settings)
+        broker: _failure_due_ms(broker, first_seen_ms.get(broker, now_ms), bouncing, stated_ms or {}, settings)
         for broker in sorted(view.failed - handled)
     }
-    decision = _decision(due_ms, announced_ms, outage=outage, now_ms=now_ms, settings=settings)
+    decision = _classify_failures(due_ms, announced_ms, outage=outage, now_ms=now_ms, settings=settings)
     return replace(
         decision,
         write=tuple(broker for broker in due_ms if broker not in entries or broker not in noted),
@@ -112,7 +112,7 @@ def decide_detection(
     )
 
 
-def decide_disks(
+def decide_log_dir_failures(
     view: LivenessView,
     *,
     first_seen_ms: Mapping[int, int],
@@ -132,7 +132,7 @@ def decide_disks(
         return FailureDecision(clear=tuple(sorted(first_seen_ms)))
     grace_ms, lost = int(settings.heal_failure_interval * 1000), frozenset(view.lost)
     due_ms = {broker: first_seen_ms.get(broker, now_ms) + grace_ms for broker in sorted(lost - handled)}
-    decision = _decision(due_ms, announced_ms, outage=outage, now_ms=now_ms, settings=settings)
+    decision = _classify_failures(due_ms, announced_ms, outage=outage, now_ms=now_ms, settings=settings)
     return replace(
         decision,
         write=tuple(sorted(lost - first_seen_ms.keys())),
@@ -141,7 +141,7 @@ def decide_disks(
     )
 
 
-def _decision(
+def _classify_failures(
     due_ms: Mapping[int, int], announced_ms: Mapping[int, int], *, outage: bool, now_ms: int, settings: Settings
 ) -> FailureDecision:
     due = tuple(broker for broker, at_ms in due_ms.items() if at_ms <= now_ms and not outage)
@@ -164,17 +164,17 @@ def brokers_to_announce(
     return tuple(each for each in brokers if now_ms - announced_ms.get(each, -retry_ms) >= retry_ms)
 
 
-def is_idle(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
+def is_plan_idle(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
     """Return True if no process has stepped an unfinished plan for `abandoned_after` seconds."""
     return not plan.status.finished and now_ms - plan.stepped_ms > settings.abandoned_after * 1000
 
 
-def is_abandoned(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
+def is_plan_abandoned(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
     """Return True if a plan is idle although a step could continue it: its task failed for good.
 
     A STUCK plan is not abandoned: it needs operator action.
     """
-    return plan.status is not PlanStatus.STUCK and is_idle(plan, now_ms, settings)
+    return plan.status is not PlanStatus.STUCK and is_plan_idle(plan, now_ms, settings)
 
 
 def handled_brokers(
@@ -198,12 +198,12 @@ def handled_brokers(
     return frozenset(
         broker
         for broker, plan in newest.items()
-        if (_is_done(plan, view) and not _has_recovered(broker, plan, view, first_seen_ms.get(broker, now_ms)))
-        or not (plan.status.finished or is_abandoned(plan, now_ms, settings))
+        if (_can_heal_no_more(plan, view) and not _has_recovered(broker, plan, view, first_seen_ms.get(broker, now_ms)))
+        or not (plan.status.finished or is_plan_abandoned(plan, now_ms, settings))
     )
 
 
-def _is_done(plan: PlanRecord, view: LivenessView) -> bool:
+def _can_heal_no_more(plan: PlanRecord, view: LivenessView) -> bool:
     return plan.status.finished and plan.left > 0 and frozenset(plan.live_brokers) == view.live
 
 
@@ -215,7 +215,7 @@ def _has_recovered(broker: int, plan: PlanRecord, view: LivenessView, seen_ms: i
     return seen_ms > plan.stepped_ms or (broker in view.replica_counts and view.replica_counts[broker] > plan.left)
 
 
-def _due_ms(
+def _failure_due_ms(
     broker: int, seen_ms: int, bouncing: frozenset[int], stated_ms: Mapping[int, int], settings: Settings
 ) -> int:
     """Return the time at which a failure is due.
@@ -225,10 +225,10 @@ def _due_ms(
     stated = stated_ms.get(broker)
     if stated is not None and stated >= seen_ms:
         return stated
-    return seen_ms + _grace_ms(broker, bouncing, settings)
+    return seen_ms + _grace_period_ms(broker, bouncing, settings)
 
 
-def _grace_ms(broker: int, bouncing: frozenset[int], settings: Settings) -> int:
+def _grace_period_ms(broker: int, bouncing: frozenset[int], settings: Settings) -> int:
     """Return the grace period: 0 with KIP-46's fast detection for a broker that did not announce its shutdown."""
     if settings.heal_fast_detection and broker not in bouncing:
         return 0
@@ -240,19 +240,22 @@ def is_outage(down: int, known: int, settings: Settings) -> bool:
     return down > settings.max_failed_brokers or down > settings.max_failed_fraction * known
 
 
-def disk_sentence(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int) -> str:
+def log_dir_message(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int) -> str:
     """Return a message per live broker with a failed log directory, with the fate of its replicas; empty if none."""
     return " ".join(
-        f"{_named(broker, view)}{_state(broker, view, decision, settings, now_ms)}." for broker in sorted(view.disks)
+        f"{_describe_failed_log_dir(broker, view)}{_describe_heal_state(broker, view, decision, settings, now_ms)}."
+        for broker in sorted(view.disks)
     )
 
 
-def _named(broker: int, view: LivenessView) -> str:
+def _describe_failed_log_dir(broker: int, view: LivenessView) -> str:
     paths, lost = failed_paths_text(view.disks[broker]), view.lost.get(broker, 0)
     return f"Broker {broker} is live, but its log directory {paths} has failed, with {lost} replicas"
 
 
-def _state(broker: int, view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int) -> str:
+def _describe_heal_state(
+    broker: int, view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int
+) -> str:
     if broker not in view.lost:
         return ""
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:

@@ -9,7 +9,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.health import CopiedBytes, Health, copied_bytes, failed_paths_text, measure_health
 from kafka_steward.cluster.lag import LogEndSource, partitions_by_broker
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.cluster_queries import hidden_in, min_isr_by_topic
+from kafka_steward.execution.cluster_queries import find_hidden_topics, min_isr_by_topic
 from kafka_steward.execution.pending_replicas import count_pending
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.store import Journal
@@ -40,12 +40,12 @@ _MEASURES = (
 _NAMED = 3
 
 
-class HealthCheck(ClusterPort, LogEndSource, Protocol):
+class HealthCheckPort(ClusterPort, LogEndSource, Protocol):
     """A cluster whose health can be checked; KafkaCluster is one."""
 
 
 def check_health(
-    cluster: HealthCheck, journal: Journal, before: CopiedBytes | None = None, *, thorough: bool = False
+    cluster: HealthCheckPort, journal: Journal, before: CopiedBytes | None = None, *, thorough: bool = False
 ) -> tuple[Health, CopiedBytes]:
     """Return the cluster's health, and the bytes copied so far.
 
@@ -70,12 +70,12 @@ def check_health(
         before=before,
         owed=count_pending(journal.tree),
         disks=cluster.directories(sorted(snapshot.live)),
-        hidden_topics=tuple(hidden_in(cluster, snapshot, log_dirs)) if thorough else None,
+        hidden_topics=tuple(find_hidden_topics(cluster, snapshot, log_dirs)) if thorough else None,
     )
     return health, copies
 
 
-def checked_limits(given: Mapping[str, float] | None) -> dict[str, float]:
+def validate_limits(given: Mapping[str, float] | None) -> dict[str, float]:
     """Return the limits to check: the given ones, or HEALTHY. Raises RequestError for an unknown measure."""
     for name in given or ():
         if name not in _MEASURES:
@@ -89,21 +89,23 @@ def violated_limits(health: Health, limits: Mapping[str, float]) -> list[str]:
     return [name for name, limit in limits.items() if measures.get(name, 0) > limit]
 
 
-def health_sentence(health: Health) -> str:
+def health_message(health: Health) -> str:
     """Return the message for the user."""
     message = f"Of {health.partitions} partitions " + ", ".join(
         [
-            _counted(health.under_replicated, "under-replicated"),
-            _counted(health.under_min_isr, "under min ISR"),
-            _counted(health.offline, "offline"),
+            _format_count(health.under_replicated, "under-replicated"),
+            _format_count(health.under_min_isr, "under min ISR"),
+            _format_count(health.offline, "offline"),
         ]
     )
     gone = f" Broker {', '.join(map(str, health.gone))} is down." if health.gone else ""
     owed = f" {health.owed} replicas are pending." if health.owed else ""
-    return f"{message}.{_moving(health)}{gone}{_disks(health)}{_hidden(health)}{owed}"
+    return (
+        f"{message}.{_reassigning_message(health)}{gone}{_disk_message(health)}{_hidden_topics_message(health)}{owed}"
+    )
 
 
-def _disks(health: Health) -> str:
+def _disk_message(health: Health) -> str:
     failed = "".join(
         f" Log directory {failed_paths_text(paths)} of broker {broker} has failed."
         for broker, paths in health.failed_log_dirs.items()
@@ -111,7 +113,7 @@ def _disks(health: Health) -> str:
     return failed + (f" Broker {', '.join(map(str, health.cordoned))} is cordoned." if health.cordoned else "")
 
 
-def _hidden(health: Health) -> str:
+def _hidden_topics_message(health: Health) -> str:
     if not health.hidden_topics:
         return ""
     some = ", ".join(health.hidden_topics[:_NAMED]) + (", …" if len(health.hidden_topics) > _NAMED else "")
@@ -119,7 +121,7 @@ def _hidden(health: Health) -> str:
     return f"{message}: grant our principal DESCRIBE on every topic, as docs/permissions.md says."
 
 
-def _moving(health: Health) -> str:
+def _reassigning_message(health: Health) -> str:
     if not health.reassigning:
         return " None is being reassigned."
     behind = "" if health.max_lag is None else f", at most {health.max_lag} messages behind"
@@ -128,7 +130,7 @@ def _moving(health: Health) -> str:
     return f" {count} {'is' if count == 1 else 'are'} being reassigned{behind}{rate}."
 
 
-def _counted(names: Collection[TopicPartition], what: str) -> str:
+def _format_count(names: Collection[TopicPartition], what: str) -> str:
     if not names:
         return f"0 are {what}"
     some = ", ".join(str(name) for name in list(names)[:_NAMED])

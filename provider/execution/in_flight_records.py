@@ -21,10 +21,10 @@ def record_in_flight(tree: Tree, plan: str, moves: Iterable[Move]) -> None:
     """Record moves that are about to be submitted. The records of a crashed step are written again."""
     for move in moves:
         wanted = InFlight(move.before, move.after, top=len(move.before), plan=plan)
-        node, known = _read(tree, move.topic_partition)
+        node, known = _read_record(tree, move.topic_partition)
         if known is not None and known.plan == plan:
             wanted = replace(wanted, legacy=known.legacy)
-        _write(tree, move.topic_partition, node, wanted.to_json())
+        _write_record(tree, move.topic_partition, node, wanted.to_json())
 
 
 def retarget_in_flight(tree: Tree, source: str, partition: TopicPartition, target: Assignment) -> None:
@@ -32,22 +32,22 @@ def retarget_in_flight(tree: Tree, source: str, partition: TopicPartition, targe
 
     It belongs to that request until a plan takes it over.
     """
-    node, known = _read(tree, partition)
+    node, known = _read_record(tree, partition)
     if node is not None and known is not None and known.plan != source:
-        _write(tree, partition, node, replace(known, replicas=target, plan=source).to_json())
+        _write_record(tree, partition, node, replace(known, replicas=target, plan=source).to_json())
 
 
-def flag_legacy(tree: Tree, plan: str) -> None:
+def flag_in_flight_legacy(tree: Tree, plan: str) -> None:
     """Mark everything that a plan has in flight as submitted through the legacy znode."""
     for each in IN_FLIGHT.found(tree):
         if each.document.plan == plan and not each.document.legacy:
-            _write(tree, TopicPartition(*each.key), each.node, replace(each.document, legacy=True).to_json())
+            _write_record(tree, TopicPartition(*each.key), each.node, replace(each.document, legacy=True).to_json())
 
 
-def record_external(tree: Tree, partition: TopicPartition, noted: InFlight) -> None:
+def record_external_in_flight(tree: Tree, partition: TopicPartition, noted: InFlight) -> None:
     """Record an external reassignment in flight, unless the partition has a record already."""
     if tree.get(paths.reassignment(partition)) is None:
-        _write(tree, partition, None, noted.to_json())
+        _write_record(tree, partition, None, noted.to_json())
 
 
 def delete_in_flight(tree: Tree, plan: str | None, partitions: Iterable[TopicPartition]) -> None:
@@ -56,7 +56,7 @@ def delete_in_flight(tree: Tree, plan: str | None, partitions: Iterable[TopicPar
     Missing records are ignored.
     """
     for partition in partitions:
-        node, known = _read(tree, partition)
+        node, known = _read_record(tree, partition)
         if node is not None and known is not None and known.plan == plan:
             remove(tree, node)  # no effect if it was changed externally in between
 
@@ -66,12 +66,12 @@ def list_in_flight(tree: Tree) -> dict[TopicPartition, InFlight]:
     return {TopicPartition(*each.key): each.document for each in IN_FLIGHT.found(tree)}
 
 
-def recorded_in_flight(tree: Tree) -> dict[TopicPartition, str | None]:
+def list_in_flight_plans(tree: Tree) -> dict[TopicPartition, str | None]:
     """Return every partition with an in-flight record and the plan that wrote it; None for external reassignments."""
     return {partition: noted.plan for partition, noted in list_in_flight(tree).items()}
 
 
-def _read(tree: Tree, partition: TopicPartition) -> tuple[Node | None, InFlight | None]:
+def _read_record(tree: Tree, partition: TopicPartition) -> tuple[Node | None, InFlight | None]:
     node = tree.get(paths.reassignment(partition))
     try:
         return node, None if node is None else InFlight.from_node(node)
@@ -79,7 +79,7 @@ def _read(tree: Tree, partition: TopicPartition) -> tuple[Node | None, InFlight 
         return node, None  # the watch quarantines it
 
 
-def _write(tree: Tree, partition: TopicPartition, node: Node | None, text: str) -> None:
+def _write_record(tree: Tree, partition: TopicPartition, node: Node | None, text: str) -> None:
     if node is None or node.data != text:
         # A conflict with a concurrent write is left to the next step.
         put(tree, paths.reassignment(partition), node, text)

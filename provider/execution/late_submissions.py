@@ -31,7 +31,7 @@ _ROUNDS = 5
 _WHY = "it was submitted after its plan had ended"
 
 
-def current_target(record: PlanRecord | None, row: MoveRow | None) -> Assignment | None:
+def settled_assignment(record: PlanRecord | None, row: MoveRow | None) -> Assignment | None:
     """Return the final assignment of a partition after a plan; None while the plan may still move it. Pure.
 
     An unknown plan has no rows: nothing is known then, and None is returned.
@@ -43,7 +43,7 @@ def current_target(record: PlanRecord | None, row: MoveRow | None) -> Assignment
 
 
 @dataclass(frozen=True)
-class Retraction:
+class LateRetraction:
     """Retracts requests that were sent to Kafka for `plan`. It needs no lock: it touches nothing that a plan moves."""
 
     cluster: ClusterPort
@@ -51,29 +51,29 @@ class Retraction:
     plan: str
     who: Actor
 
-    def of_late(self, asked: Mapping[TopicPartition, Assignment]) -> None:
+    def retract_submissions(self, asked: Mapping[TopicPartition, Assignment]) -> None:
         """Retract these submitted targets, by partition, as far as no plan continues with them.
 
         Raises ClusterError, JournalError: a record is left then, and the watch resumes the retraction.
         """
-        late = _unwanted(self.journal, self.plan, asked, self.journal.plans.rows(self.plan))
+        late = _find_unwanted_requests(self.journal, self.plan, asked, self.journal.plans.rows(self.plan))
         if late:
             record_in_flight(self.journal.tree, self.plan, late)
-            self.take_back(late)
+            self.cancel_and_restore(late)
 
-    def of_late_cancel(self, partitions: Collection[TopicPartition]) -> None:
+    def restore_after_late_cancel(self, partitions: Collection[TopicPartition]) -> None:
         """Restore the replica order of reassignments of later plans that a late cancel may have hit.
 
         Raises ClusterError, JournalError.
         """
         rows = self.journal.plans.rows(self.plan)
-        self.take_back(_unwanted(self.journal, self.plan, dict.fromkeys(partitions), rows))
+        self.cancel_and_restore(_find_unwanted_requests(self.journal, self.plan, dict.fromkeys(partitions), rows))
 
-    def take_back(self, late: Sequence[Move]) -> None:
+    def cancel_and_restore(self, late: Sequence[Move]) -> None:
         """Cancel these moves, restore the order of their replicas, and delete their records.
 
         The record of a topic that we may not describe stays: its state is unknown, and the watch tries again. Raises
-        the errors of `of_late`.
+        the errors of `retract_submissions`.
         """
         open_ones = {move.topic_partition: move for move in late}
         calls = AuditedCalls(self.journal.audit, None)
@@ -85,26 +85,30 @@ class Retraction:
                 # Visible or not: an unanswered request may still take effect, but not after this cancel.
                 resting = {name for name, each in found.items() if not each.reassigning}
                 unheard = {name: move for name, move in open_ones.items() if move.before != move.after}
-                self._cancel(calls, {name: move for name, move in unheard.items() if name in resting})
-            over = [name for name, move in open_ones.items() if _is_over(move, found.get(name))]
+                self._cancel_moves(calls, {name: move for name, move in unheard.items() if name in resting})
+            over = [name for name, move in open_ones.items() if _is_retracted(move, found.get(name))]
             delete_in_flight(self.journal.tree, self.plan, over)
             open_ones = {name: move for name, move in open_ones.items() if name not in over}
             if not open_ones:
                 return
             in_flight = {name: move for name, move in open_ones.items() if found[name].reassigning}
-            self._cancel(calls, in_flight)
-            self._reorder(calls, {name: move for name, move in open_ones.items() if name not in in_flight})
+            self._cancel_moves(calls, in_flight)
+            self._restore_replica_orders(
+                calls, {name: move for name, move in open_ones.items() if name not in in_flight}
+            )
 
-    def _cancel(self, calls: AuditedCalls, moves: Mapping[TopicPartition, Move]) -> None:
-        calls.execute({name: [self._entry(Action.CANCEL, move)] for name, move in moves.items()}, self.cluster.cancel)
+    def _cancel_moves(self, calls: AuditedCalls, moves: Mapping[TopicPartition, Move]) -> None:
+        calls.execute(
+            {name: [self._build_audit_record(Action.CANCEL, move)] for name, move in moves.items()}, self.cluster.cancel
+        )
 
-    def _reorder(self, calls: AuditedCalls, moves: Mapping[TopicPartition, Move]) -> None:
-        entries = {name: [self._entry(Action.REORDER, move)] for name, move in moves.items()}
+    def _restore_replica_orders(self, calls: AuditedCalls, moves: Mapping[TopicPartition, Move]) -> None:
+        entries = {name: [self._build_audit_record(Action.REORDER, move)] for name, move in moves.items()}
         calls.execute(
             entries, lambda batch: self.cluster.alter({name: moves[name].before for name in batch}, keep_factor=True)
         )
 
-    def _entry(self, action: Action, move: Move) -> AuditRecord:
+    def _build_audit_record(self, action: Action, move: Move) -> AuditRecord:
         return AuditRecord(
             action,
             _WHY,
@@ -118,7 +122,7 @@ class Retraction:
         )
 
 
-def orphans(journal: Journal, plan: str, found: Mapping[TopicPartition, Partition]) -> list[Move]:
+def find_orphaned_moves(journal: Journal, plan: str, found: Mapping[TopicPartition, Partition]) -> list[Move]:
     """Return the recorded moves of an ended plan that are still in flight to the recorded target.
 
     The moves of a plan that a person abandoned are not returned: they continue.
@@ -130,10 +134,10 @@ def orphans(journal: Journal, plan: str, found: Mapping[TopicPartition, Partitio
     in_flight = {
         name: target for name, target in noted.items() if name in found and _is_in_flight_to(found[name], target)
     }
-    return _unwanted(journal, plan, in_flight, journal.plans.rows_found(plan))
+    return _find_unwanted_requests(journal, plan, in_flight, journal.plans.rows_found(plan))
 
 
-def _unwanted(
+def _find_unwanted_requests(
     journal: Journal, plan: str, asked: Mapping[TopicPartition, Assignment | None], rows: Sequence[MoveRow]
 ) -> list[Move]:
     """Return the late requests of `plan` that no plan continues with, as moves from where the partition belongs.
@@ -147,26 +151,26 @@ def _unwanted(
         name = row.topic_partition
         if name not in asked:
             continue
-        digest, latest = _latest(plan, row, others.get(name, ()))
+        digest, latest = _latest_submission(plan, row, others.get(name, ()))
         # A record that an external reassignment or a request wrote since is not ours.
         if name in noted and noted[name].plan not in {plan, digest}:
             continue
         if digest == plan:
-            home = _own_home(record, row, asked[name])
+            home = _own_return_target(record, row, asked[name])
         else:
-            home = _later_home(journal.plans.get(digest), latest, asked[name])
+            home = _later_plan_return_target(journal.plans.get(digest), latest, asked[name])
         if home is not None:
             late.append(replace(row.move, before=home, after=asked[name] or home))
     return late
 
 
-def _latest(plan: str, row: MoveRow, others: Sequence[tuple[str, MoveRow]]) -> tuple[str, MoveRow]:
+def _latest_submission(plan: str, row: MoveRow, others: Sequence[tuple[str, MoveRow]]) -> tuple[str, MoveRow]:
     """Return the latest submission of the partition of `row`, which is of `plan`, and its plan. Pure."""
     later = [each for each in others if (each[1].submitted_ms or 0) > (row.submitted_ms or 0)]
     return later[-1] if later else (plan, row)
 
 
-def _own_home(record: PlanRecord | None, row: MoveRow, asked: Assignment | None) -> Assignment | None:
+def _own_return_target(record: PlanRecord | None, row: MoveRow, asked: Assignment | None) -> Assignment | None:
     """Return where the plan's own late request has to be taken back to; None if it needs not. Pure.
 
     A move that the plan submitted again, after the cancel to which a late reorder belongs, is in flight: the reorder
@@ -175,14 +179,14 @@ def _own_home(record: PlanRecord | None, row: MoveRow, asked: Assignment | None)
     again = row.state is MoveState.SUBMITTED and row.phase is not Phase.CANCELLING
     if again and asked == row.move.before:
         return row.move.before
-    home = current_target(record, row)
+    home = settled_assignment(record, row)
     return None if asked in {None, home} else home
 
 
-def _later_home(record: PlanRecord | None, row: MoveRow, asked: Assignment | None) -> Assignment | None:
+def _later_plan_return_target(record: PlanRecord | None, row: MoveRow, asked: Assignment | None) -> Assignment | None:
     """Return where a late request has to be taken back to, by the move of a later plan; None if it needs not. Pure."""
     if row.state in SETTLED:
-        return current_target(record, row)
+        return settled_assignment(record, row)
     return None if asked == row.move.after else row.move.before
 
 
@@ -193,7 +197,7 @@ def _is_in_flight_to(partition: Partition, target: Assignment) -> bool:
     return partition.reassigning and (left == target or (endless and frozenset(left) == frozenset(target)))
 
 
-def _is_over(move: Move, partition: Partition | None) -> bool:
+def _is_retracted(move: Move, partition: Partition | None) -> bool:
     """Return True if nothing is left to retract.
 
     The partition is then deleted, restored, being reassigned to another target, or at rest with another set of

@@ -19,9 +19,9 @@ from typing import Literal
 from kafka_steward.assignment import Operation
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, VersionConflict
-from kafka_steward.execution.moves import unsettled
+from kafka_steward.execution.document_repair import run_with_repair
+from kafka_steward.execution.moves import filter_unsettled
 from kafka_steward.execution.plan_slot import release_slot
-from kafka_steward.execution.repair import with_repair
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import APPROVALS, sweep
@@ -67,11 +67,11 @@ def completion_of(
     `leased_brokers` are dead brokers that still have our throttle.
     """
     status = PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
-    broken = [row for row in rows if not _fully_replicated(row, snapshot)]
+    broken = [row for row in rows if not _is_fully_replicated(row, snapshot)]
     # Moves that a person cancelled must not be planned again without being requested.
     again = not cancelled and any(row.cause not in _EXTERNAL_CAUSES for row in broken)
     left = record.left + len(broken)
-    sentence = _sentence(record, rows, left, leased_brokers, "cancelled" if cancelled else "complete")
+    sentence = _completion_message(record, rows, left, leased_brokers, "cancelled" if cancelled else "complete")
     return PlanCompletion(left, () if again else record.live_brokers, sentence, status)
 
 
@@ -97,7 +97,7 @@ def end_plan(journal: Journal, record: PlanRecord, ending: PlanCompletion, *, wh
     return ended
 
 
-def purge_old(journal: Journal, settings: Settings, who: Actor) -> None:
+def purge_old_plans(journal: Journal, settings: Settings, who: Actor) -> None:
     """Delete the plans that ended longer ago than `plan_retention` days, but at least one hour ago.
 
     Processes that still read them have that hour. Their approvals are deleted with them, and so are quarantined
@@ -110,12 +110,14 @@ def purge_old(journal: Journal, settings: Settings, who: Actor) -> None:
     delete_old(journal.tree, before_ms, is_known=lambda digest: journal.plans.get(digest) is not None)
 
 
-def _fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:
+def _is_fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:
     partition = snapshot.partitions.get(row.topic_partition)
     return partition is None or frozenset(partition.replicas) <= snapshot.live - partition.offline
 
 
-def _sentence(record: PlanRecord, rows: Sequence[MoveRow], left: int, leased_brokers: Sequence[int], how: str) -> str:
+def _completion_message(
+    record: PlanRecord, rows: Sequence[MoveRow], left: int, leased_brokers: Sequence[int], how: str
+) -> str:
     counts = Counter(row.state for row in rows)
     parts = [f"{counts[MoveState.COMPLETED]} of {len(rows)} partitions moved"]
     words = {
@@ -159,15 +161,15 @@ def request_cancel(
     others keep changing the record.
     """
     wanted = CancelRequest(None, scope, who.person, reason, even_if_disabled)
-    return with_repair(journal, who, lambda: _request(journal, digest, wanted, who))
+    return run_with_repair(journal, who, lambda: _write_cancel_request(journal, digest, wanted, who))
 
 
-def _request(journal: Journal, digest: str, wanted: CancelRequest, who: Actor) -> PlanRecord:
+def _write_cancel_request(journal: Journal, digest: str, wanted: CancelRequest, who: Actor) -> PlanRecord:
     scope, reason = wanted.scope, wanted.reason
     for _ in range(_TRIES):
-        record = _cancellable(journal, digest, scope)
+        record = _require_cancellable(journal, digest, scope)
         both = wanted if record.cancel is None else record.cancel.with_(wanted)
-        status, earlier = _reopened(journal, record), _earlier_rollback(journal, record, scope)
+        status, earlier = _status_if_reopened(journal, record), _rollback_to_repeat(journal, record, scope)
         if (both, status, earlier) == (record.cancel, record.status, record.earlier_rollback):
             return record
         now_s = journal.now_ms() // 1000
@@ -181,27 +183,27 @@ def _request(journal: Journal, digest: str, wanted: CancelRequest, who: Actor) -
     )
 
 
-def _cancellable(journal: Journal, digest: str, scope: str) -> PlanRecord:
+def _require_cancellable(journal: Journal, digest: str, scope: str) -> PlanRecord:
     record = journal.plans.get(digest)
     if record is None:
         raise PlanError(f"Plan {digest[:12]} cannot be cancelled: there is no such plan.")
-    ended = record.status.finished and _reopened(journal, record) is record.status
+    ended = record.status.finished and _status_if_reopened(journal, record) is record.status
     if ended and scope == "pending" and record.cancel is None:
         raise PlanError(f"Plan {digest[:12]} cannot be cancelled: it has already ended.")
     return record
 
 
-def _reopened(journal: Journal, record: PlanRecord) -> PlanStatus:
+def _status_if_reopened(journal: Journal, record: PlanRecord) -> PlanStatus:
     """Return RUNNING for an abandoned plan with unsettled moves, otherwise the status of the plan.
 
     An abandoned plan may still have reassignments in flight. To cancel them, the plan runs again.
     """
-    if record.status is PlanStatus.ABANDONED and unsettled(journal.plans.rows(record.digest)):
+    if record.status is PlanStatus.ABANDONED and filter_unsettled(journal.plans.rows(record.digest)):
         return PlanStatus.RUNNING
     return record.status
 
 
-def _earlier_rollback(journal: Journal, record: PlanRecord, scope: str) -> str | None:
+def _rollback_to_repeat(journal: Journal, record: PlanRecord, scope: str) -> str | None:
     """Return the rollback that a further request for a rollback repeats: one that has ended."""
     rollback = None if record.rolled_back_by is None else journal.plans.get(record.rolled_back_by)
     again = scope == "plan" and rollback is not None and rollback.status.finished
@@ -213,7 +215,7 @@ def resume_plan(journal: Journal, digest: str, who: Actor, reason: str = "a user
 
     Raises PlanError for an unknown plan or one that has ended, VersionConflict when it is changed at this moment.
     """
-    record = _unfinished(journal, digest)
+    record = _require_unfinished(journal, digest)
     if record.status is not PlanStatus.STUCK:
         return record
     journal.audit.record(AuditRecord(Action.RESUME, reason, plan=digest, attempt=journal.now_ms() // 1000, who=who))
@@ -225,7 +227,7 @@ def abandon_plan(journal: Journal, digest: str, who: Actor, reason: str) -> Plan
 
     The next poll of the detector releases its throttles. Raises the errors of `resume_plan`.
     """
-    record = _unfinished(journal, digest)
+    record = _require_unfinished(journal, digest)
     sentence = f"Plan {digest[:12]} was abandoned: {reason}"
     journal.audit.record(AuditRecord(Action.FINISH, sentence, plan=digest, after={"status": "abandoned"}, who=who))
     ended = journal.plans.update(record, status=PlanStatus.ABANDONED, reason=sentence, live_brokers=())
@@ -233,14 +235,14 @@ def abandon_plan(journal: Journal, digest: str, who: Actor, reason: str) -> Plan
     return ended
 
 
-def change_throttle(journal: Journal, digest: str, throttle: int, who: Actor, reason: str) -> PlanRecord:
+def change_plan_throttle(journal: Journal, digest: str, throttle: int, who: Actor, reason: str) -> PlanRecord:
     """Limit a plan's moves to `throttle` bytes per second into one broker, 0 for no throttle.
 
     The rate applies to this plan, regardless of the process that steps it and of the settings. The plan's next step
     sets it on the brokers. If the plan has that rate already, nothing is changed. Raises the errors of `resume_plan`.
     """
     for _ in range(_TRIES):
-        record = _unfinished(journal, digest)
+        record = _require_unfinished(journal, digest)
         if record.throttle == throttle:
             return record
         entry = AuditRecord(
@@ -261,13 +263,13 @@ def change_throttle(journal: Journal, digest: str, throttle: int, who: Actor, re
     )
 
 
-def throttle_sentence(record: PlanRecord) -> str:
+def throttle_message(record: PlanRecord) -> str:
     """Return the message about the rate that was requested for a plan."""
     message = f"{record.throttle} bytes per second into one broker" if record.throttle else "no throttle"
     return f"Plan {record.digest[:12]}: {message}, from its next step on."
 
 
-def _unfinished(journal: Journal, digest: str) -> PlanRecord:
+def _require_unfinished(journal: Journal, digest: str) -> PlanRecord:
     record = journal.plans.get(digest)
     if record is None:
         raise PlanError(f"There is no plan {digest[:12]} in the journal of this cluster.")

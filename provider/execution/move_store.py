@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.execution.in_flight_records import delete_in_flight, record_in_flight
+from kafka_steward.execution.move_recovery import describe_actor, find_changing_plan
 from kafka_steward.execution.moves import Event, Held, next_state, phase_of
 from kafka_steward.execution.observe import CAUSES, TRANSITION_OF, Observation, ObservedState
-from kafka_steward.execution.recovery import changed_by, subject
-from kafka_steward.execution.staging import stage_of, stage_text
+from kafka_steward.execution.staging import stage_number, stage_text
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
@@ -72,7 +72,7 @@ class MoveStore:
             self._rows = self._journal.plans.rows(self._plan, self._record)
         return self._rows
 
-    def entry(
+    def build_audit_record(
         self, action: Action, row: MoveRow, reason: str, *, attempt: int | None = None, **more: Any
     ) -> AuditRecord:
         """Return an audit row about one move."""
@@ -88,29 +88,33 @@ class MoveStore:
             **more,
         )
 
-    def submit_entry(self, row: MoveRow, stage: Move | None = None) -> AuditRecord:
+    def build_submit_record(self, row: MoveRow, stage: Move | None = None) -> AuditRecord:
         """Return the audit row of a submission, or of one stage (`stage`).
 
         It serves both to write the row and to complete it later.
         """
         before, after = list((stage or row.move).before), list((stage or row.move).after)
-        return self.entry(Action.SUBMIT, row, MoveReason.in_words(row.move.purpose), before=before, after=after)
+        return self.build_audit_record(
+            Action.SUBMIT, row, MoveReason.in_words(row.move.purpose), before=before, after=after
+        )
 
-    def settle(self, findings: Sequence[Observation]) -> None:
+    def record_observations(self, findings: Sequence[Observation]) -> None:
         """Record the state of submitted moves that a poll found."""
-        for some in _at_once(findings):
+        for some in _split_into_transactions(findings):
             with self._journal.together():
-                for state, several in _by(some, lambda finding: finding.state):
+                for state, several in _group_by(some, lambda finding: finding.state):
                     if state in TRANSITION_OF:
-                        self._settle(state, several)
+                        self._record_transition(state, several)
                     elif state is ObservedState.IN_FLIGHT:
-                        self._seen_in_flight(several)
+                        self._record_seen_in_flight(several)
 
-    def submit(self, rows: Sequence[MoveRow], stages: Mapping[TopicPartition, Move]) -> list[MoveRow]:
+    def record_submission(self, rows: Sequence[MoveRow], stages: Mapping[TopicPartition, Move]) -> list[MoveRow]:
         """Record the moves that are about to be submitted to Kafka; return their rows with the new attempt."""
         with self._journal.together():
-            for (attempt, stage, said), several in _by(rows, lambda row: (row.attempt, *_staged(row, stages))):
-                self._mark(
+            for (attempt, stage, said), several in _group_by(
+                rows, lambda row: (row.attempt, *_stage_and_text(row, stages))
+            ):
+                self._apply_event(
                     several,
                     Event.SUBMIT,
                     Phase.INTENDED.message(said),
@@ -123,66 +127,68 @@ class MoveStore:
         wanted = {row.topic_partition for row in rows}
         return [row for row in self.rows() if row.topic_partition in wanted]
 
-    def accepted(self, rows: Sequence[MoveRow]) -> None:
+    def record_accepted(self, rows: Sequence[MoveRow]) -> None:
         """Record that Kafka accepted these moves."""
-        self._accept(rows)
+        self._mark_accepted(rows)
         self.steps_ahead += len(rows)
 
-    def refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:
+    def record_refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:
         """Record that Kafka refused these moves; they may be submitted later."""
         with self._journal.together():
             delete_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
             sentences = {row.topic_partition: why.sentence for row, why in zip(rows, held, strict=True)}
-            self._mark(rows, Event.REFUSE, sentences, unacknowledged=False)
+            self._apply_event(rows, Event.REFUSE, sentences, unacknowledged=False)
 
-    def cancelling(self, cancels: Sequence[tuple[MoveRow, str, Cause | None]]) -> None:
+    def record_cancelling(self, cancels: Sequence[tuple[MoveRow, str, Cause | None]]) -> None:
         """Record that these moves are about to be cancelled, or rolled back from their `stage`, and the reason.
 
         For a move that has not begun as far as is known, the cancel has been answered, so no earlier submission of it
         can still take effect.
         """
-        for some in _at_once(cancels):
+        for some in _split_into_transactions(cancels):
             with self._journal.together():
-                for (state, stage, cause), several in _by(some, lambda each: (each[0].state, each[0].stage, each[2])):
-                    self._mark(
+                for (state, stage, cause), several in _group_by(
+                    some, lambda each: (each[0].state, each[0].stage, each[2])
+                ):
+                    self._apply_event(
                         [row for row, _, _ in several],
                         Event.SUBMIT,
-                        {row.topic_partition: _cancelling(row, sentence) for row, sentence, _ in several},
+                        {row.topic_partition: _cancelling_detail(row, sentence) for row, sentence, _ in several},
                         phase=Phase.CANCELLING,
                         stage=stage,
                         cause=cause,
                         unacknowledged=None if state is MoveState.SUBMITTED else False,
                     )
 
-    def decide(self, decisions: Sequence[Decision]) -> None:
+    def record_decisions(self, decisions: Sequence[Decision]) -> None:
         """Record decisions about moves that have not begun; unchanged rows are not written again."""
-        for some in _at_once([each for each in decisions if not _is_recorded(each)]):
+        for some in _split_into_transactions([each for each in decisions if not _is_already_recorded(each)]):
             with self._journal.together():
-                for (event, cause), several in _by(some, lambda each: (each.event, each.cause)):
+                for (event, cause), several in _group_by(some, lambda each: (each.event, each.cause)):
                     rows = [each.row for each in several]
                     told = {each.row.topic_partition: each.sentence for each in several}
-                    self._note(rows, event, told)
-                    self._mark(rows, event, told, cause=cause)
+                    self._audit_event(rows, event, told)
+                    self._apply_event(rows, event, told, cause=cause)
 
-    def _settle(self, state: ObservedState, findings: Sequence[Observation]) -> None:
+    def _record_transition(self, state: ObservedState, findings: Sequence[Observation]) -> None:
         event, meaning = TRANSITION_OF[state]
         rows = [finding.row for finding in findings]
         outcome = Outcome.UNKNOWN if event is Event.NOT_STARTED else Outcome.DONE
-        self._journal.audit.record_outcome([self.submit_entry(row) for row in rows], outcome, meaning)
+        self._journal.audit.record_outcome([self.build_submit_record(row) for row in rows], outcome, meaning)
         found = {finding.row.topic_partition: finding.found for finding in findings if finding.found is not None}
-        self._note(rows, event, meaning, found)
+        self._audit_event(rows, event, meaning, found)
         if event is Event.SUBMIT:
-            for stage, several in _by(findings, _adopted):
-                self._accept([replace(each.row, stage=stage) for each in several], meaning)
+            for stage, several in _group_by(findings, _adopted_stage):
+                self._mark_accepted([replace(each.row, stage=stage) for each in several], meaning)
             record_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
             return
         delete_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
         taken = [row.topic_partition for row in rows] if state is ObservedState.TAKEN_OVER else []
         others = self._journal.plans.by_others(self._plan, taken)
-        details = {finding.row.topic_partition: _messages(finding, meaning, others) for finding in findings}
-        self._mark(rows, event, details, cause=CAUSES.get(state))
+        details = {finding.row.topic_partition: _observation_message(finding, meaning, others) for finding in findings}
+        self._apply_event(rows, event, details, cause=CAUSES.get(state))
 
-    def _seen_in_flight(self, findings: Iterable[Observation]) -> None:
+    def _record_seen_in_flight(self, findings: Iterable[Observation]) -> None:
         """Mark moves that are seen in flight as accepted, whether or not Kafka's answer arrived.
 
         `isr_seen` stays set: an ISR that contained the whole target once need not contain it again.
@@ -192,14 +198,16 @@ class MoveStore:
             for finding in findings
             if phase_of(finding.row) is Phase.INTENDED or (finding.isr_whole and not finding.row.isr_seen)
         ]
-        self._journal.audit.record_outcome([self.submit_entry(row) for row, _ in news], Outcome.DONE, "seen in flight")
-        for whole, several in _by(news, lambda each: each[1]):
-            self._accept([row for row, _ in several], isr_seen=whole)
+        self._journal.audit.record_outcome(
+            [self.build_submit_record(row) for row, _ in news], Outcome.DONE, "seen in flight"
+        )
+        for whole, several in _group_by(news, lambda each: each[1]):
+            self._mark_accepted([row for row, _ in several], isr_seen=whole)
 
-    def _accept(self, rows: Sequence[MoveRow], meaning: str = "", **more: Any) -> None:
-        for (stage, said), several in _by(rows, lambda row: (row.stage, stage_text(row.move, row.stage))):
+    def _mark_accepted(self, rows: Sequence[MoveRow], meaning: str = "", **more: Any) -> None:
+        for (stage, said), several in _group_by(rows, lambda row: (row.stage, stage_text(row.move, row.stage))):
             told = Phase.ACCEPTED.message("; ".join(filter(None, (meaning, said))))
-            self._write(
+            self._write_state(
                 several,
                 MoveState.SUBMITTED,
                 told,
@@ -209,7 +217,7 @@ class MoveStore:
                 **more,
             )
 
-    def _note(
+    def _audit_event(
         self,
         rows: Sequence[MoveRow],
         event: Event,
@@ -223,19 +231,21 @@ class MoveStore:
             name = row.topic_partition
             after = list(found[name]) if found and name in found else None
             said = told if isinstance(told, str) else told[name]
-            entries.append(self.entry(_ACTIONS[event], row, said, before=list(row.move.before), after=after))
+            entries.append(
+                self.build_audit_record(_ACTIONS[event], row, said, before=list(row.move.before), after=after)
+            )
         self._journal.audit.record_all(entries)
 
-    def _mark(
+    def _apply_event(
         self, rows: Sequence[MoveRow], event: Event, detail: str | Mapping[TopicPartition, str], **more: Any
     ) -> None:
-        for state, several in _by(rows, lambda row: next_state(row.state, event)):
-            self._write(several, state, detail, **more)
+        for state, several in _group_by(rows, lambda row: next_state(row.state, event)):
+            self._write_state(several, state, detail, **more)
             self.steps_ahead += (
                 len(several) if state.settled or event in {Event.CANCEL_COMPLETED, Event.STAGE_COMPLETED} else 0
             )
 
-    def _write(
+    def _write_state(
         self, rows: Sequence[MoveRow], state: MoveState, detail: str | Mapping[TopicPartition, str], **more: Any
     ) -> None:
         names = [row.topic_partition for row in rows]
@@ -243,19 +253,19 @@ class MoveStore:
         self._journal.plans.mark(self._plan, names, state, detail, fence=self._fence, **more)
 
 
-def _at_once(things: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def _split_into_transactions(things: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Yield the items in batches of one transaction each, so that a cancel and other writers wait only briefly."""
     for start in range(0, len(things), _AT_ONCE):
         yield things[start : start + _AT_ONCE]
 
 
-def _cancelling(row: MoveRow, sentence: str) -> str:
+def _cancelling_detail(row: MoveRow, sentence: str) -> str:
     """Return the `detail` of a move that is cancelled, or rolled back from a stage."""
     said = stage_text(row.move, row.stage)
     return Phase.CANCELLING.message(f"{sentence} ({said})" if said else sentence)
 
 
-def _is_recorded(decision: Decision) -> bool:
+def _is_already_recorded(decision: Decision) -> bool:
     """Return True if the row contains the decision already.
 
     A move that stays WAITING counts as such, whatever its `detail`.
@@ -265,14 +275,14 @@ def _is_recorded(decision: Decision) -> bool:
     return (row.state is state is MoveState.WAITING) or replace(row, state=state, detail=sentence, cause=cause) == row
 
 
-def _staged(row: MoveRow, stages: Mapping[TopicPartition, Move]) -> tuple[int, str]:
+def _stage_and_text(row: MoveRow, stages: Mapping[TopicPartition, Move]) -> tuple[int, str]:
     """Return the submitted stage of a move, 0 for all of it, and the words for it."""
     submitted = stages[row.topic_partition]
-    stage = 0 if submitted == row.move else stage_of(row.move, submitted.after)
+    stage = 0 if submitted == row.move else stage_number(row.move, submitted.after)
     return stage, stage_text(row.move, stage)
 
 
-def _messages(
+def _observation_message(
     finding: Observation, meaning: str, others: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]]
 ) -> str:
     """Return the message for a finding.
@@ -280,19 +290,19 @@ def _messages(
     It names the plan of ours that took the partition over, or the replica order that a cancel left.
     """
     found, before, name = finding.found, finding.row.move.before, finding.row.topic_partition
-    by = changed_by(found, others.get(name, ())) if found is not None else None
+    by = find_changing_plan(found, others.get(name, ())) if found is not None else None
     if by is not None:
-        return f"{subject(by)} reassigned the partition"
+        return f"{describe_actor(by)} reassigned the partition"
     order = f"; its replicas are {list(found or ())}, originally {list(before)}"
     return meaning + order if found != before and finding.state is ObservedState.CANCELLED_EXTERNALLY else meaning
 
 
-def _adopted(finding: Observation) -> int:
+def _adopted_stage(finding: Observation) -> int:
     """Return the stage of a submission that is in flight although its answer was lost; 0 for the whole move."""
     move, flies = finding.row.move, finding.in_flight or finding.row.move
-    return 0 if flies == move else stage_of(move, flies.after)
+    return 0 if flies == move else stage_number(move, flies.after)
 
 
-def _by(things: Iterable[Any], key: Any) -> list[tuple[Any, list[Any]]]:
+def _group_by(things: Iterable[Any], key: Any) -> list[tuple[Any, list[Any]]]:
     ordered = sorted(things, key=lambda thing: str(key(thing)))
     return [(value, list(several)) for value, several in groupby(ordered, key=key)]

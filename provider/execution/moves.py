@@ -118,12 +118,12 @@ def phase_of(row: MoveRow) -> Phase:
     return row.phase or Phase.INTENDED
 
 
-def unsettled(rows: Iterable[MoveRow]) -> list[MoveRow]:
+def filter_unsettled(rows: Iterable[MoveRow]) -> list[MoveRow]:
     """Return the moves that may still change their state, in the given order."""
     return [row for row in rows if row.state not in SETTLED]
 
 
-class _Then(Enum):
+class _Consequence(Enum):
     """The consequence of a reason: the event of the move, and whether the wait is an operator's choice."""
 
     #: The next step tries again. If nothing else is possible, that is a failed attempt.
@@ -143,15 +143,15 @@ class HoldReason(str, Enum):
     #: The failed broker is live again (KIP-46).
     SATISFIED = (
         "satisfied",
-        _Then.SATISFY,
+        _Consequence.SATISFY,
         "{partition} no longer needs to move: all its brokers, {found}, are live again.",
     )
-    ALREADY_THERE = "already_there", _Then.SATISFY, "{partition} already has the replicas {found}."
-    PARTITION_GONE = "partition_gone", _Then.DROP, "it no longer exists"
+    ALREADY_THERE = "already_there", _Consequence.SATISFY, "{partition} already has the replicas {found}."
+    PARTITION_GONE = "partition_gone", _Consequence.DROP, "it no longer exists"
     #: An ACL hides its topic, so that its existence is unknown.
     TOPIC_HIDDEN = (
         "topic_hidden",
-        _Then.TRY_AGAIN,
+        _Consequence.TRY_AGAIN,
         (
             "Kafka does not let us describe its topic, so that it may or may not exist; grant our principal DESCRIBE "
             "on it, as docs/permissions.md says"
@@ -159,39 +159,39 @@ class HoldReason(str, Enum):
     )
     RECREATED = (
         "created_anew",
-        _Then.DROP,
+        _Consequence.DROP,
         "its topic was deleted and re-created since the plan was made; make a new plan",
     )
     CHANGED_ELSEWHERE = (
         "changed_elsewhere",
-        _Then.DROP,
+        _Consequence.DROP,
         "{by} changed its replicas to {found} since it was planned; make a new plan",
     )
     DUPLICATE_REPLICA = (
         "duplicate_replica",
-        _Then.DROP,
+        _Consequence.DROP,
         "its target {found} is empty or names a broker twice; correct the plan",
     )
     #: KIP-236: /admin/reassign_cancel is present.
     CLUSTER_DISABLED = (
         "cluster_disabled",
-        _Then.AWAIT_OPERATOR,
+        _Consequence.AWAIT_OPERATOR,
         "reassignments are disabled for this cluster {found}; to enable them, delete /admin/reassign_cancel",
     )
     #: The plan needs an approval that is missing or was deleted.
     NOT_APPROVED = (
         "not_approved",
-        _Then.AWAIT_OPERATOR,
+        _Consequence.AWAIT_OPERATOR,
         "plan {found} is not approved, or its approval was deleted; approve it in its run, or cancel it",
     )
     EXTERNAL_REASSIGNMENT = (
         "foreign_reassignment",
-        _Then.AWAIT_OPERATOR,
+        _Consequence.AWAIT_OPERATOR,
         "an external reassignment is moving it to {found}; it is retried when that has ended",
     )
     TARGET_RESTARTING = (
         "target_bouncing",
-        _Then.AWAIT_OPERATOR,
+        _Consequence.AWAIT_OPERATOR,
         (
             "broker {found} announced a restart and has not returned; it is retried; to end the announcement, "
             "delete /admin/rolling_bounce/{found}"
@@ -199,13 +199,13 @@ class HoldReason(str, Enum):
     )
     TARGET_DEAD = (
         "target_dead",
-        _Then.TRY_AGAIN,
+        _Consequence.TRY_AGAIN,
         "target broker {found} is not live; it is retried",
     )
     #: KIP-1066: the broker receives no new replicas.
     TARGET_CORDONED = (
         "target_cordoned",
-        _Then.AWAIT_OPERATOR,
+        _Consequence.AWAIT_OPERATOR,
         (
             "target broker {found} is cordoned; remove its directories from cordoned.log.dirs, or cancel and make a "
             "new plan"
@@ -213,59 +213,63 @@ class HoldReason(str, Enum):
     )
     KEPT_REPLICA_DEAD = (
         "kept_replica_dead",
-        _Then.TRY_AGAIN,
+        _Consequence.TRY_AGAIN,
         "broker {found}, whose replica the move keeps, is not live, so the move would never complete; it is retried",
     )
     #: A replica that the move keeps is in a failed log directory.
     KEPT_REPLICA_OFFLINE = (
         "kept_replica_offline",
-        _Then.TRY_AGAIN,
+        _Consequence.TRY_AGAIN,
         (
             "its replica on broker {found}, which the move keeps, is in a failed log directory, so the move would "
             "never complete; restore the disk, or let a heal move the replica (heal_failed_disks)"
         ),
     )
-    NO_LEADER = ("no_leader", _Then.TRY_AGAIN, "it has no leader to copy from; bring back one of the brokers {found}")
+    NO_LEADER = (
+        "no_leader",
+        _Consequence.TRY_AGAIN,
+        "it has no leader to copy from; bring back one of the brokers {found}",
+    )
     BELOW_MIN_ISR = (
         "below_min_isr",
-        _Then.TRY_AGAIN,
+        _Consequence.TRY_AGAIN,
         "its target has fewer replicas than min.insync.replicas, {found}; lower that setting or plan more replicas",
     )
     #: A receiving broker does not report the free space of its log directories.
     DISK_UNKNOWN = (
         "disk_unknown",
-        _Then.TRY_AGAIN,
+        _Consequence.TRY_AGAIN,
         "target broker {found} does not report the free space of its log directories; it is retried",
     )
     #: Its leader does not report its size.
     SIZE_UNKNOWN = (
         "size_unknown",
-        _Then.TRY_AGAIN,
+        _Consequence.TRY_AGAIN,
         "broker {found}, its leader, does not report its size; it is retried",
     )
     DISK_FULL = (
         "disk_full",
-        _Then.TRY_AGAIN,
+        _Consequence.TRY_AGAIN,
         "it would leave broker {found} less free disk space than min_free requires; free some, or lower min_free",
     )
     UNDER_MIN_ISR_ELSEWHERE = (
         "cluster_strained",
-        _Then.TRY_AGAIN,
+        _Consequence.TRY_AGAIN,
         "{found}, outside this plan, has fewer replicas in sync than min.insync.replicas; it is retried",
     )
     #: Kafka rejected the submission.
-    KAFKA_REFUSED = "kafka_refused", _Then.TRY_AGAIN, "Kafka refused with '{found}'; it is retried"
+    KAFKA_REFUSED = "kafka_refused", _Consequence.TRY_AGAIN, "Kafka refused with '{found}'; it is retried"
 
     event: Event
     is_operator_choice: bool
     message: str
 
-    def __new__(cls, code: str, then: _Then, message: str) -> HoldReason:
+    def __new__(cls, code: str, then: _Consequence, message: str) -> HoldReason:
         """Create the member with `code` as its value."""
         reason = str.__new__(cls, code)
         reason._value_ = code
         reason.event, reason.is_operator_choice = then.value
-        reason.message = message if then is _Then.SATISFY else f"{{partition}} was not moved: {message}."
+        reason.message = message if then is _Consequence.SATISFY else f"{{partition}} was not moved: {message}."
         return reason
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.moves import OPEN, Event, phase_of
-from kafka_steward.execution.staging import part_in_flight, rolls_back, stage_reached, target_in_flight
+from kafka_steward.execution.staging import is_rolling_back, part_in_flight, stage_reached, target_in_flight
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 
 
@@ -122,35 +122,35 @@ def observe_move(row: MoveRow, partition: Partition | None, live: frozenset[int]
         return None
     if partition is None:
         return ObservedState.GONE
-    if _recreated(row.move.topic_id, partition.topic_id):
+    if _is_recreated(row.move.topic_id, partition.topic_id):
         return ObservedState.RECREATED
     if partition.reassigning:
-        return _in_flight(row, partition, live)
-    return _not_in_flight(row, partition, live)
+        return _observe_in_flight(row, partition, live)
+    return _observe_at_rest(row, partition, live)
 
 
-def _in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
+def _observe_in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
     target, cancelling = target_in_flight(row.move, partition), phase_of(row) is Phase.CANCELLING
     if target == row.move.after or (target and row.stage):
         return ObservedState.CANCELLING if cancelling else ObservedState.IN_FLIGHT
-    if not (cancelling and rolls_back(row.move, partition)):
+    if not (cancelling and is_rolling_back(row.move, partition)):
         return ObservedState.TAKEN_OVER
     return ObservedState.RETURNING if frozenset(row.move.before) <= live else ObservedState.CANCELLING
 
 
-def _not_in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
+def _observe_at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
     if partition.replicas == row.move.after:
-        return _arrived(row, partition, live)
+        return _observe_at_target(row, partition, live)
     if stage_reached(row.move, partition.replicas) and row.stage:
-        return _between_stages(row, partition, live)
-    if _as_in_flight(row.move, partition.replicas):
+        return _observe_between_stages(row, partition, live)
+    if _is_listed_as_in_flight(row.move, partition.replicas):
         return ObservedState.IN_FLIGHT  # it has ended, and the queried broker has stale metadata
     if frozenset(partition.replicas) != frozenset(row.move.before):
         return ObservedState.TAKEN_OVER
-    return _cancelled(row, in_order=partition.replicas == row.move.before)
+    return _observe_at_originals(row, in_order=partition.replicas == row.move.before)
 
 
-def _cancelled(row: MoveRow, *, in_order: bool) -> ObservedState:
+def _observe_at_originals(row: MoveRow, *, in_order: bool) -> ObservedState:
     phase = phase_of(row)
     if phase is Phase.CANCELLING:
         return ObservedState.RESTORED if in_order else ObservedState.ORDER_CHANGED
@@ -159,7 +159,7 @@ def _cancelled(row: MoveRow, *, in_order: bool) -> ObservedState:
     return ObservedState.CANCELLED_EXTERNALLY
 
 
-def _between_stages(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
+def _observe_between_stages(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
     phase = phase_of(row)
     if phase is Phase.CANCELLING:
         return ObservedState.ORDER_CHANGED if frozenset(row.move.before) <= live else ObservedState.CANNOT_ROLL_BACK
@@ -168,7 +168,7 @@ def _between_stages(row: MoveRow, partition: Partition, live: frozenset[int]) ->
     return ObservedState.NOT_STARTED if phase is Phase.INTENDED else ObservedState.CANCELLED_BETWEEN_STAGES
 
 
-def _arrived(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
+def _observe_at_target(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
     missing = frozenset(row.move.after) - partition.isr
     if row.isr_seen or not missing:
         return ObservedState.ARRIVED
@@ -176,11 +176,11 @@ def _arrived(row: MoveRow, partition: Partition, live: frozenset[int]) -> Observ
     return ObservedState.IN_FLIGHT if missing & live else ObservedState.ARRIVED_SINCE_SHRUNK
 
 
-def _as_in_flight(move: Move, replicas: Assignment) -> bool:
+def _is_listed_as_in_flight(move: Move, replicas: Assignment) -> bool:
     """Return True if Kafka lists the whole move like this in flight: the target, then the replicas to remove."""
     wanted = len(move.after)
     return replicas[:wanted] == move.after and frozenset(replicas[wanted:]) == move.removing
 
 
-def _recreated(known: str | None, seen: str | None) -> bool:
+def _is_recreated(known: str | None, seen: str | None) -> bool:
     return known is not None and seen is not None and known != seen

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.execution.cluster_queries import with_hidden
-from kafka_steward.execution.pending_state import PendingReplica, PendingState, evaluate
+from kafka_steward.execution.cluster_queries import with_hidden_topics
+from kafka_steward.execution.pending_state import PendingReplica, PendingState, evaluate_pending
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.staging import intermediate_assignments
 from kafka_steward.journal import paths
@@ -24,12 +24,12 @@ _PLANS = 50
 
 def list_pending(journal: Journal, snapshot: Snapshot) -> list[PendingReplica]:
     """Return all pending replicas, evaluated against `snapshot`; unreadable records are left out."""
-    return [pending for _, pending in _evaluated(journal, snapshot)]
+    return [pending for _, pending in _evaluate_records(journal, snapshot)]
 
 
-def with_hidden_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot) -> Snapshot:
+def with_hidden_pending_topics(cluster: ClusterPort, journal: Journal, snapshot: Snapshot) -> Snapshot:
     """Return `snapshot` with the hidden topics among those with pending replicas. Raises ClusterError."""
-    return with_hidden(cluster, snapshot, {each.key[0] for each in PENDING_REPLICAS.found(journal.tree)})
+    return with_hidden_topics(cluster, snapshot, {each.key[0] for each in PENDING_REPLICAS.found(journal.tree)})
 
 
 def count_pending(tree: Tree) -> int:
@@ -43,11 +43,13 @@ def reconcile_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot
     Returns all records, as evaluated. A record that another process changed concurrently is left to that process.
     Raises ClusterError.
     """
-    judged = _evaluated(journal, with_hidden_pending(cluster, journal, snapshot))
+    judged = _evaluate_records(journal, with_hidden_pending_topics(cluster, journal, snapshot))
     for node, pending in judged:
-        if pending.over and remove(journal.tree, node):
+        if pending.is_obsolete and remove(journal.tree, node):
             action = Action.SETTLE if pending.state is PendingState.SETTLED else Action.DROP
-            journal.audit.record(_entry(action, pending.partition, pending.sentence, who, pending.document))
+            journal.audit.record(
+                _build_audit_record(action, pending.partition, pending.sentence, who, pending.document)
+            )
         elif pending.document.to_json() != node.data:
             replace_text(journal.tree, node, pending.document.to_json())
     return [pending for _, pending in judged]
@@ -61,7 +63,7 @@ def record_pending(
     for name, document in owed.items():
         if put_new(journal.tree, paths.pending_replicas(name), document.to_json()) is None:
             continue  # recorded by an earlier attempt, which may have got further
-        journal.audit.record(_entry(Action.PENDING, name, reason, who, document))
+        journal.audit.record(_build_audit_record(Action.PENDING, name, reason, who, document))
         new.append(name)
     return new
 
@@ -74,21 +76,21 @@ def delete_pending(journal: Journal, names: Sequence[TopicPartition]) -> None:
             remove(journal.tree, node)
 
 
-def _evaluated(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, PendingReplica]]:
+def _evaluate_records(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, PendingReplica]]:
     written = PENDING_REPLICAS.found(journal.tree)
-    now_ms, filled = journal.now_ms(), _filled(journal) if written else {}
+    now_ms, filled = journal.now_ms(), _read_fill_assignments(journal) if written else {}
     found = []
     for each in written:
         name, node, owed = TopicPartition(*each.key), each.node, each.document
         partition = snapshot.partitions.get(name)
         age_ms = now_ms - node.created_ms
         hidden = name.topic in snapshot.hidden
-        judged = evaluate(name, owed, partition, age_ms=age_ms, filled=filled.get(name, ()), hidden=hidden)
+        judged = evaluate_pending(name, owed, partition, age_ms=age_ms, filled=filled.get(name, ()), hidden=hidden)
         found.append((node, judged))
     return found
 
 
-def _filled(journal: Journal) -> dict[TopicPartition, list[Assignment]]:
+def _read_fill_assignments(journal: Journal) -> dict[TopicPartition, list[Assignment]]:
     """Return the assignments that fill plans gave each partition, intermediate ones included.
 
     Only a fill may leave a partition with a part of its pending replicas.
@@ -104,5 +106,7 @@ def _filled(journal: Journal) -> dict[TopicPartition, list[Assignment]]:
     return found
 
 
-def _entry(action: Action, name: TopicPartition, reason: str, who: Actor, owed: PendingReplicas) -> AuditRecord:
+def _build_audit_record(
+    action: Action, name: TopicPartition, reason: str, who: Actor, owed: PendingReplicas
+) -> AuditRecord:
     return AuditRecord(action, reason, topic=name.topic, partition=name.partition, after=list(owed.replicas), who=who)

@@ -51,12 +51,12 @@ class PendingReplica:
         return self.document.target_rf - len(self.document.brokers)
 
     @property
-    def over(self) -> bool:
+    def is_obsolete(self) -> bool:
         """Return True if the document is not needed any more."""
         return self.state in {PendingState.SETTLED, PendingState.DROPPED}
 
 
-def evaluate(
+def evaluate_pending(
     name: TopicPartition,
     owed: PendingReplicas,
     partition: Partition | None,
@@ -71,7 +71,7 @@ def evaluate(
     `hidden`, `partition` is None because we are not authorized to describe its topic.
     """
     if partition is None:
-        return _without_partition(name, owed, age_ms, hidden=hidden)
+        return _evaluate_unseen_partition(name, owed, age_ms, hidden=hidden)
     if None not in (owed.topic_id, partition.topic_id) and owed.topic_id != partition.topic_id:
         return PendingReplica(name, owed, PendingState.DROPPED, f"{name}: its topic was deleted and re-created.")
     if partition.reassigning:
@@ -92,7 +92,9 @@ def evaluate(
     )
 
 
-def _without_partition(name: TopicPartition, owed: PendingReplicas, age_ms: int, *, hidden: bool) -> PendingReplica:
+def _evaluate_unseen_partition(
+    name: TopicPartition, owed: PendingReplicas, age_ms: int, *, hidden: bool
+) -> PendingReplica:
     if hidden:
         why = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"
         return PendingReplica(name, owed, PendingState.HIDDEN, f"{name}: {why}.")
@@ -101,19 +103,21 @@ def _without_partition(name: TopicPartition, owed: PendingReplicas, age_ms: int,
     return PendingReplica(name, owed, PendingState.DROPPED, f"{name}: its topic was deleted, or never created.")
 
 
-def targets(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> dict[TopicPartition, int]:
+def target_replication_factors(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> dict[TopicPartition, int]:
     """Return the replication factor that each fillable partition can have now: at most one replica per live broker."""
     most = len(snapshot.live)
-    return {pending.partition: min(most, pending.document.target_rf) for pending in fillable(all_pending, snapshot)}
+    return {
+        pending.partition: min(most, pending.document.target_rf) for pending in find_fillable(all_pending, snapshot)
+    }
 
 
 def eligible_brokers(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> frozenset[int]:
     """Return the live brokers that are eligible for a pending replica: they have none of its partition (KIP-409)."""
-    able = (snapshot.live - frozenset(pending.document.brokers) for pending in fillable(all_pending, snapshot))
+    able = (snapshot.live - frozenset(pending.document.brokers) for pending in find_fillable(all_pending, snapshot))
     return frozenset(broker for several in able for broker in several)
 
 
-def fillable(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> list[PendingReplica]:
+def find_fillable(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> list[PendingReplica]:
     """Return the partitions that can be filled now, at least in part.
 
     All their brokers are live, and at least one other live broker has no replica.

@@ -26,12 +26,12 @@ def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> l
     racks = {row["broker"]: row["rack"] for row in snapshot.brokers.to_pylist()}
     topics = snapshot.partitions.group_by("topic").aggregate([("min_isr", "max")])
     min_isr = {row["topic"]: row["min_isr_max"] for row in topics.to_pylist()}
-    return [sentence for move in moves for sentence in _regressions(move, racks, min_isr.get(move.topic))]
+    return [sentence for move in moves for sentence in _move_regressions(move, racks, min_isr.get(move.topic))]
 
 
-def _regressions(move: Move, racks: Mapping[int, str | None], min_isr: int | None) -> Iterator[str]:
+def _move_regressions(move: Move, racks: Mapping[int, str | None], min_isr: int | None) -> Iterator[str]:
     name = move.topic_partition
-    before, after = _spread(move.before, racks), _spread(move.after, racks)
+    before, after = _count_racks(move.before, racks), _count_racks(move.after, racks)
     if after < before and after < len(move.after):
         yield f"{name} will be on {after} racks instead of {before}."
     if len(move.after) < len(move.before):
@@ -40,7 +40,7 @@ def _regressions(move: Move, racks: Mapping[int, str | None], min_isr: int | Non
         yield f"{name} will have fewer replicas than min.insync.replicas, {min_isr}: producers with acks=all will fail."
 
 
-def _spread(replicas: Assignment, racks: Mapping[int, str | None]) -> int:
+def _count_racks(replicas: Assignment, racks: Mapping[int, str | None]) -> int:
     """Return the number of racks that hold the replicas; a broker without a rack counts as a rack of its own."""
     return len({racks.get(broker) or broker for broker in replicas})
 
@@ -63,18 +63,24 @@ def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     )
     parts = [
         head,
-        _table(("", ""), _costs(plan)),
-        _section("What it breaks", constraint_regressions(plan.moves, snapshot)),
+        _format_table(("", ""), _cost_rows(plan)),
+        _format_section("What it breaks", constraint_regressions(plan.moves, snapshot)),
     ]
-    parts += ["### Brokers", _table(_BROKER_COLUMNS, _brokers(plan.moves, proof))]
-    parts += [_section("Cordoned", [_CORDONED.format(broker) for broker in cordoned_in(snapshot.brokers)])]
-    parts += [_section("Left as they are", _not_moved(proof)), _section("Notes", proof.get("notes") or ())]
-    parts += ["### Moves", _table(("partition", "from", "to", "size", "why"), map(_move, plan.moves[:_SHOWN]))]
+    parts += ["### Brokers", _format_table(_BROKER_COLUMNS, _broker_rows(plan.moves, proof))]
+    parts += [_format_section("Cordoned", [_CORDONED.format(broker) for broker in cordoned_in(snapshot.brokers)])]
+    parts += [
+        _format_section("Left as they are", _not_moved_lines(proof)),
+        _format_section("Notes", proof.get("notes") or ()),
+    ]
+    parts += [
+        "### Moves",
+        _format_table(("partition", "from", "to", "size", "why"), map(_move_row, plan.moves[:_SHOWN])),
+    ]
     parts += [f"… and {len(plan.moves) - _SHOWN} more."] if len(plan.moves) > _SHOWN else []
     return "\n\n".join(part for part in parts if part)
 
 
-def in_bytes(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Return a number of bytes in readable form, in powers of 1000: `1.2 GB`."""
     for unit in _UNITS[:-1]:
         if count < 1000:
@@ -83,7 +89,7 @@ def in_bytes(count: float) -> str:
     return f"{count:.1f} {_UNITS[-1]}"
 
 
-def in_time(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration in readable form: `40 s`, `12 min`, `3 h 5 min`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -91,30 +97,30 @@ def in_time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _costs(plan: PlanFolder) -> list[tuple[str, str]]:
+def _cost_rows(plan: PlanFolder) -> list[tuple[str, str]]:
     proof = plan.proof
     racks = proof.get("rack_violations") or {}
     return [
         ("replicas moved", f"{proof.get('replicas_moved')} (no plan can move fewer than {proof.get('lower_bound')})"),
-        ("bytes copied", in_bytes(proof.get("bytes_moved") or 0)),
+        ("bytes copied", format_bytes(proof.get("bytes_moved") or 0)),
         ("partitions touched", f"{len(plan.moves)} of {proof.get('partitions')}"),
         ("preferred leaders that change", f"{proof.get('leader_changes')}"),
-        ("predicted duration", _duration(proof)),
+        ("predicted duration", _predicted_duration(proof)),
         ("partitions not spread over the racks", f"{racks.get('before', 0)} before, {racks.get('after', 0)} after"),
     ]
 
 
-def _duration(proof: Mapping[str, Any]) -> str:
+def _predicted_duration(proof: Mapping[str, Any]) -> str:
     throttle, seconds = (proof.get("options") or {}).get("throttle"), proof.get("predicted_seconds")
     if not throttle or seconds is None:
         return "unthrottled: as fast as disks and network allow"
-    return f"at least {in_time(seconds)} at {in_bytes(throttle)}/s into each broker"
+    return f"at least {format_duration(seconds)} at {format_bytes(throttle)}/s into each broker"
 
 
 _BROKER_COLUMNS = ("broker", "replicas", "leaders", "bytes", "replicas in", "replicas out", "bytes in")
 
 
-def _brokers(moves: Sequence[Move], proof: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _broker_rows(moves: Sequence[Move], proof: Mapping[str, Any]) -> list[tuple[str, ...]]:
     into, out_of, size = Counter[int](), Counter[int](), Counter[int]()
     for move in moves:
         into.update(move.adding)
@@ -125,41 +131,41 @@ def _brokers(moves: Sequence[Move], proof: Mapping[str, Any]) -> list[tuple[str,
     return [
         (
             str(broker),
-            *(_before_and_after(spread, what, broker) for what in ("replicas", "leaders", "bytes")),
+            *(_format_before_and_after(spread, what, broker) for what in ("replicas", "leaders", "bytes")),
             str(into[broker]),
             str(out_of[broker]),
-            in_bytes(size[broker]),
+            format_bytes(size[broker]),
         )
         for broker in sorted(named | into.keys() | out_of.keys())
     ]
 
 
-def _before_and_after(spread: Mapping[str, Any], what: str, broker: int) -> str:
+def _format_before_and_after(spread: Mapping[str, Any], what: str, broker: int) -> str:
     both = [
         ((spread.get(what) or {}).get(when) or {}).get("by_broker", {}).get(str(broker)) for when in ("before", "after")
     ]
-    return " → ".join("?" if one is None else in_bytes(one) if what == "bytes" else str(one) for one in both)
+    return " → ".join("?" if one is None else format_bytes(one) if what == "bytes" else str(one) for one in both)
 
 
-def _not_moved(proof: Mapping[str, Any]) -> list[str]:
+def _not_moved_lines(proof: Mapping[str, Any]) -> list[str]:
     left = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
     return [f"{one['topic']}-{one['partition']}: {str(one['reason']).replace('_', ' ')}" for one in left]
 
 
-def _move(move: Move) -> tuple[str, ...]:
-    size = "?" if move.size_bytes is None else in_bytes(move.size_bytes)
+def _move_row(move: Move) -> tuple[str, ...]:
+    size = "?" if move.size_bytes is None else format_bytes(move.size_bytes)
     before, after = (", ".join(map(str, replicas)) for replicas in (move.before, move.after))
     return str(move.topic_partition), before, after, size, MoveReason.in_words(move.purpose)
 
 
-def _section(title: str, lines: Sequence[str]) -> str:
+def _format_section(title: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
     more = [f"- … and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     return "\n".join([f"### {title}", "", *(f"- {escape_markdown(line)}" for line in lines[:_SHOWN]), *more])
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *([escape_markdown(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -188,7 +194,7 @@ class PlanOutcome:
         )
 
 
-def outcome_of(rows: Sequence[MoveRow]) -> PlanOutcome:
+def summarize_outcome(rows: Sequence[MoveRow]) -> PlanOutcome:
     """Return the outcome of a finished plan from its rows."""
     counts = Counter(row.state for row in rows)
     done = (MoveState.COMPLETED, MoveState.SATISFIED)

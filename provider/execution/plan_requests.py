@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
-from kafka_steward.execution.recovery import HIDDEN
+from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in
 from kafka_steward.planning.files.options import INTERNAL_TOPICS
 from kafka_steward.planning.files.reassignment import parse_reassignment
@@ -25,7 +25,7 @@ from kafka_steward.rebalance_request import RebalanceRequest, compile_patterns
 SCHEDULED_SHARE = 0.1
 
 
-def options_for(request: RebalanceRequest, snapshot: SnapshotFolder, *, scheduled: bool) -> dict[str, Any]:
+def planner_options(request: RebalanceRequest, snapshot: SnapshotFolder, *, scheduled: bool) -> dict[str, Any]:
     """Return the planner's options. Raises RequestError for invalid or conflicting fields.
 
     The operation set-replication-factor also raises it if no topic matches. A scheduled run without a budget moves at
@@ -34,13 +34,15 @@ def options_for(request: RebalanceRequest, snapshot: SnapshotFolder, *, schedule
     request.validate()
     shared = {"rack_aware": request.rack_aware, "exclude_brokers": list(request.exclude_brokers) or None}
     if request.operation == Operation.SET_REPLICATION_FACTOR.value:
-        names = _named(request, snapshot)
-        return _given({**shared, "replication_factor": request.replication_factor, "topics": names})
+        names = _find_matching_topics(request, snapshot)
+        return _drop_unset_options({**shared, "replication_factor": request.replication_factor, "topics": names})
     chosen = {"include": list(request.topics) or None, "exclude": list(request.exclude) or None}
     goals = {"balance": request.balance, "tolerance": request.tolerance}
     if request.operation != Operation.DRAIN.value:
         goals["internal_topics"] = request.internal_topics
-    return _given({**shared, **chosen, **goals, **_budget(request, snapshot, scheduled=scheduled)})
+    return _drop_unset_options(
+        {**shared, **chosen, **goals, **_movement_budget(request, snapshot, scheduled=scheduled)}
+    )
 
 
 def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
@@ -48,56 +50,58 @@ def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
 
     An expand needs a live broker that has no replicas and is not cordoned. A drain needs a broker with replicas.
     """
-    empty = _in_state(snapshot, "new") - frozenset(cordoned_in(snapshot.brokers))
+    empty = _brokers_in_state(snapshot, "new") - frozenset(cordoned_in(snapshot.brokers))
     if request.operation == Operation.EXPAND.value and not empty:
         return "No broker is live and empty: there is nothing to expand to."
-    draining = _in_state(snapshot, "draining")
-    if request.operation == Operation.DRAIN.value and not _hold_something(snapshot, draining):
+    draining = _brokers_in_state(snapshot, "draining")
+    if request.operation == Operation.DRAIN.value and not _hold_any_replica(snapshot, draining):
         return f"Broker {', '.join(map(str, sorted(draining)))} already holds no replica."
     return ""
 
 
-def _budget(request: RebalanceRequest, snapshot: SnapshotFolder, *, scheduled: bool) -> Mapping[str, int | None]:
+def _movement_budget(
+    request: RebalanceRequest, snapshot: SnapshotFolder, *, scheduled: bool
+) -> Mapping[str, int | None]:
     given = {"max_moves": request.max_moves, "max_bytes": request.max_bytes}
     if any(given.values()) or not scheduled:
         return given
-    return {"max_bytes": max(1, int(_bytes(snapshot) * SCHEDULED_SHARE))}
+    return {"max_bytes": max(1, int(_total_replica_bytes(snapshot) * SCHEDULED_SHARE))}
 
 
-def _bytes(snapshot: SnapshotFolder) -> int:
+def _total_replica_bytes(snapshot: SnapshotFolder) -> int:
     """Return the total bytes of all replicas; a partition of unknown size counts as empty."""
     copies = pc.list_value_length(snapshot.partitions["replicas"])
     return int(pc.sum(pc.multiply(snapshot.partitions["bytes"], copies), min_count=0).as_py())
 
 
-def _named(request: RebalanceRequest, snapshot: SnapshotFolder) -> list[str]:
+def _find_matching_topics(request: RebalanceRequest, snapshot: SnapshotFolder) -> list[str]:
     known = sorted(set(snapshot.partitions["topic"].to_pylist()))
-    found = [topic for topic in known if _chosen(topic, request)]
+    found = [topic for topic in known if _is_topic_chosen(topic, request)]
     if not found:
         raise RequestError(f"No topic has a full name that matches {', '.join(request.topics)}; correct topics.")
     return found
 
 
-def _chosen(topic: str, request: RebalanceRequest) -> bool:
+def _is_topic_chosen(topic: str, request: RebalanceRequest) -> bool:
     if topic in INTERNAL_TOPICS and not request.internal_topics:
         return False
-    return _matches(topic, request.topics) and not _matches(topic, request.exclude)
+    return _matches_any_pattern(topic, request.topics) and not _matches_any_pattern(topic, request.exclude)
 
 
-def _matches(topic: str, patterns: Collection[str]) -> bool:
+def _matches_any_pattern(topic: str, patterns: Collection[str]) -> bool:
     return any(pattern.fullmatch(topic) for pattern in compile_patterns(patterns))
 
 
-def _in_state(snapshot: SnapshotFolder, state: str) -> frozenset[int]:
+def _brokers_in_state(snapshot: SnapshotFolder, state: str) -> frozenset[int]:
     rows = snapshot.brokers.to_pylist()
     return frozenset(row["broker"] for row in rows if row["state"] == state)
 
 
-def _hold_something(snapshot: SnapshotFolder, brokers: frozenset[int]) -> bool:
+def _hold_any_replica(snapshot: SnapshotFolder, brokers: frozenset[int]) -> bool:
     return any(brokers & set(replicas) for replicas in snapshot.partitions["replicas"].to_pylist())
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_unset_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -110,10 +114,10 @@ def parse_assignments(document: Mapping[str, Any] | str) -> dict[TopicPartition,
 
     Returns the replicas by partition. Raises PlanError for invalid JSON and for an invalid document.
     """
-    return parse_reassignment(_parsed(document) if isinstance(document, str) else document)
+    return parse_reassignment(_parse_json(document) if isinstance(document, str) else document)
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
@@ -122,13 +126,15 @@ def _parsed(text: str) -> Any:
 
 def validate_against_cluster(given: Mapping[TopicPartition, Assignment], snapshot: Snapshot) -> None:
     """Raise PlanError that names the partitions and brokers that are not in the cluster, and the dead brokers."""
-    faults = [fault for name, replicas in sorted(given.items()) for fault in _faults(name, replicas, snapshot)]
+    faults = [
+        fault for name, replicas in sorted(given.items()) for fault in _assignment_faults(name, replicas, snapshot)
+    ]
     if faults:
         more = f" And {len(faults) - _TOLD} more." if len(faults) > _TOLD else ""
         raise PlanError(f"The reassignment cannot be executed. {' '.join(faults[:_TOLD])}{more}")
 
 
-def _faults(name: TopicPartition, replicas: Assignment, snapshot: Snapshot) -> Iterator[str]:
+def _assignment_faults(name: TopicPartition, replicas: Assignment, snapshot: Snapshot) -> Iterator[str]:
     if name not in snapshot.partitions:
         hidden = name.topic in snapshot.hidden
         yield f"{name} may or may not exist: {HIDDEN}." if hidden else f"{name} does not exist."

@@ -2,7 +2,7 @@
 
 The journal stores the slot (`journal/locks.py`). A plan whose process crashed between its end and the release still
 holds it: the next plan that needs the slot releases it. A heal preempts any other plan. So does a plan of request
-documents, but none is published while a plan of another kind holds the plan slot (`document_api/plans.py`): what it
+documents, but none is published while a plan of another kind holds the plan slot (`document_api/document_plans.py`): what it
 preempts is an earlier plan of documents. A preempted plan gets the slot back when the other one ends.
 """
 
@@ -11,14 +11,14 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from kafka_steward.errors import SlotTaken
-from kafka_steward.execution.failures import is_abandoned
+from kafka_steward.execution.failures import is_plan_abandoned
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.records import ASKED, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
 
-class Claim(Enum):
+class ClaimOutcome(Enum):
     """The result of a plan's claim on the plan slot."""
 
     #: No other plan holds the slot.
@@ -31,13 +31,13 @@ class Claim(Enum):
     REFUSED = auto()
 
 
-def decide_claim(wanted: PlanRecord, holder: PlanRecord | None, *, holder_abandoned: bool = False) -> Claim:
+def decide_claim(wanted: PlanRecord, holder: PlanRecord | None, *, holder_abandoned: bool = False) -> ClaimOutcome:
     """Return the result of the claim of `wanted` on the slot that `holder` has; None if it is free. Pure."""
     if holder is None or holder.digest == wanted.digest:
-        return Claim.FREE
+        return ClaimOutcome.FREE
     if (wanted.auto_generated or ASKED in wanted.extra) and not holder.auto_generated:
-        return Claim.PREEMPTS
-    return Claim.REPLACES if wanted.auto_generated and holder_abandoned else Claim.REFUSED
+        return ClaimOutcome.PREEMPTS
+    return ClaimOutcome.REPLACES if wanted.auto_generated and holder_abandoned else ClaimOutcome.REFUSED
 
 
 def current_plan(journal: Journal) -> PlanRecord | None:
@@ -47,7 +47,7 @@ def current_plan(journal: Journal) -> PlanRecord | None:
     return None if record is None or record.status.finished else record
 
 
-def refuse_taken(
+def refuse_taken_slot(
     journal: Journal, wanted: PlanRecord, who: Actor, *, not_done: str, settings: Settings | None = None
 ) -> PlanRecord | None:
     """Raise SlotTaken if `wanted`, which need not be published yet, may not have the plan slot.
@@ -55,20 +55,20 @@ def refuse_taken(
     `not_done` is the beginning of the message. Returns the holder that is to be abandoned first, None if there is none;
     without `settings`, no holder is.
     """
-    holder = _holder(journal, who)
+    holder = _find_slot_holder(journal, who)
     if holder is None:
         return None
-    abandoned = settings is not None and is_abandoned(holder, journal.now_ms(), settings)
+    abandoned = settings is not None and is_plan_abandoned(holder, journal.now_ms(), settings)
     claim = decide_claim(wanted, holder, holder_abandoned=abandoned)
-    if claim is Claim.REFUSED:
+    if claim is ClaimOutcome.REFUSED:
         raise SlotTaken(holder.digest, not_done)
-    return holder if claim is Claim.REPLACES else None
+    return holder if claim is ClaimOutcome.REPLACES else None
 
 
 def claim_slot(journal: Journal, record: PlanRecord, who: Actor) -> None:
     """Give the plan slot to a published plan, which may preempt the holder. Raises SlotTaken if it may not."""
-    claim = decide_claim(record, _holder(journal, who))
-    if claim is not Claim.PREEMPTS:
+    claim = decide_claim(record, _find_slot_holder(journal, who))
+    if claim is not ClaimOutcome.PREEMPTS:
         journal.slot.take(record.digest)
         return
     preempted = journal.slot.preempt_with(record.digest)
@@ -91,7 +91,7 @@ def waiting_reason(journal: Journal, digest: str, owner: str | None, who: Actor)
     """
     if owner == digest:
         return ""
-    holder = _holder(journal, who)
+    holder = _find_slot_holder(journal, who)
     if holder is not None and holder.digest != digest:
         return f"Plan {digest[:12]} waits: {SlotTaken.reason(holder.digest)} until it ends."
     journal.slot.take(digest)
@@ -112,7 +112,7 @@ def release_slot(journal: Journal, digest: str, who: Actor) -> None:
     journal.plans.try_update(record, status=PlanStatus.RUNNING, reason=sentence)  # unless a step has changed it already
 
 
-def _holder(journal: Journal, who: Actor) -> PlanRecord | None:
+def _find_slot_holder(journal: Journal, who: Actor) -> PlanRecord | None:
     """Return the plan that holds the slot and has not ended; None if the slot is free.
 
     If the holder has ended and its process crashed before it released the slot, the slot is released here.

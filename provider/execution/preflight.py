@@ -16,7 +16,7 @@ from kafka_steward.execution.moves import Held, HoldReason
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class LogDirRoom:
     """A log directory that may receive new replicas: its number of logs, and the bytes that it may still receive.
 
     `path` is empty for the only directory of a broker.
@@ -56,13 +56,13 @@ class PreflightInputs:
     bouncing: frozenset[int] = frozenset()
     min_isr: Mapping[str, int] = field(default_factory=dict)
     sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
-    rooms: Mapping[int, tuple[Room, ...]] = field(default_factory=dict)
+    rooms: Mapping[int, tuple[LogDirRoom, ...]] = field(default_factory=dict)
     silent: frozenset[int] = frozenset()
     cordoned: frozenset[int] = frozenset()
     under_min_isr_elsewhere: Sequence[TopicPartition] = ()
 
 
-def satisfied(move: Move, partition: Partition, live: frozenset[int]) -> bool:
+def is_satisfied(move: Move, partition: Partition, live: frozenset[int]) -> bool:
     """Return True if a move is not needed any more (KIP-46).
 
     That is so if every broker of the current assignment is live, and there are at least as many as in `before`. A
@@ -71,9 +71,9 @@ def satisfied(move: Move, partition: Partition, live: frozenset[int]) -> bool:
     return frozenset(partition.replicas) <= live - partition.offline and len(partition.replicas) >= len(move.before)
 
 
-def rooms_of(
+def compute_rooms(
     log_dirs: Mapping[int, BrokerLogDirs], *, min_free: float, arriving: Mapping[int, Sequence[IncomingReplica]]
-) -> dict[int, tuple[Room, ...]]:
+) -> dict[int, tuple[LogDirRoom, ...]]:
     """Return the bytes that each log directory may still receive before less than `min_free` of its volume is free.
 
     Directories that receive no replicas are left out. `arriving` are the replicas that a broker is receiving. Brokers
@@ -87,24 +87,24 @@ def rooms_of(
         if taking and None not in free:
             several = len(dirs.directories) > 1
             rooms = tuple(
-                Room(each.path if several else "", each.logs, left or 0)
+                LogDirRoom(each.path if several else "", each.logs, left or 0)
                 for each, left in zip(taking, free, strict=True)
             )
-            found[broker] = _awaiting(rooms, taking, arriving.get(broker, ()))
+            found[broker] = _subtract_incoming(rooms, taking, arriving.get(broker, ()))
     return found
 
 
-def placed(rooms: tuple[Room, ...], size: int) -> tuple[Room, ...] | None:
+def place_replica(rooms: tuple[LogDirRoom, ...], size: int) -> tuple[LogDirRoom, ...] | None:
     """Return the rooms after Kafka placed a replica of `size` bytes; None if it does not fit.
 
     Kafka chooses the directory with the fewest logs, regardless of its free space. Among directories with equally few
     logs, the fullest is assumed, since Kafka may choose it.
     """
-    at = next_room(rooms)
-    return None if at.free_bytes < size else _with(rooms, at, size, logs=1)
+    at = choose_room(rooms)
+    return None if at.free_bytes < size else _take_room(rooms, at, size, logs=1)
 
 
-def next_room(rooms: tuple[Room, ...]) -> Room:
+def choose_room(rooms: tuple[LogDirRoom, ...]) -> LogDirRoom:
     """Return the directory in which Kafka places the next replica."""
     return min(rooms, key=lambda room: (room.logs, room.free_bytes))
 
@@ -115,25 +115,25 @@ def _free_bytes(directory: Directory, min_free: float) -> int | None:
     return int(directory.usable_bytes - min_free * directory.total_bytes)
 
 
-def _awaiting(
-    rooms: tuple[Room, ...], taking: Sequence[Directory], arriving: Sequence[IncomingReplica]
-) -> tuple[Room, ...]:
+def _subtract_incoming(
+    rooms: tuple[LogDirRoom, ...], taking: Sequence[Directory], arriving: Sequence[IncomingReplica]
+) -> tuple[LogDirRoom, ...]:
     """Return the rooms minus the bytes that they are still receiving."""
     for each in arriving:
         here = next((at for at, one in enumerate(taking) if each.partition in one.replica_bytes), None)
         if here is None:
-            rooms = _with(rooms, next_room(rooms), each.left_bytes, logs=1)
+            rooms = _take_room(rooms, choose_room(rooms), each.left_bytes, logs=1)
         else:
-            rooms = _with(rooms, rooms[here], each.left_bytes, logs=0)
+            rooms = _take_room(rooms, rooms[here], each.left_bytes, logs=0)
     return rooms
 
 
-def _with(rooms: tuple[Room, ...], at: Room, size: int, *, logs: int) -> tuple[Room, ...]:
-    fuller = Room(at.path, at.logs + logs, at.free_bytes - size)
+def _take_room(rooms: tuple[LogDirRoom, ...], at: LogDirRoom, size: int, *, logs: int) -> tuple[LogDirRoom, ...]:
+    fuller = LogDirRoom(at.path, at.logs + logs, at.free_bytes - size)
     return tuple(fuller if room is at else room for room in rooms)
 
 
-def under_min_isr_elsewhere(
+def find_under_min_isr_elsewhere(
     snapshot: Snapshot, plan: Iterable[TopicPartition], min_isr: Mapping[str, int]
 ) -> list[TopicPartition]:
     """Return the partitions outside `plan` that are under their min ISR although all their brokers are live.
@@ -171,127 +171,127 @@ def preflight(move: Move, inputs: PreflightInputs) -> Held | None:
     return None
 
 
-def _recreated(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
+def _check_recreated(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
     known = move.topic_id is not None and partition.topic_id is not None
     return _UNREPORTED if known and move.topic_id != partition.topic_id else None
 
 
-def _external(_: Move, partition: Partition, __: PreflightInputs) -> _Found:
+def _check_external_reassignment(_: Move, partition: Partition, __: PreflightInputs) -> _Found:
     if not partition.reassigning:
         return None
     return str([broker for broker in partition.replicas if broker not in partition.removing])
 
 
-def _already_there(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
+def _check_already_there(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
     return str(list(move.after)) if partition.replicas == move.after else None
 
 
-def _satisfied(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
-    if inputs.auto_generated and satisfied(move, partition, inputs.snapshot.live):
-        return _brokers(partition.replicas)
+def _check_satisfied(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
+    if inputs.auto_generated and is_satisfied(move, partition, inputs.snapshot.live):
+        return _join_brokers(partition.replicas)
     return None
 
 
-def _changed(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
+def _check_changed_elsewhere(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
     return str(list(partition.replicas)) if partition.replicas != move.before else None
 
 
-def _duplicate(move: Move, _: Partition, __: PreflightInputs) -> _Found:
+def _check_duplicate_replica(move: Move, _: Partition, __: PreflightInputs) -> _Found:
     return str(list(move.after)) if not move.after or len(frozenset(move.after)) < len(move.after) else None
 
 
-def _disabled(_: Move, __: Partition, inputs: PreflightInputs) -> _Found:
+def _check_disabled(_: Move, __: Partition, inputs: PreflightInputs) -> _Found:
     return inputs.disabled or None
 
 
-def _unapproved(_: Move, __: Partition, inputs: PreflightInputs) -> _Found:
+def _check_unapproved(_: Move, __: Partition, inputs: PreflightInputs) -> _Found:
     return inputs.unapproved or None
 
 
-def _restarting(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
-    return _lowest(frozenset(move.after) & inputs.bouncing) if move.adding else None
+def _check_target_restarting(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+    return _lowest_broker(frozenset(move.after) & inputs.bouncing) if move.adding else None
 
 
-def _target_dead(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
-    return _lowest(move.adding - inputs.snapshot.live)
+def _check_target_dead(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+    return _lowest_broker(move.adding - inputs.snapshot.live)
 
 
-def _kept_dead(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
+def _check_kept_replica_dead(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     if frozenset(move.after) == frozenset(partition.replicas):
         return None  # A pure reorder copies nothing and waits for no broker.
-    return _lowest(frozenset(move.after) - move.adding - inputs.snapshot.live)
+    return _lowest_broker(frozenset(move.after) - move.adding - inputs.snapshot.live)
 
 
-def _kept_offline(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
+def _check_kept_replica_offline(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
     if frozenset(move.after) == frozenset(partition.replicas):
         return None
-    return _lowest((frozenset(move.after) - move.adding) & partition.offline)
+    return _lowest_broker((frozenset(move.after) - move.adding) & partition.offline)
 
 
-def _target_cordoned(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
-    return _lowest(move.adding & inputs.cordoned)
+def _check_target_cordoned(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+    return _lowest_broker(move.adding & inputs.cordoned)
 
 
-def _no_leader(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
-    return _brokers(partition.replicas) if move.adding and partition.leader is None else None
+def _check_no_leader(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
+    return _join_brokers(partition.replicas) if move.adding and partition.leader is None else None
 
 
-def _below_min_isr(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+def _check_below_min_isr(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
     least = inputs.min_isr.get(move.topic, len(move.after))
     return str(least) if len(move.after) < least and len(move.after) <= len(move.before) else None
 
 
-def _disk_unknown(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
-    return _lowest(move.adding & inputs.silent)
+def _check_disk_unknown(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+    return _lowest_broker(move.adding & inputs.silent)
 
 
-def _size_unknown(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
+def _check_size_unknown(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     # Without a receiving broker of known free space, the size is not needed.
     matters = move.adding & inputs.rooms.keys() and move.topic_partition not in inputs.sizes
     return str(partition.leader) if matters else None
 
 
-def _disk_full(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+def _check_disk_full(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
     size = inputs.sizes.get(move.topic_partition, 0)
     for broker in sorted(move.adding & inputs.rooms.keys()):
         rooms = inputs.rooms[broker]
-        if placed(rooms, size) is None:
-            path = next_room(rooms).path
+        if place_replica(rooms, size) is None:
+            path = choose_room(rooms).path
             return f"{broker}, in the log directory {path} where Kafka would put it," if path else str(broker)
     return None
 
 
-def _under_min_isr_elsewhere(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+def _check_under_min_isr_elsewhere(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
     return str(inputs.under_min_isr_elsewhere[0]) if inputs.under_min_isr_elsewhere and move.adding else None
 
 
 #: In the order of evaluation: roughly, moves that are not needed, impossible moves, moves that must wait.
 CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, PreflightInputs], _Found]]] = (
-    (HoldReason.RECREATED, _recreated),
-    (HoldReason.EXTERNAL_REASSIGNMENT, _external),
-    (HoldReason.ALREADY_THERE, _already_there),
-    (HoldReason.SATISFIED, _satisfied),
-    (HoldReason.CHANGED_ELSEWHERE, _changed),
-    (HoldReason.DUPLICATE_REPLICA, _duplicate),
-    (HoldReason.CLUSTER_DISABLED, _disabled),
-    (HoldReason.NOT_APPROVED, _unapproved),
-    (HoldReason.TARGET_RESTARTING, _restarting),
-    (HoldReason.TARGET_DEAD, _target_dead),
-    (HoldReason.KEPT_REPLICA_DEAD, _kept_dead),
-    (HoldReason.TARGET_CORDONED, _target_cordoned),
-    (HoldReason.KEPT_REPLICA_OFFLINE, _kept_offline),
-    (HoldReason.NO_LEADER, _no_leader),
-    (HoldReason.BELOW_MIN_ISR, _below_min_isr),
-    (HoldReason.DISK_UNKNOWN, _disk_unknown),
-    (HoldReason.SIZE_UNKNOWN, _size_unknown),
-    (HoldReason.DISK_FULL, _disk_full),
-    (HoldReason.UNDER_MIN_ISR_ELSEWHERE, _under_min_isr_elsewhere),
+    (HoldReason.RECREATED, _check_recreated),
+    (HoldReason.EXTERNAL_REASSIGNMENT, _check_external_reassignment),
+    (HoldReason.ALREADY_THERE, _check_already_there),
+    (HoldReason.SATISFIED, _check_satisfied),
+    (HoldReason.CHANGED_ELSEWHERE, _check_changed_elsewhere),
+    (HoldReason.DUPLICATE_REPLICA, _check_duplicate_replica),
+    (HoldReason.CLUSTER_DISABLED, _check_disabled),
+    (HoldReason.NOT_APPROVED, _check_unapproved),
+    (HoldReason.TARGET_RESTARTING, _check_target_restarting),
+    (HoldReason.TARGET_DEAD, _check_target_dead),
+    (HoldReason.KEPT_REPLICA_DEAD, _check_kept_replica_dead),
+    (HoldReason.TARGET_CORDONED, _check_target_cordoned),
+    (HoldReason.KEPT_REPLICA_OFFLINE, _check_kept_replica_offline),
+    (HoldReason.NO_LEADER, _check_no_leader),
+    (HoldReason.BELOW_MIN_ISR, _check_below_min_isr),
+    (HoldReason.DISK_UNKNOWN, _check_disk_unknown),
+    (HoldReason.SIZE_UNKNOWN, _check_size_unknown),
+    (HoldReason.DISK_FULL, _check_disk_full),
+    (HoldReason.UNDER_MIN_ISR_ELSEWHERE, _check_under_min_isr_elsewhere),
 )
 
 
-def _lowest(brokers: frozenset[int]) -> _Found:
+def _lowest_broker(brokers: frozenset[int]) -> _Found:
     return str(min(brokers)) if brokers else None
 
 
-def _brokers(brokers: Iterable[int]) -> str:
+def _join_brokers(brokers: Iterable[int]) -> str:
     return ", ".join(map(str, brokers))

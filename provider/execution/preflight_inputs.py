@@ -12,8 +12,8 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.preflight import (
     IncomingReplica,
     PreflightInputs,
-    rooms_of,
-    under_min_isr_elsewhere,
+    compute_rooms,
+    find_under_min_isr_elsewhere,
 )
 from kafka_steward.execution.publishing import is_approved
 from kafka_steward.execution.readiness import announced_restarts, disabled_reason
@@ -38,10 +38,10 @@ def load_preflight_inputs(
 ) -> PreflightInputs:
     """Return the preflight inputs for `rows`, the moves of a plan. May raise ClusterError, JournalError, LockLost."""
     cluster, journal = context.cluster, context.journal
-    min_isr = _min_isr(cluster, rows, snapshot, fence)
+    min_isr = _fetch_min_isr(cluster, rows, snapshot, fence)
     in_flight = [row for row in rows if row.state is MoveState.SUBMITTED]
     waiting = [row for row in rows if row.state in OPEN]
-    sizes = _sizes(cluster, [*in_flight, *waiting], snapshot, log_dirs)
+    sizes = _fetch_partition_sizes(cluster, [*in_flight, *waiting], snapshot, log_dirs)
     receiving = frozenset(broker for row in waiting for broker in row.move.adding)
     unapproved = record.needs_approval and not is_approved(journal, record.digest)
     arriving = _incoming_replicas(in_flight, log_dirs, sizes)
@@ -53,19 +53,19 @@ def load_preflight_inputs(
         bouncing=restarting_brokers(journal.tree, fence.now_ms),
         min_isr=min_isr,
         sizes=sizes,
-        rooms=rooms_of(log_dirs, min_free=context.settings.min_free, arriving=arriving),
+        rooms=compute_rooms(log_dirs, min_free=context.settings.min_free, arriving=arriving),
         silent=(receiving & snapshot.live) - log_dirs.keys(),
         cordoned=frozenset(broker for broker, dirs in log_dirs.items() if dirs.cordoned),
-        under_min_isr_elsewhere=under_min_isr_elsewhere(snapshot, (row.topic_partition for row in rows), min_isr),
+        under_min_isr_elsewhere=find_under_min_isr_elsewhere(snapshot, (row.topic_partition for row in rows), min_isr),
     )
 
 
 def restarting_brokers(tree: Tree, now_ms: int) -> frozenset[int]:
     """Return the brokers that announced a shutdown (KIP-46), as long as the announcement applies."""
-    return frozenset(broker for broker, bounce in announced_restarts(tree).items() if bounce.holds(now_ms))
+    return frozenset(broker for broker, bounce in announced_restarts(tree).items() if bounce.is_in_effect(now_ms))
 
 
-def _min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, fence: Fence) -> dict[str, int]:
+def _fetch_min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, fence: Fence) -> dict[str, int]:
     """Return min.insync.replicas, by topic.
 
     The topics are those with moves that may still begin, and those with a replica out of the ISR.
@@ -82,7 +82,7 @@ def _min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, 
     return found
 
 
-def _sizes(
+def _fetch_partition_sizes(
     cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
 ) -> dict[TopicPartition, int]:
     """Return the sizes of the partitions whose moves copy data, as reported by their leaders.

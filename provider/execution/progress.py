@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
-from kafka_steward.execution.moves import Held, unsettled
+from kafka_steward.execution.moves import Held, filter_unsettled
 from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 
@@ -35,16 +35,16 @@ class TransferRate:
             else at_ms
             for partition, copied in arrived.items()
         }
-        return TransferRate(at_ms, done_bytes, dict(arrived), grew, self._rate(at_ms, done_bytes))
+        return TransferRate(at_ms, done_bytes, dict(arrived), grew, self._smoothed_rate(at_ms, done_bytes))
 
-    def _rate(self, at_ms: int, done_bytes: int) -> float | None:
+    def _smoothed_rate(self, at_ms: int, done_bytes: int) -> float | None:
         if at_ms <= self.at_ms:
             return self.bytes_per_s
         newest = max(0, done_bytes - self.done_bytes) * 1000 / (at_ms - self.at_ms)
         return newest if self.bytes_per_s is None else _NEWEST * newest + (1 - _NEWEST) * self.bytes_per_s
 
 
-def copied_bytes(move: Move) -> int:
+def bytes_to_copy(move: Move) -> int:
     """Return the bytes that the whole move copies: the partition size once per receiving broker; 0 if it is unknown."""
     return (move.size_bytes or 0) * len(move.adding)
 
@@ -54,15 +54,15 @@ def arrived_bytes(in_flight: Iterable[Move], log_dirs: Mapping[int, BrokerLogDir
 
     This exceeds the planned size if producers keep writing.
     """
-    return {move.topic_partition: _received(move, log_dirs) for move in in_flight}
+    return {move.topic_partition: _received_bytes(move, log_dirs) for move in in_flight}
 
 
-def counted_bytes(in_flight: Iterable[Move], arrived: Mapping[TopicPartition, int]) -> int:
+def count_progress_bytes(in_flight: Iterable[Move], arrived: Mapping[TopicPartition, int]) -> int:
     """Return the copied bytes that count for the plan's progress: for each move at most the planned bytes."""
-    return sum(min(copied_bytes(move), arrived.get(move.topic_partition, 0)) for move in in_flight)
+    return sum(min(bytes_to_copy(move), arrived.get(move.topic_partition, 0)) for move in in_flight)
 
 
-def _received(move: Move, log_dirs: Mapping[int, BrokerLogDirs]) -> int:
+def _received_bytes(move: Move, log_dirs: Mapping[int, BrokerLogDirs]) -> int:
     dirs = (log_dirs[broker] for broker in move.adding if broker in log_dirs)
     return sum(each.replica_bytes.get(move.topic_partition, 0) for each in dirs)
 
@@ -74,7 +74,7 @@ def eta_s(left_bytes: int, bytes_per_s: float | None) -> float | None:
     return left_bytes / bytes_per_s if bytes_per_s else None
 
 
-def stalled(
+def find_stalled(
     track: TransferRate, in_flight: Collection[TopicPartition], *, after_s: float
 ) -> tuple[TopicPartition, ...]:
     """Return the partitions in flight that have not grown for `after_s` seconds, sorted."""
@@ -168,8 +168,8 @@ def progress_of(
 ) -> Progress:
     """Return the progress of a plan from its rows; without `sentence`, make one from the counts and the `note`."""
     counts = Counter(row.state for row in rows)
-    left_over = unsettled(rows)
-    total, done = _bytes(rows, track)
+    left_over = filter_unsettled(rows)
+    total, done = _total_and_done_bytes(rows, track)
     rate = track.bytes_per_s if track else None
     return Progress(
         digest=record.digest,
@@ -192,7 +192,7 @@ def progress_of(
         chunks=1 + max((row.move.chunk for row in rows), default=-1),
         left=record.left,
         busy=busy,
-        sentence=sentence or _sentence(record, rows, counts, held, note),
+        sentence=sentence or _progress_message(record, rows, counts, held, note),
     )
 
 
@@ -202,14 +202,14 @@ _COUNTED = {MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED, MoveState.CO
 _COPIED = {MoveState.COMPLETED}
 
 
-def _bytes(rows: Sequence[MoveRow], track: TransferRate | None) -> tuple[int, int]:
+def _total_and_done_bytes(rows: Sequence[MoveRow], track: TransferRate | None) -> tuple[int, int]:
     """Return the number of bytes to copy, and the number of bytes copied."""
-    total, done = (sum(copied_bytes(row.move) for row in rows if row.state in of) for of in (_COUNTED, _COPIED))
+    total, done = (sum(bytes_to_copy(row.move) for row in rows if row.state in of) for of in (_COUNTED, _COPIED))
     in_flight = (row.move for row in rows if row.state is MoveState.SUBMITTED)
-    return total, done + (counted_bytes(in_flight, track.arrived) if track else 0)
+    return total, done + (count_progress_bytes(in_flight, track.arrived) if track else 0)
 
 
-def _sentence(
+def _progress_message(
     record: PlanRecord, rows: Sequence[MoveRow], counts: Counter[MoveState], held: Sequence[Held], note: str
 ) -> str:
     if record.status.finished or record.status in {PlanStatus.STUCK, PlanStatus.PREEMPTED, PlanStatus.IDLE}:
@@ -222,7 +222,9 @@ def _sentence(
     return f"{message} {more}" if more else message
 
 
-def outcome_message(record: PlanRecord, rows: Sequence[MoveRow], failed_rollback: PlanRecord | None = None) -> str:
+def cancel_outcome_message(
+    record: PlanRecord, rows: Sequence[MoveRow], failed_rollback: PlanRecord | None = None
+) -> str:
     """Return one message; empty for a plan that nobody cancelled, or that completed before its cancel.
 
     `rows` are the plan's moves. `failed_rollback` is the record of its rollback if that was itself cancelled or

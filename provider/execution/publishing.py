@@ -13,7 +13,7 @@ from kafka_steward.assignment import Move, Operation
 from kafka_steward.errors import DocumentError, NodeExists, PlanError
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import abandon_plan
-from kafka_steward.execution.plan_slot import claim_slot, refuse_taken
+from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
@@ -40,7 +40,7 @@ def approval_exemption(moves: Sequence[Move], *, unattended: bool, approve_above
     return f"a scheduled run moves {copied} bytes; approval is required above {approve_above}"
 
 
-def approve(journal: Journal, approval: Approval, who: Actor) -> Approval:
+def approve_plan(journal: Journal, approval: Approval, who: Actor) -> Approval:
     """Store an approval and return the stored one. Raises JournalError.
 
     An existing approval is kept, unless it is unreadable or names another plan.
@@ -50,19 +50,19 @@ def approve(journal: Journal, approval: Approval, who: Actor) -> Approval:
     journal.audit.record(AuditRecord(Action.APPROVE, reason, plan=approval.plan, after=approval.values(), who=who))
     path = paths.approval(approval.plan)
     there = journal.tree.get(path)
-    if there is not None and approval_of(journal, approval.plan) is None:
+    if there is not None and read_approval(journal, approval.plan) is None:
         remove(journal.tree, there)
     with suppress(NodeExists):
         journal.tree.create(path, approval.to_json())
     return refuse_unapproved(journal, approval.plan)
 
 
-def reject(journal: Journal, plan: str, who: Actor, *, person: str | None, reason: str) -> None:
+def reject_plan(journal: Journal, plan: str, who: Actor, *, person: str | None, reason: str) -> None:
     """Record that a plan was rejected, by a person or because nobody answered. Raises JournalError."""
     journal.audit.record(AuditRecord(Action.REJECT, f"rejected: {reason}", plan=plan, who=replace(who, person=person)))
 
 
-def approval_of(journal: Journal, digest: str) -> Approval | None:
+def read_approval(journal: Journal, digest: str) -> Approval | None:
     """Return the approval of the plan with this digest, if the journal has one. Raises JournalError."""
     node = journal.tree.get(paths.approval(digest))
     if node is None:
@@ -76,12 +76,12 @@ def approval_of(journal: Journal, digest: str) -> Approval | None:
 
 def is_approved(journal: Journal, digest: str) -> bool:
     """Return True if the journal has the approval of the plan with this digest. Raises JournalError."""
-    return approval_of(journal, digest) is not None
+    return read_approval(journal, digest) is not None
 
 
 def refuse_unapproved(journal: Journal, digest: str) -> Approval:
     """Return the approval of the plan with this digest. Raises PlanError if there is none."""
-    approval = approval_of(journal, digest)
+    approval = read_approval(journal, digest)
     if approval is None:
         raise PlanError(
             f"Plan {digest[:12]} was not submitted: it is not approved. Approve it in its run, or make and approve a "
@@ -111,15 +111,15 @@ def publish_plan(
     written then. An older heal that no process has stepped for `abandoned_after` is abandoned for the new one.
     """
     journal, who = context.journal, context.actor
-    _refuse_wrong(context, plan, snapshot)
+    _refuse_wrong_plan(context, plan, snapshot)
     if require_approval:
         refuse_unapproved(journal, plan.digest)
-    wanted = replace(_record(context, plan, snapshot), needs_approval=require_approval)
+    wanted = replace(_build_initial_record(context, plan, snapshot), needs_approval=require_approval)
     known = journal.plans.get(plan.digest)
     if known is not None and known.status.finished:
         return known
     not_done = f"Plan {wanted.digest[:12]} was not published"
-    stale = refuse_taken(journal, wanted, who, not_done=not_done, settings=context.settings)
+    stale = refuse_taken_slot(journal, wanted, who, not_done=not_done, settings=context.settings)
     if stale is not None:
         why = f"no process stepped it any longer; heal {wanted.digest[:12]} runs instead"
         abandon_plan(journal, stale.digest, who, why)
@@ -128,14 +128,14 @@ def publish_plan(
     if known is None:
         reason = f"{len(plan.moves)} partitions to move"
         journal.audit.record(
-            AuditRecord(Action.PUBLISH, reason, plan=plan.digest, after=_facts_of(plan, wanted), who=who)
+            AuditRecord(Action.PUBLISH, reason, plan=plan.digest, after=_publication_facts(plan, wanted), who=who)
         )
     if record.auto_generated:
-        _forget_failures(journal, record, plan.proof.get("brokers_failed", ()), who)
+        _delete_failure_entries(journal, record, plan.proof.get("brokers_failed", ()), who)
     return record
 
 
-def _refuse_wrong(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder | None) -> None:
+def _refuse_wrong_plan(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder | None) -> None:
     made_for, this, name = plan.proof.get("cluster_id"), context.cluster.cluster_id, plan.digest[:12]
     if not made_for == this == context.journal.cluster_id:
         raise PlanError(
@@ -149,17 +149,17 @@ def _refuse_wrong(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotF
             "back, or raise that setting."
         )
     if snapshot is not None:
-        refuse_invalid(plan, snapshot)
+        refuse_invalid_plan(plan, snapshot)
 
 
-def refuse_invalid(plan: PlanFolder, snapshot: SnapshotFolder) -> None:
+def refuse_invalid_plan(plan: PlanFolder, snapshot: SnapshotFolder) -> None:
     """Raise PlanError for a plan that the checker finds invalid for the snapshot that it was made from."""
     verdict = check(snapshot, plan, proven=False)
     if not verdict.ok:
         raise PlanError(f"Plan {plan.digest[:12]} does not match its snapshot: {verdict.problems[0]} Make a new plan.")
 
 
-def _record(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder | None) -> PlanRecord:
+def _build_initial_record(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder | None) -> PlanRecord:
     """Return the initial record. `live_brokers` are the brokers that the planner could use.
 
     If partitions were left out because they were being reassigned, `live_brokers` is empty: those partitions can still
@@ -176,7 +176,7 @@ def _record(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder 
         reason="published",
         who=context.actor,
         left=len(plan.proof.get("unplaced", ())) + len(plan.proof.get("pinned", ())),
-        live_brokers=() if postponed else _usable(context.cluster, snapshot),
+        live_brokers=() if postponed else _usable_brokers(context.cluster, snapshot),
     )
 
 
@@ -185,14 +185,14 @@ def _healed_brokers(plan: PlanFolder) -> tuple[int, ...]:
     return tuple(sorted({*plan.proof.get("brokers_failed", ()), *plan.proof.get("log_dirs_failed", ())}))
 
 
-def _usable(cluster: ClusterPort, snapshot: SnapshotFolder | None) -> tuple[int, ...]:
+def _usable_brokers(cluster: ClusterPort, snapshot: SnapshotFolder | None) -> tuple[int, ...]:
     if snapshot is None:
         return tuple(sorted(cluster.live_brokers()))
     rows = snapshot.brokers.to_pylist()
     return tuple(sorted(row["broker"] for row in rows if row["state"] in {"live", "new"}))
 
 
-def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int], who: Actor) -> None:
+def _delete_failure_entries(journal: Journal, record: PlanRecord, brokers: Sequence[int], who: Actor) -> None:
     """Delete the entries and announcements of the failed brokers, once the plan is persisted (KIP-46)."""
     for broker in brokers:
         bounce = journal.tree.get(paths.rolling_bounce(broker))
@@ -205,7 +205,7 @@ def _forget_failures(journal: Journal, record: PlanRecord, brokers: Sequence[int
         journal.audit.record(AuditRecord(Action.CLEAR, reason, plan=record.digest, broker=broker, who=who))
 
 
-def _facts_of(plan: PlanFolder, record: PlanRecord) -> dict[str, object]:
+def _publication_facts(plan: PlanFolder, record: PlanRecord) -> dict[str, object]:
     names = ("operation", "snapshot_digest", "brokers_failed", "replicas_moved", "bytes_moved", "lower_bound")
     proven = {name: plan.proof.get(name) for name in names}
     return {**proven, "partitions": len(plan.moves), "needs_approval": record.needs_approval}

@@ -44,7 +44,7 @@ class AnnouncedRestart:
     announced_ms: int
     until_ms: int | None = None
 
-    def holds(self, now_ms: int) -> bool:
+    def is_in_effect(self, now_ms: int) -> bool:
         """Return True while the broker may still be restarting.
 
         An announcement without a stated time applies until it is deleted.
@@ -100,7 +100,7 @@ def expired_announcements(
     return {broker: announced[broker] for broker, at_ms in over_ms.items() if broker in live and at_ms <= now_ms}
 
 
-def delete_expired(journal: Journal, live: Collection[int], settings: Settings, who: Actor) -> list[str]:
+def delete_expired_announcements(journal: Journal, live: Collection[int], settings: Settings, who: Actor) -> list[str]:
     """Delete the expired announcements; return a message for each."""
     messages, announced = [], announced_restarts(journal.tree)
     for broker, restart in expired_announcements(announced, live, journal.now_ms(), settings).items():
@@ -114,7 +114,7 @@ def delete_expired(journal: Journal, live: Collection[int], settings: Settings, 
 def disabled_reason(tree: Tree) -> str:
     """Return by whom, since when and why reassignments are disabled, as a clause; empty when they are enabled."""
     node = tree.get(paths.REASSIGN_CANCEL)
-    return "" if node is None else _by_whom(node)
+    return "" if node is None else _describe_disable_node(node)
 
 
 def disable_reassignment(journal: Journal, *, who: Actor, reason: str) -> str:
@@ -128,7 +128,7 @@ def disable_reassignment(journal: Journal, *, who: Actor, reason: str) -> str:
     if node is None:
         return f"Reassignments are already disabled, {disabled_reason(journal.tree)}."
     journal.audit.record(AuditRecord(Action.REQUEST, f"disabled: {reason}", after="disabled", who=who))
-    return f"Reassignments are disabled {_by_whom(node)}; moves in flight complete."
+    return f"Reassignments are disabled {_describe_disable_node(node)}; moves in flight complete."
 
 
 def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> str:
@@ -138,11 +138,13 @@ def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> st
         return "Reassignments are already enabled."
     remove(journal.tree, node)
     words = f"enabled again: {reason}" if reason else "enabled again"
-    journal.audit.record(AuditRecord(Action.REQUEST, words, before=_by_whom(node), after="enabled", who=who))
-    return f"Reassignments are enabled again; they were disabled {_by_whom(node)}."
+    journal.audit.record(
+        AuditRecord(Action.REQUEST, words, before=_describe_disable_node(node), after="enabled", who=who)
+    )
+    return f"Reassignments are enabled again; they were disabled {_describe_disable_node(node)}."
 
 
-def _by_whom(node: Node) -> str:
+def _describe_disable_node(node: Node) -> str:
     since = f"{utc_text(node.created_ms)} UTC"
     try:
         written = SwitchedOff.from_node(node)
@@ -159,19 +161,19 @@ class Readiness:
     reasons: Sequence[str]
 
     @property
-    def open(self) -> bool:
+    def is_ready(self) -> bool:
         """Return True if work may begin."""
         return not self.reasons
 
     @property
     def sentence(self) -> str:
         """The message for a person."""
-        if self.open:
+        if self.is_ready:
             return "The cluster is fully replicated, and nothing is in flight."
         return f"The cluster is not ready: {'; '.join(self.reasons)}."
 
 
-def readiness(snapshot: Snapshot, *, disabled: str, owner: str | None) -> Readiness:
+def evaluate_readiness(snapshot: Snapshot, *, disabled: str, owner: str | None) -> Readiness:
     """Return the readiness of a cluster. Pure.
 
     `disabled` states by whom reassignments are disabled, and is empty while they are not (KIP-236). `owner` is the
@@ -179,29 +181,41 @@ def readiness(snapshot: Snapshot, *, disabled: str, owner: str | None) -> Readin
     or not it counts as failed by KIP-46 yet.
     """
     off = f"reassignments are disabled {disabled}" if disabled else ""
-    return Readiness(tuple(filter(None, (_dead(snapshot), _behind(snapshot), _moving(snapshot, owner), off))))
+    return Readiness(
+        tuple(
+            filter(
+                None,
+                (
+                    _dead_brokers_reason(snapshot),
+                    _under_replicated_reason(snapshot),
+                    _in_flight_reason(snapshot, owner),
+                    off,
+                ),
+            )
+        )
+    )
 
 
 def check_readiness(cluster: ClusterPort, journal: Journal) -> Readiness:
     """Return the current readiness of the cluster. May raise ClusterError, JournalError."""
     plan = current_plan(journal)
-    return readiness(
+    return evaluate_readiness(
         cluster.snapshot(), disabled=disabled_reason(journal.tree), owner=None if plan is None else plan.digest
     )
 
 
-def _dead(snapshot: Snapshot) -> str:
+def _dead_brokers_reason(snapshot: Snapshot) -> str:
     dead = sorted(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
     return f"broker {', '.join(map(str, dead))} is not live" if dead else ""
 
 
-def _behind(snapshot: Snapshot) -> str:
+def _under_replicated_reason(snapshot: Snapshot) -> str:
     behind = sorted(name for name, partition in snapshot.partitions.items() if partition.under_replicated)
     more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
     return f"{behind[0]}{more} under-replicated" if behind else ""
 
 
-def _moving(snapshot: Snapshot, owner: str | None) -> str:
+def _in_flight_reason(snapshot: Snapshot, owner: str | None) -> str:
     if owner is not None:
         return f"plan {owner[:12]} holds the plan slot"
     moving = len(snapshot.reassigning)

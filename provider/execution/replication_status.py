@@ -13,7 +13,7 @@ from kafka_steward.errors import RequestError
 _NAMED = 3
 
 
-def refuse_wrong_drain(snapshot: Snapshot, brokers: Collection[int]) -> None:
+def refuse_invalid_drain(snapshot: Snapshot, brokers: Collection[int]) -> None:
     """Raise RequestError for brokers that are not live, or if no live broker would be left."""
     unknown = sorted(set(brokers) - snapshot.live)
     if unknown:
@@ -41,7 +41,7 @@ class DrainStatus:
     unresponsive: Sequence[int] = ()
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Return True if no replica is left in the metadata or on the disks, and every live broker reported."""
         return not self.assigned and not self.undeleted_logs and not self.unresponsive
 
@@ -98,7 +98,7 @@ class OutOfSyncPartition:
         return f"{name} waits for broker {brokers} to be in sync{' and is being moved' if self.reassigning else ''}."
 
 
-def out_of_sync(
+def find_out_of_sync(
     snapshot: Snapshot, partitions: Collection[TopicPartition] | None = None
 ) -> tuple[OutOfSyncPartition, ...]:
     """Return the partitions with a replica out of the ISR or a reassignment in flight, sorted.

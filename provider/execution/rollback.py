@@ -1,7 +1,7 @@
 """The plan that rolls another plan's completed partitions back to their original replicas (KIP-236).
 
 The request is stored in the record of the plan that is rolled back. Between the end of its cancel and the publication
-of the rollback, only that record says that a rollback is to follow: `unfinished_cancels` finds such plans.
+of the rollback, only that record says that a rollback is to follow: `find_unfinished_cancels` finds such plans.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.cluster_queries import with_hidden
+from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.plan_slot import claim_slot, refuse_taken, release_slot
-from kafka_steward.execution.progress import outcome_message
-from kafka_steward.execution.recovery import RollbackMoves, plan_rollback
+from kafka_steward.execution.move_recovery import RollbackMoves, plan_rollback_moves
+from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot, release_slot
+from kafka_steward.execution.progress import cancel_outcome_message
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.moves import Cause, MoveState
 from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
@@ -48,24 +48,24 @@ def publish_rollback(
         why = "there is no such plan" if undone is None else "it has not ended: cancel it first"
         raise PlanError(f"Plan {digest[:12]} cannot be rolled back: {why}.")
     release_slot(journal, digest, who)  # a process that crashed right after the end has not done that
-    known = rollback_of(journal, undone)
+    known = find_unfinished_rollback(journal, undone)
     if known is not None:
-        _note_rollback(journal, undone, known)
+        _link_rollback(journal, undone, known)
         return known, RollbackMoves(tuple(row.move for row in journal.plans.rows(known.digest)), ())
-    back = what_goes_back(context, digest)
-    record = _record(undone, back, who, even_if_disabled=even_if_disabled)
+    back = preview_rollback(context, digest)
+    record = _build_rollback_record(undone, back, who, even_if_disabled=even_if_disabled)
     # Without a move, the plan slot is not needed.
     if back.moves:
-        refuse_taken(journal, record, who, not_done=f"Plan {digest[:12]} is not rolled back yet")
-    _record_skipped(journal, record, back, who)
+        refuse_taken_slot(journal, record, who, not_done=f"Plan {digest[:12]} is not rolled back yet")
+    _audit_rollback(journal, record, back, who)
     published = journal.plans.publish(record, back.moves)
-    _note_rollback(journal, undone, published)
+    _link_rollback(journal, undone, published)
     if back.moves:
         claim_slot(journal, published, who)
     return published, back
 
 
-def what_goes_back(context: ClusterContext, digest: str) -> RollbackMoves:
+def preview_rollback(context: ClusterContext, digest: str) -> RollbackMoves:
     """Return the moves that a rollback of the plan would make now, and the rows that it would skip.
 
     Raises ClusterError.
@@ -73,11 +73,11 @@ def what_goes_back(context: ClusterContext, digest: str) -> RollbackMoves:
     plans, cluster = context.journal.plans, context.cluster
     rows = plans.rows(digest)
     others = plans.by_others(digest, [row.topic_partition for row in rows])
-    snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
-    return plan_rollback(rows, snapshot, chunk_size=context.settings.heal_chunk_size, others=others)
+    snapshot = with_hidden_topics(cluster, cluster.snapshot(), {row.move.topic for row in rows})
+    return plan_rollback_moves(rows, snapshot, chunk_size=context.settings.heal_chunk_size, others=others)
 
 
-def rollback_of(journal: Journal, undone: PlanRecord) -> PlanRecord | None:
+def find_unfinished_rollback(journal: Journal, undone: PlanRecord) -> PlanRecord | None:
     """Return the unfinished rollback of a plan; None if there is none."""
     found = (each for each in journal.plans.unfinished() if each.extra.get(ROLLS_BACK) == undone.digest)
     return next(found, None)
@@ -93,28 +93,28 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     if undone is None or not undone.status.finished or undone.rolled_back_by not in {None, record.digest}:
         return  # another rollback was published since
     if record.status is not PlanStatus.COMPLETED:
-        _note_rollback(journal, undone, record)
+        _link_rollback(journal, undone, record)
         return
     if undone.rolled_back_by == record.digest and undone.not_taken_back is not None:
         return
-    alone = len(left_alone(journal, record.digest))
-    status = _without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK
+    alone = len(find_left_alone(journal, record.digest))
+    status = _status_without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK
     message = f"reverted in part by plan {record.digest[:12]}, {alone} partitions left alone"
     reason = message if alone else f"rolled back by plan {record.digest[:12]}"
     # Another process that finds it ended does this too.
     journal.plans.try_update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_taken_back=alone)
 
 
-def left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPartition, ...]:
+def find_left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPartition, ...]:
     """Return the partitions that a rollback skips: never part of its plan, or changed before their turn."""
     if rollback is None:
         return ()
-    found = audited_skips(journal, rollback, Code.LEFT_ALONE)
+    found = read_audited_skips(journal, rollback, Code.LEFT_ALONE)
     lost = (row for row in journal.plans.rows(rollback) if row.state in {MoveState.DROPPED, MoveState.FAILED})
     return tuple(sorted(found | {SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in lost}))
 
 
-def audited_skips(journal: Journal, plan: str, code: Code) -> set[SkippedPartition]:
+def read_audited_skips(journal: Journal, plan: str, code: Code) -> set[SkippedPartition]:
     """Return the partitions that a plan skipped with `code`, from the audit trail."""
     entries = [row.entry for row in journal.audit.rows(plan=plan, action=Action.SKIP)]
     return {
@@ -124,7 +124,7 @@ def audited_skips(journal: Journal, plan: str, code: Code) -> set[SkippedPartiti
     }
 
 
-def unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | None:
+def find_unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | None:
     """Return the rollback of a plan if it was itself cancelled or abandoned, otherwise None."""
     record = journal.plans.get(digest)
     rollback = None if record is None or record.rolled_back_by is None else journal.plans.get(record.rolled_back_by)
@@ -133,22 +133,24 @@ def unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | None:
     return rollback
 
 
-def cancel_outcome(journal: Journal, record: PlanRecord) -> str:
-    """Return what became of a plan, as `outcome_message` does."""
-    return outcome_message(record, journal.plans.rows(record.digest), unsuccessful_rollback(journal, record.digest))
+def describe_cancel_outcome(journal: Journal, record: PlanRecord) -> str:
+    """Return what became of a plan, as `cancel_outcome_message` does."""
+    return cancel_outcome_message(
+        record, journal.plans.rows(record.digest), find_unsuccessful_rollback(journal, record.digest)
+    )
 
 
-def unfinished_cancels(journal: Journal) -> list[PlanRecord]:
+def find_unfinished_cancels(journal: Journal) -> list[PlanRecord]:
     """Return plans whose requested cancel or rollback has not ended; any process may resume one."""
-    return [record for record in journal.plans.recent()[::-1] if cancel_is_open(journal, record)]
+    return [record for record in journal.plans.recent()[::-1] if is_cancel_unfinished(journal, record)]
 
 
-def cancel_is_open(journal: Journal, record: PlanRecord) -> bool:
+def is_cancel_unfinished(journal: Journal, record: PlanRecord) -> bool:
     """Return whether a requested cancel or rollback of this plan has not ended."""
-    return record.cancel is not None and (not record.status.finished or rollback_is_open(journal, record))
+    return record.cancel is not None and (not record.status.finished or is_rollback_unfinished(journal, record))
 
 
-def rollback_is_open(journal: Journal, record: PlanRecord) -> bool:
+def is_rollback_unfinished(journal: Journal, record: PlanRecord) -> bool:
     """Return whether the requested rollback of a plan that has ended is still to be published, or has not ended."""
     if record.cancel is None or record.cancel.scope != "plan" or not record.status.finished:
         return False
@@ -161,7 +163,7 @@ def rollback_is_open(journal: Journal, record: PlanRecord) -> bool:
     return not rollback.status.finished
 
 
-def _without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus:
+def _status_without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus:
     """Return the status with which a plan ended by itself, also when an earlier rollback reverted all of it."""
     if undone.status is not PlanStatus.ROLLED_BACK:
         return undone.status
@@ -169,12 +171,14 @@ def _without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus:
     return PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
 
 
-def _note_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> None:
+def _link_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> None:
     if undone.rolled_back_by != record.digest:
         journal.plans.update(undone, rolled_back_by=record.digest, not_taken_back=None)
 
 
-def _record(undone: PlanRecord, back: RollbackMoves, who: Actor, *, even_if_disabled: bool) -> PlanRecord:
+def _build_rollback_record(
+    undone: PlanRecord, back: RollbackMoves, who: Actor, *, even_if_disabled: bool
+) -> PlanRecord:
     # A rollback that follows a cancelled rollback may have the same moves, but is another plan.
     options = {"after": undone.rolled_back_by} if undone.rolled_back_by else {}
     operation = Operation.ROLLBACK.value
@@ -190,7 +194,7 @@ def _record(undone: PlanRecord, back: RollbackMoves, who: Actor, *, even_if_disa
     )
 
 
-def _record_skipped(journal: Journal, record: PlanRecord, back: RollbackMoves, who: Actor) -> None:
+def _audit_rollback(journal: Journal, record: PlanRecord, back: RollbackMoves, who: Actor) -> None:
     """Audit the rollback before it is published.
 
     A process that finds it published then need not check that this was done.

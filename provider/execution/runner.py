@@ -20,39 +20,39 @@ from kafka_steward.errors import (
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.concurrency import outside_window_reason
 from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.lifecycle import (
     completion_of,
     end_plan,
-    purge_old,
+    purge_old_plans,
     resume_plan,
+)
+from kafka_steward.execution.move_recovery import (
+    EVERY_S,
+    LagSample,
+    find_falling_behind,
+    retain_lag_samples,
+    sample_lag,
+    stall_message,
 )
 from kafka_steward.execution.plan_slot import release_slot, waiting_reason
 from kafka_steward.execution.progress import (
     Progress,
     TransferRate,
-    copied_bytes,
-    counted_bytes,
+    bytes_to_copy,
+    count_progress_bytes,
+    find_stalled,
     progress_of,
-    stalled,
 )
-from kafka_steward.execution.recovery import (
-    EVERY_S,
-    LagSample,
-    falling_behind,
-    retain_samples,
-    sample_lag,
-    stall_message,
-)
-from kafka_steward.execution.repair import with_repair
 from kafka_steward.execution.rollback import (
-    cancel_outcome,
+    describe_cancel_outcome,
+    is_rollback_unfinished,
     mark_rolled_back,
+    preview_rollback,
     publish_rollback,
-    rollback_is_open,
-    what_goes_back,
 )
 from kafka_steward.execution.step import Step, StepResult
-from kafka_steward.execution.throttles import leased_rates, release_leases_of
+from kafka_steward.execution.throttles import list_leased_rates, release_leases_of_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -69,7 +69,7 @@ class StepRunner(Protocol):
         """Take one step and return the progress."""
 
 
-def _ignore(_: Progress) -> None:
+def _ignore_progress(_: Progress) -> None:
     """Ignore the progress."""
 
 
@@ -78,7 +78,7 @@ def run_to_end(
     wait: Callable[[float], None],
     *,
     interval_s: Callable[[], float],
-    report: Callable[[Progress], None] = _ignore,
+    report: Callable[[Progress], None] = _ignore_progress,
 ) -> Progress:
     """Step until the run is over (`Progress.run_is_over`); return the last progress.
 
@@ -93,7 +93,7 @@ def run_to_end(
         wait(progress.pause_s(interval_s()))
 
 
-class _ReadWithLock(NamedTuple):
+class _StepNodes(NamedTuple):
     """The nodes that a step reads in one request with the step lock."""
 
     record: Node | None
@@ -151,60 +151,60 @@ class PlanRunner:
         Raises PlanError for an unknown plan, WrongCluster and AuthenticationFailed, JournalError when the journal
         cannot be read or written, and ClusterError after `max_attempts` failures to publish a rollback.
         """
-        return with_repair(self._journal, self._who, self._take_step)
+        return run_with_repair(self._journal, self._who, self._take_step)
 
     def _take_step(self) -> Progress:
         lock = self._journal.step_lock()
-        read = _ReadWithLock(*lock.read(paths.plan(self._digest), paths.SLOT, paths.CANCEL_IN_PROGRESS))
-        record = self._require(self._journal.plans.record_in(read.record, self._digest))
+        read = _StepNodes(*lock.read(paths.plan(self._digest), paths.SLOT, paths.CANCEL_IN_PROGRESS))
+        record = self._require_record(self._journal.plans.record_in(read.record, self._digest))
         if record.status.finished:
-            self._after_the_end(record)
+            self._finish_ended_plan(record)
         else:
             progress = self._step_locked(record, lock, read)
             if not progress.ended:
                 return progress
-        record = self._record()
-        if rollback_is_open(self._journal, record) and not self._settle_only:
+        record = self._read_record()
+        if is_rollback_unfinished(self._journal, record) and not self._settle_only:
             return self._roll_back(record)
         self._release_leases(record)
-        return self._outcome(record)
+        return self._outcome_progress(record)
 
-    def _step_locked(self, record: PlanRecord, lock: StepLock, read: _ReadWithLock) -> Progress:
+    def _step_locked(self, record: PlanRecord, lock: StepLock, read: _StepNodes) -> Progress:
         try:
             with lock as fence:
-                return self._step(record, fence, read)
+                return self._step_plan(record, fence, read)
         except (LockLost, VersionConflict) as error:
             return progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=str(error))
 
-    def _record(self) -> PlanRecord:
-        return self._require(self._journal.plans.get(self._digest))
+    def _read_record(self) -> PlanRecord:
+        return self._require_record(self._journal.plans.get(self._digest))
 
-    def _require(self, record: PlanRecord | None) -> PlanRecord:
+    def _require_record(self, record: PlanRecord | None) -> PlanRecord:
         self._journal.must_be_of(self._cluster.cluster_id)
         if record is None:
             raise PlanError(f"There is no plan {self._digest[:12]} in the journal of this cluster; publish it first.")
         return record
 
-    def _after_the_end(self, record: PlanRecord) -> None:
+    def _finish_ended_plan(self, record: PlanRecord) -> None:
         """Finish the work of a process that crashed right after the end of the plan."""
         release_slot(self._journal, self._digest, self._who)
         mark_rolled_back(self._journal, record)
         with suppress(LockLost):
             self._consume_cancel_signal()
 
-    def _outcome(self, record: PlanRecord) -> Progress:
+    def _outcome_progress(self, record: PlanRecord) -> Progress:
         return progress_of(
-            record, self._journal.plans.rows(self._digest), sentence=cancel_outcome(self._journal, record)
+            record, self._journal.plans.rows(self._digest), sentence=describe_cancel_outcome(self._journal, record)
         )
 
     def _release_leases(self, record: PlanRecord) -> None:
         """Release throttle leases of brokers that were dead before. The watch releases those that still cannot be."""
         plans = [self._digest, *filter(None, [record.rolled_back_by])]
-        if not leased_rates(self._journal, plans):
+        if not list_leased_rates(self._journal, plans):
             return
         with suppress(ClusterError, LockLost, VersionConflict):
             live = frozenset(self._cluster.live_brokers())
-            release_leases_of(self._cluster, self._journal, plans, live, self._who)
+            release_leases_of_plans(self._cluster, self._journal, plans, live, self._who)
 
     def _roll_back(self, record: PlanRecord) -> Progress:
         """Publish the rollback, or step it; return its progress, and at its end that of the plan itself."""
@@ -217,7 +217,7 @@ class PlanRunner:
                 self._failures += isinstance(error, ClusterError)
                 if self._failures >= self._settings.max_attempts:
                     raise
-                return self._waiting(record, str(error))
+                return self._waiting_progress(record, str(error))
             self._failures = 0
             self._rollback = PlanRunner(self._context, digest, consume_signal=self._consumes_signal)
         progress = self._rollback.step()
@@ -225,9 +225,9 @@ class PlanRunner:
             return progress
         self._rollback = None
         mark_rolled_back(self._journal, self._journal.plans.get(progress.digest) or record)
-        record = self._record()
+        record = self._read_record()
         self._release_leases(record)
-        return self._outcome(record)
+        return self._outcome_progress(record)
 
     def _publish_rollback(self) -> str:
         """Return the digest of the rollback; publish it if necessary.
@@ -235,9 +235,9 @@ class PlanRunner:
         Runs under the step lock, so that two processes never publish two rollbacks.
         """
         with self._journal.step_lock():
-            record = self._record()
+            record = self._read_record()
             known = None if record.rolled_back_by is None else self._journal.plans.get(record.rolled_back_by)
-            if known is not None and known.status is PlanStatus.COMPLETED and not self._more_goes_back(record):
+            if known is not None and known.status is PlanStatus.COMPLETED and not self._can_roll_back_more(record):
                 if record.earlier_rollback is not None:
                     self._journal.plans.update(record, earlier_rollback=None)
                 return known.digest
@@ -248,12 +248,12 @@ class PlanRunner:
             resume_plan(self._journal, published.digest, self._who, f"its rollback was requested: {request.reason}")
         return published.digest
 
-    def _more_goes_back(self, record: PlanRecord) -> bool:
+    def _can_roll_back_more(self, record: PlanRecord) -> bool:
         """Return whether moves that a rollback skipped can go back now, because their broker has returned."""
         undone = record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None
-        return undone and bool(what_goes_back(self._context, self._digest).moves)
+        return undone and bool(preview_rollback(self._context, self._digest).moves)
 
-    def _waiting(self, record: PlanRecord, sentence: str) -> Progress:
+    def _waiting_progress(self, record: PlanRecord, sentence: str) -> Progress:
         progress = progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=sentence)
         return replace(progress, status=PlanStatus.RUNNING)
 
@@ -264,10 +264,10 @@ class PlanRunner:
         with suppress(ClusterError):
             consume_cancel_signal(self._cluster, self._journal, self._who, fence=fence)
 
-    def _step(self, record: PlanRecord, fence: Fence, read: _ReadWithLock) -> Progress:
+    def _step_plan(self, record: PlanRecord, fence: Fence, read: _StepNodes) -> Progress:
         if read.signal is not None and self._consumes_signal:
             self._consume_cancel_signal(fence)
-            record = self._record()
+            record = self._read_record()
         request = None if record.status.finished else record.cancel
         cancelling = "" if request is None else f"cancelled: {request.reason or 'a user requested it'}"
         starting, why_not = (False, f"Plan {self._digest[:12]} is being {cancelling}.")
@@ -279,7 +279,7 @@ class PlanRunner:
             record,
             fence=fence,
             starting=starting and not resting,
-            throttle=self._throttle(record, cancelling=bool(cancelling)),
+            throttle=self._requested_throttle(record, cancelling=bool(cancelling)),
             cancelling=cancelling,
             stalled=self._stalled if self._settings.when_stalled == "cancel" else (),
         )
@@ -293,14 +293,14 @@ class PlanRunner:
             return self._record_failure(record, fence, error)
         if ended:
             unreleased = step.refused_releases
-            return self._end(record, fence, stepped, leased_brokers, unreleased, cancelling=bool(cancelling))
+            return self._end_plan(record, fence, stepped, leased_brokers, unreleased, cancelling=bool(cancelling))
         if starting and stepped.no_progress_possible and record.attempts + 1 >= self._settings.max_attempts:
-            return self._give_up(record, fence, step, stepped)
+            return self._defer_or_mark_stuck(record, fence, step, stepped)
         return self._record_progress(
             record, fence, stepped, why_not=why_not, resting=resting, cancelling=bool(cancelling)
         )
 
-    def _end(
+    def _end_plan(
         self,
         record: PlanRecord,
         fence: Fence,
@@ -317,12 +317,12 @@ class PlanRunner:
             ending = replace(ending, sentence=f"{ending.sentence} A throttle stays set for now: {refusal}")
         record = end_plan(self._journal, record, ending, who=self._who, fence=fence)
         mark_rolled_back(self._journal, record)
-        purge_old(self._journal, self._settings, self._who)
+        purge_old_plans(self._journal, self._settings, self._who)
         # This plan need not be stepped again. A signal left by an error above must not depend on the next plan's steps.
         self._consume_cancel_signal(fence)
         return progress_of(record, stepped.rows)
 
-    def _throttle(self, record: PlanRecord, *, cancelling: bool) -> int | None:
+    def _requested_throttle(self, record: PlanRecord, *, cancelling: bool) -> int | None:
         """Return the rate for the plan's moves: the one requested for this plan, otherwise the one in the settings.
 
         A process that cancels a plan steps it only for a short time, and leaves each broker its current rate.
@@ -342,11 +342,11 @@ class PlanRunner:
         self, record: PlanRecord, fence: Fence, stepped: StepResult, *, why_not: str, resting: str, cancelling: bool
     ) -> Progress:
         attempts = 0 if stepped.progressed else record.attempts + stepped.no_progress_possible
-        status = self._status(record, starting=not why_not or cancelling)
+        status = self._status_after_step(record, starting=not why_not or cancelling)
         now_ms = fence.now_ms
-        track, stuck = self._measure(stepped, now_ms)
+        track, stuck = self._measure_transfer(stepped, now_ms)
         self._stalled = stuck
-        warning = self._stall_warning(stepped, self._throttle(record, cancelling=False) or 0, now_ms)
+        warning = self._stall_warning(stepped, self._requested_throttle(record, cancelling=False) or 0, now_ms)
         progress = progress_of(
             replace(record, status=status),
             stepped.rows,
@@ -359,12 +359,12 @@ class PlanRunner:
         if warning and not why_not:
             progress = replace(progress, sentence=f"{progress.sentence} {warning}")
         reason = record.reason if why_not else progress.sentence
-        record = self._update(record, fence, status=status, attempts=attempts, reason=reason)
+        record = self._update_record(record, fence, status=status, attempts=attempts, reason=reason)
         eager = stepped.progressed and any(row.state is MoveState.WAITING for row in stepped.rows)
         stops = bool(stuck) and self._settings.when_stalled == "fail"
         return replace(progress, status=record.status, eager=eager, stops=stops)
 
-    def _status(self, record: PlanRecord, *, starting: bool) -> PlanStatus:
+    def _status_after_step(self, record: PlanRecord, *, starting: bool) -> PlanStatus:
         if self._settle_only:
             return record.status
         if starting:
@@ -372,16 +372,16 @@ class PlanRunner:
         # An idle plan that is stepped again is not idle, but another plan has the slot.
         return PlanStatus.PREEMPTED if record.status is PlanStatus.IDLE else record.status
 
-    def _give_up(self, record: PlanRecord, fence: Fence, step: Step, stepped: StepResult) -> Progress:
+    def _defer_or_mark_stuck(self, record: PlanRecord, fence: Fence, step: Step, stepped: StepResult) -> Progress:
         """Defer the open moves of a heal to the next plan; any other plan becomes stuck and needs a person."""
         why = stepped.held[0].sentence if stepped.held else "no move could be started"
         tries = record.attempts + 1
         if record.auto_generated:
             try:
-                step.give_up(stepped.snapshot, f"{HANDED_BACK} after {tries} attempts: {why}")
+                step.drop_open_moves(stepped.snapshot, f"{HANDED_BACK} after {tries} attempts: {why}")
             except ClusterError as error:
                 return self._record_failure(record, fence, error)
-            record = self._update(record, fence, attempts=0, reason=why)
+            record = self._update_record(record, fence, attempts=0, reason=why)
             return progress_of(record, self._journal.plans.rows(self._digest), held=stepped.held)
         return self._mark_stuck(record, fence, tries, why)
 
@@ -391,7 +391,7 @@ class PlanRunner:
         tries = record.attempts + 1
         if tries >= self._settings.max_attempts and not record.status.finished:
             return self._mark_stuck(record, fence, tries, str(error))
-        record = self._update(record, fence, attempts=tries, reason=str(error))
+        record = self._update_record(record, fence, attempts=tries, reason=str(error))
         return progress_of(record, self._journal.plans.rows(self._digest), sentence=str(error))
 
     def _mark_stuck(self, record: PlanRecord, fence: Fence, tries: int, why: str) -> Progress:
@@ -399,17 +399,17 @@ class PlanRunner:
         self._journal.audit.record(
             AuditRecord(Action.STUCK, reason, plan=self._digest, attempt=self._journal.now_ms() // 1000, who=self._who)
         )
-        record = self._update(record, fence, status=PlanStatus.STUCK, attempts=tries, reason=reason)
+        record = self._update_record(record, fence, status=PlanStatus.STUCK, attempts=tries, reason=reason)
         return progress_of(record, self._journal.plans.rows(self._digest))
 
-    def _update(self, record: PlanRecord, fence: Fence, **changes: Any) -> PlanRecord:
+    def _update_record(self, record: PlanRecord, fence: Fence, **changes: Any) -> PlanRecord:
         if not self._settle_only:
             changes["stepped_ms"] = fence.now_ms
         return self._journal.plans.update(record, fence=fence, **changes)
 
     def _stall_warning(self, stepped: StepResult, throttle: int, now_ms: int) -> str:
         """Return the messages about moves that make no progress, or less than producers make."""
-        settings, moves = self._settings, stepped.in_flight
+        settings, moves = self._settings, stepped.parts_in_flight
         if moves and (not self._samples or now_ms - self._samples[-1].at_ms >= EVERY_S * 1000):
             found = stepped.snapshot.partitions
             leaders = (found[move.topic_partition].leader for move in moves if move.topic_partition in found)
@@ -419,13 +419,13 @@ class PlanRunner:
             with suppress(ClusterError):  # the next step polls again
                 log_dirs = self._cluster.log_dirs(sorted(asked & stepped.snapshot.live))
                 sample = sample_lag(stepped.snapshot, moves, log_dirs, now_ms)
-                self._samples = retain_samples(self._samples, sample, for_s=settings.stall_after)
-        behind = falling_behind(self._samples, moves, after_s=settings.stall_after)
+                self._samples = retain_lag_samples(self._samples, sample, for_s=settings.stall_after)
+        behind = find_falling_behind(self._samples, moves, after_s=settings.stall_after)
         return stall_message(self._stalled, behind, after_s=settings.stall_after, throttle=throttle)
 
-    def _measure(self, stepped: StepResult, now_ms: int) -> tuple[TransferRate, tuple[TopicPartition, ...]]:
-        done = sum(copied_bytes(row.move) for row in stepped.rows if row.state is MoveState.COMPLETED)
-        done += counted_bytes((row.move for row in stepped.in_flight_moves), stepped.arrived)
+    def _measure_transfer(self, stepped: StepResult, now_ms: int) -> tuple[TransferRate, tuple[TopicPartition, ...]]:
+        done = sum(bytes_to_copy(row.move) for row in stepped.rows if row.state is MoveState.COMPLETED)
+        done += count_progress_bytes((row.move for row in stepped.in_flight_rows), stepped.arrived)
         self._track = (self._track or TransferRate(now_ms, done)).update(now_ms, done, stepped.arrived)
-        in_flight = [row.topic_partition for row in stepped.in_flight_moves]
-        return self._track, stalled(self._track, in_flight, after_s=self._settings.stall_after)
+        in_flight = [row.topic_partition for row in stepped.in_flight_rows]
+        return self._track, find_stalled(self._track, in_flight, after_s=self._settings.stall_after)

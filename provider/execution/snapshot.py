@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
-from kafka_steward.execution.cluster_queries import min_isr_by_topic, refuse_hidden
-from kafka_steward.execution.moves import unsettled
+from kafka_steward.execution.cluster_queries import min_isr_by_topic, refuse_hidden_topics
+from kafka_steward.execution.moves import filter_unsettled
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.replication_status import refuse_wrong_drain
+from kafka_steward.execution.replication_status import refuse_invalid_drain
 from kafka_steward.execution.staging import stage_reached
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
@@ -40,16 +40,16 @@ def take_snapshot(
     us describe; PlanError when the workspace cannot be written.
     """
     snapshot = cluster.snapshot()
-    refuse_wrong_drain(snapshot, draining)
+    refuse_invalid_drain(snapshot, draining)
     log_dirs = cluster.log_dirs(sorted(snapshot.live))
-    refuse_hidden(cluster, snapshot, log_dirs)
+    refuse_hidden_topics(cluster, snapshot, log_dirs)
     min_isr = min_isr_by_topic(cluster, {name.topic for name in snapshot.partitions})
     partitions = [
-        _partition_row(partition, log_dirs, min_isr) | _target(partition, targets or {}, begun or {})
+        _partition_row(partition, log_dirs, min_isr) | _target_columns(partition, targets or {}, begun or {})
         for _, partition in sorted(snapshot.partitions.items())
     ]
     if heal_failed_disks:
-        partitions = [row | {"offline": _lost(row, snapshot, failed)} for row in partitions]
+        partitions = [row | {"offline": _offline_replicas(row, snapshot, failed)} for row in partitions]
     return write_snapshot(
         uri,
         cluster_id=snapshot.cluster_id,
@@ -62,7 +62,7 @@ def take_snapshot(
 def begun_moves(journal: Journal) -> dict[TopicPartition, Move]:
     """Return the moves that unfinished plans have begun and not ended. Raises JournalError."""
     plans = [journal.plans.rows(record.digest) for record in journal.plans.unfinished()]
-    return {row.topic_partition: row.move for rows in plans for row in unsettled(rows) if row.attempt}
+    return {row.topic_partition: row.move for rows in plans for row in filter_unsettled(rows) if row.attempt}
 
 
 def _broker_rows(
@@ -76,7 +76,7 @@ def _broker_rows(
         {
             "broker": broker,
             "rack": racks.get(broker),
-            "state": "draining" if broker in draining else _state(broker, snapshot, failed),
+            "state": "draining" if broker in draining else _broker_state(broker, snapshot, failed),
             "capacity": None,
             "usable_bytes": usable.get(broker),
             "cordoned": True if broker in log_dirs and log_dirs[broker].cordoned else None,
@@ -85,14 +85,14 @@ def _broker_rows(
     ]
 
 
-def _state(broker: int, snapshot: Snapshot, failed: Collection[int]) -> str:
+def _broker_state(broker: int, snapshot: Snapshot, failed: Collection[int]) -> str:
     if broker in snapshot.live:
         return "live" if broker in snapshot.hosting_brokers else "new"
     # A dead broker that has not failed yet gets no new replicas and keeps its own: a heal treats that as draining.
     return "failed" if broker in failed else "draining"
 
 
-def _target(
+def _target_columns(
     partition: Partition, targets: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, Move]
 ) -> dict[str, Any]:
     """Return the columns that differ for a partition with another target.
@@ -121,17 +121,17 @@ def _partition_row(
         "removing": list(partition.removing) or None,
         "target_rf": len(set(partition.replicas) - set(partition.adding)),
         "min_isr": min_isr.get(partition.topic),
-        "bytes": _size(partition, log_dirs),
+        "bytes": _partition_size(partition, log_dirs),
     }
 
 
-def _lost(row: Mapping[str, Any], snapshot: Snapshot, failed: Collection[int]) -> list[int] | None:
+def _offline_replicas(row: Mapping[str, Any], snapshot: Snapshot, failed: Collection[int]) -> list[int] | None:
     """Return the offline replicas of a partition on the live brokers of `failed`; None if there are none."""
     partition = snapshot.partitions[TopicPartition(row["topic"], row["partition"])]
     return sorted(partition.offline & snapshot.live & frozenset(failed) & frozenset(partition.replicas)) or None
 
 
-def _size(partition: Partition, log_dirs: Mapping[int, BrokerLogDirs]) -> int | None:
+def _partition_size(partition: Partition, log_dirs: Mapping[int, BrokerLogDirs]) -> int | None:
     """Return the size on the leader; without one, the largest that a replica reports."""
     facts = {
         broker: log_dirs[broker].replica_bytes[partition.topic_partition]

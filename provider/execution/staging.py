@@ -30,25 +30,25 @@ def stage_reached(move: Move, replicas: Collection[int]) -> int:
 
     Returns 0 if it is not. A move that adds one replica has no such assignment.
     """
-    new = _new(move)
+    new = _new_replicas(move)
     here = len(move.adding & frozenset(replicas))
     return here if here < len(new) and frozenset(replicas) == frozenset((*move.before, *new[:here])) else 0
 
 
 def intermediate_assignments(move: Move) -> list[Assignment]:
     """Return the assignments of `move` between its stages, first to last."""
-    new = _new(move)
+    new = _new_replicas(move)
     return [(*move.before, *new[:count]) for count in range(1, len(new))]
 
 
-def remaining(row: MoveRow, partition: Partition | None) -> Move:
+def remaining_move(row: MoveRow, partition: Partition | None) -> Move:
     """Return the remaining part of a move: the whole move, or the remaining stages if it is between stages."""
     if partition is None or not _is_between_stages(row, partition):
         return row.move
     return replace(row.move, before=partition.replicas)
 
 
-def may_roll_back(row: MoveRow, partition: Partition | None, live: frozenset[int]) -> bool:
+def can_roll_back_stages(row: MoveRow, partition: Partition | None, live: frozenset[int]) -> bool:
     """Return True if the move is between stages and can be rolled back.
 
     The removal of the new replicas would stall on a dead original broker (ZooKeeper).
@@ -61,7 +61,7 @@ def next_stage(move: Move, partition: Partition, live: frozenset[int]) -> Move:
 
     Returns the whole move if it adds fewer than two replicas, or if not all replicas in `before` are live and in sync.
     """
-    new = _new(move)
+    new = _new_replicas(move)
     if len(new) < 2 or not frozenset(move.before) <= partition.isr & live:
         return move
     return replace(move, after=(*move.before, new[0]))
@@ -76,7 +76,7 @@ def target_in_flight(move: Move, partition: Partition) -> Assignment | None:
     return target if target == move.after or stages else None
 
 
-def rolls_back(move: Move, partition: Partition) -> bool:
+def is_rolling_back(move: Move, partition: Partition) -> bool:
     """Return True if the reassignment in flight only removes new replicas, and ends at the originals in their order."""
     kept = tuple(broker for broker in partition.replicas if broker not in partition.removing)
     return not partition.adding and kept == move.before and frozenset(partition.removing) <= move.adding
@@ -91,7 +91,7 @@ def part_in_flight(row: MoveRow, partition: Partition | None) -> Move:
     return replace(row.move, before=before, after=target)
 
 
-def stage_of(move: Move, target: Assignment) -> int:
+def stage_number(move: Move, target: Assignment) -> int:
     """Return the number of new replicas in `target`."""
     return len(move.adding & frozenset(target))
 
@@ -106,5 +106,5 @@ def _is_between_stages(row: MoveRow, partition: Partition) -> bool:
     return tried and stage_reached(row.move, partition.replicas) > 0
 
 
-def _new(move: Move) -> list[int]:
+def _new_replicas(move: Move) -> list[int]:
     return [broker for broker in move.after if broker in move.adding]

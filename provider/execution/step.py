@@ -13,36 +13,36 @@ from dataclasses import dataclass
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.cluster_queries import with_hidden
+from kafka_steward.execution.cancel_restoration import CancelRestoration
+from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.concurrency import (
     ConcurrencyLimits,
     active_transfers,
     admit_moves,
-    eligible_rows,
-    pause_left_ms,
+    chunk_pause_left_ms,
+    select_chunk_moves,
 )
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.effects import AuditedCalls, alter_from
-from kafka_steward.execution.late_submissions import Retraction
+from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
+from kafka_steward.execution.late_submissions import LateRetraction
+from kafka_steward.execution.move_recovery import (
+    INDIVIDUAL_CANCEL,
+    cancel_forbidden_reason,
+    dead_target_reason,
+    describe_actor,
+    find_changing_plan,
+    find_individually_cancelled,
+    find_unfinishable_moves,
+    is_cancel_safe,
+    select_individual_cancels,
+)
 from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event, Held, HoldReason, next_state, no_progress_possible, phase_of
 from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.preflight import PreflightInputs, preflight
 from kafka_steward.execution.preflight_inputs import load_preflight_inputs, restarting_brokers
 from kafka_steward.execution.progress import arrived_bytes
-from kafka_steward.execution.recovery import (
-    INDIVIDUAL_CANCEL,
-    cancel_forbidden_reason,
-    cancel_individually,
-    cancel_is_safe,
-    cancelled_individually,
-    changed_by,
-    dead_target_reason,
-    subject,
-    unfinishable,
-)
-from kafka_steward.execution.restoration import Restoration
-from kafka_steward.execution.staging import next_stage, part_in_flight, remaining
+from kafka_steward.execution.staging import next_stage, part_in_flight, remaining_move
 from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.journal.audit import Action, Code
@@ -65,14 +65,14 @@ class StepResult:
     no_progress_possible: bool
 
     @property
-    def in_flight_moves(self) -> list[MoveRow]:
+    def in_flight_rows(self) -> list[MoveRow]:
         """The submitted moves."""
         return [row for row in self.rows if row.state is MoveState.SUBMITTED]
 
     @property
-    def in_flight(self) -> list[Move]:
+    def parts_in_flight(self) -> list[Move]:
         """The part of each submitted move that is in flight: the whole move, or one stage."""
-        return _in_flight(self.rows, self.snapshot)
+        return _parts_in_flight(self.rows, self.snapshot)
 
 
 class Step:
@@ -108,29 +108,33 @@ class Step:
         self._fence = fence
         self._moves = MoveStore(journal, record.digest, who, fence, record=record)
         self._calls = AuditedCalls(journal.audit, fence)
-        self._retraction = Retraction(cluster, journal, record.digest, who)
-        self._leases = ThrottleLeases(cluster, journal, self._calls, record.digest, attempts=self._attempts, who=who)
-        self._restoring = Restoration(cluster, self._moves, self._calls, self._retraction)
+        self._retraction = LateRetraction(cluster, journal, record.digest, who)
+        self._leases = ThrottleLeases(
+            cluster, journal, self._calls, record.digest, attempts=self._attempts_by_partition, who=who
+        )
+        self._restoring = CancelRestoration(cluster, self._moves, self._calls, self._retraction)
 
     def run(self) -> StepResult:
         """Execute the step. Raises ClusterError, JournalError; LockLost when another process took over."""
         topics = {row.move.topic for row in self._moves.rows() if not row.state.settled}
-        snapshot = with_hidden(self._cluster, self._cluster.snapshot(), topics)
+        snapshot = with_hidden_topics(self._cluster, self._cluster.snapshot(), topics)
         findings = observe_moves(self._moves.rows(), snapshot)
-        self._moves.settle(findings)
-        over = cancelled_individually(findings, self._moves.rows())
-        self._decide([Decision(row, Event.DROP, INDIVIDUAL_CANCEL[cause], cause) for row, cause in over], snapshot)
+        self._moves.record_observations(findings)
+        over = find_individually_cancelled(findings, self._moves.rows())
+        self._record_decisions(
+            [Decision(row, Event.DROP, INDIVIDUAL_CANCEL[cause], cause) for row, cause in over], snapshot
+        )
         self._restoring.restore_replica_order(findings)
         self._restoring.propagate_external_cancel(findings)
         if self._cancelling:
             self._restoring.cancel_between_stages(self._moves.rows(), snapshot, self._cancelling, Cause.REQUESTED)
-            self.give_up(snapshot, self._cancelling, Cause.REQUESTED)
-        self._cancel(self._to_cancel(snapshot), findings)
+            self.drop_open_moves(snapshot, self._cancelling, Cause.REQUESTED)
+        self._cancel_moves(self._select_cancels(snapshot), findings)
         rows = self._moves.rows()
-        leased_brokers = self._release_unneeded(rows, snapshot)
-        self._hold_throttle(rows, snapshot)
-        log_dirs = self._log_dirs(rows, snapshot)
-        held = self._start(rows, snapshot, log_dirs) if self._starting else []
+        leased_brokers = self._release_unneeded_throttles(rows, snapshot)
+        self._maintain_throttles(rows, snapshot)
+        log_dirs = self._fetch_log_dirs(rows, snapshot)
+        held = self._start_moves(rows, snapshot, log_dirs) if self._starting else []
         rows = self._moves.rows()
         arrived = arrived_bytes((row.move for row in rows if row.attempt and not row.state.settled), log_dirs)
         progressed = self._moves.steps_ahead > 0
@@ -153,32 +157,32 @@ class Step:
         """Kafka's refusals of topics whose throttles could not be released; the watch tries again."""
         return self._leases.refusals
 
-    def give_up(self, snapshot: Snapshot, sentence: str, cause: Cause | None = None) -> None:
+    def drop_open_moves(self, snapshot: Snapshot, sentence: str, cause: Cause | None = None) -> None:
         """Drop the moves that have not begun.
 
         Raises ClusterError: submissions that may still begin are cancelled first.
         """
         rows = [row for row in self._moves.rows() if row.state in OPEN]
-        self._decide([Decision(row, Event.DROP, sentence, cause) for row in rows], snapshot)
+        self._record_decisions([Decision(row, Event.DROP, sentence, cause) for row in rows], snapshot)
 
-    def _decide(self, decisions: Sequence[Decision], snapshot: Snapshot) -> None:
+    def _record_decisions(self, decisions: Sequence[Decision], snapshot: Snapshot) -> None:
         """Record decisions.
 
         Before a decision ends a move whose submission Kafka never answered, the move is cancelled.
         """
         ends = [each for each in decisions if next_state(each.row.state, each.event).settled]
         begun = self._restoring.cancel_unacknowledged(ends, snapshot.partitions)
-        self._moves.decide([each for each in decisions if each.row.topic_partition not in begun])
+        self._moves.record_decisions([each for each in decisions if each.row.topic_partition not in begun])
 
-    def _to_cancel(self, snapshot: Snapshot) -> list[tuple[MoveRow, str, Cause]]:
+    def _select_cancels(self, snapshot: Snapshot) -> list[tuple[MoveRow, str, Cause]]:
         """Return the moves in flight that are to be cancelled now, each with the reason."""
         in_flight = [row for row in self._moves.rows() if row.state is MoveState.SUBMITTED]
         if not self._cancelling:
-            able = [row for row in in_flight if cancel_is_safe(row, snapshot)]
-            dead = unfinishable(able, snapshot, frozenset())
+            able = [row for row in in_flight if is_cancel_safe(row, snapshot)]
+            dead = find_unfinishable_moves(able, snapshot, frozenset())
             restarting = restarting_brokers(self._journal.tree, self._fence.now_ms) if dead else frozenset()
-            lost = unfinishable(dead, snapshot, restarting)
-            hung = cancel_individually(able, self._stalled, lost, after_s=self._settings.stall_after)
+            lost = find_unfinishable_moves(dead, snapshot, restarting)
+            hung = select_individual_cancels(able, self._stalled, lost, after_s=self._settings.stall_after)
             died = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
             return [*died, *((row, why, Cause.STALLED) for row, why in hung)]
         chosen = []
@@ -189,53 +193,59 @@ class Step:
                 if rule is None:
                     chosen.append((row, self._cancelling, Cause.REQUESTED))
                 else:
-                    self._journal.audit.record(self._moves.entry(Action.SKIP, row, rule, code=Code.FORBIDDEN))
+                    self._journal.audit.record(
+                        self._moves.build_audit_record(Action.SKIP, row, rule, code=Code.FORBIDDEN)
+                    )
         return chosen
 
-    def _cancel(self, chosen: Sequence[tuple[MoveRow, str, Cause]], findings: Sequence[Observation]) -> None:
-        self._moves.cancelling(chosen)
+    def _cancel_moves(self, chosen: Sequence[tuple[MoveRow, str, Cause]], findings: Sequence[Observation]) -> None:
+        self._moves.record_cancelling(chosen)
         # A step that crashed between recording a cancel and submitting it left the submission to this step.
         again = [(each.row, each.row.detail) for each in findings if each.state is ObservedState.CANCELLING]
         asked = [*((row, why) for row, why, _ in chosen), *again]
-        entries = {row.topic_partition: [self._moves.entry(Action.CANCEL, row, why)] for row, why in asked}
-        self._calls.execute(entries, self._cluster.cancel, late=self._retraction.of_late_cancel)
+        entries = {row.topic_partition: [self._moves.build_audit_record(Action.CANCEL, row, why)] for row, why in asked}
+        self._calls.execute(entries, self._cluster.cancel, late=self._retraction.restore_after_late_cancel)
 
-    def _release_unneeded(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:
+    def _release_unneeded_throttles(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:
         to_come = [row.move for row in rows if not row.state.settled] if self._starting else []
-        need = throttle_demand(_in_flight(rows, snapshot), to_come, leaders=self._settings.throttle_leaders)
+        need = throttle_demand(_parts_in_flight(rows, snapshot), to_come, leaders=self._settings.throttle_leaders)
         return self._leases.release(NO_DEMAND if self._throttle == 0 else need, snapshot.live)
 
-    def _hold_throttle(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> None:
+    def _maintain_throttles(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> None:
         """Set throttles again that were cleared externally while needed, and apply a changed rate to the brokers."""
         if self._throttle == 0 or all(row.state.settled for row in rows):
             return
         # The settings of a topic that we may not describe are refused as well: its throttles are left as they are.
-        moves = [move for move in _in_flight(rows, snapshot) if move.topic not in snapshot.hidden]
+        moves = [move for move in _parts_in_flight(rows, snapshot) if move.topic not in snapshot.hidden]
         need = throttle_demand(moves, leaders=self._settings.throttle_leaders)
         self._leases.ensure(need, self._throttle, snapshot.live)
 
-    def _attempts(self) -> dict[TopicPartition, int]:
+    def _attempts_by_partition(self) -> dict[TopicPartition, int]:
         return {row.topic_partition: row.attempt for row in self._moves.rows()}
 
-    def _log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
+    def _fetch_log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
         brokers = {broker for row in rows if not row.state.settled for broker in row.move.adding}
         return self._cluster.log_dirs(sorted(brokers & snapshot.live)) if brokers & snapshot.live else {}
 
-    def _start(self, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> list[Held]:
+    def _start_moves(
+        self, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
+    ) -> list[Held]:
         waiting = [row for row in rows if row.state in OPEN]
         if not waiting:
             return []
         inputs = load_preflight_inputs(self._context, self._record, rows, snapshot, log_dirs, fence=self._fence)
-        left = {row.topic_partition: remaining(row, snapshot.partitions.get(row.topic_partition)) for row in waiting}
+        left = {
+            row.topic_partition: remaining_move(row, snapshot.partitions.get(row.topic_partition)) for row in waiting
+        }
         verdicts = [(row, preflight(left[row.topic_partition], inputs)) for row in waiting]
-        verdicts = self._with_plan_names(verdicts, snapshot)
-        self._decide([_decision(row, held) for row, held in verdicts], snapshot)
+        verdicts = self._name_changing_plans(verdicts, snapshot)
+        self._record_decisions([_make_decision(row, held) for row, held in verdicts], snapshot)
         ready = [left[row.topic_partition] for row, held in verdicts if held is None]
-        chosen = self._choose([self._stage(move, snapshot) for move in ready], rows, inputs)
-        refused = self._submit(chosen) if chosen else []
+        chosen = self._admit_ready_moves([self._next_part(move, snapshot) for move in ready], rows, inputs)
+        refused = self._submit_moves(chosen) if chosen else []
         return [held for _, held in verdicts if held is not None and held.code.event is Event.HOLD] + refused
 
-    def _with_plan_names(
+    def _name_changing_plans(
         self, verdicts: Sequence[tuple[MoveRow, Held | None]], snapshot: Snapshot
     ) -> list[tuple[MoveRow, Held | None]]:
         """Name the plans of ours that changed partitions since they were planned, unless the change was external."""
@@ -244,24 +254,24 @@ class Step:
         named = {}
         for name, several in others.items():
             found = snapshot.partitions[name].replicas
-            plan = changed_by(found, several)
+            plan = find_changing_plan(found, several)
             if plan is not None:
-                named[name] = Held.of(name, HoldReason.CHANGED_ELSEWHERE, str(list(found)), by=subject(plan))
+                named[name] = Held.of(name, HoldReason.CHANGED_ELSEWHERE, str(list(found)), by=describe_actor(plan))
         return [(row, named.get(row.topic_partition, held)) for row, held in verdicts]
 
-    def _stage(self, move: Move, snapshot: Snapshot) -> Move:
+    def _next_part(self, move: Move, snapshot: Snapshot) -> Move:
         """Return the part of a move that is submitted now: all of it, or its next stage."""
         if not self._settings.one_replica_at_a_time:
             return move
         return next_stage(move, snapshot.partitions[move.topic_partition], snapshot.live)
 
-    def _choose(self, ready: Sequence[Move], rows: Sequence[MoveRow], inputs: PreflightInputs) -> list[Move]:
+    def _admit_ready_moves(self, ready: Sequence[Move], rows: Sequence[MoveRow], inputs: PreflightInputs) -> list[Move]:
         settings, snapshot = self._settings, inputs.snapshot
         barrier = settings.window == "chunk"
         pause_ms = int(settings.chunk_pause * 1000)
-        if barrier and pause_left_ms(rows, pause_ms=pause_ms, now_ms=self._fence.now_ms):
+        if barrier and chunk_pause_left_ms(rows, pause_ms=pause_ms, now_ms=self._fence.now_ms):
             return []
-        may = {row.topic_partition for row in eligible_rows(rows, barrier=barrier)}
+        may = {row.topic_partition for row in select_chunk_moves(rows, barrier=barrier)}
         return admit_moves(
             [move for move in ready if move.topic_partition in may],
             active_transfers(snapshot),
@@ -271,37 +281,39 @@ class Step:
             sizes=inputs.sizes,
         )
 
-    def _submit(self, chosen: Sequence[Move]) -> list[Held]:
+    def _submit_moves(self, chosen: Sequence[Move]) -> list[Held]:
         stages = {move.topic_partition: move for move in chosen}
-        rows = self._moves.submit([row for row in self._moves.rows() if row.topic_partition in stages], stages)
+        rows = self._moves.record_submission(
+            [row for row in self._moves.rows() if row.topic_partition in stages], stages
+        )
         if self._throttle:
             need = throttle_demand(chosen, leaders=self._settings.throttle_leaders)
             self._leases.acquire(need, self._throttle)
         by_name = {row.topic_partition: row for row in rows}
         answers = self._calls.execute(
-            {name: [self._moves.submit_entry(row, stages[name])] for name, row in by_name.items()},
-            lambda batch: alter_from(
+            {name: [self._moves.build_submit_record(row, stages[name])] for name, row in by_name.items()},
+            lambda batch: alter_keeping_factor(
                 self._cluster,
                 {name: stages[name].after for name in batch},
                 {name: stages[name].before for name in batch},
             ),
-            late=lambda batch: self._retraction.of_late({name: stages[name].after for name in batch}),
+            late=lambda batch: self._retraction.retract_submissions({name: stages[name].after for name in batch}),
         )
         refusals = {name: error for name, error in answers.items() if error is not None}
-        self._moves.accepted([row for name, row in by_name.items() if name not in refusals])
-        held = [Held.of(name, HoldReason.KAFKA_REFUSED, _words(error)) for name, error in refusals.items()]
-        self._moves.refused([by_name[name] for name in refusals], held)
+        self._moves.record_accepted([row for name, row in by_name.items() if name not in refusals])
+        held = [Held.of(name, HoldReason.KAFKA_REFUSED, _error_message(error)) for name, error in refusals.items()]
+        self._moves.record_refused([by_name[name] for name in refusals], held)
         return held
 
 
-def _decision(row: MoveRow, held: Held | None) -> Decision:
+def _make_decision(row: MoveRow, held: Held | None) -> Decision:
     return Decision(row, Event.RELEASE) if held is None else Decision(row, held.code.event, held.sentence)
 
 
-def _in_flight(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:
+def _parts_in_flight(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:
     found = snapshot.partitions
     return [part_in_flight(row, found.get(row.topic_partition)) for row in rows if row.state is MoveState.SUBMITTED]
 
 
-def _words(error: ClusterError) -> str:
+def _error_message(error: ClusterError) -> str:
     return getattr(error, "message", "") or str(error)

@@ -28,7 +28,7 @@ from kafka_steward.journal.records import ThrottleLease
 ALL = "*"
 
 
-class Side(str, Enum):
+class ThrottleSide(str, Enum):
     """The throttled side of replication."""
 
     FOLLOWER = "follower"
@@ -49,8 +49,8 @@ class Side(str, Enum):
 class ThrottleDemand:
     """The throttles that moves need: list entries by (topic, side), and the (broker, side) pairs that need a rate."""
 
-    entries: Mapping[tuple[str, Side], frozenset[str]]
-    brokers: frozenset[tuple[int, Side]]
+    entries: Mapping[tuple[str, ThrottleSide], frozenset[str]]
+    brokers: frozenset[tuple[int, ThrottleSide]]
 
 
 #: The throttles of a finished plan: none.
@@ -63,31 +63,31 @@ def throttle_demand(copying: Iterable[Move], ahead: Iterable[Move] = (), *, lead
     `ahead` are moves that are not submitted yet: they need no list entry, but the rate of their brokers is kept. With
     `leaders`, the sending side is throttled too, as other reassignment tools do; that slows ordinary replica catch-up.
     """
-    copying, entries = list(copying), dict[tuple[str, Side], set[str]]()
+    copying, entries = list(copying), dict[tuple[str, ThrottleSide], set[str]]()
     for move in copying:
-        for side, brokers in _sides(move, leaders):
+        for side, brokers in _throttled_brokers_by_side(move, leaders):
             entries.setdefault((move.topic, side), set()).update(f"{move.partition}:{broker}" for broker in brokers)
     rates = {
         (broker, side)
         for move in chain(copying, ahead)
-        for side, brokers in _sides(move, leaders)
+        for side, brokers in _throttled_brokers_by_side(move, leaders)
         for broker in brokers
     }
     return ThrottleDemand({key: frozenset(several) for key, several in entries.items() if several}, frozenset(rates))
 
 
-def _sides(move: Move, leaders: bool) -> list[tuple[Side, Collection[int]]]:
+def _throttled_brokers_by_side(move: Move, leaders: bool) -> list[tuple[ThrottleSide, Collection[int]]]:
     if not move.adding:
         return []
-    receiving: list[tuple[Side, Collection[int]]] = [(Side.FOLLOWER, sorted(move.adding))]
-    return [*receiving, (Side.LEADER, move.before)] if leaders else receiving
+    receiving: list[tuple[ThrottleSide, Collection[int]]] = [(ThrottleSide.FOLLOWER, sorted(move.adding))]
+    return [*receiving, (ThrottleSide.LEADER, move.before)] if leaders else receiving
 
 
 #: The number of our own earlier rates that are stored for one broker.
 _REMEMBERED = 20
 
 
-def to_set(
+def decide_rate(
     known: ThrottleLease | None, plan: str, rate: str | None, now: str | None
 ) -> tuple[ThrottleLease | None, str | None]:
     """Return the throttle lease to store for a broker, and the rate to set; None to leave the current rate.
@@ -100,7 +100,7 @@ def to_set(
         return known, None
     entries = dict(noted.entries) if rate is None else {**noted.entries, plan: (rate,)}
     noted = replace(noted, entries=entries)
-    asked = _strictest(entries, noted.ours)
+    asked = _strictest_rate(entries, noted.ours)
     if asked is None:
         return noted, None
     if noted.ours is None:
@@ -111,33 +111,33 @@ def to_set(
         if int(now) <= asked or str(asked) == noted.ours:
             return noted, None
         noted = replace(noted, before=now)  # a stricter rate was requested after the external one was set
-    return _set(noted, asked, now)
+    return _set_own_rate(noted, asked, now)
 
 
-def returned(lease: ThrottleLease, now: str | None) -> str | None:
+def effective_rate(lease: ThrottleLease, now: str | None) -> str | None:
     """Return the rate that counts as current: an earlier rate of ours that still shows is equal to the last one."""
     return lease.ours if now in lease.earlier else now
 
 
-def set_late(known: ThrottleLease | None, plan: str, rate: str, before: str | None) -> ThrottleLease:
+def lease_late_rate(known: ThrottleLease | None, plan: str, rate: str, before: str | None) -> ThrottleLease:
     """Return the lease to store if `rate` was set for a plan that had released its lease in the meantime."""
     if known is None:
         return ThrottleLease(before, rate, {plan: (rate,)})
-    earlier = _unique((*known.earlier, rate), known.ours)
+    earlier = _unique_rates((*known.earlier, rate), known.ours)
     return replace(known, entries={**known.entries, plan: known.entries.get(plan, (rate,))}, earlier=earlier)
 
 
-def _set(noted: ThrottleLease, asked: int, now: str | None) -> tuple[ThrottleLease, str | None]:
+def _set_own_rate(noted: ThrottleLease, asked: int, now: str | None) -> tuple[ThrottleLease, str | None]:
     if noted.before is not None and int(noted.before) <= asked:
         if noted.ours is None:
             return noted, None  # the external rate is at least as strict, and stays
         asked = int(noted.before)
     wanted = str(asked)
-    earlier = _unique((*noted.earlier, *filter(None, (noted.ours,))), wanted)
+    earlier = _unique_rates((*noted.earlier, *filter(None, (noted.ours,))), wanted)
     return replace(noted, ours=wanted, earlier=earlier), None if now == wanted else wanted
 
 
-def _strictest(entries: Mapping[str, tuple[str, ...]], ours: str | None) -> int | None:
+def _strictest_rate(entries: Mapping[str, tuple[str, ...]], ours: str | None) -> int | None:
     """Return the strictest rate that a plan requests; an entry without a rate requests the rate that was set."""
     rates = [of[0] if of else ours for of in entries.values()]
     return min((int(rate) for rate in rates if rate is not None), default=None)
@@ -147,22 +147,22 @@ def _known_rates(noted: ThrottleLease) -> set[str | None]:
     return {noted.ours, noted.before, *noted.earlier}
 
 
-def _unique(rates: tuple[str, ...], but: str | None) -> tuple[str, ...]:
+def _unique_rates(rates: tuple[str, ...], but: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(rate for rate in rates if rate != but))[-_REMEMBERED:]
 
 
-def listed(value: str | None) -> tuple[str, ...]:
+def parse_list(value: str | None) -> tuple[str, ...]:
     """Return the entries of a list as Kafka stores it, a comma-separated string."""
     return tuple(entry.strip() for entry in (value or "").split(",") if entry.strip())
 
 
-def absent(value: str | None, wanted: Collection[str]) -> tuple[str, ...]:
+def missing_entries(value: str | None, wanted: Collection[str]) -> tuple[str, ...]:
     """Return the elements of `wanted` that are missing in the list; empty if it is `*`: Kafka refuses both together."""
-    present = listed(value)
+    present = parse_list(value)
     return () if ALL in present else tuple(entry for entry in wanted if entry not in present)
 
 
-def rate_change(now: str | None, lease: ThrottleLease, key: str) -> ConfigChange | None:
+def rate_restoring_change(now: str | None, lease: ThrottleLease, key: str) -> ConfigChange | None:
     """Return the change that restores a leased rate; None if another client has changed it since: it is not ours then.
 
     A rate that shows the previous value is restored all the same: a broker shows a change a moment after it was made.

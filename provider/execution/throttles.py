@@ -25,19 +25,19 @@ from kafka_steward.errors import (
     KafkaRefused,
     VersionConflict,
 )
-from kafka_steward.execution.cluster_queries import readable_configs
+from kafka_steward.execution.cluster_queries import readable_topic_configs
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttle_rates import (
     NO_DEMAND,
-    Side,
     ThrottleDemand,
-    absent,
-    listed,
-    rate_change,
-    returned,
-    set_late,
-    to_set,
+    ThrottleSide,
+    decide_rate,
+    effective_rate,
+    lease_late_rate,
+    missing_entries,
+    parse_list,
+    rate_restoring_change,
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
@@ -51,7 +51,9 @@ _UNKNOWN_TOPIC = 3
 _TRIES = 10
 #: The number of leases that are read: all.
 _ALL = 2**31 - 1
-_SETTINGS = {(kind, key) for side in Side for kind, key in (("topic", side.replicas_key), ("broker", side.rate_key))}
+_SETTINGS = {
+    (kind, key) for side in ThrottleSide for kind, key in (("topic", side.replicas_key), ("broker", side.rate_key))
+}
 #: Kind ("broker" or "topic"), id or name, and setting.
 _Key: TypeAlias = tuple[str, str, str]
 
@@ -90,7 +92,7 @@ class ThrottleLeases:
         Throttles that are already set are left unchanged. An external rate that is at least as strict is left alone.
         The rates are set last: a broker of a ZooKeeper cluster that has received its rate has also received the lists.
         """
-        for side in Side:
+        for side in ThrottleSide:
             brokers = sorted(broker for broker, of in need.brokers if of is side)
             self._acquire_entries(side, {topic: several for (topic, of), several in need.entries.items() if of is side})
             self._acquire_rates(side, brokers, str(rate))
@@ -102,9 +104,9 @@ class ThrottleLeases:
         the next step.
         """
         asked = None if rate is None else str(rate)
-        for side in Side:
+        for side in ThrottleSide:
             self._acquire_entries(side, {topic: several for (topic, of), several in need.entries.items() if of is side})
-            noted = {paths.broker_of(name) for name in self._own("broker", side.rate_key)}
+            noted = {paths.broker_of(name) for name in self._read_own_leases("broker", side.rate_key)}
             brokers = {broker for broker, of in need.brokers if of is side} | noted
             self._acquire_rates(side, sorted(live & brokers), asked, insist=False)
 
@@ -116,81 +118,85 @@ class ThrottleLeases:
         `refusals`.
         """
         owed = []
-        for side in Side:
+        for side in ThrottleSide:
             self._release_entries(side, need)
             owed += self._release_rates(side, need, live)
         return sorted(owed)
 
-    def _acquire_rates(self, side: Side, brokers: Collection[int], rate: str | None, *, insist: bool = True) -> None:
+    def _acquire_rates(
+        self, side: ThrottleSide, brokers: Collection[int], rate: str | None, *, insist: bool = True
+    ) -> None:
         if not brokers:
             return
         now = self._cluster.broker_configs(brokers, [side.rate_key], own_only=True)
         silent = [broker for broker in brokers if broker not in now]
-        if insist and silent and side is Side.FOLLOWER:
+        if insist and silent and side is ThrottleSide.FOLLOWER:
             raise BrokerUnreachable(silent[0], f"Broker {silent[0]} does not respond, so its throttle cannot be set.")
         changes, before = {}, {}
         for broker in sorted(now):
             had = now[broker].get(side.rate_key)
-            wanted = self._note_rate(("broker", str(broker), side.rate_key), rate, had)
+            wanted = self._record_rate(("broker", str(broker), side.rate_key), rate, had)
             if wanted is not None:
                 changes[broker], before[broker] = ConfigChange(side.rate_key, ConfigOp.SET, wanted), had
-        entries = self._rate_entries(Action.THROTTLE, changes, before)
+        entries = self._build_rate_audit(Action.THROTTLE, changes, before)
         answers = self._calls.execute(
             entries,
             lambda batch: self._change_rates(changes, batch),
-            late=lambda batch: self._note_late_rates(
+            late=lambda batch: self._record_late_rates(
                 side, {broker: (changes[broker].value, before[broker]) for broker in batch}
             ),
         )
         tolerated = () if insist else (BrokerUnreachable,)
-        self._with_retries([error for error in answers.values() if not isinstance(error, tolerated)])
+        self._raise_first_error([error for error in answers.values() if not isinstance(error, tolerated)])
 
-    def _acquire_entries(self, side: Side, wanted: Mapping[str, frozenset[str]]) -> None:
+    def _acquire_entries(self, side: ThrottleSide, wanted: Mapping[str, frozenset[str]]) -> None:
         now = self._cluster.topic_configs(list(wanted), [side.replicas_key], own_only=True) if wanted else {}
         ours, entries = {}, {}
         for topic in sorted(wanted.keys() & now.keys()):
             had = now[topic].get(side.replicas_key)
-            add = absent(had, sorted(wanted[topic]))
+            add = missing_entries(had, sorted(wanted[topic]))
             if add:
-                self._note_entries(("topic", topic, side.replicas_key), had, add)
+                self._record_entries(("topic", topic, side.replicas_key), had, add)
                 ours[topic] = ConfigChange(side.replicas_key, ConfigOp.APPEND, ",".join(add))
-                entries[topic] = self._list_entries(Action.THROTTLE, topic, add)
+                entries[topic] = self._build_list_audit(Action.THROTTLE, topic, add)
         answers = self._calls.execute(
             entries,
             lambda batch: self._change_lists(ours, batch),
-            late=lambda batch: self._note_late_entries(side, {topic: listed(ours[topic].value) for topic in batch}),
+            late=lambda batch: self._record_late_entries(
+                side, {topic: parse_list(ours[topic].value) for topic in batch}
+            ),
         )
-        self._with_retries(answers.values())
+        self._raise_first_error(answers.values())
 
-    def _release_entries(self, side: Side, need: ThrottleDemand) -> None:
-        mine = self._own("topic", side.replicas_key)
+    def _release_entries(self, side: ThrottleSide, need: ThrottleDemand) -> None:
+        mine = self._read_own_leases("topic", side.replicas_key)
         kept = {topic: need.entries.get((topic, side), frozenset()) for topic in mine}
         owed = {topic: set(mine[topic][1].entries[self._plan]) - kept[topic] for topic in mine}
         owed = {topic: several for topic, several in owed.items() if several}
-        now, refused = readable_configs(self._cluster, list(owed), [side.replicas_key], own_only=True)
+        now, refused = readable_topic_configs(self._cluster, list(owed), [side.replicas_key], own_only=True)
         owed = {topic: several for topic, several in owed.items() if topic not in refused}
         changes, entries = {}, {}
         for topic, several in owed.items():
-            had = listed(now.get(topic, {}).get(side.replicas_key))
+            had = parse_list(now.get(topic, {}).get(side.replicas_key))
             # Entries that are gone, with their topic or by an external change, are not ours to remove.
             there = sorted(several & set(had))
             if there:
-                changes[topic] = _without(side.replicas_key, had, there, mine[topic][1])
-                entries[topic] = self._list_entries(Action.UNTHROTTLE, topic, there)
+                changes[topic] = _removal_change(side.replicas_key, had, there, mine[topic][1])
+                entries[topic] = self._build_list_audit(Action.UNTHROTTLE, topic, there)
         answers = self._calls.execute(entries, lambda batch: self._change_lists(changes, batch))
-        unchanged = {topic: error for topic, error in answers.items() if _is_refusal(error)}
+        unchanged = {topic: error for topic, error in answers.items() if _is_relevant_error(error)}
         self.refusals += [error for error in (*refused.values(), *unchanged.values()) if error is not None]
         if owed:
             # A document that another plan has written since ours was deleted may have the same version.
-            self._calls.check()
+            self._calls.check_fence()
         for topic, several in owed.items():
             if topic not in unchanged:
-                self._forget(("topic", topic, side.replicas_key), several)
+                self._remove_lease_entries(("topic", topic, side.replicas_key), several)
 
-    def _release_rates(self, side: Side, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
+    def _release_rates(self, side: ThrottleSide, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
         mine = {
             broker: each
-            for name, each in self._own("broker", side.rate_key).items()
+            for name, each in self._read_own_leases("broker", side.rate_key).items()
             if (broker := paths.broker_of(name)) is not None and (broker, side) not in need.brokers
         }
         able = sorted(mine.keys() & live)
@@ -198,14 +204,14 @@ class ThrottleLeases:
         changes, before = {}, {}
         for broker, values in reached.items():
             lease, now = mine[broker][1], values.get(side.rate_key)
-            change = rate_change(returned(lease, now), lease, side.rate_key)
+            change = rate_restoring_change(effective_rate(lease, now), lease, side.rate_key)
             if change is not None and lease.ours is not None and lease.entries.keys() == {self._plan}:
                 changes[broker], before[broker] = change, now
-        entries = self._rate_entries(Action.UNTHROTTLE, changes, before)
+        entries = self._build_rate_audit(Action.UNTHROTTLE, changes, before)
         answers = self._calls.execute(entries, lambda batch: self._change_rates(changes, batch))
         for broker in reached:
             if answers.get(broker) is None:
-                self._forget(("broker", str(broker), side.rate_key), mine[broker][1].entries[self._plan])
+                self._remove_lease_entries(("broker", str(broker), side.rate_key), mine[broker][1].entries[self._plan])
         return [broker for broker in mine if broker not in reached or answers.get(broker) is not None]
 
     def _change_rates(
@@ -218,24 +224,24 @@ class ThrottleLeases:
     ) -> dict[str, KafkaRefused | None]:
         return self._cluster.change_topic_configs({topic: [changes[topic]] for topic in batch})
 
-    def _with_retries(self, answers: Collection[ClusterError | None]) -> None:
+    def _raise_first_error(self, answers: Collection[ClusterError | None]) -> None:
         """Raise the first error.
 
         A refusal for an unknown topic is ignored: a deleted topic has no throttle to set or release.
         """
         for error in answers:
-            if error is not None and _is_refusal(error):
+            if error is not None and _is_relevant_error(error):
                 raise error
 
-    def _own(self, kind: str, config: str) -> dict[str, tuple[Node, ThrottleLease]]:
+    def _read_own_leases(self, kind: str, config: str) -> dict[str, tuple[Node, ThrottleLease]]:
         """Return this plan's recorded leases of the setting `config`, by the name of the broker or topic."""
         return {
             name: each
-            for (of, name, setting), each in self._recorded().items()
+            for (of, name, setting), each in self._read_leases().items()
             if (of, setting) == (kind, config) and self._plan in each[1].entries
         }
 
-    def _recorded(self) -> dict[_Key, tuple[Node, ThrottleLease]]:
+    def _read_leases(self) -> dict[_Key, tuple[Node, ThrottleLease]]:
         """Return the recorded leases of all plans, by kind, broker or topic, and setting."""
         if self._read is None:
             nodes = self._journal.tree.subtree(paths.LEASES, _ALL)
@@ -247,35 +253,35 @@ class ThrottleLeases:
             }
         return self._read
 
-    def _note_entries(self, key: _Key, had: str | None, add: Collection[str]) -> None:
+    def _record_entries(self, key: _Key, had: str | None, add: Collection[str]) -> None:
         """Record list entries that this plan is about to add. Entries of other plans and of earlier steps are kept.
 
         A list that no longer exists was cleared externally. In that case, releasing our entries deletes the list.
         """
-        _, known = self._recorded().get(key, (None, None))
+        _, known = self._read_leases().get(key, (None, None))
         noted = known or ThrottleLease(had, None)
         mine = tuple(sorted({*noted.entries.get(self._plan, ()), *add}))
         before = None if had is None else noted.before
-        self._write(key, replace(noted, before=before, entries={**noted.entries, self._plan: mine}))
+        self._write_lease(key, replace(noted, before=before, entries={**noted.entries, self._plan: mine}))
 
-    def _note_rate(self, key: _Key, rate: str | None, now: str | None) -> str | None:
+    def _record_rate(self, key: _Key, rate: str | None, now: str | None) -> str | None:
         """Record the rate that this plan requests; return the rate to set, or None to set none."""
-        _, known = self._recorded().get(key, (None, None))
-        noted, wanted = to_set(known, self._plan, rate, now)
+        _, known = self._read_leases().get(key, (None, None))
+        noted, wanted = decide_rate(known, self._plan, rate, now)
         if noted is not None:
-            self._write(key, noted)
+            self._write_lease(key, noted)
         return wanted
 
-    def _note_late_rates(self, side: Side, late: Mapping[int, tuple[str | None, str | None]]) -> None:
+    def _record_late_rates(self, side: ThrottleSide, late: Mapping[int, tuple[str | None, str | None]]) -> None:
         """Record again the rates that were set after the step lock was lost.
 
         The process that releases the leases of ended plans then finds them.
         """
         for broker, (rate, before) in late.items():
             key = "broker", str(broker), side.rate_key
-            self._write_late(key, partial(set_late, plan=self._plan, rate=rate or "0", before=before))
+            self._write_late_lease(key, partial(lease_late_rate, plan=self._plan, rate=rate or "0", before=before))
 
-    def _note_late_entries(self, side: Side, late: Mapping[str, Collection[str]]) -> None:
+    def _record_late_entries(self, side: ThrottleSide, late: Mapping[str, Collection[str]]) -> None:
         for topic, added in late.items():
 
             def noted(known: ThrottleLease | None, added: Collection[str] = added) -> ThrottleLease:
@@ -283,44 +289,44 @@ class ThrottleLeases:
                 mine = tuple(sorted({*there.entries.get(self._plan, ()), *added}))
                 return replace(there, entries={**there.entries, self._plan: mine})
 
-            self._write_late(("topic", topic, side.replicas_key), noted)
+            self._write_late_lease(("topic", topic, side.replicas_key), noted)
 
-    def _write_late(self, key: _Key, noted: Callable[[ThrottleLease | None], ThrottleLease]) -> None:
+    def _write_late_lease(self, key: _Key, noted: Callable[[ThrottleLease | None], ThrottleLease]) -> None:
         """Apply `noted` to the current document and write the result, with retries.
 
         Other processes write the document at the same time, because the step lock is not held.
         """
         for _ in range(_TRIES):
             self._read = None
-            _, known = self._recorded().get(key, (None, None))
+            _, known = self._read_leases().get(key, (None, None))
             with suppress(VersionConflict):
-                self._write(key, noted(known))
+                self._write_lease(key, noted(known))
                 return
 
-    def _write(self, key: _Key, lease: ThrottleLease) -> None:
+    def _write_lease(self, key: _Key, lease: ThrottleLease) -> None:
         """Record a lease, unless it is recorded so. Raises VersionConflict if it was changed since it was read."""
-        node, known = self._recorded().get(key, (None, None))
+        node, known = self._read_leases().get(key, (None, None))
         if lease == known:
             return
         written = put(self._journal.tree, paths.lease(*key), node, lease.to_json())
         if written is None:
-            raise _changed(key)
-        self._recorded()[key] = written, lease
+            raise _lease_conflict(key)
+        self._read_leases()[key] = written, lease
 
-    def _forget(self, key: _Key, owed: Collection[str]) -> None:
+    def _remove_lease_entries(self, key: _Key, owed: Collection[str]) -> None:
         """Remove released entries from the document; delete the document with its last entry."""
-        node, lease = self._recorded()[key]
+        node, lease = self._read_leases()[key]
         mine = tuple(entry for entry in lease.entries[self._plan] if entry not in owed)
         others = {plan: several for plan, several in lease.entries.items() if plan != self._plan}
         left = {**others, self._plan: mine} if mine else others
         if left:
-            self._write(key, replace(lease, entries=left))
+            self._write_lease(key, replace(lease, entries=left))
         elif remove(self._journal.tree, node):
-            del self._recorded()[key]
+            del self._read_leases()[key]
         else:
-            raise _changed(key)
+            raise _lease_conflict(key)
 
-    def _rate_entries(
+    def _build_rate_audit(
         self, action: Action, changes: Mapping[int, ConfigChange], before: Mapping[int, str | None]
     ) -> dict[int, list[AuditRecord]]:
         """Return one audit row for each broker. A rate that is leased again gets a row of its own."""
@@ -342,7 +348,7 @@ class ThrottleLeases:
             for broker, change in changes.items()
         }
 
-    def _list_entries(self, action: Action, topic: str, several: Collection[str]) -> list[AuditRecord]:
+    def _build_list_audit(self, action: Action, topic: str, several: Collection[str]) -> list[AuditRecord]:
         named = [
             (TopicPartition(topic, int(number)), int(broker))
             for number, broker in (entry.split(":") for entry in several)
@@ -369,7 +375,7 @@ _REASONS = {
 }
 
 
-def release_leases_of(
+def release_leases_of_plans(
     cluster: ClusterPort, journal: Journal, plans: Collection[str], live: frozenset[int], who: Actor
 ) -> None:
     """Release the throttles that ended plans still lease, as far as possible.
@@ -381,7 +387,7 @@ def release_leases_of(
     for plan in plans:
         with journal.step_lock() as fence:
             calls = AuditedCalls(journal.audit, fence)
-            attempts = partial(_attempts, journal, plan)
+            attempts = partial(_read_attempts, journal, plan)
             leases = ThrottleLeases(cluster, journal, calls, plan, attempts=attempts, who=who)
             leases.release(NO_DEMAND, live)
             refusals += leases.refusals
@@ -389,26 +395,26 @@ def release_leases_of(
         raise refusals[0]
 
 
-def _attempts(journal: Journal, plan: str) -> dict[TopicPartition, int]:
+def _read_attempts(journal: Journal, plan: str) -> dict[TopicPartition, int]:
     return {row.topic_partition: row.attempt for row in journal.plans.rows_found(plan)}
 
 
-def leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[int, Side]]:
+def list_leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[int, ThrottleSide]]:
     """Return the broker and side of each rate that is recorded as leased by one of these plans, sorted.
 
     A released rate is no longer recorded. Raises DocumentError for a corrupt record.
     """
-    sides = {side.rate_key: side for side in Side}
+    sides = {side.rate_key: side for side in ThrottleSide}
     leased = [each.key for each in RATES.readable(journal.tree) if set(plans) & each.document.entries.keys()]
     return [(broker, sides[setting]) for broker, setting in leased if setting in sides]
 
 
-def _is_refusal(error: ClusterError | None) -> bool:
+def _is_relevant_error(error: ClusterError | None) -> bool:
     """Return True for an error that leaves a setting as it is: a deleted topic has none to set or release."""
     return error is not None and not (isinstance(error, KafkaRefused) and error.code == _UNKNOWN_TOPIC)
 
 
-def _without(key: str, now: Collection[str], owed: Collection[str], lease: ThrottleLease) -> ConfigChange:
+def _removal_change(key: str, now: Collection[str], owed: Collection[str], lease: ThrottleLease) -> ConfigChange:
     """Return the change that removes our entries from a list.
 
     If the list did not exist before and would be left empty, it is deleted.
@@ -418,5 +424,5 @@ def _without(key: str, now: Collection[str], owed: Collection[str], lease: Throt
     return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(owed))
 
 
-def _changed(key: _Key) -> VersionConflict:
+def _lease_conflict(key: _Key) -> VersionConflict:
     return VersionConflict(f"{paths.lease(*key)} was changed since it was read; read it again.")

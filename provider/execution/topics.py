@@ -1,6 +1,6 @@
 """Create topics, even while fewer brokers are live than replicas were requested, and add partitions (KIP-409).
 
-`creation_of` decides, purely; `create_topic` executes: it records the pending replicas first, and then sends one
+`assign_to_live_brokers` decides, purely; `create_topic` executes: it records the pending replicas first, and then sends one
 request to Kafka. A crash in between leaves a pending-replica record of a topic that does not exist. That record is
 dropped; a second attempt finds the topic, or creates it. If Kafka does not answer, or answers that a topic exists that
 did not exist before (a broker retries what it forwards to the controller), the existing topic is compared with the
@@ -20,7 +20,7 @@ from typing import Protocol
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import KafkaRefused, KafkaTimeout, RequestError
-from kafka_steward.execution.cluster_queries import MIN_ISR, cordoned_brokers, describable, with_hidden
+from kafka_steward.execution.cluster_queries import MIN_ISR, cordoned_brokers, describe_topic, with_hidden_topics
 from kafka_steward.execution.pending_replicas import delete_pending, list_pending, reconcile_pending, record_pending
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
@@ -57,7 +57,7 @@ def unwatched_reason(journal: Journal) -> str:
 _EXISTS = 36
 
 
-class TopicAdmin(ClusterPort, Protocol):
+class TopicAdminPort(ClusterPort, Protocol):
     """A cluster in which topics can be created; KafkaCluster is one."""
 
     def create_topic(
@@ -93,7 +93,7 @@ class TopicSpec:
 
 
 @dataclass(frozen=True)
-class Created:
+class CreateTopicResult:
     """The result: whether the topic existed before, the number of pending replicas (`owed`), and the message."""
 
     existed: bool
@@ -101,7 +101,7 @@ class Created:
     sentence: str
 
 
-def creation_of(
+def assign_to_live_brokers(
     wanted: TopicSpec, live: frozenset[int], *, allowed: bool, min_isr: int
 ) -> tuple[Assignment, ...] | None:
     """Return each partition's assignment when there are too few brokers; None when Kafka places the replicas itself.
@@ -119,10 +119,10 @@ def creation_of(
             f"factor, and {len(live)} are live; restore brokers, or lower min.insync.replicas."
         )
     brokers = sorted(live)
-    return tuple(_rotated(brokers, number) for number in range(wanted.partitions))
+    return tuple(_rotate_brokers(brokers, number) for number in range(wanted.partitions))
 
 
-def _rotated(brokers: Sequence[int], number: int) -> Assignment:
+def _rotate_brokers(brokers: Sequence[int], number: int) -> Assignment:
     """Return the brokers rotated by the partition number; the followers are rotated further in each round."""
     first, turn = number % len(brokers), number // len(brokers)
     others = [*brokers[first + 1 :], *brokers[:first]]
@@ -130,7 +130,9 @@ def _rotated(brokers: Sequence[int], number: int) -> Assignment:
     return (brokers[first], *others[turn:], *others[:turn])
 
 
-def create_topic(cluster: TopicAdmin, journal: Journal, wanted: TopicSpec, *, allowed: bool, who: Actor) -> Created:
+def create_topic(
+    cluster: TopicAdminPort, journal: Journal, wanted: TopicSpec, *, allowed: bool, who: Actor
+) -> CreateTopicResult:
     """Create a topic; with `allowed`, also with fewer live brokers than replicas: the rest is pending (KIP-409).
 
     Raises RequestError when the topic exists with other numbers, or there are too few brokers; KafkaRefused.
@@ -139,24 +141,28 @@ def create_topic(cluster: TopicAdmin, journal: Journal, wanted: TopicSpec, *, al
     there = {name: each for name, each in snapshot.partitions.items() if name.topic == wanted.topic}
     if there:
         reconcile_pending(cluster, journal, snapshot, who)
-        return _there_already(journal, wanted, there, snapshot)
-    min_isr = _min_isr(cluster, wanted, snapshot)
+        return _check_existing_topic(journal, wanted, there, snapshot)
+    min_isr = _effective_min_isr(cluster, wanted, snapshot)
     able = snapshot.live - cordoned_brokers(cluster, snapshot.live)
-    assignments = creation_of(wanted, able, allowed=allowed, min_isr=min_isr)
-    owed = _pending_of(wanted, assignments or ())
+    assignments = assign_to_live_brokers(wanted, able, allowed=allowed, min_isr=min_isr)
+    owed = _build_pending_replicas(wanted, assignments or ())
     reason = f"{len(snapshot.live)} brokers are live, and {wanted.replication_factor} replicas were requested"
     new = record_pending(journal, owed, reason, who)
-    refused = _create(cluster, journal, wanted, assignments, who)
+    refused = _submit_topic(cluster, journal, wanted, assignments, who)
     if refused is not None and refused.code == _EXISTS and _is_as_requested(cluster, wanted, assignments):
         refused = None
     if refused is not None:
         delete_pending(journal, new)
-        raise _with_hint(refused, wanted, snapshot, allowed=allowed)
-    return Created(False, _missing(owed), _sentence(wanted, owed, f"was created with {wanted.partitions} partitions"))
+        raise _add_hint_to_refusal(refused, wanted, snapshot, allowed=allowed)
+    return CreateTopicResult(
+        False,
+        _count_missing_replicas(owed),
+        _creation_message(wanted, owed, f"was created with {wanted.partitions} partitions"),
+    )
 
 
-def _create(
-    cluster: TopicAdmin,
+def _submit_topic(
+    cluster: TopicAdminPort,
     journal: Journal,
     wanted: TopicSpec,
     assignments: Sequence[Assignment] | None,
@@ -190,9 +196,9 @@ def _create(
     return refused
 
 
-def _is_as_requested(cluster: TopicAdmin, wanted: TopicSpec, assignments: Sequence[Assignment] | None) -> bool:
+def _is_as_requested(cluster: TopicAdminPort, wanted: TopicSpec, assignments: Sequence[Assignment] | None) -> bool:
     """Return whether the topic exists with the requested partitions, replicas and settings. Raises KafkaRefused."""
-    found = describable(cluster, wanted.topic).partitions
+    found = describe_topic(cluster, wanted.topic).partitions
     there = {name.partition: each.replicas for name, each in found.items() if name.topic == wanted.topic}
     if sorted(there) != list(range(wanted.partitions)):
         return False
@@ -205,10 +211,12 @@ def _is_as_requested(cluster: TopicAdmin, wanted: TopicSpec, assignments: Sequen
     return own.get(wanted.topic, {}) == {name: str(value) for name, value in wanted.settings.items()}
 
 
-def _there_already(
+def _check_existing_topic(
     journal: Journal, wanted: TopicSpec, there: Mapping[TopicPartition, Partition], snapshot: Snapshot
-) -> Created:
-    still = {pending.partition: pending.document for pending in list_pending(journal, snapshot) if not pending.over}
+) -> CreateTopicResult:
+    still = {
+        pending.partition: pending.document for pending in list_pending(journal, snapshot) if not pending.is_obsolete
+    }
     factors = {
         still[name].target_rf if name in still else len(set(each.replicas) - set(each.adding))
         for name, each in there.items()
@@ -225,29 +233,31 @@ def _there_already(
             "add partitions, use CreatePartitionsOperator."
         )
     owed = {name: still[name] for name in there if name in still}
-    return Created(True, _missing(owed), _sentence(wanted, owed, "already exists"))
+    return CreateTopicResult(True, _count_missing_replicas(owed), _creation_message(wanted, owed, "already exists"))
 
 
-def _pending_of(wanted: TopicSpec, assignments: Sequence[Assignment]) -> dict[TopicPartition, PendingReplicas]:
+def _build_pending_replicas(
+    wanted: TopicSpec, assignments: Sequence[Assignment]
+) -> dict[TopicPartition, PendingReplicas]:
     return {
         TopicPartition(wanted.topic, number): PendingReplicas.of(brokers, wanted.replication_factor)
         for number, brokers in enumerate(assignments)
     }
 
 
-def _missing(owed: Mapping[TopicPartition, PendingReplicas]) -> int:
+def _count_missing_replicas(owed: Mapping[TopicPartition, PendingReplicas]) -> int:
     return sum(each.target_rf - len(each.brokers) for each in owed.values())
 
 
-def _sentence(wanted: TopicSpec, owed: Mapping[TopicPartition, PendingReplicas], what: str) -> str:
+def _creation_message(wanted: TopicSpec, owed: Mapping[TopicPartition, PendingReplicas], what: str) -> str:
     message = f"Topic {wanted.topic} {what}"
     if not owed:
         return f"{message}, each with {wanted.replication_factor} replicas."
-    missing = _missing(owed)
+    missing = _count_missing_replicas(owed)
     return f"{message}; {missing} replicas of {len(owed)} partitions are pending, and are added when brokers join."
 
 
-def _min_isr(cluster: ClusterPort, wanted: TopicSpec, snapshot: Snapshot) -> int:
+def _effective_min_isr(cluster: ClusterPort, wanted: TopicSpec, snapshot: Snapshot) -> int:
     given = str(wanted.settings.get(MIN_ISR, ""))
     if given.isdecimal():  # Kafka rejects any other text with its own error message
         return int(given)
@@ -255,7 +265,9 @@ def _min_isr(cluster: ClusterPort, wanted: TopicSpec, snapshot: Snapshot) -> int
     return max((int(of[MIN_ISR]) for of in told.values() if MIN_ISR in of), default=1)
 
 
-def _with_hint(refused: KafkaRefused, wanted: TopicSpec, snapshot: Snapshot, *, allowed: bool) -> KafkaRefused:
+def _add_hint_to_refusal(
+    refused: KafkaRefused, wanted: TopicSpec, snapshot: Snapshot, *, allowed: bool
+) -> KafkaRefused:
     if allowed or len(snapshot.live) >= wanted.replication_factor:
         return refused
     return KafkaRefused(
@@ -271,7 +283,7 @@ _AS_MANY = 37
 
 
 @dataclass(frozen=True)
-class Added:
+class AddPartitionsResult:
     """The result: partitions created now (`done`), request deferred (`waits`), or neither; and the message."""
 
     done: bool
@@ -279,7 +291,9 @@ class Added:
     sentence: str
 
 
-def add_partitions(cluster: TopicAdmin, journal: Journal, topic: str, count: int, *, later: bool, who: Actor) -> Added:
+def add_partitions(
+    cluster: TopicAdminPort, journal: Journal, topic: str, count: int, *, later: bool, who: Actor
+) -> AddPartitionsResult:
     """Create partitions until `topic` has `count` in total.
 
     With `later` and too few brokers, a deferred request is written, and executed when a broker joins.
@@ -288,7 +302,7 @@ def add_partitions(cluster: TopicAdmin, journal: Journal, topic: str, count: int
     when another process writes a deferred request for the topic concurrently; KafkaRefused.
     """
     snapshot = cluster.snapshot()
-    there = _partitions(snapshot, topic) or _partitions(describable(cluster, topic), topic)
+    there = _partitions_of_topic(snapshot, topic) or _partitions_of_topic(describe_topic(cluster, topic), topic)
     if not there:
         raise RequestError(f"Topic {topic} does not exist; create it first.")
     if len(there) > count:
@@ -296,42 +310,46 @@ def add_partitions(cluster: TopicAdmin, journal: Journal, topic: str, count: int
             f"Topic {topic} already has {len(there)} partitions, more than {count}; Kafka cannot remove partitions."
         )
     if len(there) == count:
-        return Added(False, False, f"Topic {topic} already has {count} partitions.")
-    if can_place(there, snapshot):
-        return _added(cluster, journal, topic, count, snapshot, who=who)
+        return AddPartitionsResult(False, False, f"Topic {topic} already has {count} partitions.")
+    if can_place_partitions(there, snapshot):
+        return _create_partitions(cluster, journal, topic, count, snapshot, who=who)
     lacking = (
-        f"Topic {topic} has {_factor(there)} replicas of each partition, Kafka requires as many for new ones, and "
+        f"Topic {topic} has {_replication_factor(there)} replicas of each partition, Kafka requires as many for new ones, and "
         f"the cluster has {len(snapshot.brokers)} brokers"
     )
     if not later:
         raise RequestError(f"{lacking}: wait for more, or pass later=True to add them when a broker joins.")
-    _defer(journal, DeferredPartitions(count, there[0].topic_id, who.person or who.dag_id or ""), topic)
-    return Added(False, True, f"{lacking}: they are added when a broker joins.")
+    _store_deferred_request(
+        journal, DeferredPartitions(count, there[0].topic_id, who.person or who.dag_id or ""), topic
+    )
+    return AddPartitionsResult(False, True, f"{lacking}: they are added when a broker joins.")
 
 
-def can_place(there: list[Partition], snapshot: Snapshot) -> bool:
+def can_place_partitions(there: list[Partition], snapshot: Snapshot) -> bool:
     """Return whether Kafka can place new partitions: it counts fenced brokers, and requires one live broker."""
-    return bool(snapshot.live) and len(snapshot.brokers) >= _factor(there)
+    return bool(snapshot.live) and len(snapshot.brokers) >= _replication_factor(there)
 
 
-def deferred_partitions(cluster: ClusterPort, journal: Journal, snapshot: Snapshot) -> dict[str, DeferredPartitions]:
+def find_due_deferred_partitions(
+    cluster: ClusterPort, journal: Journal, snapshot: Snapshot
+) -> dict[str, DeferredPartitions]:
     """Return, by topic, the deferred requests that can be executed now or are obsolete. Raises ClusterError.
 
     A request for a topic that we may not describe is neither.
     """
     requests = {each.key[0]: each.document for each in DEFERRED_PARTITIONS.found(journal.tree)}
-    hidden = with_hidden(cluster, snapshot, requests).hidden
+    hidden = with_hidden_topics(cluster, snapshot, requests).hidden
     found = {}
     for topic, asked in requests.items():
         if topic in hidden:
             continue
-        there = _partitions(snapshot, topic)
-        if _why_not(asked, there) or can_place(there, snapshot):
+        there = _partitions_of_topic(snapshot, topic)
+        if _obsolete_reason(asked, there) or can_place_partitions(there, snapshot):
             found[topic] = asked
     return found
 
 
-def add_deferred_partitions(cluster: TopicAdmin, journal: Journal, who: Actor) -> list[str]:
+def add_deferred_partitions(cluster: TopicAdminPort, journal: Journal, who: Actor) -> list[str]:
     """Execute deferred requests for which there are enough brokers now; returns a message for each finished request.
 
     Raises Kafka's refusal of a topic when all other requests are done: that request stays.
@@ -339,14 +357,14 @@ def add_deferred_partitions(cluster: TopicAdmin, journal: Journal, who: Actor) -
     snapshot = cluster.snapshot()
     messages = []
     refusals: list[KafkaRefused] = []
-    for topic, asked in deferred_partitions(cluster, journal, snapshot).items():
-        why = _why_not(asked, _partitions(snapshot, topic))
+    for topic, asked in find_due_deferred_partitions(cluster, journal, snapshot).items():
+        why = _obsolete_reason(asked, _partitions_of_topic(snapshot, topic))
         if why:
             journal.audit.record(AuditRecord(Action.DROP, why, topic=topic, after=asked.count, who=who))
             messages.append(why)
         else:
             try:
-                messages.append(_added(cluster, journal, topic, asked.count, snapshot, who=who).sentence)
+                messages.append(_create_partitions(cluster, journal, topic, asked.count, snapshot, who=who).sentence)
             except KafkaRefused as refused:
                 refusals.append(refused)
                 continue
@@ -358,7 +376,7 @@ def add_deferred_partitions(cluster: TopicAdmin, journal: Journal, who: Actor) -
     return messages
 
 
-def _why_not(asked: DeferredPartitions, there: list[Partition]) -> str:
+def _obsolete_reason(asked: DeferredPartitions, there: list[Partition]) -> str:
     """Return why a request is obsolete; empty while it is not."""
     if not there:
         return "the topic was deleted, so no partitions are added to it"
@@ -367,10 +385,15 @@ def _why_not(asked: DeferredPartitions, there: list[Partition]) -> str:
     return "the partitions were added externally" if len(there) >= asked.count else ""
 
 
-def _added(cluster: TopicAdmin, journal: Journal, topic: str, count: int, snapshot: Snapshot, *, who: Actor) -> Added:
-    there = _partitions(snapshot, topic)
+def _create_partitions(
+    cluster: TopicAdminPort, journal: Journal, topic: str, count: int, snapshot: Snapshot, *, who: Actor
+) -> AddPartitionsResult:
+    there = _partitions_of_topic(snapshot, topic)
     new = record_pending(
-        journal, _pending_of_new(journal, topic, count, there, snapshot), "replicas of the topic are pending", who
+        journal,
+        _pending_of_new_partitions(journal, topic, count, there, snapshot),
+        "replicas of the topic are pending",
+        who,
     )
     entry = AuditRecord(
         Action.CREATE,
@@ -387,23 +410,25 @@ def _added(cluster: TopicAdmin, journal: Journal, topic: str, count: int, snapsh
         refused = cluster.create_partitions(topic, count)
     except KafkaTimeout as error:
         journal.audit.record_outcome([entry], Outcome.UNKNOWN, str(error))
-        if not _has(cluster, topic, count):
+        if not _has_partition_count(cluster, topic, count):
             raise
     journal.audit.record_outcome([entry], Outcome.REFUSED if refused else Outcome.DONE, str(refused or ""))
     # A broker retries what it forwards to the controller: the retry may be refused because the first attempt succeeded.
-    if refused is not None and not (refused.code == _AS_MANY and _has(cluster, topic, count)):
+    if refused is not None and not (refused.code == _AS_MANY and _has_partition_count(cluster, topic, count)):
         delete_pending(journal, new)
         raise refused
     owed = f" {len(new)} of the new partitions have pending replicas." if new else ""
-    return Added(True, False, f"Topic {topic} has {count} partitions, {count - len(there)} of them new.{owed}")
+    return AddPartitionsResult(
+        True, False, f"Topic {topic} has {count} partitions, {count - len(there)} of them new.{owed}"
+    )
 
 
-def _has(cluster: TopicAdmin, topic: str, count: int) -> bool:
+def _has_partition_count(cluster: TopicAdminPort, topic: str, count: int) -> bool:
     """Return whether the topic has exactly the requested number of partitions now. Raises KafkaRefused."""
-    return len(_partitions(describable(cluster, topic), topic)) == count
+    return len(_partitions_of_topic(describe_topic(cluster, topic), topic)) == count
 
 
-def _pending_of_new(
+def _pending_of_new_partitions(
     journal: Journal, topic: str, count: int, there: list[Partition], snapshot: Snapshot
 ) -> Mapping[TopicPartition, PendingReplicas]:
     """Return the pending replicas of the new partitions, for a topic that has pending replicas.
@@ -414,13 +439,13 @@ def _pending_of_new(
     targets = {
         pending.document.target_rf for pending in list_pending(journal, snapshot) if pending.partition.topic == topic
     }
-    if not targets or max(targets) <= _factor(there):
+    if not targets or max(targets) <= _replication_factor(there):
         return {}
-    owed = PendingReplicas.of(there[0].replicas[: _factor(there)], max(targets), there[0].topic_id)
+    owed = PendingReplicas.of(there[0].replicas[: _replication_factor(there)], max(targets), there[0].topic_id)
     return {TopicPartition(topic, number): owed for number in range(len(there), count)}
 
 
-def _defer(journal: Journal, asked: DeferredPartitions, topic: str) -> None:
+def _store_deferred_request(journal: Journal, asked: DeferredPartitions, topic: str) -> None:
     path = paths.deferred_partitions(topic)
     node = journal.tree.get(path)
     if node is not None and DeferredPartitions.from_node(node).count >= asked.count:
@@ -429,10 +454,10 @@ def _defer(journal: Journal, asked: DeferredPartitions, topic: str) -> None:
         raise RequestError(f"Another process is requesting partitions of topic {topic}; try again.")
 
 
-def _partitions(snapshot: Snapshot, topic: str) -> list[Partition]:
+def _partitions_of_topic(snapshot: Snapshot, topic: str) -> list[Partition]:
     return [each for name, each in sorted(snapshot.partitions.items()) if name.topic == topic]
 
 
-def _factor(there: list[Partition]) -> int:
+def _replication_factor(there: list[Partition]) -> int:
     """Return the replication factor that Kafka requires for new partitions: that of the first partition."""
     return len(set(there[0].replicas) - set(there[0].adding))

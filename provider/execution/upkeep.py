@@ -12,13 +12,13 @@ moves out of the polled documents once no request can refer to it.
 from __future__ import annotations
 
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.failures import is_idle
-from kafka_steward.execution.in_flight_records import delete_in_flight, recorded_in_flight
-from kafka_steward.execution.late_submissions import Retraction, orphans
+from kafka_steward.execution.failures import is_plan_idle
+from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight_plans
+from kafka_steward.execution.late_submissions import LateRetraction, find_orphaned_moves
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.rollback import cancel_is_open
+from kafka_steward.execution.rollback import is_cancel_unfinished
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttles import release_leases_of
+from kafka_steward.execution.throttles import release_leases_of_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.listing import throttle_leases
@@ -40,11 +40,11 @@ def pause_idle_plans(cluster: ClusterPort, journal: Journal, settings: Settings,
     """
     messages = []
     for record in journal.plans.unfinished():
-        if not is_idle(record, journal.now_ms(), settings):
+        if not is_plan_idle(record, journal.now_ms(), settings):
             continue
         if record.status in _LIVELY:
             messages += _mark_idle(journal, record, settings, who)
-        elif _has_leases(journal, record):
+        elif _needs_settling(journal, record):
             PlanRunner(ClusterContext(cluster, journal, settings, who), record.digest, settle_only=True).step()
     return messages
 
@@ -67,7 +67,7 @@ def _mark_idle(journal: Journal, record: PlanRecord, settings: Settings, who: Ac
     return [sentence]
 
 
-def _has_leases(journal: Journal, record: PlanRecord) -> bool:
+def _needs_settling(journal: Journal, record: PlanRecord) -> bool:
     """Return whether moves of the plan may be in flight, it has a cancel request, or it has throttle leases."""
     in_flight = any(row.state is MoveState.SUBMITTED for row in journal.plans.rows_found(record.digest))
     return (
@@ -77,7 +77,7 @@ def _has_leases(journal: Journal, record: PlanRecord) -> bool:
     )
 
 
-def plans_with_leases(journal: Journal) -> list[str]:
+def ended_plans_with_leases(journal: Journal) -> list[str]:
     """Return the digests of plans that have ended, or are unknown, and still have throttle leases; sorted."""
     plans = {plan for lease in throttle_leases(journal.tree) for plan in lease.entries}
     records = {plan: journal.plans.get(plan) for plan in sorted(plans)}
@@ -89,7 +89,7 @@ def release_orphaned_throttles(cluster: ClusterPort, journal: Journal, live: fro
 
     Raises ClusterError, and LockLost while a plan is being stepped: the leases that were not released stay recorded.
     """
-    release_leases_of(cluster, journal, plans_with_leases(journal), live, who)
+    release_leases_of_plans(cluster, journal, ended_plans_with_leases(journal), live, who)
 
 
 def delete_stale_in_flight_records(cluster: ClusterPort, journal: Journal, who: Actor) -> None:
@@ -99,17 +99,19 @@ def delete_stale_in_flight_records(cluster: ClusterPort, journal: Journal, who: 
     crashed before it cancelled it. It is cancelled here, except for an abandoned plan. A record stays as long as its
     topic may not be described. Raises ClusterError.
     """
-    noted = recorded_in_flight(journal.tree)
+    noted = list_in_flight_plans(journal.tree)
     for plan in sorted({plan for plan in noted.values() if plan is not None}):
-        if not _is_over(journal, plan):
+        if not _has_owner_ended(journal, plan):
             continue
         names = [name for name, by in noted.items() if by == plan]
         snapshot = cluster.snapshot(sorted({name.topic for name in names}))
-        Retraction(cluster, journal, plan, who).take_back(orphans(journal, plan, snapshot.partitions))
+        LateRetraction(cluster, journal, plan, who).cancel_and_restore(
+            find_orphaned_moves(journal, plan, snapshot.partitions)
+        )
         delete_in_flight(journal.tree, plan, [name for name in names if name.topic not in snapshot.hidden])
 
 
-def _is_over(journal: Journal, plan: str) -> bool:
+def _has_owner_ended(journal: Journal, plan: str) -> bool:
     if plan.startswith("/"):
         # A request document that supersedes the reassignment: it exists until its own plan is published.
         return not paths.is_path(plan) or journal.tree.get(plan) is None
@@ -124,7 +126,7 @@ _LATELY_MS = 3_600_000
 _AT_ONCE = 100
 
 
-def archive_ended(journal: Journal) -> list[str]:
+def archive_ended_plans(journal: Journal) -> list[str]:
     """Move plans that ended an hour ago or more out of the documents that are polled; returns their digests.
 
     A plan with an open cancel or rollback stays. So does a plan whose request document still exists, because otherwise
@@ -132,12 +134,14 @@ def archive_ended(journal: Journal) -> list[str]:
     """
 
     def is_needed(record: PlanRecord) -> bool:
-        return cancel_is_open(journal, record) or any(_is_there(journal, source) for source in record.sources)
+        return is_cancel_unfinished(journal, record) or any(
+            _request_document_exists(journal, source) for source in record.sources
+        )
 
     return journal.plans.archive(journal.now_ms() - _LATELY_MS, is_needed=is_needed, most=_AT_ONCE)
 
 
-def _is_there(journal: Journal, source: str) -> bool:
+def _request_document_exists(journal: Journal, source: str) -> bool:
     path, _, created_id = source.rpartition("@")
     node = journal.tree.get(path) if paths.is_path(path) else None
     return node is not None and str(node.created_id) == created_id

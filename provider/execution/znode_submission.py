@@ -44,39 +44,43 @@ class ZnodeReassignmentClient:
         del keep_factor
         live = self._cluster.live_brokers()
         dead = {name: [each for each in target if each not in live] for name, target in targets.items()}
-        refused = {name: _refusal(_INVALID, f"broker {each[0]} is not live") for name, each in dead.items() if each}
-        batch = _batch({name: target for name, target in targets.items() if name not in refused})
-        waiting = {name: _must_wait() for name in targets if name not in refused and name not in batch}
+        refused = {
+            name: _build_refusal(_INVALID, f"broker {each[0]} is not live") for name, each in dead.items() if each
+        }
+        batch = _take_first_batch({name: target for name, target in targets.items() if name not in refused})
+        waiting = {name: _must_wait_refusal() for name in targets if name not in refused and name not in batch}
         answers: dict[TopicPartition, KafkaRefused | None] = {**refused, **waiting}
         if batch:
-            answers |= dict.fromkeys(batch, None if self._create_node(batch) else _must_wait())
+            answers |= dict.fromkeys(batch, None if self._create_node(batch) else _must_wait_refusal())
         return answers
 
     def _create_node(self, batch: Mapping[TopicPartition, Assignment]) -> bool:
         if self._cluster.reassignments():
             return False  # of any origin: Kafka would ignore a second node while the first is in progress
-        return put_new(self._tree, paths.REASSIGN_PARTITIONS, _json(batch)) is not None
+        return put_new(self._tree, paths.REASSIGN_PARTITIONS, _to_request_json(batch)) is not None
 
 
-def _batch(targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, Assignment]:
+def _take_first_batch(targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, Assignment]:
     """Return the first targets, as many as fit into one node. Pure."""
     chosen: dict[TopicPartition, Assignment] = {}
-    left = MAX_ZNODE_BYTES - len(_json({}))
+    left = MAX_ZNODE_BYTES - len(_to_request_json({}))
     for name, target in targets.items():
-        left -= len(_json({name: target})) - len(_json({})) + 1
+        left -= len(_to_request_json({name: target})) - len(_to_request_json({})) + 1
         if left < 0:
             break
         chosen[name] = target
     return chosen
 
 
-def _json(targets: Mapping[TopicPartition, Assignment]) -> str:
+def _to_request_json(targets: Mapping[TopicPartition, Assignment]) -> str:
     return Request(tuple(ChunkPartition(*name, target) for name, target in targets.items())).to_json()
 
 
-def _must_wait() -> KafkaRefused:
-    return _refusal(_IN_PROGRESS, f"{paths.REASSIGN_PARTITIONS} takes one batch at a time, and another is under way")
+def _must_wait_refusal() -> KafkaRefused:
+    return _build_refusal(
+        _IN_PROGRESS, f"{paths.REASSIGN_PARTITIONS} takes one batch at a time, and another is under way"
+    )
 
 
-def _refusal(code: int, words: str) -> KafkaRefused:
+def _build_refusal(code: int, words: str) -> KafkaRefused:
     return KafkaRefused(code, words, f"It was not submitted: {words}.")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.document_api.plans import PollResult
+from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.execution.cancel_signal import CANCEL_SIGNAL
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action, Actor, StoredAuditRecord

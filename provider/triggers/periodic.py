@@ -14,8 +14,8 @@ from kafka_steward.triggers.reporting import WatchReporter, emit_health, event_p
 
 if TYPE_CHECKING:
     from kafka_steward.cluster.health import CopiedBytes
-    from kafka_steward.execution.broker_joins import EmptyBrokers, Joined
-    from kafka_steward.execution.detector import DetectionResult, Detector
+    from kafka_steward.execution.broker_joins import EmptyBrokers, JoinPollResult
+    from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
     from kafka_steward.hooks.steward import ClusterSession
 
 
@@ -106,15 +106,15 @@ class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
     EVENT = "broker-failed"
 
     #: The detector of one connection and its interval: re-created after an error.
-    _detector: tuple[ClusterSession, Detector, float] | None = None
+    _detector: tuple[ClusterSession, FailureDetector, float] | None = None
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, DetectionResult, float]:
         """Detect failed brokers."""
-        from kafka_steward.execution.detector import Detector
+        from kafka_steward.execution.failure_detector import FailureDetector
         from kafka_steward.journal.audit import Actor
 
         if self._detector is None or self._detector[0] is not opened:
-            detector = Detector(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
+            detector = FailureDetector(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
             self._detector = opened, detector, _poll_interval_s(opened)
         _, detector, interval_s = self._detector
         verdict = detector.poll()
@@ -125,7 +125,7 @@ class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
         # Without the message, which counts down the seconds of the grace period.
         self.reporter.log_once(found.sentence, about=replace(found, due=(), sentence="", now_ms=0))
         set_gauge("failed_brokers", self.conn_id, len(found.down))
-        set_gauge("failed_log_dirs", self.conn_id, found.failed_log_dirs)
+        set_gauge("failed_log_dirs", self.conn_id, found.failed_log_dir_count)
 
 
 def _poll_interval_s(opened: ClusterSession) -> float:
@@ -137,7 +137,7 @@ def _poll_interval_s(opened: ClusterSession) -> float:
     return min([opened.settings.watch_interval, *(session_s / 4 for session_s in sessions_s)])
 
 
-class BrokerJoinCheck(PeriodicCheck["Joined | None"]):
+class BrokerJoinCheck(PeriodicCheck["JoinPollResult | None"]):
     """Emits an event when a live broker can take pending replicas (KIP-409).
 
     Kafka is not polled while neither a pending replica nor a deferred partition request exists.
@@ -147,16 +147,16 @@ class BrokerJoinCheck(PeriodicCheck["Joined | None"]):
     WHAT = "check for brokers that joined"
     EVENT = "broker-joined"
 
-    def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Joined | None, float]:
+    def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, JoinPollResult | None, float]:
         """Check, and reconcile the pending replicas."""
-        from kafka_steward.execution.broker_joins import poll_joined
+        from kafka_steward.execution.broker_joins import poll_joined_brokers
         from kafka_steward.journal.audit import Actor
 
-        joined = poll_joined(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
+        joined = poll_joined_brokers(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
         event = event_payload(opened, joined.now_ms, joined.due) if joined is not None and joined.due else None
         return event, joined, opened.settings.watch_interval
 
-    def report(self, found: Joined | None) -> None:
+    def report(self, found: JoinPollResult | None) -> None:
         """Log a changed state, and count the pending replicas."""
         set_gauge("owed_replicas", self.conn_id, 0 if found is None else found.owed)
         if found is not None:

@@ -42,11 +42,11 @@ def evaluate_check(question: str, opened: ClusterSession, arguments: Mapping[str
 
 def check_broker_failures(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Check for a broker whose grace period has expired and that no plan heals; `brokers` restricts it to some ids."""
-    from kafka_steward.execution.detector import Detector
+    from kafka_steward.execution.failure_detector import FailureDetector
     from kafka_steward.journal.audit import Actor
 
     who = Actor(**(arguments.get("who") or {}))
-    verdict = Detector(opened.cluster, opened.journal, opened.settings, who).poll(announce=False)
+    verdict = FailureDetector(opened.cluster, opened.journal, opened.settings, who).poll(announce=False)
     wanted = arguments.get("brokers")
     failed = [broker for broker in verdict.failed if wanted is None or broker in wanted]
     return CheckResult(bool(failed), verdict.sentence, failed)
@@ -58,14 +58,14 @@ def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> Che
     `plan` is a digest. A plan's replicas on brokers that have failed since are not waited for: the heal of that failure
     replaces them. Raises PlanError for an unknown plan, and RequestError for a partition that does not exist.
     """
-    from kafka_steward.execution.replication_status import out_of_sync
+    from kafka_steward.execution.replication_status import find_out_of_sync
 
     snapshot = opened.cluster.snapshot()
     if digest := arguments.get("plan"):
         waits = _partitions_of_plan(opened, digest)
         if isinstance(waits, CheckResult):
             return waits
-        behind = out_of_sync(snapshot, [name for name in waits if name in snapshot.partitions])
+        behind = find_out_of_sync(snapshot, [name for name in waits if name in snapshot.partitions])
         return _catch_up_result(
             [one for one in behind if one.reassigning or snapshot.live & set(one.missing)], len(waits)
         )
@@ -75,7 +75,7 @@ def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> Che
     if missing:
         raise RequestError(f"The partition {missing[0]} does not exist on cluster {snapshot.cluster_id}.")
     return _catch_up_result(
-        out_of_sync(snapshot, partitions), len(snapshot.partitions if partitions is None else partitions)
+        find_out_of_sync(snapshot, partitions), len(snapshot.partitions if partitions is None else partitions)
     )
 
 
@@ -84,7 +84,7 @@ def check_ready(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckRe
     from kafka_steward.execution.readiness import check_readiness
 
     gate = check_readiness(opened.cluster, opened.journal)
-    return CheckResult(gate.open, gate.sentence, list(gate.reasons))
+    return CheckResult(gate.is_ready, gate.sentence, list(gate.reasons))
 
 
 def check_broker_joins(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
@@ -92,11 +92,11 @@ def check_broker_joins(opened: ClusterSession, arguments: Mapping[str, Any]) -> 
 
     With `brokers`, check that all of these are live.
     """
-    from kafka_steward.execution.broker_joins import poll_joined
+    from kafka_steward.execution.broker_joins import poll_joined_brokers
     from kafka_steward.journal.audit import Actor
 
     who = Actor(**(arguments.get("who") or {}))
-    joined = poll_joined(opened.cluster, opened.journal, opened.settings, who, announce=False)
+    joined = poll_joined_brokers(opened.cluster, opened.journal, opened.settings, who, announce=False)
     wanted = arguments.get("brokers")
     if joined is None:
         return CheckResult(False, "No replica is pending.")
@@ -113,14 +113,14 @@ def check_health_limits(opened: ClusterSession, arguments: Mapping[str, Any]) ->
     """Check that no measure of the cluster exceeds its limit (KIP-352). `limits` are by measure."""
     from kafka_steward.execution.health import (
         check_health,
-        checked_limits,
-        health_sentence,
+        health_message,
+        validate_limits,
         violated_limits,
     )
 
-    limits = checked_limits(arguments.get("limits"))
+    limits = validate_limits(arguments.get("limits"))
     health, _ = check_health(opened.cluster, opened.journal)
-    return CheckResult(not violated_limits(health, limits), health_sentence(health), health.measures)
+    return CheckResult(not violated_limits(health, limits), health_message(health), health.measures)
 
 
 def _partitions_of_plan(opened: ClusterSession, digest: str) -> list[TopicPartition] | CheckResult:

@@ -13,7 +13,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.moves import MoveState
@@ -80,5 +80,7 @@ def _throttled(cluster: KafkaCluster, topic: str) -> Iterator[None]:
 
 def _throttle(cluster: KafkaCluster, topic: str, rate: str | None) -> None:
     op = ConfigOp.SET if rate else ConfigOp.DELETE
-    cluster.change_topic_configs({topic: [ConfigChange(Side.FOLLOWER.replicas_key, op, "1:4" if rate else None)]})
-    cluster.change_broker_configs({4: [ConfigChange(Side.FOLLOWER.rate_key, op, rate)]})
+    cluster.change_topic_configs(
+        {topic: [ConfigChange(ThrottleSide.FOLLOWER.replicas_key, op, "1:4" if rate else None)]}
+    )
+    cluster.change_broker_configs({4: [ConfigChange(ThrottleSide.FOLLOWER.rate_key, op, rate)]})

@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.escaping import UNPRINTABLE
-from kafka_steward.execution.broker_joins import poll_empty_brokers, poll_joined
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.broker_joins import poll_empty_brokers, poll_joined_brokers
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.listing import FAILED_BROKERS
@@ -154,10 +154,10 @@ def a_good_request_succeeds(scene: Scene) -> None:
 
 def a_dead_broker_is_noticed(scene: Scene) -> None:
     scene.simulator.kill(TARGET)
-    verdict = Detector(scene.simulator, scene.journal, SETTINGS, WATCH).poll()
+    verdict = FailureDetector(scene.simulator, scene.journal, SETTINGS, WATCH).poll()
     assert verdict.down == (TARGET,)
     assert (TARGET,) in {each.key for each in FAILED_BROKERS.found(scene.journal.tree)}
-    poll_joined(scene.simulator, scene.journal, SETTINGS, WATCH)
+    poll_joined_brokers(scene.simulator, scene.journal, SETTINGS, WATCH)
     poll_empty_brokers(scene.simulator, scene.journal, SETTINGS)
 
 
@@ -173,7 +173,7 @@ def nothing_is_written_at_each_look(scene: Scene) -> None:
 
 
 def look(scene: Scene) -> None:
-    Detector(scene.simulator, scene.journal, SETTINGS, WATCH).poll(announce=False)
+    FailureDetector(scene.simulator, scene.journal, SETTINGS, WATCH).poll(announce=False)
     DocumentController(scene.simulator, scene.journal, SETTINGS, WATCH).poll()
 
 

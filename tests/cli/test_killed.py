@@ -11,7 +11,7 @@ import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.moves import MoveState
@@ -37,12 +37,15 @@ def foreign(sandbox: Sandbox, topic: str) -> Iterator[dict[str, dict[str, str]]]
     sandbox.create_topics([small, large], assignments=BEFORE)
     sandbox.fill(large, 12_000_000)
     with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
-        listed = ConfigChange(Side.FOLLOWER.replicas_key, ConfigOp.SET, "3:1")
+        listed = ConfigChange(ThrottleSide.FOLLOWER.replicas_key, ConfigOp.SET, "3:1")
         assert cluster.change_topic_configs({large: [listed]}) == {large: None}
-        rated = ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.SET, "7000000")
+        rated = ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.SET, "7000000")
         assert cluster.change_broker_configs({4: [rated]}) == {4: None}
-        yield {f"topic {large}": {Side.FOLLOWER.replicas_key: "3:1"}, "broker 4": {Side.FOLLOWER.rate_key: "7000000"}}
-        cluster.change_broker_configs({4: [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)]})
+        yield {
+            f"topic {large}": {ThrottleSide.FOLLOWER.replicas_key: "3:1"},
+            "broker 4": {ThrottleSide.FOLLOWER.rate_key: "7000000"},
+        }
+        cluster.change_broker_configs({4: [ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.DELETE)]})
 
 
 def in_the_middle(journal: Journal, applying: subprocess.Popen[str]) -> str:
@@ -72,8 +75,8 @@ def killed(conn_id: str, topic: str, foreign: dict[str, dict[str, str]], tmp_pat
     applying = begin("apply", file, "--throttle", "150k", "--cluster", conn_id)
     with StewardHook(conn_id).open() as opened:
         digest = eventually(lambda: in_the_middle(opened.journal, applying), within=180, errors=(ValueError,))
-        rates = opened.cluster.broker_configs([4], [Side.FOLLOWER.rate_key], own_only=True)
-        assert rates == {4: {Side.FOLLOWER.rate_key: "150000"}}
+        rates = opened.cluster.broker_configs([4], [ThrottleSide.FOLLOWER.rate_key], own_only=True)
+        assert rates == {4: {ThrottleSide.FOLLOWER.rate_key: "150000"}}
         assert throttled(opened, topic)
     applying.kill()
     assert applying.wait(30) == -9
@@ -82,8 +85,8 @@ def killed(conn_id: str, topic: str, foreign: dict[str, dict[str, str]], tmp_pat
 
 def throttled(opened: ClusterSession, topic: str) -> bool:
     """Whether some replica of ours is in the list of those that are slowed."""
-    of = opened.cluster.topic_configs([f"{topic}-large"], [Side.FOLLOWER.replicas_key], own_only=True)
-    return ":4" in of[f"{topic}-large"][Side.FOLLOWER.replicas_key]
+    of = opened.cluster.topic_configs([f"{topic}-large"], [ThrottleSide.FOLLOWER.replicas_key], own_only=True)
+    return ":4" in of[f"{topic}-large"][ThrottleSide.FOLLOWER.replicas_key]
 
 
 @pytest.mark.ci

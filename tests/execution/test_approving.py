@@ -9,7 +9,13 @@ import pytest
 from kafka_steward.assignment import Move
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.publishing import approval_exemption, approve, publish_plan, refuse_unapproved, reject
+from kafka_steward.execution.publishing import (
+    approval_exemption,
+    approve_plan,
+    publish_plan,
+    refuse_unapproved,
+    reject_plan,
+)
 from kafka_steward.journal import paths
 from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import PlanRecord
@@ -29,7 +35,7 @@ def journal() -> Journal:
 
 
 def test_the_journal_says_who_approved_which_digest_and_when(journal: Journal) -> None:
-    assert approve(journal, YES, WHO) == YES
+    assert approve_plan(journal, YES, WHO) == YES
     assert refuse_unapproved(journal, DIGEST) == YES
     (row,) = journal.audit.rows(plan=DIGEST)
     assert (row.entry.action.value, row.entry.who.person, row.entry.who.dag_id) == ("approve", "ann", "heal")
@@ -37,14 +43,14 @@ def test_the_journal_says_who_approved_which_digest_and_when(journal: Journal) -
 
 
 def test_an_approval_is_given_once_and_a_retry_changes_nothing(journal: Journal) -> None:
-    approve(journal, YES, WHO)
-    again = approve(journal, Approval(DIGEST, "bob", "me too", 9), WHO)
+    approve_plan(journal, YES, WHO)
+    again = approve_plan(journal, Approval(DIGEST, "bob", "me too", 9), WHO)
     assert (again.person, refuse_unapproved(journal, DIGEST).person) == ("ann", "ann")
     assert len(journal.audit.rows(plan=DIGEST)) == 1
 
 
 def test_an_approval_holds_for_no_other_digest(journal: Journal) -> None:
-    approve(journal, YES, WHO)
+    approve_plan(journal, YES, WHO)
     with pytest.raises(PlanError, match="Plan 77b1d2ee77b1 was not submitted: it is not approved"):
         refuse_unapproved(journal, OTHER)
 
@@ -54,11 +60,11 @@ def test_what_is_no_approval_of_this_plan_approves_nothing(journal: Journal, tex
     journal.tree.create(paths.approval(DIGEST), text)
     with pytest.raises(PlanError, match="it is not approved"):
         refuse_unapproved(journal, DIGEST)
-    assert approve(journal, YES, WHO) == refuse_unapproved(journal, DIGEST) == YES
+    assert approve_plan(journal, YES, WHO) == refuse_unapproved(journal, DIGEST) == YES
 
 
 def test_a_rejection_is_told_and_approves_nothing(journal: Journal) -> None:
-    reject(journal, DIGEST, WHO, person=None, reason="nobody answered")
+    reject_plan(journal, DIGEST, WHO, person=None, reason="nobody answered")
     (row,) = journal.audit.rows(plan=DIGEST)
     assert (row.entry.action.value, row.entry.who.person, row.entry.reason) == (
         "reject", None, "rejected: nobody answered",
@@ -78,7 +84,7 @@ def test_a_plan_is_published_only_with_its_own_approval() -> None:
     with pytest.raises(PlanError, match="it is not approved"):
         publish()
     assert (journal.plans.get(plan.digest), journal.slot.owner()) == (None, None)
-    approve(journal, Approval(plan.digest, "ann"), WHO)
+    approve_plan(journal, Approval(plan.digest, "ann"), WHO)
     assert publish().digest == plan.digest
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.lifecycle import request_cancel
-from kafka_steward.execution.rollback import unfinished_cancels
+from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import ASKED, PlanStatus
 from kafka_steward.settings import Settings
@@ -24,7 +24,7 @@ def world() -> World:
 
 def look(world: World) -> list[str]:
     """The plans that are polled after a look."""
-    Detector(world.simulator, world.journal, Settings(), WHO).poll()
+    FailureDetector(world.simulator, world.journal, Settings(), WHO).poll()
     return world.journal.tree.children(paths.PLANS)
 
 
@@ -46,7 +46,7 @@ def test_one_that_is_to_be_rolled_back_is_polled_until_it_is(world: World) -> No
     request_cancel(world.journal, world.digest, who=WHO, reason="wrong", scope="plan")
     world.simulator.now_ms += HOUR_MS + 1
     assert look(world) == [world.digest]
-    assert [record.digest for record in unfinished_cancels(world.journal)] == [world.digest]
+    assert [record.digest for record in find_unfinished_cancels(world.journal)] == [world.digest]
 
 
 def test_one_that_ended_long_ago_can_be_rolled_back(world: World) -> None:
@@ -54,7 +54,7 @@ def test_one_that_ended_long_ago_can_be_rolled_back(world: World) -> None:
     world.simulator.now_ms += HOUR_MS + 1
     assert look(world) == []
     request_cancel(world.journal, world.digest, who=WHO, reason="wrong", scope="plan")
-    assert [record.digest for record in unfinished_cancels(world.journal)] == [world.digest]
+    assert [record.digest for record in find_unfinished_cancels(world.journal)] == [world.digest]
 
 
 def test_one_of_which_a_document_is_left_is_polled_until_it_is_gone(world: World) -> None:

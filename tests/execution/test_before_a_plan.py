@@ -9,11 +9,11 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.plan_report import constraint_regressions, in_bytes, in_time, plan_summary
-from kafka_steward.execution.plan_requests import no_op_reason, options_for
+from kafka_steward.execution.plan_report import constraint_regressions, format_bytes, format_duration, plan_summary
+from kafka_steward.execution.plan_requests import no_op_reason, planner_options
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.readiness import check_readiness, disable_reassignment, readiness
-from kafka_steward.execution.replication_status import DrainStatus, drain_status, refuse_wrong_drain
+from kafka_steward.execution.readiness import check_readiness, disable_reassignment, evaluate_readiness
+from kafka_steward.execution.replication_status import DrainStatus, drain_status, refuse_invalid_drain
 from kafka_steward.rebalance_request import REBALANCE_OPERATIONS, RebalanceRequest
 from kafka_steward.settings import Settings
 from tests.builders import cluster, planned, snapshot_of
@@ -26,14 +26,14 @@ WHOLE = cluster("1a 2b 3c 4a", "orders: 123 231 312", "__consumer_offsets: 123",
 def test_the_gate_of_a_whole_quiet_cluster_is_open() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123 231")
     found = check_readiness(simulator, memory_journal(simulator))
-    assert (found.open, found.sentence) == (True, "The cluster is fully replicated, and nothing is in flight.")
+    assert (found.is_ready, found.sentence) == (True, "The cluster is fully replicated, and nothing is in flight.")
 
 
 def test_the_gate_says_everything_that_closes_it() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", size=1000)
     simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
     simulator.kill(1)
-    found = readiness(simulator.snapshot(), disabled="by ada since noon", owner=None)
+    found = evaluate_readiness(simulator.snapshot(), disabled="by ada since noon", owner=None)
     assert found.sentence == (
         "The cluster is not ready: broker 1 is not live; t-0 and 1 more under-replicated; 1 partitions are being "
         "reassigned; reassignments are disabled by ada since noon."
@@ -53,11 +53,11 @@ def test_the_gate_is_closed_while_a_plan_has_the_cluster_or_the_switch_is_off() 
 
 def test_draining_all_brokers_and_brokers_that_are_not_there_is_refused() -> None:
     snapshot = Simulator.of("1a 2b 3c", "t: 123").snapshot()
-    refuse_wrong_drain(snapshot, [3])
+    refuse_invalid_drain(snapshot, [3])
     with pytest.raises(RequestError, match="All live brokers would be drained, and none would be left"):
-        refuse_wrong_drain(snapshot, [1, 2, 3])
+        refuse_invalid_drain(snapshot, [1, 2, 3])
     with pytest.raises(RequestError, match="Broker 9 cannot be drained: it is not live; the live brokers are 1, 2, 3"):
-        refuse_wrong_drain(snapshot, [3, 9])
+        refuse_invalid_drain(snapshot, [3, 9])
 
 
 def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
@@ -73,13 +73,13 @@ def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
     simulator.alter({TopicPartition("t", 3): (1, 2, 3)})
     simulator.run()
     simulator.topics[TopicPartition("t", 3)].held.pop(4, None)
-    assert (told([4]).empty, told([4]).sentence.split(". ")[0]) == (True, "Broker 4 is empty in Kafka")
+    assert (told([4]).is_empty, told([4]).sentence.split(". ")[0]) == (True, "Broker 4 is empty in Kafka")
     lying = drain_status(simulator.snapshot(), {4: simulator.log_dirs([1])[1]}, [4])
-    assert (lying.empty, "no longer has an assigned replica; Kafka has not yet deleted" in lying.sentence) == (
+    assert (lying.is_empty, "no longer has an assigned replica; Kafka has not yet deleted" in lying.sentence) == (
         False, True,
     )  # fmt: skip
     silent = drain_status(simulator.snapshot(), {}, [4])
-    assert (silent.empty, silent.sentence.split("; ")[1]) == (
+    assert (silent.is_empty, silent.sentence.split("; ")[1]) == (
         False, "broker 4 did not report which logs are still on its disk.",
     )  # fmt: skip
 
@@ -87,7 +87,7 @@ def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
 def test_a_drained_broker_that_is_stopped_already_is_not_asked_what_is_on_its_disk() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123")
     simulator.kill(4)
-    assert drain_status(simulator.snapshot(), {}, [4]).empty
+    assert drain_status(simulator.snapshot(), {}, [4]).is_empty
 
 
 @pytest.mark.parametrize(
@@ -114,17 +114,17 @@ def test_a_drained_broker_that_is_stopped_already_is_not_asked_what_is_on_its_di
     ],
 )
 def test_wishes_become_the_planners_options(wishes: RebalanceRequest, expected: dict[str, Any]) -> None:
-    options = options_for(wishes, WHOLE, scheduled=False)
+    options = planner_options(wishes, WHOLE, scheduled=False)
     assert options == expected
     planned(WHOLE, wishes.operation, options)
 
 
 def test_a_scheduled_run_moves_at_most_a_tenth_of_the_bytes_unless_it_has_a_budget() -> None:
     # 6 partitions of 1000 bytes with 3 replicas each.
-    assert options_for(RebalanceRequest("rebalance"), WHOLE, scheduled=True) == {"max_bytes": 1800}
-    assert options_for(RebalanceRequest("rebalance", max_moves=7), WHOLE, scheduled=True) == {"max_moves": 7}
+    assert planner_options(RebalanceRequest("rebalance"), WHOLE, scheduled=True) == {"max_bytes": 1800}
+    assert planner_options(RebalanceRequest("rebalance", max_moves=7), WHOLE, scheduled=True) == {"max_moves": 7}
     factor = RebalanceRequest("set-replication-factor", topics=["orders"], replication_factor=2)
-    assert "max_bytes" not in options_for(factor, WHOLE, scheduled=True)
+    assert "max_bytes" not in planner_options(factor, WHOLE, scheduled=True)
 
 
 @pytest.mark.parametrize("scheduled", [True, False])
@@ -139,7 +139,7 @@ def test_a_scheduled_run_moves_at_most_a_tenth_of_the_bytes_unless_it_has_a_budg
 def test_a_budget_that_is_given_is_kept_in_every_run(
     wishes: RebalanceRequest, budget: dict[str, int], *, scheduled: bool
 ) -> None:
-    assert options_for(wishes, WHOLE, scheduled=scheduled) == budget
+    assert planner_options(wishes, WHOLE, scheduled=scheduled) == budget
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_tenth_counts_unknown_sizes_as_nothing_and_is_never_less_than_one_byte
 ) -> None:
     rows = [{"topic": "t", "partition": n, "replicas": [1, 2, 3], "bytes": size} for n, size in enumerate(sizes)]
     snapshot = snapshot_of([], rows)
-    assert options_for(RebalanceRequest("rebalance"), snapshot, scheduled=True) == {"max_bytes": most}
+    assert planner_options(RebalanceRequest("rebalance"), snapshot, scheduled=True) == {"max_bytes": most}
 
 
 FACTOR = "set-replication-factor"
@@ -203,7 +203,7 @@ UNCLOSED = (
 )
 def test_wishes_that_do_not_go_together_are_refused_with_a_sentence(wishes: RebalanceRequest, sentence: str) -> None:
     with pytest.raises(RequestError) as refused:
-        options_for(wishes, WHOLE, scheduled=False)
+        planner_options(wishes, WHOLE, scheduled=False)
     assert str(refused.value) == sentence
 
 
@@ -251,7 +251,7 @@ def test_what_a_plan_breaks_is_named() -> None:
 
 
 def test_sizes_and_times_are_told_in_units_that_people_read() -> None:
-    assert [in_bytes(each) for each in (0, 999, 1000, 1_234_000_000, 5e15)] == [
+    assert [format_bytes(each) for each in (0, 999, 1000, 1_234_000_000, 5e15)] == [
         "0 B", "999 B", "1.0 kB", "1.2 GB", "5000.0 TB",
     ]  # fmt: skip
-    assert [in_time(each) for each in (0, 40, 720, 11_100)] == ["0 s", "40 s", "12 min", "3 h 5 min"]
+    assert [format_duration(each) for each in (0, 40, 720, 11_100)] == ["0 s", "40 s", "12 min", "3 h 5 min"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move, MoveReason
-from kafka_steward.execution.plan_report import in_bytes, in_time, plan_summary
+from kafka_steward.execution.plan_report import format_bytes, format_duration, plan_summary
 from tests.builders import cluster, plan_with, snapshot_of
 
 DIGEST = "3f2a91c0" * 8
@@ -180,7 +180,7 @@ def test_a_page_shows_twenty_of_each_and_counts_the_rest(count: int, more: int) 
     ],
 )
 def test_a_size_is_told_in_the_unit_that_fits(count: int, told: str) -> None:
-    assert in_bytes(count) == told
+    assert format_bytes(count) == told
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_a_size_is_told_in_the_unit_that_fits(count: int, told: str) -> None:
     ],
 )
 def test_a_duration_is_told_in_seconds_minutes_or_hours(seconds: float, told: str) -> None:
-    assert in_time(seconds) == told
+    assert format_duration(seconds) == told
 
 
 def test_brokers_that_are_cordoned_are_named() -> None:

@@ -10,7 +10,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, PlanError
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import request_cancel
-from kafka_steward.execution.recovery import cancel_forbidden_reason, plan_rollback
+from kafka_steward.execution.move_recovery import cancel_forbidden_reason, plan_rollback_moves
 from kafka_steward.execution.rollback import publish_rollback
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.moves import Phase
@@ -245,7 +245,7 @@ def test_what_someone_changed_or_what_needs_a_dead_broker_is_left_alone_and_list
     world.run()
     simulator.alter({TopicPartition("t", 0): (2, 3, 4)})
     simulator.kill(1)
-    back = plan_rollback(world.rows(), simulator.snapshot(), chunk_size=2)
+    back = plan_rollback_moves(world.rows(), simulator.snapshot(), chunk_size=2)
     assert {str(row.topic_partition): why for row, why in back.skipped} == {
         "t-0": "someone else changed its replicas to [2, 3, 4]",
         "t-1": "its original broker 1 is not live",

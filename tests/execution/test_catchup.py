@@ -11,10 +11,10 @@ from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.progress import (
     TransferRate,
     arrived_bytes,
-    copied_bytes,
-    counted_bytes,
+    bytes_to_copy,
+    count_progress_bytes,
     eta_s,
-    stalled,
+    find_stalled,
 )
 from tests.simulated_plan import move
 
@@ -24,7 +24,7 @@ SHRINKING = move("t-1", "123", "12", size=100)
 
 
 def test_a_move_of_unknown_size_and_one_that_copies_nothing_count_as_no_bytes() -> None:
-    assert [copied_bytes(each) for each in (WIDE, replace(WIDE, size_bytes=None), SHRINKING)] == [200, 0, 0]
+    assert [bytes_to_copy(each) for each in (WIDE, replace(WIDE, size_bytes=None), SHRINKING)] == [200, 0, 0]
 
 
 def test_what_receivers_have_and_no_one_else_has_arrived() -> None:
@@ -34,7 +34,7 @@ def test_what_receivers_have_and_no_one_else_has_arrived() -> None:
 
 def test_of_what_arrived_each_move_counts_what_was_planned_at_most() -> None:
     moves = [WIDE, move("t-2", "123", "423", size=50), move("t-3", "123", "423", size=50)]
-    assert counted_bytes(moves, {T0: 201, T2: 49, T1: 1_000}) == 200 + 49 + 0
+    assert count_progress_bytes(moves, {T0: 201, T2: 49, T1: 1_000}) == 200 + 49 + 0
 
 
 def test_a_track_remembers_when_each_partition_grew_and_forgets_what_is_not_seen_any_more() -> None:
@@ -70,4 +70,4 @@ def test_the_time_left_is_unknown_without_a_rate_and_nothing_without_bytes(
 )
 def test_what_flies_and_has_not_grown_for_so_long_is_stalled(after_s: float, found: tuple[TopicPartition, ...]) -> None:
     track = TransferRate(11_000, 0, grew_ms={T0: 1_000, T1: 6_000, T2: 2_000, TopicPartition("landed", 0): 0})
-    assert stalled(track, [T3, T2, T1, T0], after_s=after_s) == found, "t-3 was not looked at yet"
+    assert find_stalled(track, [T3, T2, T1, T0], after_s=after_s) == found, "t-3 was not looked at yet"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.broker_joins import claim_empty_brokers, poll_empty_brokers, poll_joined
+from kafka_steward.execution.broker_joins import claim_empty_brokers, poll_empty_brokers, poll_joined_brokers
 from kafka_steward.execution.cluster_queries import cordoned_brokers
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.settings import Settings
@@ -35,11 +35,11 @@ def test_a_topic_is_created_and_filled_around_a_cordoned_broker() -> None:
     created = create_topic(simulator, journal, TopicSpec("t", 1, 3), allowed=True, who=WHO)
     assert created.owed == 1
     assert set(simulator.topics[TopicPartition("t", 0)].replicas) == {1, 3}
-    joined = poll_joined(simulator, journal, EVERY, WHO)
+    joined = poll_joined_brokers(simulator, journal, EVERY, WHO)
     assert joined is not None
     assert (joined.eligible, joined.due) == ((), ())
     simulator.cordoned.clear()
-    joined = poll_joined(simulator, journal, EVERY, WHO)
+    joined = poll_joined_brokers(simulator, journal, EVERY, WHO)
     assert joined is not None
     assert (joined.eligible, joined.due) == ((2,), (2,))
 

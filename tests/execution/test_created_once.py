@@ -8,7 +8,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, KafkaTimeout
-from kafka_steward.execution.topics import Created, TopicSpec, add_partitions, create_topic
+from kafka_steward.execution.topics import CreateTopicResult, TopicSpec, add_partitions, create_topic
 from kafka_steward.journal import paths
 from kafka_steward.journal.store import Journal
 from tests.simulated_plan import WHO, memory_journal
@@ -58,7 +58,7 @@ def two_brokers() -> tuple[Simulator, Journal]:
     return simulator, memory_journal(simulator)
 
 
-def created(cluster: Any, journal: Journal, **settings: str) -> Created:
+def created(cluster: Any, journal: Journal, **settings: str) -> CreateTopicResult:
     return create_topic(cluster, journal, TopicSpec("t", 2, 3, settings), allowed=True, who=WHO)
 
 

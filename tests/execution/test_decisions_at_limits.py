@@ -9,13 +9,13 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.execution.concurrency import ConcurrencyLimits, admit_moves
-from kafka_steward.execution.failures import FailureDecision, LivenessView, decide_disks, disk_sentence
+from kafka_steward.execution.failures import FailureDecision, LivenessView, decide_log_dir_failures, log_dir_message
+from kafka_steward.execution.move_recovery import dead_target_reason, find_changing_plan
 from kafka_steward.execution.observe import ObservedState, observe_moves
-from kafka_steward.execution.pending_state import PendingReplica, evaluate
+from kafka_steward.execution.pending_state import PendingReplica, evaluate_pending
 from kafka_steward.execution.pending_state import PendingState as Owed
-from kafka_steward.execution.preflight import Room, rooms_of
-from kafka_steward.execution.recovery import changed_by, dead_target_reason
-from kafka_steward.execution.throttle_rates import set_late, to_set
+from kafka_steward.execution.preflight import LogDirRoom, compute_rooms
+from kafka_steward.execution.throttle_rates import decide_rate, lease_late_rate
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from kafka_steward.journal.records import PendingReplicas, ThrottleLease
 from kafka_steward.settings import Settings
@@ -36,7 +36,7 @@ def sight(**lost: int) -> LivenessView:
 
 
 def judged(settings: Settings, *, first_seen_ms: int, now_ms: int, outage: bool = False) -> FailureDecision:
-    return decide_disks(
+    return decide_log_dir_failures(
         sight(b2=3),
         first_seen_ms={2: first_seen_ms},
         announced_ms={},
@@ -51,7 +51,7 @@ def test_without_a_grace_period_replicas_are_healed_at_once() -> None:
     settings = Settings(heal_failed_disks=True, heal_failure_interval=0)
     judgement = judged(settings, first_seen_ms=5_000, now_ms=5_000)
     assert (judgement.due, judgement.announce, judgement.waiting) == ((2,), (2,), {})
-    assert disk_sentence(sight(b2=3), judgement, settings, 5_000).endswith("3 replicas, which will be healed.")
+    assert log_dir_message(sight(b2=3), judgement, settings, 5_000).endswith("3 replicas, which will be healed.")
 
 
 def test_a_failure_that_was_never_announced_is_announced_whatever_the_clock_says() -> None:
@@ -65,7 +65,7 @@ def test_in_an_outage_the_end_of_the_grace_period_is_told_only_until_it_is_reach
     for now_ms in (9_000, 10_000):
         judgement = judged(settings, first_seen_ms=0, now_ms=now_ms, outage=True)
         assert judgement.due == ()
-        told[now_ms] = disk_sentence(sight(b2=3), judgement, settings, now_ms).partition("3 replicas; ")[2]
+        told[now_ms] = log_dir_message(sight(b2=3), judgement, settings, now_ms).partition("3 replicas; ")[2]
     assert told == {
         9_000: "the grace period ends in 1 s.",
         10_000: "this counts as an outage, and nothing is healed until some brokers return.",
@@ -74,7 +74,7 @@ def test_in_an_outage_the_end_of_the_grace_period_is_told_only_until_it_is_reach
 
 def test_each_broker_with_a_failed_directory_has_a_sentence_of_its_own() -> None:
     settings = Settings(heal_failed_disks=False)
-    assert disk_sentence(sight(b3=1, b2=3), FailureDecision(), settings, 0) == (
+    assert log_dir_message(sight(b3=1, b2=3), FailureDecision(), settings, 0) == (
         "Broker 2 is live, but its log directory /disk-2 has failed, with 3 replicas; they are not healed "
         "(heal_failed_disks). "
         "Broker 3 is live, but its log directory /disk-3 has failed, with 1 replicas; they are not healed "
@@ -87,14 +87,14 @@ def test_each_broker_with_a_failed_directory_has_a_sentence_of_its_own() -> None
 
 def test_a_directory_whose_free_space_must_all_stay_free_has_no_room() -> None:
     full = BrokerLogDirs({}, directories=(Directory("/a", total_bytes=1000, usable_bytes=250),))
-    assert rooms_of({1: full}, min_free=0.25, arriving={}) == {1: (Room("", 0, 0),)}
+    assert compute_rooms({1: full}, min_free=0.25, arriving={}) == {1: (LogDirRoom("", 0, 0),)}
 
 
 def test_room_that_one_broker_gave_away_changes_none_of_the_others() -> None:
     into = [move("t-0", "123", "423"), move("t-1", "231", "531", position=1), move("t-2", "312", "412", position=2)]
     leaders = {each.topic_partition: each.before[0] for each in into}
     for left, numbers in ((100, [0, 1]), (99, [0])):
-        rooms = {4: (Room("", 0, 150),), 5: (Room("", 0, left),)}
+        rooms = {4: (LogDirRoom("", 0, 150),), 5: (LogDirRoom("", 0, left),)}
         chosen = admit_moves(into, [], ConcurrencyLimits(9, 9, 9), leaders=leaders, rooms=rooms)
         assert [each.partition for each in chosen] == numbers
 
@@ -105,7 +105,9 @@ def test_room_that_one_broker_gave_away_changes_none_of_the_others() -> None:
 def test_what_is_owed_to_a_topic_that_we_may_not_describe_stays_owed_with_the_remedy() -> None:
     owed = PendingReplicas((1, 2, -1), "id1")
     sentence = "t-0: Kafka does not let us describe its topic; grant our principal DESCRIBE on it."
-    assert evaluate(T0, owed, None, age_ms=10**9, hidden=True) == PendingReplica(T0, owed, Owed.HIDDEN, sentence)
+    assert evaluate_pending(T0, owed, None, age_ms=10**9, hidden=True) == PendingReplica(
+        T0, owed, Owed.HIDDEN, sentence
+    )
 
 
 def test_a_submitted_move_of_a_topic_that_we_may_not_describe_is_hidden_and_not_gone() -> None:
@@ -120,12 +122,12 @@ def test_a_submitted_move_of_a_topic_that_we_may_not_describe_is_hidden_and_not_
 
 def test_a_rate_that_someone_set_and_that_a_plan_then_requests_stays_theirs() -> None:
     known = ThrottleLease(None, "50", {"p": ("50",)})
-    assert to_set(known, "p", "20", "20") == (ThrottleLease(None, "50", {"p": ("20",)}), None)
+    assert decide_rate(known, "p", "20", "20") == (ThrottleLease(None, "50", {"p": ("20",)}), None)
 
 
 def test_a_rate_that_was_set_late_replaces_none_that_the_plan_requested_since() -> None:
     known = ThrottleLease(None, "20", {"p": ("20",)})
-    assert set_late(known, "p", "50", None) == ThrottleLease(None, "20", {"p": ("20",)}, ("50",))
+    assert lease_late_rate(known, "p", "50", None) == ThrottleLease(None, "20", {"p": ("20",)}, ("50",))
 
 
 # dead targets
@@ -167,4 +169,4 @@ def test_a_plan_changed_a_partition_if_it_submitted_a_move_to_where_it_is(
     state: MoveState, attempt: int, found: str, by_plan: bool
 ) -> None:
     others = [("d1", MoveRow(move("t-0", "123", "456"), state, attempt=attempt))]
-    assert changed_by(brokers(found), others) == ("d1" if by_plan else None)
+    assert find_changing_plan(brokers(found), others) == ("d1" if by_plan else None)

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import DetectionResult, Detector
+from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal.store import Journal
@@ -29,7 +29,7 @@ def rules(**more: Any) -> Settings:
 
 def look(simulator: Simulator, journal: Journal, *, announce: bool = True, **more: Any) -> DetectionResult:
     """A look by a process of its own: nothing is remembered but by the journal."""
-    return Detector(simulator, journal, rules(**more), WHO).poll(announce=announce)
+    return FailureDetector(simulator, journal, rules(**more), WHO).poll(announce=announce)
 
 
 def entry(journal: Journal, broker: int = 1) -> int | None:

@@ -12,11 +12,11 @@ import pytest
 
 from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.rollback import unfinished_cancels
+from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
@@ -180,7 +180,7 @@ def verify_taken_back(place: Place, progress: Progress) -> None:
     assert (progress.digest, progress.status, undone.status) == (undone.digest, *[PlanStatus.ROLLED_BACK] * 2)
     rollback = str(undone.rolled_back_by)
     assert by_digest[rollback].status is PlanStatus.COMPLETED
-    assert unfinished_cancels(journal) == []
+    assert find_unfinished_cancels(journal) == []
     told = [row.entry.action for row in audit._rows if row.entry.plan == rollback]
     assert told.count(Action.PUBLISH) == 1
 
@@ -231,7 +231,7 @@ def test_every_call_that_a_seam_has_is_made_by_some_scenario() -> None:
         take_back(moving_three(ticks), Faults(calls=counted.calls))
     place = healing()
     place.stores[0].create("/admin/failed_brokers/not-a-broker", "{}")
-    Detector(*place.process(Faults(calls=counted.calls)), place.settings, WHO).poll()
+    FailureDetector(*place.process(Faults(calls=counted.calls)), place.settings, WHO).poll()
     seams = {"cluster": ClusterPort, "tree": Tree, "moves": MoveTable, "audit": AuditTable, "ended": EndedPlans}
     there = {f"{seam}.{name}" for seam, kind in seams.items() for name in dir(kind) if not name.startswith("_")}
     free = {f"{seam}.{name}" for seam in seams for name in FREE}
@@ -247,7 +247,7 @@ def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> 
 
     def looked(place: Place, faults: Faults) -> None:
         cluster, journal = place.process(faults)
-        Detector(cluster, journal, place.settings, WHO).poll()
+        FailureDetector(cluster, journal, place.settings, WHO).poll()
 
     quiet, place = Faults(), strays()
     looked(place, quiet)
@@ -267,7 +267,7 @@ def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> 
 def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:
     def looked(place: Place, faults: Faults) -> None:
         cluster, journal = place.process(faults)
-        Detector(cluster, journal, place.settings, WHO).poll()
+        FailureDetector(cluster, journal, place.settings, WHO).poll()
 
     def first_look_ms(place: Place) -> int | None:
         node = place.stores[0].get("/admin/failed_brokers/1")
@@ -283,6 +283,6 @@ def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:
         place.simulator.tick(5)
         looked(place, Faults())
         cluster, journal = place.process(Faults())
-        verdict = Detector(cluster, journal, place.settings, WHO).poll()
+        verdict = FailureDetector(cluster, journal, place.settings, WHO).poll()
         due_ms = verdict.waiting[1]
         assert due_ms - 1_800_000 in {seen_ms, place.simulator.now_ms, place.simulator.now_ms - 5000}

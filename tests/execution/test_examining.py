@@ -9,8 +9,8 @@ from kafka_steward.errors import RequestError
 from kafka_steward.execution.health import (
     DEFAULT_LIMITS,
     check_health,
-    checked_limits,
-    health_sentence,
+    health_message,
+    validate_limits,
     violated_limits,
 )
 from kafka_steward.execution.topics import TopicSpec, create_topic
@@ -22,7 +22,7 @@ def test_a_whole_cluster_is_healthy() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123 231")
     health, _ = check_health(simulator, memory_journal(simulator))
     assert violated_limits(health, DEFAULT_LIMITS) == []
-    assert health_sentence(health) == (
+    assert health_message(health) == (
         "Of 2 partitions 0 are under-replicated, 0 are under min ISR, 0 are offline. None is being reassigned."
     )
 
@@ -36,13 +36,13 @@ def test_a_killed_broker_is_seen_and_a_reassignment_is_not_held_for_one() -> Non
     health, _ = check_health(simulator, journal, copies)
     assert violated_limits(health, DEFAULT_LIMITS) == []
     assert (health.measures["reassigning_partitions"], health.max_lag) == (1, 90)
-    assert health_sentence(health).endswith(" 1 is being reassigned, at most 90 messages behind, 0.0 MB/s.")
+    assert health_message(health).endswith(" 1 is being reassigned, at most 90 messages behind, 0.0 MB/s.")
     simulator.kill(2)
     simulator.topic_settings["t"]["min.insync.replicas"] = "3"
     health, _ = check_health(simulator, journal)
     assert violated_limits(health, DEFAULT_LIMITS) == ["under_replicated_partitions", "under_min_isr_partitions"]
-    assert "2 are under-replicated (t-0, t-1)" in health_sentence(health)
-    assert health_sentence(health).endswith("Broker 2 is down.")
+    assert "2 are under-replicated (t-0, t-1)" in health_message(health)
+    assert health_message(health).endswith("Broker 2 is down.")
 
 
 def test_a_replication_factor_that_grows_is_under_min_isr_until_enough_new_replicas_are_in_sync() -> None:
@@ -57,7 +57,7 @@ def test_a_replication_factor_that_grows_is_under_min_isr_until_enough_new_repli
     simulator.alter({name: (1, 2, 3)})
     health, _ = check_health(simulator, journal)
     assert (health.under_min_isr, health.under_replicated) == ((name,), ())
-    assert "1 is under min ISR (t-0)" in health_sentence(health)
+    assert "1 is under min ISR (t-0)" in health_message(health)
     simulator.tick()
     health, _ = check_health(simulator, journal)
     assert (health.reassigning, violated_limits(health, DEFAULT_LIMITS)) == ((name,), []), (
@@ -83,13 +83,13 @@ def test_owed_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limit()
     create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
     health, _ = check_health(simulator, journal)
     assert health.measures["owed_replicas"] == 2
-    assert health_sentence(health).endswith("None is being reassigned. 2 replicas are pending.")
+    assert health_message(health).endswith("None is being reassigned. 2 replicas are pending.")
     assert violated_limits(health, {"owed_replicas": 1}) == ["owed_replicas"]
     assert violated_limits(health, {"owed_replicas": 2}) == []
 
 
 def test_limits_are_held_to_known_measures() -> None:
-    assert checked_limits(None) == DEFAULT_LIMITS
-    assert checked_limits({"reassignment_max_lag": 1000}) == {"reassignment_max_lag": 1000}
+    assert validate_limits(None) == DEFAULT_LIMITS
+    assert validate_limits({"reassignment_max_lag": 1000}) == {"reassignment_max_lag": 1000}
     with pytest.raises(RequestError, match="There is no measure 'lag'"):
-        checked_limits({"lag": 1})
+        validate_limits({"lag": 1})

@@ -9,11 +9,11 @@ import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
-from kafka_steward.execution.effects import alter_from
-from kafka_steward.execution.external import cancel_external, find_external
-from kafka_steward.execution.late_submissions import Retraction
+from kafka_steward.execution.cancel_restoration import restore_externally_reordered
+from kafka_steward.execution.effects import alter_keeping_factor
+from kafka_steward.execution.external_reassignments import cancel_external_reassignments, find_external_reassignments
+from kafka_steward.execution.late_submissions import LateRetraction
 from kafka_steward.execution.lifecycle import request_cancel
-from kafka_steward.execution.restoration import restore_orders
 from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.settings import Settings
@@ -45,7 +45,7 @@ def test_targets_are_guarded_where_their_number_stays(simulator: Simulator, monk
     monkeypatch.setattr(simulator, "alter", asked.alter)
     targets = {T0: (4, 2, 3), T1: (2, 3)}
     before = {name: simulator.topics[name].replicas for name in targets}
-    assert alter_from(simulator, targets, before) == {T0: None, T1: None}
+    assert alter_keeping_factor(simulator, targets, before) == {T0: None, T1: None}
     assert asked.calls == [({T0: (4, 2, 3)}, True), ({T1: (2, 3)}, False)]
 
 
@@ -102,8 +102,8 @@ def intruded(simulator: Simulator) -> Callable[[], object]:
 def late(simulator: Simulator) -> Callable[[], object]:
     """A process that woke too late began it."""
     simulator.alter({T0: MOVE.after})
-    retraction = Retraction(simulator, memory_journal(simulator), "a" * 64, WHO)
-    return lambda: retraction.take_back([MOVE])
+    retraction = LateRetraction(simulator, memory_journal(simulator), "a" * 64, WHO)
+    return lambda: retraction.cancel_and_restore([MOVE])
 
 
 def of_others(simulator: Simulator) -> Callable[[], object]:
@@ -115,8 +115,8 @@ def of_others(simulator: Simulator) -> Callable[[], object]:
 
     def act() -> None:
         with journal.step_lock("here") as fence:
-            found = find_external(simulator, journal, [])
-            cancel_external(simulator, journal, found, reason="enough", who=WHO, fence=fence)
+            found = find_external_reassignments(simulator, journal, [])
+            cancel_external_reassignments(simulator, journal, found, reason="enough", who=WHO, fence=fence)
 
     return act
 
@@ -141,7 +141,7 @@ def cancelled_elsewhere(simulator: Simulator) -> Callable[[], object]:
     def act() -> None:
         while not undo.step().ended:
             simulator.tick()
-        restore_orders(simulator, world.journal, world.digest, WHO)
+        restore_externally_reordered(simulator, world.journal, world.digest, WHO)
 
     return act
 

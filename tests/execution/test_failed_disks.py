@@ -11,15 +11,15 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import DetectionResult, Detector
-from kafka_steward.execution.failures import LivenessView, decide_disks
+from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.failures import LivenessView, decide_log_dir_failures
 from kafka_steward.execution.health import (
     check_health,
-    checked_limits,
-    health_sentence,
+    health_message,
+    validate_limits,
     violated_limits,
 )
-from kafka_steward.execution.lifecycle import _fully_replicated
+from kafka_steward.execution.lifecycle import _is_fully_replicated
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
@@ -40,7 +40,7 @@ FAILED = f"{WELL} Broker 2 is live, but its log directory /disk-2 has failed, wi
 
 def look(simulator: Simulator, journal: Journal, *, announce: bool = True, **more: Any) -> DetectionResult:
     given = {"heal_failure_interval": GRACE_S, "heal_retry_interval": 60, "heal_failed_disks": True, **more}
-    return Detector(simulator, journal, Settings(**given), WHO).poll(announce=announce)
+    return FailureDetector(simulator, journal, Settings(**given), WHO).poll(announce=announce)
 
 
 def test_it_is_named_and_not_healed_unless_that_was_asked_for(simulator: Simulator, journal: Journal) -> None:
@@ -144,9 +144,9 @@ def test_a_move_whose_receiver_loses_its_disk_is_taken_back_and_begins_again(sim
 
 def test_a_heal_that_leaves_a_replica_in_a_failed_directory_has_something_left(simulator: Simulator) -> None:
     row = MoveRow(move("t-0", "123", "423"))
-    assert _fully_replicated(row, simulator.snapshot())
+    assert _is_fully_replicated(row, simulator.snapshot())
     simulator.fail_disk(2, T0)
-    assert not _fully_replicated(row, simulator.snapshot())
+    assert not _is_fully_replicated(row, simulator.snapshot())
 
 
 def sight(*failed: int, **lost: int) -> LivenessView:
@@ -171,7 +171,7 @@ def test_nothing_is_due_where_brokers_are_not_healed_either(changes: dict[str, A
         **{"heal_failed_disks": True, "heal_failure_interval": 10, "max_failed_fraction": 0.5, **changes}
     )
     seen = sight(3, b2=1)
-    judged = decide_disks(
+    judged = decide_log_dir_failures(
         seen,
         first_seen_ms={2: 0},
         announced_ms={},
@@ -196,14 +196,14 @@ def test_health_names_failed_directories_cordoned_brokers_and_hidden_topics(
         "cordoned_brokers": 1,
         "hidden_topics": 1,
     }
-    above = violated_limits(health, checked_limits(None))
+    above = violated_limits(health, validate_limits(None))
     assert above == ["under_replicated_partitions", "failed_log_dirs", "hidden_topics"]
-    told = health_sentence(health)
+    told = health_message(health)
     assert "Log directory /disk-2 of broker 2 has failed. Broker 4 is cordoned." in told
     assert "1 topics are hidden from us (secret): grant our principal DESCRIBE on every topic" in told
     quick, _ = check_health(simulator, journal)
     assert "hidden_topics" not in quick.measures
-    assert violated_limits(quick, checked_limits(None)) == above[:2]
+    assert violated_limits(quick, validate_limits(None)) == above[:2]
 
 
 def test_a_broker_that_does_not_tell_which_directory_is_counted_by_its_offline_replicas(
@@ -213,7 +213,7 @@ def test_a_broker_that_does_not_tell_which_directory_is_counted_by_its_offline_r
     simulator.mute.add(2)
     health, _ = check_health(simulator, journal)
     assert health.measures["failed_log_dirs"] == 1
-    assert "Log directory of unknown path of broker 2 has failed." in health_sentence(health)
+    assert "Log directory of unknown path of broker 2 has failed." in health_message(health)
     assert look(simulator, journal).disks == {2: ()}
 
 

@@ -12,10 +12,10 @@ from kafka_steward.execution.failures import (
     Failure,
     FailureDecision,
     LivenessView,
-    decide_detection,
+    decide_broker_failures,
     handled_brokers,
-    is_abandoned,
-    is_idle,
+    is_plan_abandoned,
+    is_plan_idle,
 )
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
@@ -41,7 +41,7 @@ def judged(look: LivenessView, *, rules: Mapping[str, Any] | None = None, **give
         "first_seen_ms": {}, "entries": (), "noted": (), "announced_ms": {}, "handled": ids(), "bouncing": ids(),
         "now_ms": 50_000,
     }  # fmt: skip
-    return decide_detection(look, settings=Settings(**{**RULES, **(rules or {})}), **{**usual, **given})
+    return decide_broker_failures(look, settings=Settings(**{**RULES, **(rules or {})}), **{**usual, **given})
 
 
 def judgement(**given: Any) -> FailureDecision:
@@ -182,7 +182,10 @@ def test_an_unfinished_plan_that_nobody_steps_is_idle_and_abandoned_unless_it_is
     status: PlanStatus, age_ms: int, *, idle: bool, abandoned: bool
 ) -> None:
     one, rules = plan(status=status), Settings(**RULES)
-    assert (is_idle(one, 10_000 + age_ms, rules), is_abandoned(one, 10_000 + age_ms, rules)) == (idle, abandoned)
+    assert (is_plan_idle(one, 10_000 + age_ms, rules), is_plan_abandoned(one, 10_000 + age_ms, rules)) == (
+        idle,
+        abandoned,
+    )
 
 
 DONE: dict[str, Any] = {"status": PlanStatus.COMPLETED, "left": 4}

@@ -7,7 +7,7 @@ from pathlib import Path
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.pending_state import targets
+from kafka_steward.execution.pending_state import target_replication_factors
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
@@ -34,7 +34,7 @@ def owing(brokers: str, *dead: int, factor: int, partitions: int = 6) -> tuple[S
 
 def fill_plan(simulator: Simulator, journal: Journal, folder: Path) -> PlanFolder:
     snapshot = simulator.snapshot()
-    wanted = targets(list_pending(journal, snapshot), snapshot)
+    wanted = target_replication_factors(list_pending(journal, snapshot), snapshot)
     take_snapshot(simulator, str(folder), failed=(), now_ms=simulator.now_ms, targets=wanted)
     read = read_snapshot(str(folder))
     plan = planned(read, "fill")

@@ -12,23 +12,23 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal_error
 from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.errors import KafkaRefused, PlanError, RequestError
-from kafka_steward.execution import detector
-from kafka_steward.execution.broker_joins import poll_joined
-from kafka_steward.execution.cluster_queries import hidden_in, with_hidden
-from kafka_steward.execution.detector import Detector
-from kafka_steward.execution.effects import elect_preferred
+from kafka_steward.execution import failure_detector
+from kafka_steward.execution.broker_joins import poll_joined_brokers
+from kafka_steward.execution.cluster_queries import find_hidden_topics, with_hidden_topics
+from kafka_steward.execution.effects import elect_preferred_leaders
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.in_flight_records import record_in_flight
-from kafka_steward.execution.late_submissions import Retraction
+from kafka_steward.execution.late_submissions import LateRetraction
 from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.move_recovery import HIDDEN, plan_rollback_moves
 from kafka_steward.execution.moves import Held, HoldReason
 from kafka_steward.execution.pending_replicas import reconcile_pending, record_pending
 from kafka_steward.execution.pending_state import PendingState as Owed
 from kafka_steward.execution.plan_requests import validate_against_cluster
-from kafka_steward.execution.recovery import HIDDEN, plan_rollback
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import add_deferred_partitions, add_partitions
+from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.execution.upkeep import release_orphaned_throttles
-from kafka_steward.execution.verification import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.moves import MoveState
@@ -96,7 +96,7 @@ def test_a_rollback_leaves_alone_what_it_cannot_see(simulator: Simulator) -> Non
     world = apply(simulator, move("t-0", "123", "423"))
     world.run()
     simulator.hidden.add("t")
-    back = plan_rollback(world.rows(), with_hidden(simulator, simulator.snapshot(), ["t"]), chunk_size=50)
+    back = plan_rollback_moves(world.rows(), with_hidden_topics(simulator, simulator.snapshot(), ["t"]), chunk_size=50)
     assert (list(back.moves), [why for _, why in back.skipped]) == ([], [HIDDEN])
 
 
@@ -142,11 +142,11 @@ def test_a_topic_that_a_broker_still_holds_after_it_was_deleted_is_not_hidden(si
     log_dirs = simulator.log_dirs([1, 2, 3])
     simulator.delete("u")
     snapshot = simulator.snapshot()
-    assert hidden_in(simulator, snapshot, log_dirs) == {}
-    assert with_hidden(simulator, snapshot, ["u", "t"]).hidden == frozenset()
+    assert find_hidden_topics(simulator, snapshot, log_dirs) == {}
+    assert with_hidden_topics(simulator, snapshot, ["u", "t"]).hidden == frozenset()
     simulator.hidden.add("u")
-    assert hidden_in(simulator, snapshot, log_dirs) == {"u": (1, 3)}
-    assert with_hidden(simulator, snapshot, ["u", "t"]).hidden == {"u"}
+    assert find_hidden_topics(simulator, snapshot, log_dirs) == {"u": (1, 3)}
+    assert with_hidden_topics(simulator, snapshot, ["u", "t"]).hidden == {"u"}
 
 
 def test_other_moves_go_on_and_throttles_are_given_back_where_they_can_be(simulator: Simulator) -> None:
@@ -190,7 +190,7 @@ def test_a_topic_keeps_no_other_from_its_throttles_and_no_other_record_in_flight
         monkeypatch.setattr(
             simulator, "_change_topic", lambda topic, several: refused if topic == "secret" else change(topic, several)
         )
-    watch = Detector(simulator, journal, Settings(), WHO)
+    watch = FailureDetector(simulator, journal, Settings(), WHO)
     with caplog.at_level(logging.INFO):
         watch.poll()
     assert simulator.topic_settings["u"] == {}
@@ -221,8 +221,8 @@ def test_a_task_that_fails_after_plans_keeps_none_of_the_others_from_it(
 
     tasks = ("pause_idle_plans", "delete_stale_in_flight_records", "release_orphaned_throttles")
     for name in tasks:
-        monkeypatch.setattr(detector, name, noted(name))
-    found = Detector(simulator, memory_journal(simulator), Settings(), WHO).poll()
+        monkeypatch.setattr(failure_detector, name, noted(name))
+    found = FailureDetector(simulator, memory_journal(simulator), Settings(), WHO).poll()
     assert called == list(tasks)
     assert found.abandoned == (() if task == "pause_idle_plans" else ("It is idle.",))
 
@@ -256,8 +256,8 @@ def test_a_late_request_is_taken_back_when_it_can_be_seen_again(simulator: Simul
     record_in_flight(world.journal.tree, world.digest, [late])
     simulator.alter({T0: late.after})
     simulator.hidden.add("t")
-    Retraction(simulator, world.journal, world.digest, WHO).take_back([late])
-    watch = Detector(simulator, world.journal, world.settings, WHO)
+    LateRetraction(simulator, world.journal, world.digest, WHO).cancel_and_restore([late])
+    watch = FailureDetector(simulator, world.journal, world.settings, WHO)
     watch.poll()
     assert simulator.topics[T0].reassigning
     assert world.journal.tree.children(paths.REASSIGNMENTS) == ["t"]
@@ -286,7 +286,7 @@ def test_partitions_that_were_asked_for_a_hidden_topic_are_neither_added_nor_str
     simulator.hidden.add("u")
     assert add_deferred_partitions(simulator, journal, WHO) == ["Topic t has 7 partitions, 1 of them new."]
     assert journal.tree.children(paths.DEFERRED_PARTITIONS) == ["u"]
-    looked = poll_joined(simulator, journal, Settings(), WHO)
+    looked = poll_joined_brokers(simulator, journal, Settings(), WHO)
     assert looked is not None
     assert looked.due == ()
     simulator.hidden.clear()
@@ -318,7 +318,7 @@ def test_a_hidden_topic_is_not_said_to_be_missing_where_partitions_are_added(sim
 
 def test_a_given_reassignment_of_a_hidden_topic_is_refused_by_the_name_of_the_acl(simulator: Simulator) -> None:
     simulator.hidden.add("t")
-    snapshot = with_hidden(simulator, simulator.snapshot(), ["t", "u"])
+    snapshot = with_hidden_topics(simulator, simulator.snapshot(), ["t", "u"])
     with pytest.raises(PlanError) as raised:
         validate_against_cluster({T0: (1, 2), TopicPartition("u", 0): (1, 2)}, snapshot)
     assert f"t-0 may or may not exist: {HIDDEN}. u-0 does not exist." in str(raised.value)
@@ -328,7 +328,7 @@ def test_the_leaders_of_others_are_elected_and_the_hidden_one_is_named(simulator
     simulator.create("u", [(1, 2, 3)])
     simulator.topics[TopicPartition("u", 0)].leader = 2
     simulator.hidden.add("t")
-    elected = elect_preferred(
+    elected = elect_preferred_leaders(
         simulator, memory_journal(simulator), who=WHO, partitions=[T0, TopicPartition("u", 0), TopicPartition("v", 0)]
     )
     assert (elected.elected, elected.refused) == ((TopicPartition("u", 0),), {T0: HIDDEN})

@@ -12,9 +12,9 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.errors import JournalError, KafkaTimeout, LockLost
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.in_flight_records import record_in_flight
-from kafka_steward.execution.late_submissions import Retraction
+from kafka_steward.execution.late_submissions import LateRetraction
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, StepRunner
@@ -188,7 +188,7 @@ def test_a_cancel_of_an_earlier_plan_does_not_make_its_submission_the_latest(sim
     request_cancel(world.journal, world.digest, who=WHO, reason="stop")
     assert world.run().status is PlanStatus.COMPLETED
     assert world.states() == {"t-0": "failed"}
-    Retraction(cluster, world.journal, later.digest, WHO).of_late({T0: (5, 2, 3)})
+    LateRetraction(cluster, world.journal, later.digest, WHO).retract_submissions({T0: (5, 2, 3)})
     assert "cancel" not in later.actions()
     assert world.replicas("t-0") == (5, 2, 3)
 
@@ -281,7 +281,7 @@ def as_it_was(at: Place, call: str) -> None:
 def nothing_is_left(at: Place, call: str) -> None:
     """Neither in flight, nor a throttle, nor a record."""
     simulator = at.simulator
-    Detector(*at.process(Faults()), at.settings, WHO).poll()  # gives back what an ended plan owes
+    FailureDetector(*at.process(Faults()), at.settings, WHO).poll()  # gives back what an ended plan owes
     assert simulator.reassignments() == {}, call
     # Taken out of a list that is not there, an entry leaves an empty one.
     assert not any(entries for of in simulator.topic_settings.values() for entries in of.values()), call
@@ -353,7 +353,7 @@ def test_the_watch_goes_on_where_a_process_that_woke_too_late_died() -> None:
     record_in_flight(journal.tree, here.plan.digest, here.moves[:1])
     here.simulator.alter({T0: (4, 5, 3)})
     here.simulator.tick()
-    Detector(cluster, journal, here.settings, WHO).poll()
+    FailureDetector(cluster, journal, here.settings, WHO).poll()
     here.simulator.run()
     as_it_was(here, "the watch")
     told = [row.entry for row in journal.audit.rows(plan=here.plan.digest, action=Action.CANCEL)]
@@ -368,7 +368,7 @@ def test_the_watch_lets_what_a_person_gave_up_go_on() -> None:
     record = world.journal.plans.get(world.digest)
     assert record is not None
     world.journal.plans.update(record, status=PlanStatus.ABANDONED)
-    Detector(simulator, world.journal, world.settings, WHO).poll()
+    FailureDetector(simulator, world.journal, world.settings, WHO).poll()
     assert len(simulator.reassignments()) == 2
     assert world.journal.tree.children(paths.REASSIGNMENTS) == []
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.document_repair import repair_documents
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.lifecycle import resume_plan
-from kafka_steward.execution.repair import repair_documents
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument
@@ -137,7 +137,7 @@ def test_documents_that_asked_for_a_plan_are_known_and_not_carried_out_again() -
 @pytest.mark.parametrize("which", range(5), ids=["slot", "lock", "plan", "rate", "list"])
 def test_the_watch_looks_on(world: World, which: int) -> None:
     garble(world, places(world)[which], "{")
-    assert Detector(world.simulator, world.journal, world.settings, WHO).poll().down == ()
+    assert FailureDetector(world.simulator, world.journal, world.settings, WHO).poll().down == ()
 
 
 def test_a_garbled_document_of_a_known_second_version_is_made_anew(

@@ -9,9 +9,9 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.document_repair import repair_documents
 from kafka_steward.execution.lifecycle import Scope
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.repair import repair_documents
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import PlanStatus

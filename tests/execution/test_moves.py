@@ -11,9 +11,9 @@ from kafka_steward.execution.moves import (
     SETTLED,
     TRANSITIONS,
     Event,
+    filter_unsettled,
     next_state,
     phase_of,
-    unsettled,
 )
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from tests.simulated_plan import move
@@ -82,4 +82,4 @@ def test_a_row_that_names_no_phase_assumes_least() -> None:
 
 def test_unsettled_keeps_the_order() -> None:
     rows = [MoveRow(move(f"t-{n}", "123", "423"), state) for n, state in enumerate(MoveState)]
-    assert [row.state for row in unsettled(rows)] == [MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED]
+    assert [row.state for row in filter_unsettled(rows)] == [MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED]

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import VersionConflict
-from kafka_steward.execution.broker_joins import claim_empty_brokers, poll_empty_brokers, update_brokers
+from kafka_steward.execution.broker_joins import claim_empty_brokers, poll_empty_brokers, update_empty_brokers
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import EmptyBrokersDocument, PlanRecord
@@ -109,7 +109,7 @@ def test_a_fill_under_way_is_waited_for() -> None:
 
 def test_on_a_cluster_without_topics_nobody_has_joined() -> None:
     simulator = Simulator.of("1a 2b 3c")
-    assert update_brokers(EmptyBrokersDocument(), simulator.snapshot()).waiting == ()
+    assert update_empty_brokers(EmptyBrokersDocument(), simulator.snapshot()).waiting == ()
 
 
 def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:

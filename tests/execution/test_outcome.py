@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.execution.plan_report import PlanOutcome, outcome_of
+from kafka_steward.execution.plan_report import PlanOutcome, summarize_outcome
 from kafka_steward.journal.moves import MoveRow, MoveState
 from tests.simulated_plan import move
 
@@ -22,8 +22,8 @@ def test_what_was_planned_and_not_moved_is_listed_with_its_reason() -> None:
     states = [*DETAILS, MoveState.COMPLETED, MoveState.SATISFIED, MoveState.COMPLETED]
     rows = [MoveRow(move(f"t-{n}", "123", "423"), state, DETAILS[state]) for n, state in enumerate(states)]
     left = [("t-2", "the topic was deleted."), ("t-3", "failed"), ("t-4", "held")]
-    assert outcome_of(rows) == PlanOutcome(3, 2, left)
-    assert outcome_of([]) == PlanOutcome(0, 0, [])
+    assert summarize_outcome(rows) == PlanOutcome(3, 2, left)
+    assert summarize_outcome([]) == PlanOutcome(0, 0, [])
 
 
 @pytest.mark.parametrize(

@@ -12,24 +12,24 @@ from hypothesis import strategies as st
 from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import DocumentError, KafkaRefused, RequestError
-from kafka_steward.execution.broker_joins import poll_joined
+from kafka_steward.execution.broker_joins import poll_joined_brokers
 from kafka_steward.execution.pending_replicas import count_pending, list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import (
     PROPAGATION_MS,
     PendingReplica,
     PendingState,
     eligible_brokers,
-    evaluate,
-    fillable,
-    targets,
+    evaluate_pending,
+    find_fillable,
+    target_replication_factors,
 )
 from kafka_steward.execution.topics import (
-    Created,
+    CreateTopicResult,
     TopicSpec,
     add_deferred_partitions,
     add_partitions,
+    assign_to_live_brokers,
     create_topic,
-    creation_of,
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
@@ -43,7 +43,9 @@ from tests.simulator import Simulator
 T0 = TopicPartition("t", 0)
 
 
-def created(simulator: Simulator, journal: Journal, factor: int = 3, *, allowed: bool = True, **more: int) -> Created:
+def created(
+    simulator: Simulator, journal: Journal, factor: int = 3, *, allowed: bool = True, **more: int
+) -> CreateTopicResult:
     wanted = TopicSpec("t", more.get("partitions", 2), factor, {})
     return create_topic(simulator, journal, wanted, allowed=allowed, who=WHO)
 
@@ -103,9 +105,9 @@ def test_a_topic_is_made_with_at_least_min_isr_or_not_at_all(
     wanted = TopicSpec("t", partitions, factor, {})
     if len(live) < min(min_isr, factor):
         with pytest.raises(RequestError, match=r"it needs \d+ brokers"):
-            creation_of(wanted, frozenset(live), allowed=True, min_isr=min_isr)
+            assign_to_live_brokers(wanted, frozenset(live), allowed=True, min_isr=min_isr)
         return
-    placed = creation_of(wanted, frozenset(live), allowed=True, min_isr=min_isr)
+    placed = assign_to_live_brokers(wanted, frozenset(live), allowed=True, min_isr=min_isr)
     assert (placed is None) == (len(live) >= factor)
     for replicas in placed or ():
         assert set(replicas) == live
@@ -198,20 +200,20 @@ def test_what_kafka_refuses_leaves_no_debt(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_broker_that_joins_is_rung_for_and_a_fill_settles_the_debt() -> None:
     simulator, journal = two_of_three()
     settings = Settings()
-    looked = poll_joined(simulator, journal, settings, WHO)
+    looked = poll_joined_brokers(simulator, journal, settings, WHO)
     assert looked is not None
     assert (looked.due, looked.sentence) == ((), "2 replicas of 2 partitions are pending; no live broker can host one.")
     simulator.restart(3)
-    looked = poll_joined(simulator, journal, settings, WHO)
+    looked = poll_joined_brokers(simulator, journal, settings, WHO)
     assert looked is not None
     assert looked.due == (3,)
-    assert targets(list_pending(journal, simulator.snapshot()), simulator.snapshot()) == {
+    assert target_replication_factors(list_pending(journal, simulator.snapshot()), simulator.snapshot()) == {
         T0: 3,
         TopicPartition("t", 1): 3,
     }
     fill(simulator, journal, "t-0", "t-1")
     reconcile_pending(simulator, journal, simulator.snapshot(), WHO)
-    assert poll_joined(simulator, journal, settings, WHO) is None
+    assert poll_joined_brokers(simulator, journal, settings, WHO) is None
     settled = [row.entry for row in journal.audit.rows(action=Action.SETTLE) if row.entry.plan == ""]
     assert [entry.reason for entry in settled] == ["t-0 has all its 3 replicas.", "t-1 has all its 3 replicas."]
 
@@ -225,7 +227,7 @@ def test_the_bell_is_rung_once_again_after_the_interval_and_at_once_for_another_
     simulator.restart(3)
 
     def due() -> tuple[int, ...]:
-        looked = poll_joined(simulator, journal, Settings(heal_retry_interval=600), WHO)
+        looked = poll_joined_brokers(simulator, journal, Settings(heal_retry_interval=600), WHO)
         assert looked is not None
         return looked.due
 
@@ -293,7 +295,7 @@ def test_a_replication_factor_that_someone_else_changed_ends_the_debt(to: str) -
 def test_a_heal_that_moves_a_replica_leaves_the_debt_open() -> None:
     owed = PendingReplicas((1, 2, -1), "id")
     moved = Partition("t", 0, (1, 4), frozenset({1, 4}), 1, "id")
-    judged = evaluate(T0, owed, moved, age_ms=0)
+    judged = evaluate_pending(T0, owed, moved, age_ms=0)
     assert (judged.state, judged.document.replicas) == (PendingState.OPEN, (1, 4, -1))
 
 
@@ -343,18 +345,18 @@ def test_a_debt_is_judged_by_how_many_replicas_there_are_and_who_added_them(
     partition: Partition, expected: PendingReplica
 ) -> None:
     filled = [(1,), (1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4, 5)]
-    assert evaluate(T0, OWED, partition, age_ms=0, filled=filled) == expected
+    assert evaluate_pending(T0, OWED, partition, age_ms=0, filled=filled) == expected
 
 
 def test_the_topics_id_is_noted_as_soon_as_it_is_seen() -> None:
     known = PendingReplicas((1, -1), "id")
-    new = evaluate(T0, replace(known, topic_id=None), part("t-0", "1", topic_id="id"), age_ms=0)
+    new = evaluate_pending(T0, replace(known, topic_id=None), part("t-0", "1", topic_id="id"), age_ms=0)
     assert new == PendingReplica(T0, known, PendingState.OPEN, "t-0 has 1 of 2 replicas.")
-    paid = evaluate(T0, replace(known, topic_id=None), part("t-0", "12", topic_id="id"), age_ms=0)
+    paid = evaluate_pending(T0, replace(known, topic_id=None), part("t-0", "12", topic_id="id"), age_ms=0)
     assert paid == PendingReplica(
         T0, PendingReplicas((1, 2), "id"), PendingState.SETTLED, "t-0 has all its 2 replicas."
     )
-    old = evaluate(T0, replace(known, topic_id=None), part("t-0", "1"), age_ms=0)
+    old = evaluate_pending(T0, replace(known, topic_id=None), part("t-0", "1"), age_ms=0)
     assert old == PendingReplica(T0, replace(known, topic_id=None), PendingState.OPEN, "t-0 has 1 of 2 replicas.")
 
 
@@ -368,7 +370,7 @@ def test_the_topics_id_is_noted_as_soon_as_it_is_seen() -> None:
 def test_a_topic_that_is_not_there_is_waited_for_as_long_as_news_may_take(
     age_ms: int, standing: PendingState, sentence: str
 ) -> None:
-    assert evaluate(T0, OWED, None, age_ms=age_ms) == PendingReplica(T0, OWED, standing, sentence)
+    assert evaluate_pending(T0, OWED, None, age_ms=age_ms) == PendingReplica(T0, OWED, standing, sentence)
 
 
 @pytest.mark.parametrize(
@@ -383,7 +385,7 @@ def test_a_topic_that_is_not_there_is_waited_for_as_long_as_news_may_take(
 )
 def test_a_debt_is_over_when_it_is_settled_or_dropped(standing: PendingState, over: bool) -> None:
     debt = PendingReplica(T0, OWED, standing, "")
-    assert (debt.over, debt.missing) == (over, 2)
+    assert (debt.is_obsolete, debt.missing) == (over, 2)
 
 
 @pytest.mark.parametrize(
@@ -403,8 +405,8 @@ def test_a_debt_is_payable_by_live_brokers_that_hold_none_of_it(
     open_debt = PendingReplica(T0, OWED, PendingState.OPEN, "")
     several = [open_debt, *(replace(open_debt, state=each) for each in PendingState if each is not PendingState.OPEN)]
     snapshot = look(live)
-    assert fillable(several, snapshot) == ([open_debt] if able else [])
-    assert (sorted(eligible_brokers(several, snapshot)), targets(several, snapshot)) == (able, to)
+    assert find_fillable(several, snapshot) == ([open_debt] if able else [])
+    assert (sorted(eligible_brokers(several, snapshot)), target_replication_factors(several, snapshot)) == (able, to)
 
 
 def test_takers_of_several_debts_are_those_of_any() -> None:
@@ -416,7 +418,7 @@ def test_a_debt_waits_while_its_partition_moves_and_while_a_broker_of_it_is_dead
     simulator, journal = two_of_three()
     simulator.restart(3)
     simulator.kill(2)
-    looked = poll_joined(simulator, journal, Settings(), WHO)
+    looked = poll_joined_brokers(simulator, journal, Settings(), WHO)
     assert looked is not None
     assert looked.eligible == ()
 
@@ -451,11 +453,11 @@ def test_too_few_brokers_for_partitions_are_refused_with_a_sentence_or_left_as_a
     assert add_partitions(simulator, journal, "t", 3, later=True, who=WHO).waits
     assert add_deferred_partitions(simulator, journal, WHO) == []
     simulator.restart(3)
-    looked = poll_joined(simulator, journal, Settings(), WHO)
+    looked = poll_joined_brokers(simulator, journal, Settings(), WHO)
     assert looked is not None
     assert looked.due == (1, 2, 3)
     assert add_deferred_partitions(simulator, journal, WHO) == ["Topic t has 3 partitions, 2 of them new."]
-    assert poll_joined(simulator, journal, Settings(), WHO) is None
+    assert poll_joined_brokers(simulator, journal, Settings(), WHO) is None
 
 
 @pytest.mark.parametrize("then", ["deleted", "re-created", "added"])

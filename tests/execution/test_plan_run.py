@@ -10,8 +10,8 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import Scope, request_cancel
-from kafka_steward.execution.progress import Progress, outcome_message
-from kafka_steward.execution.rollback import unfinished_cancels
+from kafka_steward.execution.progress import Progress, cancel_outcome_message
+from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -86,7 +86,7 @@ def test_a_rollback_is_carried_out_to_its_end(world: World, beside: bool) -> Non
         world.simulator.tick()
     assert (progress.status, progress.digest) == (PlanStatus.ROLLED_BACK, world.digest)
     assert [world.replicas(name) for name in ("t-0", "t-1")] == [(1, 2, 3), (2, 3, 1)]
-    assert unfinished_cancels(world.journal) == []
+    assert find_unfinished_cancels(world.journal) == []
     record = world.journal.plans.get(world.digest)
     assert record is not None
     rollback = (record.rolled_back_by or "")[:12]
@@ -127,12 +127,12 @@ def test_what_became_of_a_plan(record: dict[str, Any], told: str) -> None:
         MoveRow(move("t-0", "123", "423"), MoveState.COMPLETED),
         MoveRow(move("t-1", "231", "431", position=1), MoveState.DROPPED),
     ]
-    assert outcome_message(replace(made, **record), rows) == told
+    assert cancel_outcome_message(replace(made, **record), rows) == told
 
 
 def test_of_a_plan_whose_rollback_was_ended_itself_it_says_so() -> None:
     made = PlanRecord("d" * 64, "one", "apply", status=PlanStatus.COMPLETED)
     rollback = PlanRecord("e" * 64, "one", "rollback", status=PlanStatus.CANCELLED, reason="Someone wants it so.")
-    assert outcome_message(made, [], rollback) == (
+    assert cancel_outcome_message(made, [], rollback) == (
         "The rollback of plan dddddddddddd was itself cancelled or abandoned: Someone wants it so."
     )

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.errors import PlanError, SlotTaken
-from kafka_steward.execution.plan_slot import Claim, current_plan, decide_claim, refuse_taken, waiting_reason
-from kafka_steward.execution.resolve import resolve_plan
+from kafka_steward.execution.plan_resolution import resolve_plan
+from kafka_steward.execution.plan_slot import (
+    ClaimOutcome,
+    current_plan,
+    decide_claim,
+    refuse_taken_slot,
+    waiting_reason,
+)
 from kafka_steward.journal.records import ASKED, ROLLS_BACK, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from tests.simulated_plan import WHO
@@ -24,27 +30,27 @@ BY_HAND: dict[str, object] = {}
 @pytest.mark.parametrize(
     ("wanted", "holder", "claim"),
     [
-        (HEAL, None, Claim.FREE),
-        (HEAL, BY_HAND, Claim.PREEMPTS),
-        (HEAL, ASKED_FOR, Claim.PREEMPTS),
-        (HEAL, HEAL, Claim.REFUSED),
-        (ASKED_FOR, ASKED_FOR, Claim.PREEMPTS),
-        (ASKED_FOR, HEAL, Claim.REFUSED),
-        (BY_HAND, HEAL, Claim.REFUSED),
-        (BY_HAND, ASKED_FOR, Claim.REFUSED),
-        (BY_HAND, BY_HAND, Claim.REFUSED),
+        (HEAL, None, ClaimOutcome.FREE),
+        (HEAL, BY_HAND, ClaimOutcome.PREEMPTS),
+        (HEAL, ASKED_FOR, ClaimOutcome.PREEMPTS),
+        (HEAL, HEAL, ClaimOutcome.REFUSED),
+        (ASKED_FOR, ASKED_FOR, ClaimOutcome.PREEMPTS),
+        (ASKED_FOR, HEAL, ClaimOutcome.REFUSED),
+        (BY_HAND, HEAL, ClaimOutcome.REFUSED),
+        (BY_HAND, ASKED_FOR, ClaimOutcome.REFUSED),
+        (BY_HAND, BY_HAND, ClaimOutcome.REFUSED),
     ],
 )
 def test_a_heal_goes_first_and_a_later_document_before_an_earlier(
-    wanted: dict[str, object], holder: dict[str, object] | None, claim: Claim
+    wanted: dict[str, object], holder: dict[str, object] | None, claim: ClaimOutcome
 ) -> None:
     held = None if holder is None else record("b", **holder)
     assert decide_claim(record("a", **wanted), held) is claim
-    assert decide_claim(record("b", **wanted), held) is Claim.FREE
+    assert decide_claim(record("b", **wanted), held) is ClaimOutcome.FREE
 
 
-@pytest.mark.parametrize(("wanted", "claim"), [(HEAL, Claim.REPLACES), (BY_HAND, Claim.REFUSED)])
-def test_only_a_heal_replaces_a_heal_that_nobody_steps(wanted: dict[str, object], claim: Claim) -> None:
+@pytest.mark.parametrize(("wanted", "claim"), [(HEAL, ClaimOutcome.REPLACES), (BY_HAND, ClaimOutcome.REFUSED)])
+def test_only_a_heal_replaces_a_heal_that_nobody_steps(wanted: dict[str, object], claim: ClaimOutcome) -> None:
     assert decide_claim(record("a", **wanted), record("b", **HEAL), holder_abandoned=True) is claim
 
 
@@ -57,7 +63,7 @@ def test_plans_that_ended_while_they_had_the_slot_make_room_one_after_the_other(
         journal.plans.update(journal.plans.get(digest * 64) or record(digest), status=PlanStatus.COMPLETED)
     assert current_plan(journal) is None
     with pytest.raises(SlotTaken, match="Plan d was not published: plan aaaaaaaaaaaa holds the plan slot; wait until"):
-        refuse_taken(journal, record("d"), WHO, not_done="Plan d was not published")
+        refuse_taken_slot(journal, record("d"), WHO, not_done="Plan d was not published")
     assert (journal.slot.owner(), journal.slot.paused()) == ("a" * 64, ())
     why = "Plan dddddddddddd waits: plan aaaaaaaaaaaa holds the plan slot until it ends."
     assert waiting_reason(journal, "d" * 64, None, WHO) == why

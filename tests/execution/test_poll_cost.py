@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.execution.broker_joins import poll_empty_brokers, poll_joined
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.broker_joins import poll_empty_brokers, poll_joined_brokers
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
@@ -30,12 +30,12 @@ def costs(plans: int, *, approved: bool = False) -> dict[str, Cost]:
     found: dict[str, Cost] = {}
     with TemporaryDirectory() as folder, open_journal(f"sqlite:///{Path(folder)}/journal.db", "simulated") as journal:
         add_ended_plans(journal, plans, approved=approved)
-        detector = Detector(simulator, journal, SETTINGS, WHO)
+        detector = FailureDetector(simulator, journal, SETTINGS, WHO)
         protocol = DocumentController(simulator, journal, SETTINGS, WHO)
         polls: dict[str, Callable[[], object]] = {
             "failures": detector.poll,
             "documents": protocol.poll,
-            "joined": lambda: poll_joined(simulator, journal, SETTINGS, WHO),
+            "joined": lambda: poll_joined_brokers(simulator, journal, SETTINGS, WHO),
             "newcomers": lambda: poll_empty_brokers(simulator, journal, SETTINGS),
         }
         for time in ("first", "later"):

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.execution.moves import Event, Held, HoldReason
-from kafka_steward.execution.preflight import CHECKS, PreflightInputs, Room, preflight
+from kafka_steward.execution.preflight import CHECKS, LogDirRoom, PreflightInputs, preflight
 from tests.simulated_plan import move
 from tests.simulator import Simulator
 
@@ -29,10 +29,10 @@ def outlook(*dead: int, foreign: str = "", lost: int = 0, hidden: str = "", **mo
     return PreflightInputs(snapshot, **{"sizes": {TopicPartition("t", 0): 100}, **more})
 
 
-def free(*logs_and_bytes: tuple[int, int]) -> tuple[Room, ...]:
+def free(*logs_and_bytes: tuple[int, int]) -> tuple[LogDirRoom, ...]:
     """Return a broker's log directories, /1 and so on, with their logs and the bytes that they may take."""
     several = len(logs_and_bytes) > 1
-    return tuple(Room(f"/{n}" if several else "", *each) for n, each in enumerate(logs_and_bytes, 1))
+    return tuple(LogDirRoom(f"/{n}" if several else "", *each) for n, each in enumerate(logs_and_bytes, 1))
 
 
 CASES: dict[HoldReason, tuple[Move, PreflightInputs, str]] = {

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.lifecycle import abandon_plan, resume_plan
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -154,7 +154,7 @@ def test_a_heal_that_nobody_steps_any_more_is_superseded_by_the_next(simulator: 
     publish(simulator, journal, first)
     slow = Settings(throttle=1)
     PlanRunner(ClusterContext(simulator, journal, slow, WHO), first.digest).step()
-    detector = Detector(simulator, journal, Settings(heal_failure_interval=0), WHO)
+    detector = FailureDetector(simulator, journal, Settings(heal_failure_interval=0), WHO)
     simulator.now_ms += 600_000
     assert detector.poll().handled == (1,)
     simulator.now_ms += 1
@@ -172,6 +172,6 @@ def test_a_stuck_heal_waits_for_a_person(simulator: Simulator, journal: Journal)
     first = a_heal(simulator)
     journal.plans.update(publish(simulator, journal, first), status=PlanStatus.STUCK)
     simulator.now_ms += 1_200_000
-    assert Detector(simulator, journal, Settings(), WHO).poll().handled == (1,)
+    assert FailureDetector(simulator, journal, Settings(), WHO).poll().handled == (1,)
     with pytest.raises(SlotTaken):
         publish(simulator, journal, a_heal(simulator, "t-0"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.execution.throttle_rates import returned, set_late, to_set
+from kafka_steward.execution.throttle_rates import decide_rate, effective_rate, lease_late_rate
 from kafka_steward.journal.records import ThrottleLease
 
 
@@ -82,11 +82,11 @@ def noted(before: str | None, ours: str | None, rate: str = "50", *earlier: str,
 def test_the_rate_of_a_broker(
     known: ThrottleLease | None, rate: str | None, now: str | None, then: ThrottleLease | None, wanted: str | None
 ) -> None:
-    assert to_set(known, "p", rate, now) == (then, wanted)
+    assert decide_rate(known, "p", rate, now) == (then, wanted)
 
 
 def test_an_earlier_rate_of_ours_that_shows_is_ours_to_give_back() -> None:
-    assert [returned(noted("70", "20", "20", "50"), now) for now in ("20", "50", "70", "9", None)] == [
+    assert [effective_rate(noted("70", "20", "20", "50"), now) for now in ("20", "50", "70", "9", None)] == [
         "20",
         "20",
         "70",
@@ -96,15 +96,15 @@ def test_an_earlier_rate_of_ours_that_shows_is_ours_to_give_back() -> None:
 
 
 def test_what_was_set_too_late_is_owed_again() -> None:
-    assert set_late(None, "p", "50", "70") == noted("70", "50")
+    assert lease_late_rate(None, "p", "50", "70") == noted("70", "50")
     others = ThrottleLease(None, "80", {"q": ("80",)})
-    assert set_late(others, "p", "50", "80") == ThrottleLease(None, "80", {"q": ("80",), "p": ("50",)}, ("50",))
-    assert set_late(noted(None, "50", "50", "20"), "p", "50", None) == noted(None, "50", "50", "20")
+    assert lease_late_rate(others, "p", "50", "80") == ThrottleLease(None, "80", {"q": ("80",), "p": ("50",)}, ("50",))
+    assert lease_late_rate(noted(None, "50", "50", "20"), "p", "50", None) == noted(None, "50", "50", "20")
 
 
 def test_no_more_than_twenty_rates_are_remembered() -> None:
     known: ThrottleLease | None = None
     for rate in range(100, 200):
-        known, _ = to_set(known, "p", str(rate), None if known is None else known.ours)
+        known, _ = decide_rate(known, "p", str(rate), None if known is None else known.ours)
     assert known is not None
     assert known.earlier == tuple(str(rate) for rate in range(179, 199))

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.recovery import cancel_is_safe, dead_target_reason, dead_targets, unfinishable
+from kafka_steward.execution.move_recovery import (
+    dead_target_brokers,
+    dead_target_reason,
+    find_unfinishable_moves,
+    is_cancel_safe,
+)
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from tests.execution.looks import brokers, look, part
 from tests.simulated_plan import move
@@ -48,15 +53,15 @@ def test_only_what_flies_to_a_dead_broker_is_cancelled(
     phase: Phase, partition: Partition, live: str, bouncing: str, cancelled: bool
 ) -> None:
     moving = row(phase=phase)
-    found = unfinishable([moving], look(live, partition), frozenset(brokers(bouncing)))
+    found = find_unfinishable_moves([moving], look(live, partition), frozenset(brokers(bouncing)))
     assert found == ([moving] if cancelled else [])
 
 
 def test_of_one_replica_at_a_time_only_the_target_of_what_flies_counts() -> None:
     wide, stride = row("456"), part("t-0", "1234", isr="123", adding="4")
-    assert dead_targets(wide, look("1234", stride)) == set()
-    assert dead_targets(wide, look("123", stride)) == {4}
-    assert dead_targets(wide, look("12", part("t-0", "1234", isr="12", adding="4"))) == {3, 4}
+    assert dead_target_brokers(wide, look("1234", stride)) == set()
+    assert dead_target_brokers(wide, look("123", stride)) == {4}
+    assert dead_target_brokers(wide, look("12", part("t-0", "1234", isr="12", adding="4"))) == {3, 4}
 
 
 @pytest.mark.parametrize(
@@ -82,10 +87,10 @@ def test_the_clause_names_the_dead_in_order(live: str, clause: str) -> None:
     ids=["originals in sync", "only the new one in sync", "nothing in sync is live", "gone"],
 )
 def test_a_cancel_must_not_take_the_partition_offline(partition: Partition, live: str, can: bool) -> None:
-    assert cancel_is_safe(row(), look(live, partition)) is can
+    assert is_cancel_safe(row(), look(live, partition)) is can
 
 
 def test_a_later_stride_goes_back_to_what_the_ones_before_it_brought() -> None:
     second = part("t-0", "12345", isr="4", adding="5")
-    assert cancel_is_safe(row("456"), look("45", second)) is True
-    assert cancel_is_safe(row("456"), look("5", second)) is False
+    assert is_cancel_safe(row("456"), look("45", second)) is True
+    assert is_cancel_safe(row("456"), look("5", second)) is False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.execution.restoration import reordered_by_others, restore_orders
+from kafka_steward.execution.cancel_restoration import find_externally_reordered, restore_externally_reordered
 from kafka_steward.journal.audit import Action, Outcome
 from tests.execution.runs import apply, simulator
 from tests.simulated_plan import WHO, World, move
@@ -31,17 +31,17 @@ def world(simulator: Simulator) -> World:
 
 
 def restore(world: World) -> None:
-    restore_orders(world.simulator, world.journal, world.digest, WHO)
+    restore_externally_reordered(world.simulator, world.journal, world.digest, WHO)
 
 
 def test_the_order_of_each_partition_is_restored(world: World) -> None:
-    assert [row.topic_partition for row in reordered_by_others(world.simulator, world.journal, world.digest)] == [
+    assert [row.topic_partition for row in find_externally_reordered(world.simulator, world.journal, world.digest)] == [
         T0,
         T1,
     ]
     restore(world)
     assert [world.simulator.topics[name].replicas for name in (T0, T1)] == [(1, 2, 3), (2, 3, 1)]
-    assert reordered_by_others(world.simulator, world.journal, world.digest) == []
+    assert find_externally_reordered(world.simulator, world.journal, world.digest) == []
 
 
 def test_a_factor_that_someone_changes_in_the_last_moment_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

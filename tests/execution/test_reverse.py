@@ -8,7 +8,7 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.recovery import cancel_forbidden_reason, plan_rollback
+from kafka_steward.execution.move_recovery import cancel_forbidden_reason, plan_rollback_moves
 from kafka_steward.journal.moves import MoveRow, MoveState
 from tests.execution.looks import brokers, look, part
 from tests.simulated_plan import move
@@ -48,7 +48,7 @@ def test_a_plan_is_taken_back_from_where_each_partition_is_the_last_move_first()
         MoveRow(moves[3], DROPPED, attempt=2),
     ]
     found = [part("t-0", "456"), part("t-1", "1234"), part("t-2", "231"), part("t-3", "456")]
-    back = plan_rollback(rows, look("123456", *found), chunk_size=3)
+    back = plan_rollback_moves(rows, look("123456", *found), chunk_size=3)
     assert back.skipped == ()
     assert back.moves == (
         Move("t", 3, (4, 5, 6), (1, 2, 3), 0, 0, "given", "id1", 13),
@@ -83,13 +83,13 @@ def test_a_plan_is_taken_back_from_where_each_partition_is_the_last_move_first()
 def test_what_is_left_alone_is_named_with_the_reason(
     row: MoveRow, partition: Partition | None, live: str, why: str
 ) -> None:
-    back = plan_rollback([row], look(live, *([partition] if partition else [])), chunk_size=2)
+    back = plan_rollback_moves([row], look(live, *([partition] if partition else [])), chunk_size=2)
     assert (back.moves, back.skipped) == ((), ((row, why),))
 
 
 def test_what_is_left_alone_comes_in_the_order_of_what_goes_back() -> None:
     rows = [MoveRow(replace(MOVE, partition=n), COMPLETED) for n in range(3)]
-    back = plan_rollback(rows, look("123456", part("t-1", "456")), chunk_size=2)
+    back = plan_rollback_moves(rows, look("123456", part("t-1", "456")), chunk_size=2)
     assert [each.partition for each in back.moves] == [1]
     assert [row.move.partition for row, _ in back.skipped] == [2, 0]
 
@@ -108,16 +108,16 @@ def test_what_is_left_alone_comes_in_the_order_of_what_goes_back() -> None:
     ],
 )
 def test_what_is_back_or_was_never_ours_is_not_mentioned(row: MoveRow, partition: Partition | None) -> None:
-    back = plan_rollback([row], look("123456", *([partition] if partition else [])), chunk_size=2)
+    back = plan_rollback_moves([row], look("123456", *([partition] if partition else [])), chunk_size=2)
     assert (back.moves, back.skipped) == ((), ())
 
 
 @pytest.mark.parametrize(("planned", "seen"), [(None, "id1"), ("id1", None), (None, None), ("id1", "id1")])
 def test_only_two_different_ids_make_another_topic(planned: str | None, seen: str | None) -> None:
     row = MoveRow(replace(MOVE, topic_id=planned), COMPLETED)
-    assert len(plan_rollback([row], look("123456", replace(THERE, topic_id=seen)), chunk_size=2).moves) == 1
+    assert len(plan_rollback_moves([row], look("123456", replace(THERE, topic_id=seen)), chunk_size=2).moves) == 1
 
 
 def test_an_order_is_restored_though_an_original_broker_is_dead() -> None:
     row = MoveRow(move("t-0", "123", "231"), COMPLETED)
-    assert len(plan_rollback([row], look("23", part("t-0", "231")), chunk_size=2).moves) == 1
+    assert len(plan_rollback_moves([row], look("23", part("t-0", "231")), chunk_size=2).moves) == 1

@@ -26,10 +26,10 @@ from hypothesis.stateful import (
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError, PlanError
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import Detector
-from kafka_steward.execution.lifecycle import change_throttle, request_cancel, resume_plan
+from kafka_steward.execution.failure_detector import FailureDetector
+from kafka_steward.execution.lifecycle import change_plan_throttle, request_cancel, resume_plan
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.rollback import left_alone, unfinished_cancels
+from kafka_steward.execution.rollback import find_left_alone, find_unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner, StepRunner
 from kafka_steward.execution.staging import intermediate_assignments
 from kafka_steward.execution.upkeep import pause_idle_plans
@@ -109,7 +109,7 @@ class RunnerMachine(RuleBasedStateMachine):
     @rule(rate=st.sampled_from([0, 20, 500]))
     def its_throttle_is_changed(self, rate: int) -> None:
         with suppress(PlanError):
-            change_throttle(self.place.process(Faults())[1], self.place.plan.digest, rate, WHO, "it is too slow")
+            change_plan_throttle(self.place.process(Faults())[1], self.place.plan.digest, rate, WHO, "it is too slow")
 
     @rule()
     def someone_clears_all_throttles(self) -> None:
@@ -277,7 +277,7 @@ class RunnerMachine(RuleBasedStateMachine):
         if self.undoing:
             self.verify_undone()
         # What a plan that ended owes to a broker that was dead is given back by any later look.
-        Detector(*self.place.process(Faults()), self.place.settings, WHO).poll()
+        FailureDetector(*self.place.process(Faults()), self.place.settings, WHO).poll()
         self.verify_only_orphans_are_left()
         self.verify_end()
 
@@ -294,10 +294,12 @@ class RunnerMachine(RuleBasedStateMachine):
         journal = self.place.process(Faults())[1]
         undone = journal.plans.get(self.place.plan.digest)
         assert undone is not None
-        listed = {TopicPartition(each.topic, each.partition) for each in left_alone(journal, undone.rolled_back_by)}
+        listed = {
+            TopicPartition(each.topic, each.partition) for each in find_left_alone(journal, undone.rolled_back_by)
+        }
         assert undone.not_taken_back == len(listed)
         assert (undone.status is PlanStatus.ROLLED_BACK) == (not listed)
-        assert unfinished_cancels(journal) == []
+        assert find_unfinished_cancels(journal) == []
         for name in self.moves.keys() - listed:
             # What Kafka heard only after it had answered everything else is nobody's to know.
             if not self.willed[name] and not self.late:

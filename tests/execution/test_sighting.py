@@ -8,7 +8,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.execution.detector import CALM_MS, LOST_MS, Detector
+from kafka_steward.execution.failure_detector import CALM_MS, LOST_MS, FailureDetector
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO
@@ -32,7 +32,7 @@ def asked(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_while_the_same_brokers_live_only_they_are_asked_for(
     simulator: Simulator, journal: Journal, asked: list[int]
 ) -> None:
-    detector = Detector(simulator, journal, Settings(), WHO)
+    detector = FailureDetector(simulator, journal, Settings(), WHO)
 
     def looks(seconds: int) -> int:
         asked.clear()
@@ -54,7 +54,7 @@ def test_while_the_same_brokers_live_only_they_are_asked_for(
 def test_while_a_broker_is_gone_all_partitions_are_asked_for_every_ten_seconds_and_before_it_is_announced(
     simulator: Simulator, journal: Journal, asked: list[int]
 ) -> None:
-    detector = Detector(simulator, journal, Settings(heal_failure_interval=34), WHO)
+    detector = FailureDetector(simulator, journal, Settings(heal_failure_interval=34), WHO)
     simulator.kill(1)
     began_ms = simulator.now_ms
     verdict = detector.poll()
@@ -68,7 +68,7 @@ def test_while_a_broker_is_gone_all_partitions_are_asked_for_every_ten_seconds_a
 def test_a_broker_of_which_too_few_have_said_that_it_is_gone_is_asked_for_at_each_look(
     simulator: Simulator, journal: Journal, asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    detector = Detector(simulator, journal, Settings(), WHO)
+    detector = FailureDetector(simulator, journal, Settings(), WHO)
     monkeypatch.setattr(simulator, "live_views", lambda brokers: {2: frozenset(brokers)})
     simulator.kill(1)
     for _ in range(3):
@@ -82,7 +82,7 @@ def test_a_broker_of_which_too_few_have_said_that_it_is_gone_is_asked_for_at_eac
 def test_nothing_is_announced_of_a_broker_that_was_healed_since_the_last_look_at_all_partitions(
     simulator: Simulator, journal: Journal
 ) -> None:
-    detector = Detector(simulator, journal, Settings(heal_failure_interval=9), WHO)
+    detector = FailureDetector(simulator, journal, Settings(heal_failure_interval=9), WHO)
     simulator.kill(1)
     assert detector.poll().waiting
     simulator.tick()
@@ -97,7 +97,7 @@ def test_replicas_that_are_assigned_to_a_dead_broker_are_seen_in_the_end(
     simulator: Simulator, journal: Journal
 ) -> None:
     simulator.kill(4)
-    detector = Detector(simulator, journal, Settings(), WHO)
+    detector = FailureDetector(simulator, journal, Settings(), WHO)
     assert detector.poll().down == ()
     simulator.alter({TopicPartition("t", 0): (4, 2, 3)})
     simulator.tick(CALM_MS // 1000)

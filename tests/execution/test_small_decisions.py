@@ -8,19 +8,19 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
-from kafka_steward.execution.effects import elect_preferred, not_led_by_preferred
+from kafka_steward.execution.effects import elect_preferred_leaders, find_not_led_by_preferred
+from kafka_steward.execution.move_recovery import dead_target_brokers, find_unfinishable_moves
 from kafka_steward.execution.progress import (
     TransferRate,
     arrived_bytes,
-    copied_bytes,
-    counted_bytes,
+    bytes_to_copy,
+    count_progress_bytes,
     eta_s,
-    stalled,
+    find_stalled,
 )
-from kafka_steward.execution.recovery import dead_targets, unfinishable
-from kafka_steward.execution.replication_status import out_of_sync
+from kafka_steward.execution.replication_status import find_out_of_sync
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.throttle_rates import NO_DEMAND, Side, throttle_demand
+from kafka_steward.execution.throttle_rates import NO_DEMAND, ThrottleSide, throttle_demand
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.moves import MoveRow, MoveState, Phase
 from kafka_steward.planning.files.formats import read_snapshot
@@ -32,10 +32,10 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def test_bytes_count_once_for_each_copy_and_never_more_than_the_move() -> None:
     wide = move("t-0", "123", "453", size=100)
-    assert copied_bytes(wide) == 200
+    assert bytes_to_copy(wide) == 200
     assert arrived_bytes([wide], {4: BrokerLogDirs({T0: 30}), 5: BrokerLogDirs({T0: 20})}) == {T0: 50}
     assert arrived_bytes([wide], {4: BrokerLogDirs({T0: 500})}) == {T0: 500}
-    assert counted_bytes([wide], {T0: 500}) == 200
+    assert count_progress_bytes([wide], {T0: 500}) == 200
     assert arrived_bytes([wide], {}) == {T0: 0}
 
 
@@ -54,9 +54,9 @@ def test_a_stall_is_no_growth_for_so_long() -> None:
         .update(5000, 10, {T0: 10, T1: 0})
         .update(12000, 10, {T0: 10, T1: 0})
     )
-    assert stalled(track, [T0, T1], after_s=10) == (T1,)
-    assert stalled(track, [T0, T1], after_s=7) == (T0, T1)
-    assert stalled(track, [T0], after_s=8) == ()
+    assert find_stalled(track, [T0, T1], after_s=10) == (T1,)
+    assert find_stalled(track, [T0, T1], after_s=7) == (T0, T1)
+    assert find_stalled(track, [T0], after_s=8) == ()
 
 
 def test_only_what_can_no_longer_end_is_rescued() -> None:
@@ -68,49 +68,49 @@ def test_only_what_can_no_longer_end_is_rescued() -> None:
     simulator.alter({row.topic_partition: row.move.after for row in rows})
     simulator.kill(4)
     snapshot = simulator.snapshot()
-    assert unfinishable(rows, snapshot, frozenset()) == rows[:1]
-    assert dead_targets(rows[0], snapshot) == {4}
-    assert unfinishable(rows, snapshot, frozenset({4})) == []
+    assert find_unfinishable_moves(rows, snapshot, frozenset()) == rows[:1]
+    assert dead_target_brokers(rows[0], snapshot) == {4}
+    assert find_unfinishable_moves(rows, snapshot, frozenset({4})) == []
     simulator.kill(1)
-    assert unfinishable(rows, simulator.snapshot(), frozenset()) == rows, "a kept one, and not a removed one"
+    assert find_unfinishable_moves(rows, simulator.snapshot(), frozenset()) == rows, "a kept one, and not a removed one"
 
 
 def test_throttles_are_needed_by_what_copies_and_rates_by_what_will() -> None:
     need = throttle_demand([move("t-0", "123", "423")], [move("t-1", "231", "531"), move("t-2", "312", "123")])
-    assert need.entries == {("t", Side.FOLLOWER): {"0:4"}}
-    assert need.brokers == {(4, Side.FOLLOWER), (5, Side.FOLLOWER)}
+    assert need.entries == {("t", ThrottleSide.FOLLOWER): {"0:4"}}
+    assert need.brokers == {(4, ThrottleSide.FOLLOWER), (5, ThrottleSide.FOLLOWER)}
     assert throttle_demand([move("t-0", "123", "231")]) == NO_DEMAND
     both = throttle_demand([move("t-0", "123", "423")], leaders=True)
-    assert both.entries["t", Side.LEADER] == {"0:1", "0:2", "0:3"}
+    assert both.entries["t", ThrottleSide.LEADER] == {"0:1", "0:2", "0:3"}
 
 
 def test_whole_is_every_replica_in_sync_and_nothing_moving() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", size=1000)
-    assert out_of_sync(simulator.snapshot()) == ()
+    assert find_out_of_sync(simulator.snapshot()) == ()
     simulator.kill(1)
     simulator.alter({T1: (2, 3, 4)})
-    told = out_of_sync(simulator.snapshot())
+    told = find_out_of_sync(simulator.snapshot())
     assert [each.sentence for each in told] == [
         "t-0 waits for broker 1 to be in sync.",
         "t-1 waits for broker 4, 1 to be in sync and is being moved.",
     ]
-    assert out_of_sync(simulator.snapshot(), [T0, TopicPartition("gone", 0)]) == told[:1]
+    assert find_out_of_sync(simulator.snapshot(), [T0, TopicPartition("gone", 0)]) == told[:1]
 
 
 def test_leaders_are_elected_where_the_preferred_one_can_lead() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312")
     journal = memory_journal(simulator)
     simulator.kill(1)
-    assert not_led_by_preferred(simulator.snapshot()) == []
+    assert find_not_led_by_preferred(simulator.snapshot()) == []
     simulator.restart(1)
     simulator.tick()
-    assert not_led_by_preferred(simulator.snapshot()) == [T0]
-    elected = elect_preferred(simulator, journal, who=WHO)
+    assert find_not_led_by_preferred(simulator.snapshot()) == [T0]
+    elected = elect_preferred_leaders(simulator, journal, who=WHO)
     assert (elected.elected, elected.sentence) == ((T0,), "1 preferred leaders elected.")
     assert simulator.topics[T0].leader == 1
     row = journal.audit.rows()[0]
     assert (row.entry.action.value, row.entry.before, row.entry.after, row.outcome) == ("elect", 2, 1, Outcome.DONE)
-    assert elect_preferred(simulator, journal, who=WHO).elected == ()
+    assert elect_preferred_leaders(simulator, journal, who=WHO).elected == ()
 
 
 def test_a_refused_election_is_told_in_kafkas_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_a_refused_election_is_told_in_kafkas_words(monkeypatch: pytest.MonkeyPa
     seen = simulator.snapshot()
     simulator.kill(1)
     monkeypatch.setattr(simulator, "snapshot", lambda *_: seen)
-    elected = elect_preferred(simulator, memory_journal(simulator), who=WHO, partitions=[T0])
+    elected = elect_preferred_leaders(simulator, memory_journal(simulator), who=WHO, partitions=[T0])
     assert elected.elected == ()
     assert "The preferred leader was not available." in elected.sentence
 

@@ -9,20 +9,20 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.errors import SettingError
-from kafka_steward.execution.observe import Observation, ObservedState
-from kafka_steward.execution.recovery import (
+from kafka_steward.execution.move_recovery import (
     EXTERNAL_CANCEL,
     GIVEN_UP,
     INDIVIDUAL_CANCEL,
     FallingBehind,
     LagSample,
-    cancel_individually,
-    cancelled_individually,
-    falling_behind,
-    retain_samples,
+    find_falling_behind,
+    find_individually_cancelled,
+    retain_lag_samples,
     sample_lag,
+    select_individual_cancels,
     stall_message,
 )
+from kafka_steward.execution.observe import Observation, ObservedState
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
@@ -80,9 +80,9 @@ def test_a_look_tells_what_the_replica_that_is_furthest_behind_lacks() -> None:
 def test_the_newest_of_the_old_looks_is_kept_and_all_the_young_ones() -> None:
     looks = [behind(at_s, at_s) for at_s in (0, 5, 10, 11, 20)]
     newest = behind(30, 30)
-    assert retain_samples(looks, newest, for_s=20) == [*looks[2:], newest]
-    assert retain_samples(looks[:1], newest, for_s=20) == [looks[0], newest]
-    assert retain_samples([], newest, for_s=20) == [newest]
+    assert retain_lag_samples(looks, newest, for_s=20) == [*looks[2:], newest]
+    assert retain_lag_samples(looks[:1], newest, for_s=20) == [looks[0], newest]
+    assert retain_lag_samples([], newest, for_s=20) == [newest]
 
 
 # too low to ever catch up
@@ -90,7 +90,7 @@ def test_the_newest_of_the_old_looks_is_kept_and_all_the_young_ones() -> None:
 
 def test_a_lag_that_grows_for_so_long_will_never_end_and_the_rate_that_would_do_is_said() -> None:
     looks = [behind(0, 1_000), behind(300, 2_000, 30_000), behind(600, 4_000, 60_000)]
-    (found,) = falling_behind(looks, MOVES, after_s=600)
+    (found,) = find_falling_behind(looks, MOVES, after_s=600)
     assert (found.partition, found.fell_behind, found.broker) == (T0, 3_000, 4)
     # Both partitions move into broker 4, and each grows by 100 bytes per second; a quarter more is ample.
     assert found.sufficient_rate == 251
@@ -111,12 +111,12 @@ def test_a_lag_that_grows_for_so_long_will_never_end_and_the_rate_that_would_do_
     ],
 )
 def test_a_lag_that_shrank_at_times_or_was_not_seen_long_enough_is_let_be(looks: list[LagSample]) -> None:
-    assert falling_behind(looks, MOVES, after_s=600) == []
+    assert find_falling_behind(looks, MOVES, after_s=600) == []
 
 
 def test_a_move_that_only_gives_up_a_replica_any_more_does_not_fall_behind() -> None:
     looks = [behind(0, 1_000), behind(300, 2_000, 30_000), behind(600, 4_000, 60_000)]
-    assert falling_behind(looks, [move("t-0", "4231", "423")], after_s=600) == []
+    assert find_falling_behind(looks, [move("t-0", "4231", "423")], after_s=600) == []
 
 
 SINGLE = [move("t-0", "123", "423")]
@@ -162,7 +162,7 @@ SWAPPED = [move("t-1", "231", "641"), move("t-0", "123", "563")]
 def test_what_falls_behind_is_found_with_what_would_do(
     looks: list[LagSample], flying: list[Move], after_s: float, found: list[FallingBehind]
 ) -> None:
-    assert falling_behind(looks, flying, after_s=after_s) == found
+    assert find_falling_behind(looks, flying, after_s=after_s) == found
 
 
 def test_the_next_of_several_replicas_is_not_taken_for_falling_behind() -> None:
@@ -170,8 +170,8 @@ def test_the_next_of_several_replicas_is_not_taken_for_falling_behind() -> None:
         LagSample(at_ms, {T0: lacks}, {T0: 900}, {T0: frozenset({broker})})
         for at_ms, lacks, broker in ((0, 10, 5), (1_000, 900, 4))
     )
-    assert falling_behind([first, second], SINGLE, after_s=1) == []
-    assert falling_behind([replace(first, adding=second.adding), second], SINGLE, after_s=1) == [
+    assert find_falling_behind([first, second], SINGLE, after_s=1) == []
+    assert find_falling_behind([replace(first, adding=second.adding), second], SINGLE, after_s=1) == [
         FallingBehind(T0, 890, 4, 1)
     ]
 
@@ -218,7 +218,7 @@ def test_people_are_told_what_stalled_and_the_worst_of_what_falls_behind(
 def test_only_looks_that_matter_are_kept() -> None:
     looks: list[LagSample] = []
     for at_s in range(0, 3_000, 30):
-        looks = retain_samples(looks, behind(at_s, at_s), for_s=600)
+        looks = retain_lag_samples(looks, behind(at_s, at_s), for_s=600)
     assert len(looks) == 21
     assert looks[-1].at_ms - looks[0].at_ms == 600_000
 
@@ -300,7 +300,7 @@ def test_a_stalled_move_is_cancelled_on_its_own_unless_it_is_being_cancelled() -
         row_of("t-2", Phase.CANCELLING, cause=Cause.STALLED),
         row_of("t-4"),
     ]
-    assert cancel_individually(rows, TP[:4], [rows[2]], after_s=2.6) == [
+    assert select_individual_cancels(rows, TP[:4], [rows[2]], after_s=2.6) == [
         (rows[0], "no progress for 3 s"),
         (rows[1], "no progress for 3 s"),
     ]
@@ -327,9 +327,9 @@ def test_what_was_cancelled_on_its_own_and_has_ended_does_not_begin_again() -> N
     ]
     now = [row_of(name, state=MoveState.HELD) for name in ("t-3", "t-2", "t-1", "t-0")]
     now += [row_of("t-4", state=MoveState.DROPPED), row_of("t-9", state=MoveState.WAITING)]
-    assert cancelled_individually(findings, now) == [(now[2], Cause.CANCELLED_ELSEWHERE), (now[3], Cause.STALLED)]
+    assert find_individually_cancelled(findings, now) == [(now[2], Cause.CANCELLED_ELSEWHERE), (now[3], Cause.STALLED)]
     assert INDIVIDUAL_CANCEL == {Cause.STALLED: GIVEN_UP, Cause.CANCELLED_ELSEWHERE: EXTERNAL_CANCEL}
-    assert cancelled_individually(findings[2:4], now) == []
+    assert find_individually_cancelled(findings[2:4], now) == []
 
 
 # the throttle as a fraction

@@ -11,13 +11,13 @@ from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.pending_replicas import list_pending
 from kafka_steward.execution.pending_state import PendingState
 from kafka_steward.execution.staging import (
+    can_roll_back_stages,
     intermediate_assignments,
-    may_roll_back,
+    is_rolling_back,
     next_stage,
     part_in_flight,
-    remaining,
-    rolls_back,
-    stage_of,
+    remaining_move,
+    stage_number,
     stage_reached,
     stage_text,
     target_in_flight,
@@ -109,9 +109,9 @@ FOUR = partition((1, 2, 3, 4))
 def test_what_rests_halfway_goes_on_from_there_and_can_go_back(
     row: MoveRow, seen: Partition | None, rests: bool
 ) -> None:
-    assert remaining(row, seen) == (replace(WIDE, before=seen.replicas) if seen and rests else WIDE)
-    assert may_roll_back(row, seen, frozenset({1, 2, 3})) is rests
-    assert may_roll_back(row, seen, frozenset({1, 2, 4, 5})) is False, "a dead original would hang it"
+    assert remaining_move(row, seen) == (replace(WIDE, before=seen.replicas) if seen and rests else WIDE)
+    assert can_roll_back_stages(row, seen, frozenset({1, 2, 3})) is rests
+    assert can_roll_back_stages(row, seen, frozenset({1, 2, 4, 5})) is False, "a dead original would hang it"
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ def test_only_its_own_targets_are_told_from_what_flies(seen: Partition, target: 
     ids=["one", "two", "all", "in another order", "not its own", "and more comes", "not all"],
 )
 def test_it_goes_back_when_only_what_arrived_is_let_go_of(seen: Partition, back: bool) -> None:
-    assert rolls_back(WIDE, seen) is back
+    assert is_rolling_back(WIDE, seen) is back
 
 
 def test_a_submission_says_how_many_new_replicas_there_will_be() -> None:
-    assert [stage_of(WIDE, target) for target in ((1, 2, 3), (1, 2, 3, 4), (4, 5, 6))] == [0, 1, 3]
+    assert [stage_number(WIDE, target) for target in ((1, 2, 3), (1, 2, 3, 4), (4, 5, 6))] == [0, 1, 3]
     assert [stage_text(WIDE, stage) for stage in (0, 1, 3)] == ["", "1 of 3 new replicas", "3 of 3 new replicas"]
 
 

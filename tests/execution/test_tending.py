@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.detector import DetectionResult, Detector
+from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
@@ -28,7 +28,7 @@ def world(request: pytest.FixtureRequest) -> World:
 
 
 def look(world: World) -> DetectionResult:
-    return Detector(world.simulator, world.journal, RULES, WHO).poll()
+    return FailureDetector(world.simulator, world.journal, RULES, WHO).poll()
 
 
 def status(world: World) -> PlanStatus:

@@ -9,11 +9,11 @@ from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.throttle_rates import (
     NO_DEMAND,
-    Side,
     ThrottleDemand,
-    absent,
-    listed,
-    rate_change,
+    ThrottleSide,
+    missing_entries,
+    parse_list,
+    rate_restoring_change,
 )
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.journal import paths
@@ -22,7 +22,7 @@ from kafka_steward.journal.store import Journal
 from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator
 
-FOLLOWER = Side.FOLLOWER
+FOLLOWER = ThrottleSide.FOLLOWER
 LIST, RATE = FOLLOWER.replicas_key, FOLLOWER.rate_key
 
 entry = st.builds("{}:{}".format, st.integers(0, 3), st.integers(1, 3))
@@ -46,7 +46,7 @@ def demand(*entries: str, topic: str = "t", brokers: tuple[int, ...] = ()) -> Th
 
 
 def in_list(simulator: Simulator) -> set[str]:
-    return set(listed(simulator.topic_settings["t"].get(LIST)))
+    return set(parse_list(simulator.topic_settings["t"].get(LIST)))
 
 
 def change(simulator: Simulator, op: ConfigOp, entries: list[str]) -> None:
@@ -80,14 +80,14 @@ def test_a_star_is_left_alone_and_needs_no_entries(wanted: list[str]) -> None:
     simulator = cluster_of("*")
     leases = leases_on(simulator)
     leases.acquire(demand(*wanted), 5)
-    assert absent("*", wanted) == ()
+    assert missing_entries("*", wanted) == ()
     leases.release(NO_DEMAND, frozenset(simulator.alive))
     assert simulator.topic_settings["t"][LIST] == "*"
 
 
 @given(before=some_entries, wanted=some_entries)
 def test_what_was_listed_before_us_is_never_ours(before: list[str], wanted: list[str]) -> None:
-    assert set(absent(",".join(before), wanted)) == set(wanted) - set(before)
+    assert set(missing_entries(",".join(before), wanted)) == set(wanted) - set(before)
 
 
 def test_nothing_is_leased_of_a_topic_that_is_gone() -> None:
@@ -125,12 +125,12 @@ def test_a_rate_is_put_back_only_while_it_is_ours(before: int | None, ours: int,
 
 
 def test_a_rate_that_was_not_there_is_deleted_not_set_to_some_default() -> None:
-    assert rate_change("5", ThrottleLease(None, "5"), "k") == ConfigChange("k", ConfigOp.DELETE)
-    assert rate_change("5", ThrottleLease("7", "5"), "k") == ConfigChange("k", ConfigOp.SET, "7")
-    assert rate_change(None, ThrottleLease(None, "5"), "k") == ConfigChange("k", ConfigOp.DELETE), (
+    assert rate_restoring_change("5", ThrottleLease(None, "5"), "k") == ConfigChange("k", ConfigOp.DELETE)
+    assert rate_restoring_change("5", ThrottleLease("7", "5"), "k") == ConfigChange("k", ConfigOp.SET, "7")
+    assert rate_restoring_change(None, ThrottleLease(None, "5"), "k") == ConfigChange("k", ConfigOp.DELETE), (
         "ours may be on its way"
     )
-    assert rate_change("6", ThrottleLease(None, "5"), "k") is None
+    assert rate_restoring_change("6", ThrottleLease(None, "5"), "k") is None
 
 
 def test_a_dead_brokers_rate_stays_leased() -> None:
@@ -147,4 +147,4 @@ def test_a_dead_brokers_rate_stays_leased() -> None:
 
 def test_the_keys_are_kafkas_and_each_side_has_its_own() -> None:
     assert LIST == "follower.replication.throttled.replicas"
-    assert Side.LEADER.rate_key == "leader.replication.throttled.rate"
+    assert ThrottleSide.LEADER.rate_key == "leader.replication.throttled.rate"

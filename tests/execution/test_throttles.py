@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import PlanError, VersionConflict
-from kafka_steward.execution.lifecycle import change_throttle
+from kafka_steward.execution.lifecycle import change_plan_throttle
 from kafka_steward.execution.upkeep import pause_idle_plans
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import PlanStatus
@@ -141,9 +141,9 @@ def end(world: World) -> None:
 def test_the_rate_that_was_asked_for_of_a_plan_wins_over_all_settings_and_is_told(simulator: Simulator) -> None:
     world = slow(simulator)
     world.step()
-    changed = change_throttle(world.journal, world.digest, 20, WHO, "peak hour")
+    changed = change_plan_throttle(world.journal, world.digest, 20, WHO, "peak hour")
     assert changed.throttle == 20
-    assert change_throttle(world.journal, world.digest, 20, WHO, "again") == changed
+    assert change_plan_throttle(world.journal, world.digest, 20, WHO, "again") == changed
     for throttle in (50, 0, 700):
         world.settings = replace(world.settings, throttle=throttle)
         world.runner = world.new_runner()
@@ -154,7 +154,7 @@ def test_the_rate_that_was_asked_for_of_a_plan_wins_over_all_settings_and_is_tol
     end(world)
     assert (world.throttles(), world.borrowed()) == ([], [])
     with pytest.raises(PlanError, match="has already ended"):
-        change_throttle(world.journal, world.digest, 5, WHO, "too late")
+        change_plan_throttle(world.journal, world.digest, 5, WHO, "too late")
 
 
 def test_a_rate_is_asked_for_again_when_a_step_writes_the_same_record(
@@ -171,19 +171,19 @@ def test_a_rate_is_asked_for_again_when_a_step_writes_the_same_record(
 
     monkeypatch.setattr(world.journal.plans, "update", contested)
     conflicts[0] = 3
-    assert change_throttle(world.journal, world.digest, 20, WHO, "why").throttle == 20
+    assert change_plan_throttle(world.journal, world.digest, 20, WHO, "why").throttle == 20
     conflicts[0] = 99
     with pytest.raises(VersionConflict, match="its throttle was not changed; try again"):
-        change_throttle(world.journal, world.digest, 30, WHO, "why")
+        change_plan_throttle(world.journal, world.digest, 30, WHO, "why")
 
 
 def test_a_throttle_that_is_taken_off_or_put_on_in_the_middle(simulator: Simulator) -> None:
     world = slow(simulator)
     world.step()
-    change_throttle(world.journal, world.digest, 0, WHO, "off")
+    change_plan_throttle(world.journal, world.digest, 0, WHO, "off")
     world.step()
     assert (world.throttles(), world.borrowed()) == ([], [])
-    change_throttle(world.journal, world.digest, 30, WHO, "on")
+    change_plan_throttle(world.journal, world.digest, 30, WHO, "on")
     world.step()
     assert world.throttles() == ["t:0:4", "4:30"]
     end(world)
@@ -250,7 +250,7 @@ def test_another_tools_rate_that_was_put_over_ours_and_taken_off_again_does_not_
 def test_another_tool_that_puts_back_an_earlier_rate_of_ours_leaves_nothing(simulator: Simulator) -> None:
     world = slow(simulator)
     world.step()
-    change_throttle(world.journal, world.digest, 20, WHO, "slower")
+    change_plan_throttle(world.journal, world.digest, 20, WHO, "slower")
     world.step()
     simulator.broker_settings[4][RATE] = "50"
     world.step()
@@ -272,7 +272,7 @@ def test_plans_that_share_a_broker_get_the_strictest_of_their_rates(simulator: S
         world.step()
         other.step()
         assert rates(world) == {4: "20"}
-    change_throttle(world.journal, other.digest, 90, WHO, "faster")
+    change_plan_throttle(world.journal, other.digest, 90, WHO, "faster")
     other.step()
     assert rates(world) == {4: "50"}
 
@@ -299,7 +299,7 @@ def test_a_broker_that_dies_while_its_throttle_is_held_fails_no_step(simulator: 
     simulator.alive.discard(4)
     world.cluster = Stale(simulator, seen)
     world.runner = world.new_runner()
-    change_throttle(world.journal, world.digest, 20, WHO, "slower")
+    change_plan_throttle(world.journal, world.digest, 20, WHO, "slower")
     assert "does not answer" not in world.step().sentence
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_steward.errors import JournalError
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action
@@ -81,7 +81,7 @@ def test_a_stepper_that_was_stopped_beyond_its_lock_changes_nothing(rules: dict[
             here.simulator.tick()
         to_the_end(here)
         # Stopped between reading the fence and changing a throttle, it does change that: and it is owed from then on.
-        Detector(*here.process(Faults()), here.settings, WHO).poll()
+        FailureDetector(*here.process(Faults()), here.settings, WHO).poll()
         verify(here, call)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.document_repair import repair_documents
 from kafka_steward.execution.lifecycle import request_cancel, resume_plan
 from kafka_steward.execution.moves import HoldReason
-from kafka_steward.execution.publishing import approve, publish_plan
-from kafka_steward.execution.repair import repair_documents
+from kafka_steward.execution.publishing import approve_plan, publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.plans import Approval
@@ -25,7 +25,7 @@ def published() -> tuple[Simulator, Journal, str]:
     journal = memory_journal(simulator)
     moves = [move("t-0", "123", "423"), move("t-1", "231", "431", position=1)]
     plan = plan_of(simulator, moves, operation="rebalance")
-    approve(journal, Approval(plan.digest, "ann"), WHO)
+    approve_plan(journal, Approval(plan.digest, "ann"), WHO)
     record = publish_plan(ClusterContext(simulator, journal, ONE_AT_A_TIME, WHO), plan, require_approval=True)
     assert record.needs_approval
     return simulator, journal, plan.digest
@@ -50,7 +50,7 @@ def test_what_flies_lands_and_nothing_begins_while_the_approval_is_gone() -> Non
     assert f"plan {digest[:12]} is not approved" in progress.sentence
     resume_plan(journal, digest, WHO)
     assert PlanRunner(ClusterContext(simulator, journal, ONE_AT_A_TIME, WHO), digest).step().in_flight == 0
-    approve(journal, Approval(digest, "bob"), WHO)
+    approve_plan(journal, Approval(digest, "bob"), WHO)
     assert runner.step().in_flight == 1
 
 

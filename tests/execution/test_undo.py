@@ -10,9 +10,9 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.lifecycle import Scope, abandon_plan, request_cancel
 from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.rollback import SkippedPartition, unfinished_cancels
+from kafka_steward.execution.rollback import SkippedPartition, find_unfinished_cancels
 from kafka_steward.execution.runner import run_to_end
-from kafka_steward.execution.verification import verify_undone
+from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
@@ -93,7 +93,7 @@ def is_as_it_was(world: World) -> None:
     assert replicas(world) == ORIGINALS
     assert (world.throttles(), world.borrowed(), world.journal.slot.owner()) == ([], [], None)
     assert record(world).status is PlanStatus.ROLLED_BACK
-    assert unfinished_cancels(world.journal) == []
+    assert find_unfinished_cancels(world.journal) == []
 
 
 def test_in_the_middle_everything_goes_back_order_and_throttles_included(world: World) -> None:
@@ -122,7 +122,7 @@ def test_what_is_pending_alone_leaves_what_was_complete(world: World) -> None:
     assert finished(world, stepper).status is PlanStatus.CANCELLED
     assert replicas(world) == [(4, 2, 3), *ORIGINALS[1:]]
     assert stepper.rollback is None
-    assert unfinished_cancels(world.journal) == []
+    assert find_unfinished_cancels(world.journal) == []
     # The same task's next try finds it done; another plan's end is no cancel.
     assert finished(world, undo(world, "pending")).status is PlanStatus.CANCELLED
 
@@ -141,7 +141,7 @@ def test_a_plan_that_had_ended_goes_back_straight_away(world: World) -> None:
 def test_another_process_goes_on_between_the_cancel_and_the_rollback(world: World) -> None:
     request_cancel(world.journal, world.digest, who=WHO, reason="all of it", scope="plan")
     cancelled(world)
-    assert [each.digest for each in unfinished_cancels(world.journal)] == [world.digest]
+    assert [each.digest for each in find_unfinished_cancels(world.journal)] == [world.digest]
     finished(world, undo(world))
     is_as_it_was(world)
 
@@ -219,7 +219,7 @@ def test_a_rollback_that_was_cancelled_itself_can_be_asked_for_again(world: Worl
     assert progress.sentence.startswith(
         f"The rollback of plan {world.digest[:12]} was itself cancelled or abandoned: Plan {first[:12]}"
     )
-    assert unfinished_cancels(world.journal) == []
+    assert find_unfinished_cancels(world.journal) == []
     again = undo(world)
     finished(world, again)
     assert again.rollback != first
@@ -244,7 +244,7 @@ def test_what_is_left_alone_is_listed_by_any_process(world: World) -> None:
     # It is not rolled back as a whole, and says how much is not.
     assert (record(world).status, record(world).not_taken_back) == (PlanStatus.COMPLETED, 1)
     assert record(world).reason.endswith("1 partitions left alone")
-    assert unfinished_cancels(world.journal) == []
+    assert find_unfinished_cancels(world.journal) == []
 
 
 def test_what_needed_a_dead_broker_goes_back_when_asked_again_after_its_return(world: World) -> None:
@@ -369,4 +369,4 @@ def test_a_second_rollback_that_must_leave_something_alone_says_so(world: World)
     assert [each.partition for each in again.left_alone] == [0]
     assert (record(world).status, record(world).not_taken_back) == (PlanStatus.CANCELLED, 1)
     assert replicas(world)[1:] == ORIGINALS[1:]
-    assert unfinished_cancels(world.journal) == []
+    assert find_unfinished_cancels(world.journal) == []

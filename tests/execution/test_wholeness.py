@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.replication_status import OutOfSyncPartition, out_of_sync
+from kafka_steward.execution.replication_status import OutOfSyncPartition, find_out_of_sync
 from tests.execution.looks import look, part
 
 SNAPSHOT = look(
@@ -21,13 +21,13 @@ TEN, TWO, U = (
 
 
 def test_all_partitions_that_miss_a_replica_or_move_are_told_in_order() -> None:
-    assert out_of_sync(SNAPSHOT) == (TWO, TEN, U)
+    assert find_out_of_sync(SNAPSHOT) == (TWO, TEN, U)
 
 
 def test_only_what_was_asked_for_is_told_and_what_does_not_exist_is_left_out() -> None:
     asked = [TopicPartition("u", 0), TopicPartition("gone", 0), TopicPartition("t", 1)]
-    assert out_of_sync(SNAPSHOT, asked) == (U,)
-    assert out_of_sync(SNAPSHOT, []) == ()
+    assert find_out_of_sync(SNAPSHOT, asked) == (U,)
+    assert find_out_of_sync(SNAPSHOT, []) == ()
 
 
 def test_each_says_what_it_waits_for() -> None:

@@ -15,10 +15,10 @@ from kafka_steward.execution.concurrency import (
     ConcurrencyLimits,
     active_transfers,
     admit_moves,
-    eligible_rows,
-    pause_left_ms,
+    chunk_pause_left_ms,
+    select_chunk_moves,
 )
-from kafka_steward.execution.preflight import Room
+from kafka_steward.execution.preflight import LogDirRoom
 from kafka_steward.journal.moves import MoveRow, MoveState
 from tests.simulated_plan import move
 from tests.simulator import Simulator
@@ -39,9 +39,9 @@ def plans(draw: st.DrawFn) -> list[Move]:
     return moves
 
 
-def one_each(free: dict[int, int]) -> dict[int, tuple[Room, ...]]:
+def one_each(free: dict[int, int]) -> dict[int, tuple[LogDirRoom, ...]]:
     """Brokers with one log directory each, and the bytes that it may take."""
-    return {broker: (Room("", 0, left),) for broker, left in free.items()}
+    return {broker: (LogDirRoom("", 0, left),) for broker, left in free.items()}
 
 
 def leaders(moves: list[Move]) -> dict[TopicPartition, int | None]:
@@ -198,43 +198,43 @@ DONE, WAITS, FLIES, HELD = MoveState.COMPLETED, MoveState.WAITING, MoveState.SUB
 def test_the_barrier_opens_one_chunk_at_a_time(
     states: tuple[MoveState, ...], sliding: list[int], chunked: list[int]
 ) -> None:
-    assert [row.move.partition for row in eligible_rows(rows(*states), barrier=False)] == sliding
-    assert [row.move.partition for row in eligible_rows(rows(*states), barrier=True)] == chunked
+    assert [row.move.partition for row in select_chunk_moves(rows(*states), barrier=False)] == sliding
+    assert [row.move.partition for row in select_chunk_moves(rows(*states), barrier=True)] == chunked
 
 
 def test_the_pause_runs_from_the_end_of_the_chunk_before() -> None:
     between = rows(DONE, DONE, WAITS, WAITS)
-    assert pause_left_ms(between, pause_ms=500, now_ms=1200) == 300
-    assert pause_left_ms(between, pause_ms=500, now_ms=1500) == 0
-    assert pause_left_ms(rows(WAITS, WAITS), pause_ms=500, now_ms=0) == 0
+    assert chunk_pause_left_ms(between, pause_ms=500, now_ms=1200) == 300
+    assert chunk_pause_left_ms(between, pause_ms=500, now_ms=1500) == 0
+    assert chunk_pause_left_ms(rows(WAITS, WAITS), pause_ms=500, now_ms=0) == 0
 
 
 def test_the_last_to_settle_of_all_chunks_before_counts() -> None:
     three = rows(DONE, DONE, DONE, DONE, WAITS)
     ended = [replace(row, settled_ms=ms) for row, ms in zip(three, [700, 1100, 900, 1000, None], strict=True)]
-    assert pause_left_ms(ended, pause_ms=500, now_ms=1200) == 400
+    assert chunk_pause_left_ms(ended, pause_ms=500, now_ms=1200) == 400
 
 
 def test_a_chunk_that_has_begun_is_paused_no_more() -> None:
     begun = [replace(row, attempt=row.move.partition == 2) for row in rows(DONE, DONE, WAITS, WAITS)]
-    assert pause_left_ms(begun, pause_ms=500, now_ms=1200) == 0
+    assert chunk_pause_left_ms(begun, pause_ms=500, now_ms=1200) == 0
     tried = [replace(row, attempt=row.move.chunk == 0) for row in rows(DONE, DONE, WAITS, WAITS)]
-    assert pause_left_ms(tried, pause_ms=500, now_ms=1200) == 300
+    assert chunk_pause_left_ms(tried, pause_ms=500, now_ms=1200) == 300
 
 
 def test_no_pause_follows_the_last_chunk_or_one_whose_end_is_not_known() -> None:
-    assert pause_left_ms(rows(DONE, DONE), pause_ms=500, now_ms=1200) == 0
+    assert chunk_pause_left_ms(rows(DONE, DONE), pause_ms=500, now_ms=1200) == 0
     unknown = [replace(row, settled_ms=None) for row in rows(DONE, DONE, WAITS)]
-    assert pause_left_ms(unknown, pause_ms=500, now_ms=100) == 0
+    assert chunk_pause_left_ms(unknown, pause_ms=500, now_ms=100) == 0
 
 
 def test_each_replica_goes_where_kafka_puts_it_and_must_fit_there() -> None:
     """Kafka fills the directory with the fewest logs: first /b, then either, and one that is full takes nothing."""
-    rooms = {4: (Room("/a", 1, 60), Room("/b", 0, 60))}
+    rooms = {4: (LogDirRoom("/a", 1, 60), LogDirRoom("/b", 0, 60))}
     moves = [move(f"t-{number}", "123", "423", position=number, size=50) for number in range(4)]
     found = admit_moves(moves, [], WIDE, leaders=leaders(moves), rooms=rooms)
     assert [each.partition for each in found] == [0]  # the next is put into /b again, for all that is known
-    rooms = {4: (Room("/a", 1, 60), Room("/b", 0, 110))}
+    rooms = {4: (LogDirRoom("/a", 1, 60), LogDirRoom("/b", 0, 110))}
     found = admit_moves(moves, [], WIDE, leaders=leaders(moves), rooms=rooms)
     assert [each.partition for each in found] == [0, 1, 2]
 

@@ -12,7 +12,7 @@ from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.verification import verify_undone
+from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor

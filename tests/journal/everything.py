@@ -12,11 +12,11 @@ from typing import Any
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.document_api.documents import queue_add
+from kafka_steward.document_api.request_documents import queue_add
 from kafka_steward.execution.cancel_signal import cancel_everything
-from kafka_steward.execution.detector import Detector
-from kafka_steward.execution.lifecycle import change_throttle, request_cancel
-from kafka_steward.execution.publishing import approve
+from kafka_steward.execution.failure_detector import FailureDetector
+from kafka_steward.execution.lifecycle import change_plan_throttle, request_cancel
+from kafka_steward.execution.publishing import approve_plan
 from kafka_steward.execution.readiness import announce_restart, disable_reassignment, enable_reassignment
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -54,9 +54,9 @@ def everything(
 
 def _plans(simulator: Simulator, journal: Journal) -> None:
     done = _world(simulator, journal, ["t-0 123 124", "t-1 123 124"])
-    approve(journal, Approval(done.digest, "ada"), WHO)
+    approve_plan(journal, Approval(done.digest, "ada"), WHO)
     done.step()
-    change_throttle(journal, done.digest, 40, WHO, "a test")
+    change_plan_throttle(journal, done.digest, 40, WHO, "a test")
     assert done.run().status is PlanStatus.COMPLETED
     back = CancelRunner(simulator, journal, done.digest, SETTINGS, WHO, scope="plan", reason="a test")
     for _ in range(40):
@@ -129,7 +129,7 @@ def _at(simulator: Simulator, number: int) -> tuple[int, ...]:
 def _heal(simulator: Simulator, journal: Journal) -> None:
     announce_restart(journal, 3, who=WHO)
     simulator.kill(3)
-    detector = Detector(simulator, journal, SETTINGS, WHO)
+    detector = FailureDetector(simulator, journal, SETTINGS, WHO)
     assert detector.poll().down == (3,)
     hurt = {name.partition: each.replicas for name, each in simulator.topics.items()}
     (other,) = {1, 2, 4} - set(hurt[2])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.document_api.external_guard import SwitchSeen
+from kafka_steward.document_api.external_guard import DisableObserved
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import Document
@@ -110,7 +110,7 @@ STORED: list[tuple[Document, str]] = [
     (DeferredPartitions(12, "id-1", "ada"), '{"version":1,"count":12,"topic_id":"id-1","asked_by":"ada"}'),
     (FillEvent(5, (4,)), '{"version":1,"announced_ms":5,"brokers":[4]}'),
     (QuarantinedDocument("/a/b", "garbled", 5), '{"version":1,"path":"/a/b","reason":"garbled","at_ms":5}'),
-    (SwitchSeen(7, ("t-0",)), '{"version":1,"switch":7,"known":["t-0"]}'),
+    (DisableObserved(7, ("t-0",)), '{"version":1,"switch":7,"known":["t-0"]}'),
 ]
 #: What is read where everything that may be left out is left out.
 SHORTEST: list[tuple[Document, str]] = [
@@ -143,7 +143,7 @@ OURS = {
     FillEvent,
     QuarantinedDocument,
 }
-OURS |= {SwitchSeen}
+OURS |= {DisableObserved}
 #: Numbers that cannot be 0, beside the version.
 FROM_ONE = [(DeferredPartitions, "count"), (Lock, "life_ms"), (Lock, "claim")]
 

@@ -15,8 +15,8 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import BrokerUnreachable, KafkaRefused
-from kafka_steward.execution.throttle_rates import Side
-from kafka_steward.execution.topics import TopicAdmin
+from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.topics import TopicAdminPort
 from tests.throttles import add_entries, entries, rates, set_rates
 
 SLOW_BYTES_PER_S, FAST_BYTES_PER_S = 200_000, 100_000_000
@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 class Place(ABC):
     """Brokers 1 to 4 in racks a, b, c, a; one topic's name; and a hand for what the port cannot do."""
 
-    def __init__(self, port: TopicAdmin, mode: str, topic: str) -> None:
+    def __init__(self, port: TopicAdminPort, mode: str, topic: str) -> None:
         self.port, self.mode, self.topic = port, mode, topic
 
     @abstractmethod
@@ -50,15 +50,15 @@ def move_slowly(place: Place) -> TopicPartition:
     """Start a move of the topic's one partition from 1, 2, 3 to 4, 2, 3 that takes about 20 s."""
     name = TopicPartition(place.topic, 0)
     place.create((1, 2, 3), size=4_000_000)
-    assert add_entries(place.port, Side.FOLLOWER, entries({name: [4]})) == {place.topic: None}
+    assert add_entries(place.port, ThrottleSide.FOLLOWER, entries({name: [4]})) == {place.topic: None}
     limit(place, SLOW_BYTES_PER_S)
     assert place.port.alter({name: (4, 2, 3)}) == {name: None}
     return name
 
 
 def limit(place: Place, bytes_per_s: int) -> None:
-    assert set_rates(place.port, Side.FOLLOWER, {4: bytes_per_s}) == {4: None}
-    place.eventually(lambda: same(rates(place.port, Side.FOLLOWER, [4]), {4: bytes_per_s}))
+    assert set_rates(place.port, ThrottleSide.FOLLOWER, {4: bytes_per_s}) == {4: None}
+    place.eventually(lambda: same(rates(place.port, ThrottleSide.FOLLOWER, [4]), {4: bytes_per_s}))
 
 
 def shown(place: Place, number: int = 0) -> Partition:
@@ -177,7 +177,7 @@ class ClusterContract:
 
     def test_settings_are_changed_one_by_one_and_unknown_topics_left_out(self, place: Place) -> None:
         place.create((1, 2))
-        key, there = Side.FOLLOWER.replicas_key, [place.topic]
+        key, there = ThrottleSide.FOLLOWER.replicas_key, [place.topic]
         assert place.port.change_topic_configs({place.topic: [ConfigChange(key, ConfigOp.SET, "0:1")]}) == {
             place.topic: None
         }
@@ -199,7 +199,7 @@ class ClusterContract:
         assert (4 in place.port.snapshot().brokers) == (place.mode == "kraft")
         place.eventually(lambda: same((shown(place, 1).isr, shown(place, 1).under_replicated), ({2, 3}, True)))
         assert set(place.port.log_dirs([1, 4])) == {1}
-        rate = {4: [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.SET, "1000")]}
+        rate = {4: [ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.SET, "1000")]}
         assert isinstance(place.port.change_broker_configs(rate)[4], BrokerUnreachable)
         refused = place.port.elect_leaders([led])[led]
         assert refused is not None
@@ -230,7 +230,7 @@ def holders(place: Place, name: TopicPartition) -> set[int]:
     return {broker for broker, held in place.port.log_dirs([1, 2, 3, 4]).items() if name in held.replica_bytes}
 
 
-def assert_hides(port: TopicAdmin, shown: str, guarded: str, missing: str) -> None:
+def assert_hides(port: TopicAdminPort, shown: str, guarded: str, missing: str) -> None:
     """What Kafka answers a principal that has every right on the cluster and on `shown`, and none on the others.
 
     `guarded` has one partition, on brokers 1 and 2; `missing` does not exist, which Kafka does not say.
@@ -240,7 +240,7 @@ def assert_hides(port: TopicAdmin, shown: str, guarded: str, missing: str) -> No
     assert everything.topics & {*asked} == {shown} == named.topics
     assert (everything.hidden, named.hidden, port.hidden_topics(asked)) == (frozenset(), hidden, hidden)
 
-    key, name = Side.FOLLOWER.replicas_key, TopicPartition(guarded, 0)
+    key, name = ThrottleSide.FOLLOWER.replicas_key, TopicPartition(guarded, 0)
     assert port.topic_configs([shown], [key], own_only=True) == {shown: {}}
     for topic in sorted(hidden):
         with pytest.raises(KafkaRefused, match=f"reading the settings of {topic}: .* grant our principal") as refused:

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 
@@ -24,7 +24,7 @@ def cluster(sandbox: Sandbox) -> Iterator[KafkaCluster]:
 def clears_rates(sandbox: Sandbox, cluster: KafkaCluster) -> Iterator[None]:
     """Delete the rates of all brokers after the test."""
     yield
-    clear = [ConfigChange(side.rate_key, ConfigOp.DELETE) for side in Side]
+    clear = [ConfigChange(side.rate_key, ConfigOp.DELETE) for side in ThrottleSide]
     cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.lifecycle import change_throttle
+from kafka_steward.execution.lifecycle import change_plan_throttle
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
@@ -44,10 +44,10 @@ def test_a_changed_rate_is_on_every_broker_within_two_steps(
     eventually(lambda: _assert_everywhere(runner, cluster, sandbox, SLOW), within=30)
 
     began_s = time.monotonic()
-    change_throttle(journal, digest, FASTER, WHO, "the night is quiet")
+    change_plan_throttle(journal, digest, FASTER, WHO, "the night is quiet")
     for _ in range(2):
         runner.step()
-    assert rates(cluster, Side.FOLLOWER, list(sandbox.brokers)) == dict.fromkeys(sandbox.brokers, FASTER)
+    assert rates(cluster, ThrottleSide.FOLLOWER, list(sandbox.brokers)) == dict.fromkeys(sandbox.brokers, FASTER)
     print(f"everywhere after {time.monotonic() - began_s:.2f} s of two steps")
 
     to_the_end(CancelRunner(cluster, journal, digest, RULES, WHO, scope="pending", reason="seen enough"))
@@ -60,4 +60,4 @@ def _assert_everywhere(runner: PlanRunner, cluster: KafkaCluster, sandbox: Sandb
 
 
 def _assert_rates(cluster: KafkaCluster, sandbox: Sandbox, rate: int | None) -> None:
-    assert rates(cluster, Side.FOLLOWER, list(sandbox.brokers)) == dict.fromkeys(sandbox.brokers, rate)
+    assert rates(cluster, ThrottleSide.FOLLOWER, list(sandbox.brokers)) == dict.fromkeys(sandbox.brokers, rate)

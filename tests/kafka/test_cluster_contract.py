@@ -10,7 +10,7 @@ import pytest
 from kafka_steward.assignment import Assignment
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 from tests.kafka.cluster_contract import FAST_BYTES_PER_S, ClusterContract, Place, assert_hides
@@ -73,7 +73,7 @@ class TestRealKafka(ClusterContract):
     def place(self, sandbox: Sandbox, topic: str) -> Iterator[Place]:
         with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
             yield RealPlace(sandbox, cluster, topic)
-            clear = [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)]
+            clear = [ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.DELETE)]
             cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
 
 

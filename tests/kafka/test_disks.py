@@ -13,7 +13,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.health import check_health
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -60,7 +60,7 @@ def test_a_log_directory_that_fails_is_named_and_healed(own: Sandbox, tmp_path: 
         lost = eventually(offline, within=60, errors=(ClusterError,))
         health, _ = check_health(cluster, journal)
         assert (health.failed_log_dirs, health.measures["failed_log_dirs"]) == ({1: (disk,)}, 1)
-        verdict = Detector(cluster, journal, HEALING, WHO).poll()
+        verdict = FailureDetector(cluster, journal, HEALING, WHO).poll()
         assert (verdict.due, verdict.down, verdict.disks) == ((1,), (), {1: (disk,)})
 
         uri = str(tmp_path / "snapshot")
@@ -77,7 +77,7 @@ def test_a_log_directory_that_fails_is_named_and_healed(own: Sandbox, tmp_path: 
             assert not any(each.under_replicated for each in snapshot.partitions.values())
 
         eventually(whole, within=60)
-        assert Detector(cluster, journal, HEALING, WHO).poll().failed == ()
+        assert FailureDetector(cluster, journal, HEALING, WHO).poll().failed == ()
 
 
 def break_disk(sandbox: Sandbox, disk: str) -> None:

@@ -22,7 +22,7 @@ from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, StepRunner
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.journal.audit import Actor, Audit
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
@@ -117,8 +117,12 @@ class Site:
         eventually(self.is_unthrottled, within=10)
 
     def is_unthrottled(self) -> None:
-        assert not self.cluster.topic_configs([self.topic], [Side.FOLLOWER.replicas_key], own_only=True)[self.topic]
-        assert not any(self.cluster.broker_configs([1, 2, 3, 4], [Side.FOLLOWER.rate_key], own_only=True).values())
+        assert not self.cluster.topic_configs([self.topic], [ThrottleSide.FOLLOWER.replicas_key], own_only=True)[
+            self.topic
+        ]
+        assert not any(
+            self.cluster.broker_configs([1, 2, 3, 4], [ThrottleSide.FOLLOWER.rate_key], own_only=True).values()
+        )
 
 
 @pytest.fixture

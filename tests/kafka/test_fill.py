@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.errors import KafkaRefused, RequestError
-from kafka_steward.execution.broker_joins import Joined, poll_joined
+from kafka_steward.execution.broker_joins import JoinPollResult, poll_joined_brokers
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.pending_state import targets
+from kafka_steward.execution.pending_state import target_replication_factors
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
@@ -96,11 +96,11 @@ def test_on_kraft_a_broker_that_is_away_takes_its_place_in_new_partitions_and_ka
     assert [len(replicas) for replicas in script.replicas(topic).values()] == [4, 4]
 
 
-def look(script: Script) -> Joined | None:
-    return poll_joined(script.cluster, script.journal, script.settings, WHO)
+def look(script: Script) -> JoinPollResult | None:
+    return poll_joined_brokers(script.cluster, script.journal, script.settings, WHO)
 
 
-def due(script: Script) -> Joined:
+def due(script: Script) -> JoinPollResult:
     looked = look(script)
     assert looked is not None
     assert looked.due
@@ -110,7 +110,7 @@ def due(script: Script) -> Joined:
 def filling(script: Script) -> PlanRunner:
     settings = replace(script.settings, throttle=SLOW)
     snapshot = script.cluster.snapshot()
-    wanted = targets(list_pending(script.journal, snapshot), snapshot)
+    wanted = target_replication_factors(list_pending(script.journal, snapshot), snapshot)
     where = str(script.folder / "fill")
     take_snapshot(script.cluster, where, failed=(), now_ms=script.journal.now_ms(), targets=wanted)
     plan = planned(read_snapshot(where), "fill")

@@ -19,11 +19,11 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import DetectionResult, Detector
-from kafka_steward.execution.effects import elect_preferred, not_led_by_preferred
+from kafka_steward.execution.effects import elect_preferred_leaders, find_not_led_by_preferred
+from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.replication_status import out_of_sync
+from kafka_steward.execution.replication_status import find_out_of_sync
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal import paths
@@ -56,7 +56,7 @@ class Script:
     settings: Settings
 
     def look(self) -> DetectionResult:
-        return Detector(self.cluster, self.journal, self.settings, WHO).poll()
+        return FailureDetector(self.cluster, self.journal, self.settings, WHO).poll()
 
     def until_due(self, broker: int) -> DetectionResult:
         def due() -> DetectionResult:
@@ -127,7 +127,7 @@ def test_a_killed_broker_is_healed(script: Script, sandbox: Sandbox, topic: str)
     chunks = script.journal.tree.below(paths.REASSIGN_CHUNKS)
     assert {Chunk.from_node(node).is_auto_generated for node in chunks} == {True}
     progress = to_the_end(runner)
-    elected = elect_preferred(script.cluster, script.journal, who=WHO, plan=progress.digest)
+    elected = elect_preferred_leaders(script.cluster, script.journal, who=WHO, plan=progress.digest)
 
     assert (progress.status, progress.completed, progress.left) == (PlanStatus.COMPLETED, lost, 0)
     assert elected.refused == {}
@@ -143,7 +143,7 @@ def test_a_killed_broker_is_healed(script: Script, sandbox: Sandbox, topic: str)
 
 
 def verify_moved_away(snapshot: Snapshot, broker: int) -> None:
-    assert (out_of_sync(snapshot), not_led_by_preferred(snapshot)) == ((), [])
+    assert (find_out_of_sync(snapshot), find_not_led_by_preferred(snapshot)) == ((), [])
     assert broker not in snapshot.hosting_brokers
 
 

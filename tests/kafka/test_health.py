@@ -11,8 +11,8 @@ from kafka.errors import NotEnoughReplicasError
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.health import CopiedBytes, Health
-from kafka_steward.execution.health import check_health, health_sentence
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.health import check_health, health_message
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 from tests.kafka.test_heal_by_script import Script, script
@@ -46,7 +46,7 @@ def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_b
         assert faster.bytes_out[1] == faster.bytes_in[4] > 0
         sandbox.kill(3)
         eventually(lambda: same_as_kafka(script, {TopicPartition(topic, 0), TopicPartition(topic, 1)}), within=60)
-        assert "Broker 3 is down." in health_sentence(check_health(script.cluster, script.journal)[0])
+        assert "Broker 3 is down." in health_message(check_health(script.cluster, script.journal)[0])
     finally:
         script.cluster.cancel([TopicPartition(topic, 0)])
         script.cluster.change_broker_configs({4: [ConfigChange(RATE, ConfigOp.DELETE)]})
@@ -96,7 +96,7 @@ def produce(sandbox: Sandbox, topic: str) -> None:
 
 def slow(script: Script, *brokers: int) -> None:
     """With ZooKeeper, a broker hears of its throttle some time after it was set."""
-    assert rates(script.cluster, Side.FOLLOWER, list(brokers)) == dict.fromkeys(brokers, 100_000)
+    assert rates(script.cluster, ThrottleSide.FOLLOWER, list(brokers)) == dict.fromkeys(brokers, 100_000)
 
 
 def in_the_middle(script: Script, topic: str) -> tuple[Health, CopiedBytes]:

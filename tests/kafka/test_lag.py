@@ -7,7 +7,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.lag import bytes_missing, lag, partitions_by_broker
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.client import admin_client
 from tests.eventually import eventually
@@ -23,9 +23,9 @@ def test_true_lag_is_seen_where_kafkas_offset_lag_says_none(
     name = TopicPartition(topic, 0)
     sandbox.create_topics(topic, assignments={0: [1, 2, 3]})
     sent = sandbox.fill(topic, 8_000_000)
-    add_entries(cluster, Side.FOLLOWER, entries({name: [4]}))
-    set_rates(cluster, Side.FOLLOWER, {4: 300_000})
-    eventually(lambda: same(rates(cluster, Side.FOLLOWER, [4]), {4: 300_000}))
+    add_entries(cluster, ThrottleSide.FOLLOWER, entries({name: [4]}))
+    set_rates(cluster, ThrottleSide.FOLLOWER, {4: 300_000})
+    eventually(lambda: same(rates(cluster, ThrottleSide.FOLLOWER, [4]), {4: 300_000}))
     assert cluster.alter({name: (4, 2, 3)}) == {name: None}
 
     def begun() -> tuple[int, int]:
@@ -47,7 +47,7 @@ def test_true_lag_is_seen_where_kafkas_offset_lag_says_none(
         assert (now < behind, left < missing) == (True, True)
 
     eventually(progressing)
-    set_rates(cluster, Side.FOLLOWER, {4: 1_000_000_000})
+    set_rates(cluster, ThrottleSide.FOLLOWER, {4: 1_000_000_000})
 
     def caught_up() -> None:
         partition = cluster.snapshot([topic]).partitions[name]

@@ -18,11 +18,11 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import AuthenticationFailed, ClusterError, KafkaRefused, KafkaTimeout, RequestError
-from kafka_steward.execution.cluster_queries import describable
+from kafka_steward.execution.cluster_queries import describe_topic
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import Detector
-from kafka_steward.execution.effects import elect_preferred
-from kafka_steward.execution.health import check_health, health_sentence
+from kafka_steward.execution.effects import elect_preferred_leaders
+from kafka_steward.execution.failure_detector import FailureDetector
+from kafka_steward.execution.health import check_health, health_message
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
@@ -82,7 +82,7 @@ def test_what_the_page_lists_is_enough_to_look_and_for_nothing_else(secured: Sec
     with opened(secured, secured.principal(*rights_of("look")), tmp_path) as (cluster, journal):
         health, _ = eventually(lambda: looked(cluster, journal), within=30, errors=(ClusterError,))
         assert health.hidden_topics == ()
-        assert Detector(cluster, journal, SETTINGS, WHO).poll().down == ()
+        assert FailureDetector(cluster, journal, SETTINGS, WHO).poll().down == ()
         name = TopicPartition("look", 0)
         change = ConfigChange("retention.ms", ConfigOp.SET, "1000")
         with pytest.raises(KafkaRefused, match=r"\(error 31\)"):
@@ -115,10 +115,10 @@ def test_what_the_page_lists_is_enough_to_rebalance_and_to_heal(secured: Secured
     with opened(secured, secured.principal(*rights_of("move")), tmp_path) as (cluster, journal):
         eventually(lambda: looked(cluster, journal), within=30, errors=(ClusterError,))
         carried_out(cluster, journal, tmp_path, "rebalance")
-        elect_preferred(cluster, journal, who=WHO)
+        elect_preferred_leaders(cluster, journal, who=WHO)
         secured.sandbox.kill(1)
         try:
-            detector = Detector(cluster, journal, SETTINGS, WHO)
+            detector = FailureDetector(cluster, journal, SETTINGS, WHO)
 
             def due() -> tuple[int, ...]:
                 verdict = detector.poll()
@@ -197,7 +197,7 @@ PROBES: dict[Entry, Callable[[KafkaCluster], Any]] = {
     ("Cluster", "AlterConfigs"): lambda cluster: raised(
         cluster.change_broker_configs({1: [ConfigChange("follower.replication.throttled.rate", ConfigOp.DELETE)]})[1]
     ),
-    ("Topic *", "Describe"): lambda cluster: describable(cluster, "needed"),
+    ("Topic *", "Describe"): lambda cluster: describe_topic(cluster, "needed"),
     ("Topic *", "DescribeConfigs"): lambda cluster: cluster.topic_configs(["needed"], ["min.insync.replicas"]),
     ("Topic *", "AlterConfigs"): lambda cluster: raised(
         cluster.change_topic_configs({"needed": [ConfigChange("retention.ms", ConfigOp.DELETE)]})["needed"]
@@ -252,7 +252,7 @@ class Doing:
         """Of a topic that has a dead replica: only of such are the settings read."""
         health, _ = check_health(self.cluster, self.journal, thorough=True)
         if health.hidden_topics:
-            raise RequestError(health_sentence(health))
+            raise RequestError(health_message(health))
         assert self.topic in {each.topic for each in health.under_replicated}
 
     def move(self) -> None:

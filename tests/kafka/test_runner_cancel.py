@@ -13,8 +13,8 @@ from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import Side
-from kafka_steward.execution.verification import Verified, verify_undone
+from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.undo_verification import UndoVerification, verify_undone
 from kafka_steward.journal.audit import Action, Actor, Outcome
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
@@ -91,7 +91,7 @@ def test_a_plan_is_cancelled_in_the_middle_and_rolled_back(
     assert sum(row.entry.action is Action.CANCEL for row in rows) >= 2
 
 
-def verify_as_before(cluster: KafkaCluster, journal: Journal, digest: str) -> Verified:
+def verify_as_before(cluster: KafkaCluster, journal: Journal, digest: str) -> UndoVerification:
     found = verify_undone(cluster, journal, digest)
     assert found.ok, found.sentence
     return found
@@ -105,7 +105,7 @@ def verify_nothing_left(sandbox: Sandbox, cluster: KafkaCluster, topics: list[st
         assert held == set()
 
     eventually(gone, within=30)
-    assert not any(cluster.topic_configs(topics, [Side.FOLLOWER.replicas_key], own_only=True).values())
-    assert not any(cluster.broker_configs(sandbox.brokers, [Side.FOLLOWER.rate_key], own_only=True).values())
+    assert not any(cluster.topic_configs(topics, [ThrottleSide.FOLLOWER.replicas_key], own_only=True).values())
+    assert not any(cluster.broker_configs(sandbox.brokers, [ThrottleSide.FOLLOWER.rate_key], own_only=True).values())
     for name, partition in cluster.snapshot(topics).partitions.items():
         assert partition.leader in BEFORE[name.partition], TopicPartition(*name)

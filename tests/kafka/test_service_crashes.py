@@ -19,7 +19,7 @@ from kafka_steward.errors import JournalError
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.verification import verify_undone
+from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal

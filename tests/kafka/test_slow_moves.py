@@ -13,11 +13,11 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.lifecycle import change_throttle
+from kafka_steward.execution.lifecycle import change_plan_throttle
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
@@ -29,7 +29,7 @@ from tests.stepping import step_until
 from tests.throttles import rates, set_rates
 
 WHO = Actor(person="ada")
-FOLLOWER = Side.FOLLOWER
+FOLLOWER = ThrottleSide.FOLLOWER
 #: Bytes per second: Kafka lets a fetch through, and then none for the 11 s over which it measures.
 STANDSTILL = 1
 STALL_S = 7
@@ -160,7 +160,7 @@ def test_a_throttle_below_what_producers_write_is_detected_and_said_with_the_rat
         rate = int(progress.sentence.split("; ")[1].split()[0])
         assert progress.sentence.endswith(f"; {rate} bytes/s into broker 4 would be enough.")
         assert rate > throttle
-    change_throttle(journal, progress.digest, 50_000_000, WHO, "that would not do")
+    change_plan_throttle(journal, progress.digest, 50_000_000, WHO, "that would not do")
     assert step_until(runner, lambda each: each.ended, within=120).completed == 1
     assert rates(cluster, FOLLOWER, [4]) == {4: None}
 
@@ -171,13 +171,13 @@ def test_a_changed_throttle_reaches_its_broker_within_two_steps_and_what_someone
     sandbox.create_topics(topic, assignments={0: BEFORE})
     sandbox.fill(topic, 4_000_000)
     # Slow at the leaders' side, too, which is not ours: else all is copied in the moment without our throttle.
-    leaders = {topic: [ConfigChange(Side.LEADER.replicas_key, ConfigOp.SET, "0:1,0:2,0:3")]}
+    leaders = {topic: [ConfigChange(ThrottleSide.LEADER.replicas_key, ConfigOp.SET, "0:1,0:2,0:3")]}
     assert cluster.change_topic_configs(leaders) == {topic: None}
-    assert set_rates(cluster, Side.LEADER, dict.fromkeys(BEFORE, 30_000)) == dict.fromkeys(BEFORE)
+    assert set_rates(cluster, ThrottleSide.LEADER, dict.fromkeys(BEFORE, 30_000)) == dict.fromkeys(BEFORE)
     runner = run(moves_of(topic, 1), Settings(throttle=30_000))
     digest = runner.step().digest
     assert rates(cluster, FOLLOWER, [4]) == {4: 30_000}
-    change_throttle(journal, digest, 20_000, WHO, "peak hour")
+    change_plan_throttle(journal, digest, 20_000, WHO, "peak hour")
     for _ in range(2):
         runner.step()
     assert rates(cluster, FOLLOWER, [4]) == {4: 20_000}
@@ -192,8 +192,8 @@ def test_a_changed_throttle_reaches_its_broker_within_two_steps_and_what_someone
         topic: {FOLLOWER.replicas_key: "0:4"}
     }
 
-    change_throttle(journal, digest, 0, WHO, "it may hurry")
-    assert set_rates(cluster, Side.LEADER, dict.fromkeys(BEFORE, 100_000_000)) == dict.fromkeys(BEFORE)
+    change_plan_throttle(journal, digest, 0, WHO, "it may hurry")
+    assert set_rates(cluster, ThrottleSide.LEADER, dict.fromkeys(BEFORE, 100_000_000)) == dict.fromkeys(BEFORE)
     assert step_until(runner, lambda each: each.ended, within=120).completed == 1
     assert rates(cluster, FOLLOWER, [4]) == {4: None}
     assert cluster.topic_configs([topic], [FOLLOWER.replicas_key], own_only=True) == {topic: {}}

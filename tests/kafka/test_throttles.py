@@ -12,7 +12,7 @@ from kafka_steward.cluster import configs
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.effects import AuditedCalls
-from kafka_steward.execution.throttle_rates import NO_DEMAND, Side, ThrottleDemand, listed
+from kafka_steward.execution.throttle_rates import NO_DEMAND, ThrottleDemand, ThrottleSide, parse_list
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
@@ -21,7 +21,7 @@ from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 from tests.throttles import entries, rates, set_rates
 
-FOLLOWER = Side.FOLLOWER
+FOLLOWER = ThrottleSide.FOLLOWER
 LIVE = frozenset({1, 2, 3, 4})
 
 pytestmark = pytest.mark.usefixtures("clears_rates")
@@ -89,7 +89,7 @@ def test_a_rate_goes_back_to_what_it_was_and_one_that_others_changed_stays(
     assert rates(cluster, FOLLOWER, [3]) == {3: 9_000_000}
     assert leases.release(NO_DEMAND, LIVE) == []
     assert rates(cluster, FOLLOWER, [1, 2, 3]) == {1: None, 2: 7_000_000, 3: 9_000_000}
-    assert rates(cluster, Side.LEADER, [1]) == {1: None}
+    assert rates(cluster, ThrottleSide.LEADER, [1]) == {1: None}
     assert journal.tree.children(paths.leases_of("broker")) == []
 
 
@@ -129,13 +129,13 @@ def write(cluster: KafkaCluster, topic: str, value: str) -> None:
 
     def shown() -> None:
         # Any broker may be asked, and hears of a change in its own time.
-        assert [in_list(cluster, topic) for _ in range(8)] == [set(listed(value))] * 8
+        assert [in_list(cluster, topic) for _ in range(8)] == [set(parse_list(value))] * 8
 
     eventually(shown)
 
 
 def in_list(cluster: KafkaCluster, topic: str) -> Collection[str]:
-    return set(listed(cluster.topic_configs([topic], [FOLLOWER.replicas_key])[topic][FOLLOWER.replicas_key]))
+    return set(parse_list(cluster.topic_configs([topic], [FOLLOWER.replicas_key])[topic][FOLLOWER.replicas_key]))
 
 
 def same(found: object, expected: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.execution.detector import DetectionResult
+from kafka_steward.execution.failure_detector import DetectionResult
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings

@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.errors import AuthenticationFailed
-from kafka_steward.execution.detector import DetectionResult, Detector
+from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import SwitchedOff
@@ -53,7 +53,9 @@ def overrides(monkeypatch: pytest.MonkeyPatch, off: MemoryTree) -> list[dict[str
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch, overrides: list[dict[str, Any]]) -> Found:
     def find(given: DetectionResult, **more: Any) -> dict[str, Any]:
-        monkeypatch.setattr(Detector, "poll", lambda _, announce: given if not announce else pytest.fail("announced"))
+        monkeypatch.setattr(
+            FailureDetector, "poll", lambda _, announce: given if not announce else pytest.fail("announced")
+        )
         return FindFailuresOperator(task_id="find", conn_id="kafka", **more).execute(context())
 
     return find
@@ -75,7 +77,7 @@ def test_why_nothing_is_healed_stands_in_the_log_and_on_the_run(
     found: Found, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Airflow drops the sentence of a skip exception."""
-    monkeypatch.setattr(Detector, "poll", lambda *_, **__: verdict())
+    monkeypatch.setattr(FailureDetector, "poll", lambda *_, **__: verdict())
     run = context()
     with pytest.raises(AirflowSkipException):
         FindFailuresOperator(task_id="find", conn_id="kafka").execute(run)

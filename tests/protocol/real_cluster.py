@@ -19,7 +19,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.triggers.watch import WatchTrigger
@@ -92,7 +92,7 @@ class Site:
 
     def hurry(self, *brokers: int) -> None:
         """Enough was seen of what flies into these brokers, or into any: let it arrive."""
-        fast = [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.SET, "100000000")]
+        fast = [ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.SET, "100000000")]
         self.cluster.change_broker_configs(dict.fromkeys(brokers or self.sandbox.brokers, fast))
 
     def document(self, *wanted: str, **more: Any) -> str:
@@ -153,7 +153,7 @@ def site(
                 conn_id = connect(host=sandbox.bootstrap, extra={**extra, "zookeeper": sandbox.zookeeper})
                 yield Site(sandbox, cluster, hands, conn_id, topic)
         sandbox.restore()  # a dead broker keeps its rate
-        clear = [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)]
+        clear = [ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.DELETE)]
         cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.document_api.plans import PollResult
+from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import InFlight

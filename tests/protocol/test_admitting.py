@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.document_api.documents import read_requests
+from kafka_steward.document_api.document_plans import DocumentPlans
 from kafka_steward.document_api.partial_cancel import PartialCancel
-from kafka_steward.document_api.plans import DocumentPlans
+from kafka_steward.document_api.request_documents import read_requests
 from kafka_steward.document_api.request_intake import RequestIntake, active_reassignments
 from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import ClusterUnreachable, LockLost
-from kafka_steward.execution.in_flight_records import record_external
+from kafka_steward.execution.in_flight_records import record_external_in_flight
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import InFlight
@@ -26,14 +26,14 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 def flights(yard: Yard) -> dict[TopicPartition, ActiveReassignment]:
     plans = DocumentPlans(yard.journal)
-    plans.read()
+    plans.read_unfinished()
     return active_reassignments(yard.journal, plans)
 
 
 def test_what_flies_and_what_waits_is_told_by_its_plan_and_what_others_began_by_its_record() -> None:
     yard = Yard(max_in_flight=1)
     yard.ask("t-0 23", "t-1 234", legacy=True)
-    record_external(yard.journal.tree, T2, InFlight((3, 1, 2), (3, 4, 5), legacy=True, top=3))
+    record_external_in_flight(yard.journal.tree, T2, InFlight((3, 1, 2), (3, 4, 5), legacy=True, top=3))
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     assert yard.flying() == ["t-0"]

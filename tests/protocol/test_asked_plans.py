@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.document_api.plans import DocumentPlans, blocked_reason, is_legacy, publish_document_plan
+from kafka_steward.document_api.document_plans import (
+    DocumentPlans,
+    blocked_reason,
+    has_legacy_source,
+    publish_document_plan,
+)
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
@@ -39,7 +44,7 @@ def other(yard: Yard) -> str:
 
 def read(yard: Yard) -> DocumentPlans:
     plans = DocumentPlans(yard.journal)
-    plans.read()
+    plans.read_unfinished()
     return plans
 
 
@@ -55,7 +60,7 @@ def test_what_documents_asked_for_and_what_others_did_are_told_apart_the_oldest_
     first = asked(yard, "t-0", REQUEST, "/b@4")
     second = asked(yard, "t-2", QUEUE, legacy=True)
     plans = read(yard)
-    assert [(plan.digest, plan.sources, is_legacy(plan)) for plan in plans.requested] == [
+    assert [(plan.digest, plan.sources, has_legacy_source(plan)) for plan in plans.requested] == [
         (first.digest, frozenset({REQUEST, "/b@4"}), False),
         (second.digest, frozenset({QUEUE}), True),
     ]
@@ -98,15 +103,23 @@ def test_a_document_is_known_as_long_as_its_plan_is() -> None:
     record = asked(yard, "t-0", REQUEST)
     asked(yard, "t-1", QUEUE)
     plans = read(yard)
-    assert (plans.knows(REQUEST), plans.knows(QUEUE), plans.knows("/b@4")) == (True, True, False)
+    assert (plans.executes_document(REQUEST), plans.executes_document(QUEUE), plans.executes_document("/b@4")) == (
+        True,
+        True,
+        False,
+    )
     end(yard, record)
-    plans.read()
+    plans.read_unfinished()
     assert [plan.sources for plan in plans.requested] == [{QUEUE}]
-    assert (plans.knows(REQUEST), plans.knows(QUEUE), plans.knows("/b@4")) == (True, True, False)
+    assert (plans.executes_document(REQUEST), plans.executes_document(QUEUE), plans.executes_document("/b@4")) == (
+        True,
+        True,
+        False,
+    )
     yard.simulator.tick()
     yard.journal.plans.purge(yard.simulator.now_ms)
-    plans.read()
-    assert (plans.knows(REQUEST), plans.knows(QUEUE)) == (False, True)
+    plans.read_unfinished()
+    assert (plans.executes_document(REQUEST), plans.executes_document(QUEUE)) == (False, True)
 
 
 def test_what_has_ended_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +135,7 @@ def test_what_has_ended_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(digest)
 
     monkeypatch.setattr(yard.journal.plans, "get", get)
-    plans.read()
+    plans.read_unfinished()
     assert seen == [running.digest]
 
 
@@ -143,7 +156,7 @@ def test_where_a_record_does_not_say_which_documents_none_is_known(garbled: Any)
     record = asked(yard, "t-0", REQUEST, legacy=True)
     yard.journal.plans.update(record, extra={"asked": garbled})
     (plan,) = read(yard).requested
-    assert (plan.digest, plan.sources, is_legacy(plan)) == (record.digest, frozenset(), False)
+    assert (plan.digest, plan.sources, has_legacy_source(plan)) == (record.digest, frozenset(), False)
 
 
 @pytest.mark.parametrize(
@@ -156,11 +169,11 @@ def test_a_rollback_that_was_asked_for_is_told_once_the_plan_has_ended(
     yard = Yard()
     record = yard.journal.plans.update(asked(yard, "t-0", REQUEST), cancel=cancel)
     plans = read(yard)
-    assert not plans.rollback_requested()
+    assert not plans.pop_rollback_requested()
     end(yard, record)
     end(yard, asked(yard, "t-1", QUEUE))  # another that ends beside it, and was not asked for
-    plans.read()
-    assert [plans.rollback_requested(), plans.rollback_requested()] == [rolls_back, False]
+    plans.read_unfinished()
+    assert [plans.pop_rollback_requested(), plans.pop_rollback_requested()] == [rolls_back, False]
 
 
 def test_documents_wait_while_a_plan_of_a_dag_has_the_cluster_and_only_then() -> None:

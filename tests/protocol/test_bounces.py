@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import DetectionResult, Detector
+from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.preflight_inputs import restarting_brokers
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.readiness import (
@@ -39,7 +39,7 @@ class Yard:
         self.journal: Journal = memory_journal(self.simulator)
 
     def look(self) -> DetectionResult:
-        return Detector(self.simulator, self.journal, self.settings, WHO).poll()
+        return FailureDetector(self.simulator, self.journal, self.settings, WHO).poll()
 
     def due_after_s(self, broker: int) -> int:
         """Seconds from the first look that sees the broker gone until it is due."""

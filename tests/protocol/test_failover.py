@@ -9,7 +9,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import DetectionResult, Detector
+from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
@@ -138,7 +138,7 @@ def due() -> Yard:
 
 
 def detect(yard: Yard) -> DetectionResult:
-    return Detector(yard.simulator, yard.journal, yard.settings, WATCH).poll()
+    return FailureDetector(yard.simulator, yard.journal, yard.settings, WATCH).poll()
 
 
 def publish_heal(yard: Yard, faults: Faults) -> None:

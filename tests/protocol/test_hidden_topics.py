@@ -9,10 +9,10 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.controller import track_legacy_reassignments
-from kafka_steward.document_api.documents import queue_add
+from kafka_steward.document_api.request_documents import queue_add
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.external import ExternalState
-from kafka_steward.execution.recovery import HIDDEN
+from kafka_steward.execution.external_reassignments import ExternalCancelState
+from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import InFlight
@@ -56,7 +56,9 @@ def test_it_counts_as_what_stays_and_a_later_signal_deletes_the_record() -> None
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
     outcome = consume_cancel_signal(yard.simulator, yard.journal, WATCH)
     assert outcome is not None
-    assert [(each.state, each.state.stays) for each in outcome.external] == [(ExternalState.HIDDEN, True)]
+    assert [(each.state, each.state.may_be_in_flight) for each in outcome.external] == [
+        (ExternalCancelState.HIDDEN, True)
+    ]
     yard.simulator.hidden.clear()
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
     yard.run()

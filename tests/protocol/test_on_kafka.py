@@ -20,7 +20,7 @@ from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.store import open_journal
@@ -107,10 +107,10 @@ def test_236_the_signal_takes_what_is_pending_back_to_its_originals_in_order(sit
 
 
 def unthrottled(site: Site) -> None:
-    found = site.cluster.broker_configs(site.sandbox.brokers, [Side.FOLLOWER.rate_key], own_only=True)
+    found = site.cluster.broker_configs(site.sandbox.brokers, [ThrottleSide.FOLLOWER.rate_key], own_only=True)
     assert not any(found.values())
     topics = sorted({name.topic for name in site.cluster.snapshot().partitions if name.topic.startswith(site.topic)})
-    assert not any(site.cluster.topic_configs(topics, [Side.FOLLOWER.replicas_key], own_only=True).values())
+    assert not any(site.cluster.topic_configs(topics, [ThrottleSide.FOLLOWER.replicas_key], own_only=True).values())
 
 
 @pytest.mark.before_ci("kraft")
@@ -270,7 +270,7 @@ def test_236_failover_what_was_written_and_what_was_in_flight_while_nobody_looke
         site.eventually_at([4, 2], [1, 3], [3, 1], within=90, hurried=True)
     assert site.hands.children("/admin/reassignments") == []
     assert chunks(site) == []
-    assert site.cluster.topic_configs([site.topic], [Side.FOLLOWER.replicas_key], own_only=True) in (
+    assert site.cluster.topic_configs([site.topic], [ThrottleSide.FOLLOWER.replicas_key], own_only=True) in (
         {},
         {site.topic: {}},
     )
@@ -394,11 +394,13 @@ def test_236_a_connection_may_submit_by_reassign_partitions(zookeeper_sandbox: S
 def slow_down(site: Site, replicas: str) -> None:
     """Throttle, by hand, what arrives at broker 4 for these replicas of the topic; for none, let it through."""
     op = ConfigOp.SET if replicas else ConfigOp.DELETE
-    site.cluster.change_topic_configs({site.topic: [ConfigChange(Side.FOLLOWER.replicas_key, op, replicas or None)]})
+    site.cluster.change_topic_configs(
+        {site.topic: [ConfigChange(ThrottleSide.FOLLOWER.replicas_key, op, replicas or None)]}
+    )
     rate = str(SLOW["throttle"]) if replicas else None
-    site.cluster.change_broker_configs({4: [ConfigChange(Side.FOLLOWER.rate_key, op, rate)]})
+    site.cluster.change_broker_configs({4: [ConfigChange(ThrottleSide.FOLLOWER.rate_key, op, rate)]})
     told = {4: None if rate is None else int(rate)}
-    eventually(lambda: same(rates(site.cluster, Side.FOLLOWER, [4]), told), within=30)
+    eventually(lambda: same(rates(site.cluster, ThrottleSide.FOLLOWER, [4]), told), within=30)
 
 
 @pytest.mark.before_ci("zookeeper")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.document_api import documents
-from kafka_steward.document_api.documents import read_queue, read_requests
+from kafka_steward.document_api import request_documents
+from kafka_steward.document_api.request_documents import read_queue, read_requests
 from kafka_steward.document_api.request_rules import RequestedAssignment
 from kafka_steward.journal import paths
 from kafka_steward.journal.tree import MAX_BYTES, Node
@@ -46,7 +46,7 @@ def test_of_those_that_one_statement_made_the_path_tells_the_order(tree: MemoryT
 def test_of_many_the_oldest_are_read_and_what_has_no_number_waits(
     tree: MemoryTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents, "BATCH", 3)
+    monkeypatch.setattr(request_documents, "BATCH", 3)
     put(tree, "by-hand", *(f"request_{number}" for number in (12, 3, 7, 30)))
     assert names(tree) == ["request_3", "request_7", "request_12"]
     for number in (3, 7, 12):
@@ -66,7 +66,7 @@ def test_beside_one_that_someone_deletes_meanwhile_the_numbered_are_read_and_the
 def test_of_those_without_a_number_the_oldest_are_read_whatever_their_names(
     tree: MemoryTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents, "BATCH", 3)
+    monkeypatch.setattr(request_documents, "BATCH", 3)
     put(tree, "zebra", "yak", "request_7", "ant", "bee")
     assert names(tree) == ["request_7", "zebra", "yak"]
     assert read_requests(tree)[1]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.document_api.documents import queue_add, queue_list, queue_remove, remove_started
+from kafka_steward.document_api.request_documents import queue_add, queue_list, queue_remove, remove_started_from_queue
 from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import request_cancel
@@ -141,7 +141,7 @@ def test_what_was_cancelled_does_not_begin_again_when_a_watch_died_before_it_emp
     yard = Yard()
     queue_add(yard.journal, THREE, who=WHO)
     with monkeypatch.context() as dying:
-        dying.setattr("kafka_steward.document_api.controller.remove_started", die)
+        dying.setattr("kafka_steward.document_api.controller.remove_started_from_queue", die)
         with pytest.raises(Died):
             yard.look()
     assert (yard.flying(), queued(yard)) == (["t-0", "t-1", "t-2"], ["t-0", "t-1", "t-2"])
@@ -178,9 +178,9 @@ QUEUE = document(["t-0 23", "t-1 2"], by="ada")
 def test_what_has_not_started_stays_in_the_queue_as_it_was_written() -> None:
     tree = MemoryTree(lambda: 5)
     node = tree.create(paths.REASSIGN_QUEUE, QUEUE)
-    remove_started(tree, node, {TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)})
+    remove_started_from_queue(tree, node, {TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)})
     assert tree.get(node.path) == node  # nothing is written
-    remove_started(tree, node, {TopicPartition("t", 1)})
+    remove_started_from_queue(tree, node, {TopicPartition("t", 1)})
     left = tree.get(node.path)
     assert left is not None
     assert json.loads(left.data) == {
@@ -188,7 +188,7 @@ def test_what_has_not_started_stays_in_the_queue_as_it_was_written() -> None:
         "partitions": [{"topic": "t", "partition": 1, "replicas": [2]}],
         "by": "ada",
     }
-    remove_started(tree, left, set())
+    remove_started_from_queue(tree, left, set())
     assert tree.get(node.path) is None
 
 
@@ -197,10 +197,10 @@ def test_a_queue_that_someone_changes_meanwhile_is_left_to_the_next_look(keep: s
     tree = MemoryTree(lambda: 5)
     node = tree.create(paths.REASSIGN_QUEUE, QUEUE)
     changed = tree.set(node.path, QUEUE.replace("ada", "bob"), version=0)
-    remove_started(tree, node, keep)
+    remove_started_from_queue(tree, node, keep)
     assert tree.get(node.path) == changed
     tree.delete(node.path, version=1)
-    remove_started(tree, node, keep)
+    remove_started_from_queue(tree, node, keep)
     assert tree.get(node.path) is None
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.document_api.plans import PollResult
+from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
@@ -231,7 +231,7 @@ def test_while_another_process_steps_what_is_left_to_do_waits_for_the_next_look(
 def test_the_soonest_of_all_that_is_awaited_is_when_to_look_again() -> None:
     looked = PollResult()
     for seconds in (5.0, 0.5, 3.0):
-        looked.within(seconds)
+        looked.schedule_within(seconds)
     assert looked.pause_s == 0.5
 
 

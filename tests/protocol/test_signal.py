@@ -9,9 +9,9 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.document_api.plans import PollResult
+from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.in_flight_records import record_external
+from kafka_steward.execution.in_flight_records import record_external_in_flight
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
@@ -130,7 +130,7 @@ def test_one_that_cannot_be_read_cancels_and_is_kept(who: str) -> None:
 
 def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
     yard.simulator.alter({T0: target})
-    record_external(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))
+    record_external_in_flight(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))
 
 
 def test_what_came_by_the_old_route_goes_back_to_its_originals_in_order() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.detector import Detector
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttles import leased_rates
-from kafka_steward.execution.verification import verify_undone
+from kafka_steward.execution.throttles import list_leased_rates
+from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.tree import Node
@@ -79,8 +79,8 @@ def put(yard: Yard, path: str, data: str) -> None:
     tree._nodes[path] = Node(path, data, 0, 700, 700, yard.simulator.now_ms, yard.simulator.now_ms)
 
 
-def detector(yard: Yard) -> Detector:
-    return Detector(yard.simulator, yard.journal, yard.settings, WATCH)
+def detector(yard: Yard) -> FailureDetector:
+    return FailureDetector(yard.simulator, yard.journal, yard.settings, WATCH)
 
 
 @STRANGE
@@ -126,7 +126,7 @@ def test_a_plan_is_cancelled_and_verified_beside_it(path: str, data: str) -> Non
     plan = plan_of(yard.simulator, [move("t-0", "12", "15")], operation="apply")
     publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
     PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest).step()
-    assert leased_rates(yard.journal, [plan.digest])
+    assert list_leased_rates(yard.journal, [plan.digest])
     undo = CancelRunner(
         yard.simulator, yard.journal, plan.digest, yard.settings, WHO, scope="plan", reason="wrong plan"
     )

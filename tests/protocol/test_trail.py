@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.document_api.documents import queue_add, queue_remove
+from kafka_steward.document_api.request_documents import queue_add, queue_remove
 from kafka_steward.execution.cancel_signal import CANCEL_SIGNAL, consume_cancel_signal
-from kafka_steward.execution.in_flight_records import record_external
+from kafka_steward.execution.in_flight_records import record_external_in_flight
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code, Outcome
 from kafka_steward.journal.kip_documents import CancelRequest, InFlight
@@ -149,7 +149,7 @@ def heed(yard: Yard, request: CancelRequest) -> list[str]:
 
 def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
     yard.simulator.alter({T0: target})
-    record_external(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))
+    record_external_in_flight(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))
 
 
 def test_the_signal_is_heard_for_whoever_wrote_it() -> None:
@@ -182,7 +182,7 @@ def test_plans_and_what_others_started_are_told_together() -> None:
 def test_all_that_is_as_it_was_before_is_told() -> None:
     yard = Yard(f"t: {' '.join(['12'] * 9)}")
     for number in range(9):
-        record_external(yard.journal.tree, TopicPartition("t", number), InFlight((1, 2), (2, 3), legacy=True))
+        record_external_in_flight(yard.journal.tree, TopicPartition("t", number), InFlight((1, 2), (2, 3), legacy=True))
     assert heed(yard, CancelRequest()) == [
         f"The external reassignment of t-{number} to [2, 3] is back at [1, 2]." for number in range(9)
     ]
@@ -204,9 +204,11 @@ def test_a_signal_without_words_has_its_path_for_a_reason() -> None:
 def test_a_reason_without_end_is_cut_in_the_trail() -> None:
     yard = Yard()
     foreign(yard, (3, 2), None)
-    record_external(yard.journal.tree, TopicPartition("t" * 249, 1), InFlight(None, (1,), legacy=True))
+    record_external_in_flight(yard.journal.tree, TopicPartition("t" * 249, 1), InFlight(None, (1,), legacy=True))
     for number in range(9):
-        record_external(yard.journal.tree, TopicPartition(f"{number}" * 249, 1), InFlight(None, (1,), legacy=True))
+        record_external_in_flight(
+            yard.journal.tree, TopicPartition(f"{number}" * 249, 1), InFlight(None, (1,), legacy=True)
+        )
     said = " ".join(heed(yard, CancelRequest()))
     assert len(said) > 2000
     ((entry, _, _),) = rows(yard, Action.REQUEST)
@@ -252,7 +254,7 @@ def test_of_what_has_arrived_or_is_gone_nothing_is_changed(originals: tuple[int,
     u0 = TopicPartition("u", 0)
     foreign(yard, (3, 2), originals)
     yard.simulator.alter({u0: (3, 2)})
-    record_external(yard.journal.tree, u0, InFlight((1, 2), (3, 2), legacy=True, top=2))
+    record_external_in_flight(yard.journal.tree, u0, InFlight((1, 2), (3, 2), legacy=True, top=2))
     yard.simulator.run()
     yard.simulator.delete("u")
     assert heed(yard, CancelRequest()) == [

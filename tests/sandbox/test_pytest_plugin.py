@@ -13,7 +13,7 @@ from kafka import TopicPartition
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution.throttle_rates import Side
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.client import retry_on_admin
 from tests.eventually import eventually
@@ -73,13 +73,13 @@ def test_a_topic_is_deleted_with_what_is_in_flight_for_it(sandbox: Sandbox, topi
     finally:
         with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
             cluster.change_broker_configs(
-                {broker: [ConfigChange(Side.FOLLOWER.rate_key, ConfigOp.DELETE)] for broker in (3, 4)}
+                {broker: [ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.DELETE)] for broker in (3, 4)}
             )
 
 
 def slow_down(sandbox: Sandbox, *brokers: int) -> None:
     with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
-        set_rates(cluster, Side.FOLLOWER, dict.fromkeys(brokers, 1000))
+        set_rates(cluster, ThrottleSide.FOLLOWER, dict.fromkeys(brokers, 1000))
         # With ZooKeeper a broker says yes before it has heard.
         for broker in brokers:
             eventually(partial(_shows, cluster, broker, 1000))
@@ -91,7 +91,7 @@ def _in_flight(sandbox: Sandbox, partition: TopicPartition, target: list[int]) -
 
 
 def _shows(cluster: KafkaCluster, broker: int, rate: int) -> None:
-    assert rates(cluster, Side.FOLLOWER, [broker]) == {broker: rate}
+    assert rates(cluster, ThrottleSide.FOLLOWER, [broker]) == {broker: rate}
 
 
 def _gone(sandbox: Sandbox, topic: str) -> None:

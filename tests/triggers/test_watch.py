@@ -13,7 +13,7 @@ import pytest
 from airflow.sdk.observability import stats
 
 from kafka_steward.errors import ClusterUnreachable
-from kafka_steward.execution.detector import DetectionResult
+from kafka_steward.execution.failure_detector import DetectionResult
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.settings import Settings
 from kafka_steward.triggers import periodic, watch

@@ -7,7 +7,7 @@ from typing import Literal
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.lifecycle import Scope
 from kafka_steward.execution.plan_slot import current_plan
-from kafka_steward.execution.rollback import unfinished_cancels
+from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import ROLLS_BACK, PlanRecord
 from kafka_steward.journal.store import Journal
@@ -44,18 +44,18 @@ def resolve_plan(
     Raises PlanError when no plan is found, or more than one.
     """
     if named:
-        return plan_by_prefix(journal, named)
-    requested = None if who is None else _requested_before(journal, who)
+        return find_plan_by_prefix(journal, named)
+    requested = None if who is None else _find_requested_digest(journal, who)
     if requested is not None:
-        return plan_by_prefix(journal, requested)
-    record = _under_way(journal, to) or _ended(journal, to)
+        return find_plan_by_prefix(journal, requested)
+    record = _find_unfinished_plan(journal, to) or _find_ended_plan(journal, to)
     if record is None:
         raise PlanError(_NO_PLAN[to].format(journal.cluster_id))
     undone = str(record.extra.get(ROLLS_BACK) or "none") if scope == "plan" else "none"
     return journal.plans.get(undone) or record
 
 
-def plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
+def find_plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
     """Return the plan whose digest is, or starts with, `beginning`. Raises PlanError for none or several."""
     known = journal.plans.get(beginning)
     if known is not None:
@@ -67,7 +67,7 @@ def plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
     raise PlanError(f"In the journal of cluster {journal.cluster_id}, {what} with {beginning[:64]}; see `plans`.")
 
 
-def _under_way(journal: Journal, to: Verb) -> PlanRecord | None:
+def _find_unfinished_plan(journal: Journal, to: Verb) -> PlanRecord | None:
     current = current_plan(journal)
     chosen = journal.plans.unfinished() if current is None else [current]
     if len(chosen) > 1:
@@ -78,13 +78,13 @@ def _under_way(journal: Journal, to: Verb) -> PlanRecord | None:
     return chosen[0] if chosen else None
 
 
-def _ended(journal: Journal, to: Verb) -> PlanRecord | None:
+def _find_ended_plan(journal: Journal, to: Verb) -> PlanRecord | None:
     if to == "throttle":
         return None
-    return next(iter(journal.plans.latest(1) if to == "verify" else unfinished_cancels(journal)), None)
+    return next(iter(journal.plans.latest(1) if to == "verify" else find_unfinished_cancels(journal)), None)
 
 
-def _requested_before(journal: Journal, who: Actor) -> str | None:
+def _find_requested_digest(journal: Journal, who: Actor) -> str | None:
     if who.run_id is None:
         return None
     run = who.dag_id, who.run_id, who.task_id

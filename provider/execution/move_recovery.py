@@ -58,20 +58,20 @@ class RollbackMoves:
     skipped: tuple[tuple[MoveRow, str], ...]
 
 
-def changed_by(found: Assignment, others: Iterable[tuple[str, MoveRow]]) -> str | None:
+def find_changing_plan(found: Assignment, others: Iterable[tuple[str, MoveRow]]) -> str | None:
     """Return the plan that gave a partition the replicas `found`, or is moving it there; None if no plan did.
 
     `others` are the moves of that partition in other plans, by digest, the latest last.
     """
-    return next((digest for digest, row in reversed(list(others)) if _leads_to(row, found)), None)
+    return next((digest for digest, row in reversed(list(others)) if _explains_replicas(row, found)), None)
 
 
-def subject(plan: str | None) -> str:
+def describe_actor(plan: str | None) -> str:
     """Return the actor that changed a partition, as the subject of a message: one of our plans, or an external one."""
     return "someone else" if plan is None else f"plan {plan[:12]}"
 
 
-def _leads_to(row: MoveRow, found: Assignment) -> bool:
+def _explains_replicas(row: MoveRow, found: Assignment) -> bool:
     """Return True if the move completed, is in flight to, or rests between stages at the replicas `found`.
 
     While it is in flight, Kafka lists the replicas to remove behind the target.
@@ -81,7 +81,7 @@ def _leads_to(row: MoveRow, found: Assignment) -> bool:
     return there or (row.attempt > 0 and stage_reached(row.move, found) > 0)
 
 
-def plan_rollback(
+def plan_rollback_moves(
     rows: Iterable[MoveRow],
     snapshot: Snapshot,
     *,
@@ -91,20 +91,22 @@ def plan_rollback(
     """Return the moves that restore the original replicas of a plan, in their order; the last move first.
 
     They cover every completed move, and every other move that changed its partition. `left_alone` are partitions that
-    an external actor or one of the `others` (`changed_by`) changed since, deleted or re-created ones, and those whose
+    an external actor or one of the `others` (`find_changing_plan`) changed since, deleted or re-created ones, and those whose
     rollback needs a dead broker. Partitions that already are at their original replicas are in neither.
     """
     later = others or {}
-    touched = [row for row in rows if _touched(row, snapshot) and not _is_back(row, snapshot)]
-    judged = [(row, _skip_reason(row, snapshot, later.get(row.topic_partition, ()))) for row in reversed(touched)]
-    back = [_back(row.move, snapshot) for row, why in judged if why is None]
+    touched = [row for row in rows if _has_changed_partition(row, snapshot) and not _is_at_originals(row, snapshot)]
+    judged = [
+        (row, _rollback_skip_reason(row, snapshot, later.get(row.topic_partition, ()))) for row in reversed(touched)
+    ]
+    back = [_reverse_move(row.move, snapshot) for row, why in judged if why is None]
     return RollbackMoves(
         tuple(replace(move, chunk=n // chunk_size, position=n % chunk_size) for n, move in enumerate(back)),
         tuple((row, why) for row, why in judged if why is not None),
     )
 
 
-def _touched(row: MoveRow, snapshot: Snapshot) -> bool:
+def _has_changed_partition(row: MoveRow, snapshot: Snapshot) -> bool:
     """Return True if the plan took the partition to its target, or left it between stages or in another replica order.
 
     Kafka may have executed a move that was dropped after its answer was lost. And an external cancel of a move in
@@ -112,27 +114,27 @@ def _touched(row: MoveRow, snapshot: Snapshot) -> bool:
     """
     partition = snapshot.partitions.get(row.topic_partition)
     given_up = row.state in {MoveState.SATISFIED, MoveState.DROPPED} and row.attempt > 0
-    left_so = given_up and partition is not None and _as_left(row.move, partition)
+    left_so = given_up and partition is not None and _is_as_move_left_it(row.move, partition)
     taken_over = row.state is MoveState.FAILED and partition is not None
     return row.state is MoveState.COMPLETED or left_so or taken_over
 
 
-def _as_left(move: Move, partition: Partition) -> bool:
+def _is_as_move_left_it(move: Move, partition: Partition) -> bool:
     in_disorder = frozenset(partition.replicas) == frozenset(move.before)
     return in_disorder or partition.replicas == move.after or stage_reached(move, partition.replicas) > 0
 
 
-def _is_back(row: MoveRow, snapshot: Snapshot) -> bool:
+def _is_at_originals(row: MoveRow, snapshot: Snapshot) -> bool:
     partition = snapshot.partitions.get(row.topic_partition)
     return partition is not None and not partition.reassigning and partition.replicas == row.move.before
 
 
-def _back(move: Move, snapshot: Snapshot) -> Move:
+def _reverse_move(move: Move, snapshot: Snapshot) -> Move:
     now = snapshot.partitions[move.topic_partition].replicas
     return replace(move, before=now, after=move.before, purpose=MoveReason.GIVEN.value)
 
 
-def _skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tuple[str, MoveRow]]) -> str | None:
+def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tuple[str, MoveRow]]) -> str | None:
     partition, move = snapshot.partitions.get(row.topic_partition), row.move
     if partition is None:
         return HIDDEN if row.move.topic in snapshot.hidden else "it no longer exists"
@@ -140,14 +142,14 @@ def _skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tuple[str, M
         return "its topic was deleted and re-created"
     expected = partition.replicas == move.after or row.state is not MoveState.COMPLETED
     if partition.reassigning or not expected or row.state is MoveState.FAILED:
-        return f"{subject(changed_by(partition.replicas, others))} changed its replicas to {list(partition.replicas)}"
+        return f"{describe_actor(find_changing_plan(partition.replicas, others))} changed its replicas to {list(partition.replicas)}"
     dead: Sequence[int] = sorted(frozenset(move.before) - snapshot.live)
     if dead and frozenset(partition.replicas) != frozenset(move.before):
         return f"its original broker {', '.join(map(str, dead))} is not live"
     return None
 
 
-def cancel_is_safe(row: MoveRow, snapshot: Snapshot) -> bool:
+def is_cancel_safe(row: MoveRow, snapshot: Snapshot) -> bool:
     """Return True if a cancel can restore the original replicas without taking the partition offline."""
     partition = snapshot.partitions.get(row.move.topic_partition)
     return (
@@ -156,18 +158,20 @@ def cancel_is_safe(row: MoveRow, snapshot: Snapshot) -> bool:
     )
 
 
-def unfinishable(in_flight: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[int]) -> list[MoveRow]:
+def find_unfinishable_moves(
+    in_flight: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[int]
+) -> list[MoveRow]:
     """Return the moves in flight to cancel because a broker of their target failed; in the given order."""
     return [
         row
         for row in in_flight
         if phase_of(row) is not Phase.CANCELLING
         and snapshot.partitions[row.move.topic_partition].reassigning
-        and dead_targets(row, snapshot) - bouncing
+        and dead_target_brokers(row, snapshot) - bouncing
     ]
 
 
-def dead_targets(row: MoveRow, snapshot: Snapshot) -> frozenset[int]:
+def dead_target_brokers(row: MoveRow, snapshot: Snapshot) -> frozenset[int]:
     """Return the brokers of the target in flight that are neither live nor in the ISR that the leader last reported.
 
     A broker whose log directory with the replica has failed counts as dead: its copy never completes.
@@ -178,7 +182,7 @@ def dead_targets(row: MoveRow, snapshot: Snapshot) -> frozenset[int]:
 
 def dead_target_reason(row: MoveRow, snapshot: Snapshot) -> str:
     """Return the reason of the cancel, as a clause."""
-    dead = dead_targets(row, snapshot)
+    dead = dead_target_brokers(row, snapshot)
     brokers = ", ".join(map(str, sorted(dead)))
     if dead and dead <= snapshot.live:
         return f"a log directory of target broker {brokers} failed"
@@ -250,14 +254,16 @@ def sample_lag(
     return LagSample(at_ms, missing, size, adding)
 
 
-def retain_samples(samples: Sequence[LagSample], newest: LagSample, *, for_s: float) -> list[LagSample]:
+def retain_lag_samples(samples: Sequence[LagSample], newest: LagSample, *, for_s: float) -> list[LagSample]:
     """Return the polls with `newest` added, without those not needed: all but one are younger than `for_s` seconds."""
     young = [sample for sample in samples if sample.at_ms > newest.at_ms - for_s * 1000]
     old = [sample for sample in samples if sample.at_ms <= newest.at_ms - for_s * 1000]
     return [*old[-1:], *young, newest]
 
 
-def falling_behind(samples: Sequence[LagSample], in_flight: Collection[Move], *, after_s: float) -> list[FallingBehind]:
+def find_falling_behind(
+    samples: Sequence[LagSample], in_flight: Collection[Move], *, after_s: float
+) -> list[FallingBehind]:
     """Return the moves whose lag grew over the whole last `after_s` seconds, sorted.
 
     Empty until the polls cover that time.
@@ -284,17 +290,21 @@ def stall_message(
     stalled: Sequence[TopicPartition], behind: Sequence[FallingBehind], *, after_s: float, throttle: int
 ) -> str:
     """Return the message for an operator; empty if no move is stalled or outpaced."""
-    return " ".join(part for part in (_stalled(stalled, after_s), _falling_behind(behind, after_s, throttle)) if part)
+    return " ".join(
+        part
+        for part in (_stalled_message(stalled, after_s), _falling_behind_message(behind, after_s, throttle))
+        if part
+    )
 
 
-def _stalled(stalled: Sequence[TopicPartition], after_s: float) -> str:
+def _stalled_message(stalled: Sequence[TopicPartition], after_s: float) -> str:
     if not stalled:
         return ""
     some = ", ".join(map(str, stalled[:_NAMED])) + (", …" if len(stalled) > _NAMED else "")
     return f"{some} made no progress for {after_s:.0f} s."
 
 
-def _falling_behind(behind: Sequence[FallingBehind], after_s: float, throttle: int) -> str:
+def _falling_behind_message(behind: Sequence[FallingBehind], after_s: float, throttle: int) -> str:
     # A rate that the throttle already allows is not the problem.
     behind = [each for each in behind if not throttle or each.sufficient_rate > throttle]
     if not behind:
@@ -309,7 +319,7 @@ def _falling_behind(behind: Sequence[FallingBehind], after_s: float, throttle: i
     )
 
 
-def cancel_individually(
+def select_individual_cancels(
     in_flight: Iterable[MoveRow], stalled: Collection[TopicPartition], others: Collection[MoveRow], *, after_s: float
 ) -> list[tuple[MoveRow, str]]:
     """Return the moves in flight to cancel individually, and why; without `others`, which are cancelled anyway."""
@@ -321,7 +331,9 @@ def cancel_individually(
     ]
 
 
-def cancelled_individually(findings: Iterable[Observation], rows: Iterable[MoveRow]) -> list[tuple[MoveRow, Cause]]:
+def find_individually_cancelled(
+    findings: Iterable[Observation], rows: Iterable[MoveRow]
+) -> list[tuple[MoveRow, Cause]]:
     """Return the open moves of `rows` that were cancelled individually, and why they are not submitted again."""
     over = {
         finding.row.topic_partition: finding.row.cause

@@ -14,13 +14,13 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.cluster_queries import readable_configs, with_hidden
+from kafka_steward.execution.cluster_queries import readable_topic_configs, with_hidden_topics
+from kafka_steward.execution.move_recovery import HIDDEN, describe_actor, find_changing_plan
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.recovery import HIDDEN, changed_by, subject
-from kafka_steward.execution.rollback import SkippedPartition, audited_skips, left_alone
+from kafka_steward.execution.rollback import SkippedPartition, find_left_alone, read_audited_skips
 from kafka_steward.execution.staging import stage_reached
-from kafka_steward.execution.throttle_rates import Side, listed
-from kafka_steward.execution.throttles import leased_rates
+from kafka_steward.execution.throttle_rates import ThrottleSide, parse_list
+from kafka_steward.execution.throttles import list_leased_rates
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Code, Outcome
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState
@@ -35,7 +35,7 @@ _LOOK_S = 2.0
 
 
 @dataclass(frozen=True, order=True)
-class Returned:
+class ReturnedPartition:
     """A partition that the plan was moving or had moved to `target`, and that is back at its `originals`."""
 
     topic: str
@@ -50,7 +50,7 @@ class Returned:
 
 
 @dataclass(frozen=True)
-class Verified:
+class UndoVerification:
     """The verification result. `partitions` is the number of partitions that must be as they were before.
 
     `returned` are the ones that are; `wrong` are the ones that are not, and why. `left_alone` need not be: they were
@@ -63,7 +63,7 @@ class Verified:
     rollback: str | None
     status: str
     partitions: int
-    returned: tuple[Returned, ...]
+    returned: tuple[ReturnedPartition, ...]
     wrong: tuple[SkippedPartition, ...]
     left_alone: tuple[SkippedPartition, ...]
     skipped: tuple[SkippedPartition, ...]
@@ -100,7 +100,9 @@ class Verified:
 _LISTS = ("returned", "left_alone", "skipped", "wrong")
 
 
-def until_undone(look: Callable[[], Verified], wait: Callable[[float], None], *, within_s: float = 300.0) -> Verified:
+def poll_until_undone(
+    look: Callable[[], UndoVerification], wait: Callable[[float], None], *, within_s: float = 300.0
+) -> UndoVerification:
     """Poll `look` until its result is `ok`, for at most `within_s` seconds; returns the last result."""
     for _ in range(int(within_s / _LOOK_S)):
         found = look()
@@ -110,7 +112,7 @@ def until_undone(look: Callable[[], Verified], wait: Callable[[float], None], *,
     return look()
 
 
-def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verified:
+def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVerification:
     """Check whether the partitions of the cancelled or rolled-back plan `digest` are as they were before.
 
     Kafka deletes abandoned replicas some seconds after a cancel: check again while `ok` is False.
@@ -120,21 +122,23 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verifi
     if record is None:
         raise PlanError(f"There is no plan {digest[:12]} in the journal of this cluster.")
     rows = journal.plans.rows(digest)
-    snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
-    alone = left_alone(journal, record.rolled_back_by)
+    snapshot = with_hidden_topics(cluster, cluster.snapshot(), {row.move.topic for row in rows})
+    alone = find_left_alone(journal, record.rolled_back_by)
     later = journal.plans.by_others(digest, [row.topic_partition for row in rows if row.attempt])
-    expected, others = _expected(record, rows, alone, snapshot, later)
+    expected, others = _split_expected_moves(record, rows, alone, snapshot, later)
     log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
-    wrong = differences(expected, snapshot, log_dirs)
+    wrong = find_unrestored_partitions(expected, snapshot, log_dirs)
     astray = {(each.topic, each.partition) for each in wrong}
     returned = [
-        Returned(*row.topic_partition, row.move.after, row.move.before)
+        ReturnedPartition(*row.topic_partition, row.move.after, row.move.before)
         for row in expected
         if row.topic_partition not in astray
     ]
     back = {(each.topic, each.partition) for each in returned}
-    left, owed = _throttles(cluster, journal, [digest, *filter(None, [record.rolled_back_by])], snapshot.live)
-    return Verified(
+    left, owed = _find_remaining_throttles(
+        cluster, journal, [digest, *filter(None, [record.rolled_back_by])], snapshot.live
+    )
+    return UndoVerification(
         digest,
         record.rolled_back_by,
         record.status.value,
@@ -145,7 +149,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verifi
         # A rule may have forbidden the cancel only temporarily.
         skipped=tuple(
             each
-            for each in sorted(audited_skips(journal, digest, Code.FORBIDDEN))
+            for each in sorted(read_audited_skips(journal, digest, Code.FORBIDDEN))
             if (each.topic, each.partition) not in back
         ),
         throttles=tuple(left),
@@ -153,18 +157,18 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verifi
     )
 
 
-def differences(
+def find_unrestored_partitions(
     rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
 ) -> list[SkippedPartition]:
     """Return the partitions that are not as they were before these moves started, and why. Pure."""
     return [
         SkippedPartition(*row.topic_partition, why)
         for row in rows
-        if (why := _difference(row, snapshot, log_dirs)) is not None
+        if (why := _unrestored_reason(row, snapshot, log_dirs)) is not None
     ]
 
 
-def _difference(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> str | None:
+def _unrestored_reason(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> str | None:
     partition, move = snapshot.partitions[row.topic_partition], row.move
     if partition.reassigning:
         return "it is still being reassigned"
@@ -172,18 +176,18 @@ def _difference(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, BrokerL
         return f"its replicas are {list(partition.replicas)} and were {list(move.before)}"
     if partition.leader not in move.before and frozenset(move.before) & snapshot.live:
         return f"its leader is {partition.leader}, which is none of its replicas {list(move.before)}"
-    keeps = [broker for broker in sorted(move.adding & log_dirs.keys()) if _holds(log_dirs[broker], row)]
+    keeps = [broker for broker in sorted(move.adding & log_dirs.keys()) if _has_log(log_dirs[broker], row)]
     if keeps:
         return f"broker {keeps[0]} still has a log of it"
     silent = sorted((move.adding & snapshot.live) - log_dirs.keys())
     return f"broker {silent[0]} does not report whether it still has a log of it" if silent else None
 
 
-def _holds(log_dir: BrokerLogDirs, row: MoveRow) -> bool:
+def _has_log(log_dir: BrokerLogDirs, row: MoveRow) -> bool:
     return row.topic_partition in log_dir.replica_bytes
 
 
-def _expected(
+def _split_expected_moves(
     record: PlanRecord,
     rows: Sequence[MoveRow],
     alone: Collection[SkippedPartition],
@@ -198,13 +202,13 @@ def _expected(
     others = {
         row.topic_partition: why
         for row in begun
-        if (why := _by_others(row, snapshot, later.get(row.topic_partition, ()))) is not None
+        if (why := _external_change_reason(row, snapshot, later.get(row.topic_partition, ()))) is not None
     }
     expected = [row for row in begun if row.topic_partition not in others]
     return expected, [SkippedPartition(*name, why) for name, why in others.items()]
 
 
-def _by_others(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, MoveRow]]) -> str | None:
+def _external_change_reason(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, MoveRow]]) -> str | None:
     partition = snapshot.partitions.get(row.topic_partition)
     if partition is None:
         return HIDDEN if row.move.topic in snapshot.hidden else "it no longer exists"
@@ -219,50 +223,50 @@ def _by_others(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, Move
             else None
         )
     if not partition.reassigning and frozenset(partition.replicas) not in known:
-        return f"{subject(changed_by(partition.replicas, later))} changed its replicas to {list(partition.replicas)}"
+        return f"{describe_actor(find_changing_plan(partition.replicas, later))} changed its replicas to {list(partition.replicas)}"
     return None
 
 
-def _throttles(
+def _find_remaining_throttles(
     cluster: ClusterPort, journal: Journal, plans: Sequence[str], live: frozenset[int]
 ) -> tuple[list[str], list[str]]:
     """Return the throttles that these plans set and that are still set, and their throttle leases on dead brokers."""
     rows = [row for plan in plans for row in journal.audit.rows(plan=plan, action=Action.THROTTLE)]
     set_by_us = [row.entry for row in rows if row.outcome is not Outcome.REFUSED]
     topics = sorted({entry.topic for entry in set_by_us if entry.topic is not None})
-    keys = [side.replicas_key for side in Side]
-    lists, unreadable = readable_configs(cluster, topics, keys, own_only=True)
+    keys = [side.replicas_key for side in ThrottleSide]
+    lists, unreadable = readable_topic_configs(cluster, topics, keys, own_only=True)
     # As long as a lease is recorded, its entries count as set.
-    lists |= {topic: _leased(journal, topic, plans) for topic in unreadable}
-    others = _leased_by_others(journal, topics, plans)
+    lists |= {topic: _leased_entries(journal, topic, plans) for topic in unreadable}
+    others = _entries_leased_by_others(journal, topics, plans)
     left = [
         f"{key} of {entry.topic} has {text}"
         for entry in set_by_us
         for key in keys
-        if (text := f"{entry.partition}:{entry.broker}") in listed(lists.get(entry.topic or "", {}).get(key))
+        if (text := f"{entry.partition}:{entry.broker}") in parse_list(lists.get(entry.topic or "", {}).get(key))
         and text not in others.get(entry.topic or "", ())
     ]
-    rates = [(broker, f"{side.rate_key} of broker {broker}") for broker, side in leased_rates(journal, plans)]
+    rates = [(broker, f"{side.rate_key} of broker {broker}") for broker, side in list_leased_rates(journal, plans)]
     return (
         sorted({*left, *(name for broker, name in rates if broker in live)}),
         sorted({name for broker, name in rates if broker not in live}),
     )
 
 
-def _leased(journal: Journal, topic: str, plans: Sequence[str]) -> dict[str, str]:
+def _leased_entries(journal: Journal, topic: str, plans: Sequence[str]) -> dict[str, str]:
     """Return the entries of a topic that are recorded as leased by these plans, in the form of Kafka's settings."""
     found = {}
-    for side in Side:
+    for side in ThrottleSide:
         node = journal.tree.get(paths.lease("topic", topic, side.replicas_key))
         entries = {} if node is None else ThrottleLease.from_node(node).entries
         found[side.replicas_key] = ",".join(entry for plan in plans for entry in entries.get(plan, ()))
     return found
 
 
-def _leased_by_others(journal: Journal, topics: Sequence[str], plans: Sequence[str]) -> dict[str, set[str]]:
+def _entries_leased_by_others(journal: Journal, topics: Sequence[str], plans: Sequence[str]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for topic in topics:
-        for side in Side:
+        for side in ThrottleSide:
             node = journal.tree.get(paths.lease("topic", topic, side.replicas_key))
             entries = {} if node is None else ThrottleLease.from_node(node).entries
             found.setdefault(topic, set()).update(*(each for plan, each in entries.items() if plan not in plans))

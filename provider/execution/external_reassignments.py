@@ -16,11 +16,11 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.effects import AuditedCalls, alter_from
+from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight
+from kafka_steward.execution.move_recovery import HIDDEN, cancel_forbidden_reason
 from kafka_steward.execution.observe import ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.recovery import HIDDEN, cancel_forbidden_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.kip_documents import InFlight, Request
@@ -42,7 +42,7 @@ class ExternalReassignment:
     originals: Assignment | None
 
 
-class ExternalState(str, Enum):
+class ExternalCancelState(str, Enum):
     """The state of an external reassignment after an attempt to cancel it."""
 
     CANCELLED = "cancelled"
@@ -57,9 +57,9 @@ class ExternalState(str, Enum):
     HIDDEN = "hidden"
 
     @property
-    def stays(self) -> bool:
+    def may_be_in_flight(self) -> bool:
         """Return True if the reassignment remains in flight, as far as Kafka shows, or may do so unseen."""
-        return self in {ExternalState.SKIPPED, ExternalState.PENDING, ExternalState.HIDDEN}
+        return self in {ExternalCancelState.SKIPPED, ExternalCancelState.PENDING, ExternalCancelState.HIDDEN}
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ExternalCancel:
     """The result for `reassignment`; `why` is the reason why it was not cancelled."""
 
     reassignment: ExternalReassignment
-    state: ExternalState
+    state: ExternalCancelState
     why: str = ""
 
     @property
@@ -76,12 +76,12 @@ class ExternalCancel:
         name, target = self.reassignment.partition, list(self.reassignment.target)
         whose = f"The external reassignment of {name} to {target}"
         return {
-            ExternalState.CANCELLED: f"{whose} is back at {list(self.reassignment.originals or ())}.",
-            ExternalState.SKIPPED: f"{whose} was not cancelled: {self.why}.",
-            ExternalState.HIDDEN: f"{whose} was not cancelled: {self.why}.",
-            ExternalState.COMPLETED: f"{whose} had already completed.",
-            ExternalState.DELETED: f"{whose} no longer exists.",
-            ExternalState.PENDING: f"{whose} is being cancelled, and Kafka still lists it.",
+            ExternalCancelState.CANCELLED: f"{whose} is back at {list(self.reassignment.originals or ())}.",
+            ExternalCancelState.SKIPPED: f"{whose} was not cancelled: {self.why}.",
+            ExternalCancelState.HIDDEN: f"{whose} was not cancelled: {self.why}.",
+            ExternalCancelState.COMPLETED: f"{whose} had already completed.",
+            ExternalCancelState.DELETED: f"{whose} no longer exists.",
+            ExternalCancelState.PENDING: f"{whose} is being cancelled, and Kafka still lists it.",
         }[self.state]
 
     def to_json(self) -> dict[str, Any]:
@@ -92,22 +92,24 @@ class ExternalCancel:
         return {**named, "originals": back, "state": self.state.value, "why": self.why}
 
 
-def find_external(cluster: ClusterPort, journal: Journal, plans: Iterable[str]) -> list[ExternalReassignment]:
+def find_external_reassignments(
+    cluster: ClusterPort, journal: Journal, plans: Iterable[str]
+) -> list[ExternalReassignment]:
     """Return the external reassignments, sorted by partition. Raises ClusterError, JournalError.
 
     They are in flight and neither belong to one of `plans` nor are recorded as ours. Recorded external reassignments
     that are no longer in flight are included.
     """
     snapshot, noted = cluster.snapshot(), list_in_flight(journal.tree)
-    recorded = _recorded(journal, noted)
-    ours = _ours(journal, plans, snapshot, noted)
+    recorded = _read_recorded_originals(journal, noted)
+    ours = _find_our_partitions(journal, plans, snapshot, noted)
     in_flight = {name: each for name, each in snapshot.partitions.items() if each.reassigning and name not in ours}
     # A recorded reassignment that is at rest may have lost its order, if the cancelling process crashed. Its record
     # must be deleted.
     resting = {name: each for name, each in noted.items() if each.plan is None and name not in in_flight.keys() | ours}
     found = [
         *(
-            ExternalReassignment(name, _target(each), recorded.get(name, _kept(each)))
+            ExternalReassignment(name, _reassignment_target(each), recorded.get(name, _original_replicas(each)))
             for name, each in in_flight.items()
         ),
         *(ExternalReassignment(name, each.replicas, each.original_replicas) for name, each in resting.items()),
@@ -115,7 +117,7 @@ def find_external(cluster: ClusterPort, journal: Journal, plans: Iterable[str]) 
     return sorted(found, key=lambda each: each.partition)
 
 
-def cancel_external(
+def cancel_external_reassignments(
     cluster: ClusterPort,
     journal: Journal,
     found: Iterable[ExternalReassignment],
@@ -129,11 +131,11 @@ def cancel_external(
     If the process is killed at any point, the next caller repeats the work. Raises ClusterError, JournalError,
     LockLost.
     """
-    return _Cancelling(cluster, journal, AuditedCalls(journal.audit, fence), reason, who).run(list(found))
+    return _ExternalCanceller(cluster, journal, AuditedCalls(journal.audit, fence), reason, who).run(list(found))
 
 
 @dataclass(frozen=True)
-class _Cancelling:
+class _ExternalCanceller:
     cluster: ClusterPort
     journal: Journal
     deeds: AuditedCalls
@@ -147,37 +149,40 @@ class _Cancelling:
             if not pending:
                 break
             snapshot = self.cluster.snapshot(sorted({each.partition.topic for each in pending}))
-            judged = {each.partition: _judged(each, snapshot) for each in pending}
-            ended |= {name: self._noted(each) for name, each in judged.items() if each is not None}
-            self._go_on([each for each in pending if each.partition not in ended], snapshot)
-        return [ended.get(each.partition) or ExternalCancel(each, ExternalState.PENDING) for each in found]
+            judged = {each.partition: _evaluate_cancel(each, snapshot) for each in pending}
+            ended |= {name: self._record_result(each) for name, each in judged.items() if each is not None}
+            self._cancel_or_reorder([each for each in pending if each.partition not in ended], snapshot)
+        return [ended.get(each.partition) or ExternalCancel(each, ExternalCancelState.PENDING) for each in found]
 
-    def _noted(self, cancel: ExternalCancel) -> ExternalCancel:
-        if cancel.state.stays:
-            code = Code.FORBIDDEN if cancel.state is ExternalState.SKIPPED else None
-            self.journal.audit.record(self._entry(Action.SKIP, cancel.reassignment, cancel.why, code))
+    def _record_result(self, cancel: ExternalCancel) -> ExternalCancel:
+        if cancel.state.may_be_in_flight:
+            code = Code.FORBIDDEN if cancel.state is ExternalCancelState.SKIPPED else None
+            self.journal.audit.record(self._build_audit_record(Action.SKIP, cancel.reassignment, cancel.why, code))
         else:
             delete_in_flight(self.journal.tree, None, [cancel.reassignment.partition])
         return cancel
 
-    def _go_on(self, pending: list[ExternalReassignment], snapshot: Snapshot) -> None:
+    def _cancel_or_reorder(self, pending: list[ExternalReassignment], snapshot: Snapshot) -> None:
         in_flight = {each.partition: each for each in pending if snapshot.partitions[each.partition].reassigning}
         whose = f"external reassignment: {self.reason}"
         self.deeds.execute(
-            {name: [self._entry(Action.CANCEL, each, whose)] for name, each in in_flight.items()}, self.cluster.cancel
+            {name: [self._build_audit_record(Action.CANCEL, each, whose)] for name, each in in_flight.items()},
+            self.cluster.cancel,
         )
         resting = {each.partition: each for each in pending if each.partition not in in_flight}
         lost = "the cancel did not restore the replica order"
         self.deeds.execute(
-            {name: [self._entry(Action.REORDER, each, lost)] for name, each in resting.items()},
-            lambda batch: alter_from(
+            {name: [self._build_audit_record(Action.REORDER, each, lost)] for name, each in resting.items()},
+            lambda batch: alter_keeping_factor(
                 self.cluster,
                 {name: resting[name].originals or () for name in batch},
                 {name: snapshot.partitions[name].replicas for name in batch},
             ),
         )
 
-    def _entry(self, action: Action, each: ExternalReassignment, reason: str, code: Code | None = None) -> AuditRecord:
+    def _build_audit_record(
+        self, action: Action, each: ExternalReassignment, reason: str, code: Code | None = None
+    ) -> AuditRecord:
         return AuditRecord(
             action,
             reason,
@@ -190,22 +195,28 @@ class _Cancelling:
         )
 
 
-def _judged(each: ExternalReassignment, snapshot: Snapshot) -> ExternalCancel | None:
+def _evaluate_cancel(each: ExternalReassignment, snapshot: Snapshot) -> ExternalCancel | None:
     """Return the result of one cancel; None while something remains to be done. Pure."""
     partition, originals = snapshot.partitions.get(each.partition), each.originals
     if partition is None:
         if each.partition.topic in snapshot.hidden:
-            return ExternalCancel(each, ExternalState.HIDDEN, HIDDEN)
-        return ExternalCancel(each, ExternalState.DELETED)
+            return ExternalCancel(each, ExternalCancelState.HIDDEN, HIDDEN)
+        return ExternalCancel(each, ExternalCancelState.DELETED)
     if partition.reassigning:
         rule = cancel_forbidden_reason(originals, partition, snapshot.live)
-        return ExternalCancel(each, ExternalState.SKIPPED, rule) if rule else None
+        return ExternalCancel(each, ExternalCancelState.SKIPPED, rule) if rule else None
     if partition.replicas == originals:
-        return ExternalCancel(each, ExternalState.CANCELLED)
-    return None if _same(partition.replicas, originals) else ExternalCancel(each, ExternalState.COMPLETED)
+        return ExternalCancel(each, ExternalCancelState.CANCELLED)
+    return (
+        None
+        if _has_same_replicas(partition.replicas, originals)
+        else ExternalCancel(each, ExternalCancelState.COMPLETED)
+    )
 
 
-def _recorded(journal: Journal, noted: Mapping[TopicPartition, InFlight]) -> dict[TopicPartition, Assignment | None]:
+def _read_recorded_originals(
+    journal: Journal, noted: Mapping[TopicPartition, InFlight]
+) -> dict[TopicPartition, Assignment | None]:
     """Return the recorded originals of external reassignments.
 
     The value is None for a submission through the legacy znode that has none recorded (KIP-236).
@@ -221,7 +232,7 @@ def _recorded(journal: Journal, noted: Mapping[TopicPartition, InFlight]) -> dic
     return by_node | by_note
 
 
-def _ours(
+def _find_our_partitions(
     journal: Journal, plans: Iterable[str], snapshot: Snapshot, noted: Mapping[TopicPartition, InFlight]
 ) -> set[TopicPartition]:
     found = (finding for digest in plans for finding in observe_moves(journal.plans.rows_found(digest), snapshot))
@@ -232,16 +243,16 @@ def _ours(
 
 def _is_in_flight_to(name: TopicPartition, noted: InFlight, snapshot: Snapshot) -> bool:
     partition = snapshot.partitions.get(name)
-    return partition is not None and _target(partition) == noted.replicas
+    return partition is not None and _reassignment_target(partition) == noted.replicas
 
 
-def _same(replicas: Assignment, originals: Assignment | None) -> bool:
+def _has_same_replicas(replicas: Assignment, originals: Assignment | None) -> bool:
     return originals is not None and frozenset(replicas) == frozenset(originals)
 
 
-def _target(partition: Partition) -> Assignment:
+def _reassignment_target(partition: Partition) -> Assignment:
     return tuple(broker for broker in partition.replicas if broker not in partition.removing)
 
 
-def _kept(partition: Partition) -> Assignment:
+def _original_replicas(partition: Partition) -> Assignment:
     return tuple(broker for broker in partition.replicas if broker not in partition.adding)

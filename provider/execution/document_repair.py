@@ -27,7 +27,7 @@ T = TypeVar("T")
 _PLANS = 1000
 
 
-def with_repair(journal: Journal, who: Actor, act: Callable[[], T]) -> T:
+def run_with_repair(journal: Journal, who: Actor, act: Callable[[], T]) -> T:
     """Execute `act`; if one of our documents is unreadable, repair it and try again.
 
     Raises DocumentError if that does not help.
@@ -42,11 +42,11 @@ def with_repair(journal: Journal, who: Actor, act: Callable[[], T]) -> T:
 
 def repair_documents(journal: Journal, who: Actor) -> list[str]:
     """Quarantine unreadable documents, rebuild them, and write both into the audit trail; return a message for each."""
-    told = (_repaired(journal, who, *each) for each in _documents(journal))
+    told = (_repair_document(journal, who, *each) for each in _list_repairable_documents(journal))
     return [sentence for sentence in told if sentence is not None]
 
 
-def _repaired(
+def _repair_document(
     journal: Journal, who: Actor, node: Node, read: Callable[[Node], object], rebuilt: Callable[[], str | None]
 ) -> str | None:
     try:
@@ -62,7 +62,9 @@ def _repaired(
     return None
 
 
-def _documents(journal: Journal) -> Iterator[tuple[Node, Callable[[Node], object], Callable[[], str | None]]]:
+def _list_repairable_documents(
+    journal: Journal,
+) -> Iterator[tuple[Node, Callable[[Node], object], Callable[[], str | None]]]:
     """Yield each of our documents with its reader and the function that rebuilds it.
 
     Plans come first, because the slot names them.
@@ -70,10 +72,10 @@ def _documents(journal: Journal) -> Iterator[tuple[Node, Callable[[Node], object
     for node in journal.tree.below(paths.PLANS):
         if not paths.is_digest(node.path.rpartition("/")[2]):
             continue  # the watch quarantines it: no plan has such a name
-        yield node, PlanRecord.from_node, partial(_plan, journal, node.path.rpartition("/")[2])
+        yield node, PlanRecord.from_node, partial(_rebuild_plan_record, journal, node.path.rpartition("/")[2])
     slot = journal.tree.get(paths.SLOT)
     if slot is not None:
-        yield slot, Ownership.from_node, partial(_slot, journal)
+        yield slot, Ownership.from_node, partial(_rebuild_slot, journal)
     lock = journal.tree.get(paths.STEP_LOCK)
     if lock is not None:
         # Each acquisition changed the node: its version is higher than any fencing token that was ever issued.
@@ -81,10 +83,10 @@ def _documents(journal: Journal) -> Iterator[tuple[Node, Callable[[Node], object
     for collection in (RATES, THROTTLED_TOPICS):
         for each in collection.listed(journal.tree).unreadable:
             if each.node is not None:
-                yield each.node, ThrottleLease.from_node, partial(_lease, journal, each.node.path)
+                yield each.node, ThrottleLease.from_node, partial(_rebuild_throttle_lease, journal, each.node.path)
 
 
-def _plan(journal: Journal, digest: str) -> str | None:
+def _rebuild_plan_record(journal: Journal, digest: str) -> str | None:
     """Return the record, rebuilt from its rows and its publication; None for a plan without moves.
 
     A plan with unsettled moves becomes STUCK: a person must decide whether to resume it. The record has the number of
@@ -113,13 +115,13 @@ def _plan(journal: Journal, digest: str) -> str | None:
         who=published.who if published is not None else Actor(),
         partitions=partitions,
         left=facts.get("left", 0),
-        rolled_back_by=_rollback(journal, digest),
+        rolled_back_by=_find_latest_rollback(journal, digest),
         needs_approval=facts.get("needs_approval") is True,
-        extra=_extra(facts),
+        extra=_rebuild_extra_fields(facts),
     ).to_json()
 
 
-def _extra(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _rebuild_extra_fields(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plan that this plan rolls back, or the documents that requested this plan.
 
     Without the latter, these documents would be executed once more.
@@ -129,13 +131,13 @@ def _extra(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**undone, **({ASKED: asked} if asked else {})}
 
 
-def _rollback(journal: Journal, digest: str) -> str | None:
+def _find_latest_rollback(journal: Journal, digest: str) -> str | None:
     """Return the plan that was published last to roll this one back."""
     found = (record.digest for record in journal.plans.latest(_PLANS) if record.extra.get(ROLLS_BACK) == digest)
     return next(found, None)
 
 
-def _slot(journal: Journal) -> str:
+def _rebuild_slot(journal: Journal) -> str:
     """Return the plan slot, rebuilt: it belongs to the last published plan among those that do not wait."""
     unfinished = journal.plans.unfinished()
     waiting = [record.digest for record in unfinished if record.status.waits]
@@ -144,7 +146,7 @@ def _slot(journal: Journal) -> str:
     return Ownership(claims[-1] if claims else None, claims[:-1]).to_json()
 
 
-def _lease(journal: Journal, path: str) -> str | None:
+def _rebuild_throttle_lease(journal: Journal, path: str) -> str | None:
     """Return the throttle lease, rebuilt from the throttles that the audit trail records as set and not released.
 
     A recorded entry that Kafka does not have is harmless: the release does not remove it.
@@ -152,23 +154,25 @@ def _lease(journal: Journal, path: str) -> str | None:
     kind, name, _ = path.split("/")[-3:]
     rows = [row for action in (Action.THROTTLE, Action.UNTHROTTLE) for row in journal.audit.rows(action=action)]
     rows.sort(key=lambda row: row.id)
-    mine = [row for row in rows if name == (row.entry.topic if kind == "topic" else _rate_of(row.entry))]
-    lease = _entries_left(mine) if kind == "topic" else _rate_left(mine)
+    mine = [row for row in rows if name == (row.entry.topic if kind == "topic" else _rate_broker_id(row.entry))]
+    lease = _rebuild_list_lease(mine) if kind == "topic" else _rebuild_rate_lease(mine)
     return lease.to_json() if lease.entries else None
 
 
-def _entries_left(told: Sequence[StoredAuditRecord]) -> ThrottleLease:
-    returned = Counter(_key(row.entry) for row in told if row.entry.action is Action.UNTHROTTLE and _done(row))
+def _rebuild_list_lease(told: Sequence[StoredAuditRecord]) -> ThrottleLease:
+    returned = Counter(
+        _audit_key(row.entry) for row in told if row.entry.action is Action.UNTHROTTLE and _is_outcome_done(row)
+    )
     entries: dict[str, set[str]] = {}
     for entry in (row.entry for row in told if row.entry.action is Action.THROTTLE):
-        if returned[_key(entry)]:
-            returned[_key(entry)] -= 1
+        if returned[_audit_key(entry)]:
+            returned[_audit_key(entry)] -= 1
             continue
         entries.setdefault(entry.plan, set()).add(f"{entry.partition}:{entry.broker}")
     return ThrottleLease(None, None, {plan: tuple(sorted(several)) for plan, several in entries.items()})
 
 
-def _rate_left(told: Sequence[StoredAuditRecord]) -> ThrottleLease:
+def _rebuild_rate_lease(told: Sequence[StoredAuditRecord]) -> ThrottleLease:
     """Return the lease of a rate, rebuilt from its audit rows.
 
     A rate is set again when it is changed, or was cleared. The previous rate is therefore the last one that is not
@@ -177,26 +181,26 @@ def _rate_left(told: Sequence[StoredAuditRecord]) -> ThrottleLease:
     before, ours = None, list[str]()
     entries: dict[str, tuple[str, ...]] = {}
     for row in told:
-        entry, was, now = row.entry, _text(row.entry.before), _text(row.entry.after)
+        entry, was, now = row.entry, _text_or_none(row.entry.before), _text_or_none(row.entry.after)
         if entry.action is Action.THROTTLE and now is not None:
             before = before if was in ours else was
             entries[entry.plan], ours = (now,), [*ours, now]
-        elif entry.action is Action.UNTHROTTLE and _done(row):
+        elif entry.action is Action.UNTHROTTLE and _is_outcome_done(row):
             entries.pop(entry.plan, None)
     return ThrottleLease(before, ours[-1] if ours else None, entries, tuple(dict.fromkeys(ours[:-1])))
 
 
-def _key(entry: AuditRecord) -> tuple[object, ...]:
+def _audit_key(entry: AuditRecord) -> tuple[object, ...]:
     return entry.plan, entry.topic, entry.partition, entry.broker
 
 
-def _done(row: StoredAuditRecord) -> bool:
+def _is_outcome_done(row: StoredAuditRecord) -> bool:
     return row.outcome is Outcome.DONE
 
 
-def _rate_of(entry: AuditRecord) -> str | None:
+def _rate_broker_id(entry: AuditRecord) -> str | None:
     return str(entry.broker) if entry.topic is None else None
 
 
-def _text(value: object) -> str | None:
+def _text_or_none(value: object) -> str | None:
     return None if value is None else str(value)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.document_api.plans import source_of
+from kafka_steward.document_api.document_plans import document_id_of
 from kafka_steward.document_api.request_rules import RequestedAssignment
 from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.execution.moves import OPEN
@@ -41,7 +41,7 @@ class RequestDocument:
     @property
     def document_id(self) -> str:
         """The permanent id of the document."""
-        return source_of(self.node)
+        return document_id_of(self.node)
 
 
 def read_requests(tree: Tree) -> tuple[list[RequestDocument], bool]:
@@ -54,23 +54,25 @@ def read_requests(tree: Tree) -> tuple[list[RequestDocument], bool]:
     """
     names = [name for name in tree.children(paths.REASSIGNMENT_REQUESTS) if REQUEST.parse(name) is not None]
     numbers = {name: number for name in names if (number := request_number(name)) is not None}
-    numbered = [_path(name) for name in sorted(numbers, key=lambda name: numbers[name])]
-    nodes = _read(tree, numbered, [])
+    numbered = [_request_path(name) for name in sorted(numbers, key=lambda name: numbers[name])]
+    nodes = _read_batch(tree, numbered, [])
     if len(nodes) == len(numbers):
-        nodes = _read(tree, _oldest_first(tree, [_path(name) for name in names if name not in numbers]), nodes)
-    return [_document(node) for node in nodes], bool(nodes) and len(nodes) < len(names)
+        nodes = _read_batch(
+            tree, _sort_by_created_id(tree, [_request_path(name) for name in names if name not in numbers]), nodes
+        )
+    return [_parse_document(node) for node in nodes], bool(nodes) and len(nodes) < len(names)
 
 
-def _path(name: str) -> str:
+def _request_path(name: str) -> str:
     return f"{paths.REASSIGNMENT_REQUESTS}/{name}"
 
 
-def _oldest_first(tree: Tree, unnumbered: Sequence[str]) -> list[str]:
+def _sort_by_created_id(tree: Tree, unnumbered: Sequence[str]) -> list[str]:
     known = zip(tree.created_ids(unnumbered), unnumbered, strict=True)
     return [path for _, path in sorted((number, path) for number, path in known if number is not None)]
 
 
-def _read(tree: Tree, wanted: Sequence[str], before: Sequence[Node]) -> list[Node]:
+def _read_batch(tree: Tree, wanted: Sequence[str], before: Sequence[Node]) -> list[Node]:
     """Return the nodes `before` and then those at `wanted`, until they are BATCH or have MAX_BYTES."""
     found = list(before)
     size = sum(len(node.data) for node in found)
@@ -85,10 +87,10 @@ def _read(tree: Tree, wanted: Sequence[str], before: Sequence[Node]) -> list[Nod
 def read_queue(tree: Tree) -> RequestDocument | None:
     """Return the queue; None if there is none."""
     node = tree.get(paths.REASSIGN_QUEUE)
-    return None if node is None else _document(node)
+    return None if node is None else _parse_document(node)
 
 
-def _document(node: Node) -> RequestDocument:
+def _parse_document(node: Node) -> RequestDocument:
     try:
         request = Request.from_node(node)
     except DocumentError as error:
@@ -138,7 +140,7 @@ def queue_remove(journal: Journal, *, who: Actor) -> bool:
     return True
 
 
-def removed_before_start(rows: Iterable[MoveRow], queue: Node | None) -> set[TopicPartition]:
+def find_dequeued_partitions(rows: Iterable[MoveRow], queue: Node | None) -> set[TopicPartition]:
     """Return the waiting partitions that the queue no longer names, or names with another target. Pure.
 
     Returns nothing for an unreadable queue.
@@ -153,7 +155,7 @@ def removed_before_start(rows: Iterable[MoveRow], queue: Node | None) -> set[Top
     }
 
 
-def remove_started(tree: Tree, queue: Node, keep: set[TopicPartition]) -> None:
+def remove_started_from_queue(tree: Tree, queue: Node, keep: set[TopicPartition]) -> None:
     """Remove all partitions but `keep` from the queue, and delete an empty queue.
 
     Left to the next poll when another client changes the queue concurrently.

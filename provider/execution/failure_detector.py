@@ -20,21 +20,21 @@ from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers, 
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
+from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.failures import (
     Failure,
     FailureDecision,
     LivenessView,
-    decide_detection,
-    decide_disks,
-    disk_sentence,
+    decide_broker_failures,
+    decide_log_dir_failures,
     handled_brokers,
     is_outage,
+    log_dir_message,
 )
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.readiness import announced_restarts, delete_expired
-from kafka_steward.execution.repair import with_repair
+from kafka_steward.execution.readiness import announced_restarts, delete_expired_announcements
 from kafka_steward.execution.upkeep import (
-    archive_ended,
+    archive_ended_plans,
     delete_stale_in_flight_records,
     pause_idle_plans,
     release_orphaned_throttles,
@@ -79,25 +79,25 @@ class LivenessProbe:
         """
         if self._last is not None:
             view, since_ms = self._last
-            lasts_ms = 1 if fresh else _lasts_ms(view)
+            lasts_ms = 1 if fresh else _view_lifetime_ms(view)
             if now_ms - since_ms < lasts_ms and self._cluster.live_brokers().keys() == view.live:
                 return view
         snapshot = self._cluster.snapshot()
         views = self._cluster.live_views(sorted(snapshot.live))
         disks = self._cluster.directories(sorted(snapshot.live))
-        view = _view(snapshot, failed_brokers(snapshot, views), disks)
+        view = _build_view(snapshot, failed_brokers(snapshot, views), disks)
         self._last = (view, now_ms)
         return view
 
 
-def _lasts_ms(view: LivenessView) -> int:
+def _view_lifetime_ms(view: LivenessView) -> int:
     missing = view.known - view.live
     if missing != view.failed:
         return 0  # not enough live brokers report the missing broker as down yet
     return LOST_MS if missing else CALM_MS
 
 
-def _view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, BrokerLogDirs]) -> LivenessView:
+def _build_view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, BrokerLogDirs]) -> LivenessView:
     known = frozenset(broker for broker in snapshot.live | snapshot.hosting_brokers if broker >= 0)
     holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
     lost = {broker: len(names) for broker, names in snapshot.offline_on_live_brokers.items()}
@@ -107,8 +107,8 @@ def _view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, Broker
 _log = logging.getLogger(__name__)
 
 #: The recorded failures of brokers, and of the log directories of live brokers.
-_FAILED_BROKERS = Collection("/steward/failures", (BROKER,), Failure.from_node, Failure.since_written)
-_FAILED_LOG_DIRS = Collection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.since_written)
+_FAILED_BROKERS = Collection("/steward/failures", (BROKER,), Failure.from_node, Failure.rebuild_from_node)
+_FAILED_LOG_DIRS = Collection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.rebuild_from_node)
 
 _SWEPT = (*WRITTEN, _FAILED_BROKERS, _FAILED_LOG_DIRS)
 
@@ -140,12 +140,12 @@ class DetectionResult:
     disks: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     @property
-    def failed_log_dirs(self) -> int:
+    def failed_log_dir_count(self) -> int:
         """Return the number of failed log directories."""
         return count_failed_log_dirs(self.disks)
 
 
-class Detector:
+class FailureDetector:
     """Detects failed brokers. Any number of detectors may poll concurrently, in any process: they share the journal.
 
     A detector that is kept for a loop reads less from the cluster while nothing changes: see `LivenessProbe`.
@@ -165,28 +165,30 @@ class Detector:
         Raises ClusterError, and then no failure was written: an unreachable cluster is never a broker's failure.
         Raises JournalError.
         """
-        return with_repair(self._journal, self._who, lambda: self._poll(announce=announce))
+        return run_with_repair(self._journal, self._who, lambda: self._poll(announce=announce))
 
     def _poll(self, *, announce: bool) -> DetectionResult:
         now_ms = self._journal.now_ms()
-        self._sweep(now_ms)
-        entries, recorded = self._entries(now_ms), self._recorded(_FAILED_BROKERS)
+        self._quarantine_and_archive(now_ms)
+        entries, recorded = self._read_failed_broker_entries(now_ms), self._read_failures(_FAILED_BROKERS)
         first_seen_ms = _first_seen_ms(recorded) | entries
         for fresh in (False, True):
             view = self._liveness.probe(now_ms, fresh=fresh)
-            decision = self._decide(view, entries, recorded, first_seen_ms, now_ms=now_ms)
+            decision = self._decide_failures(view, entries, recorded, first_seen_ms, now_ms=now_ms)
             if not (decision.write or decision.announce):
                 break
             # The decision leads to an action: decide once more by the current state of the cluster.
-        cleared = self._write(view, decision, first_seen_ms, now_ms=now_ms)
-        for broker in self._announced(_FAILED_BROKERS, decision, now_ms) if announce else ():
-            self._note(Action.ANNOUNCE, broker, f"broker {broker} has been down for longer than the grace period")
-        disks = self._poll_disks(view, now_ms=now_ms, announce=announce)
-        delete_expired(self._journal, view.live, self._settings, self._who)
+        cleared = self._write_failures(view, decision, first_seen_ms, now_ms=now_ms)
+        for broker in self._record_announcements(_FAILED_BROKERS, decision, now_ms) if announce else ():
+            self._record_audit(
+                Action.ANNOUNCE, broker, f"broker {broker} has been down for longer than the grace period"
+            )
+        disks = self._poll_log_dirs(view, now_ms=now_ms, announce=announce)
+        delete_expired_announcements(self._journal, view.live, self._settings, self._who)
         idle = self._maintain_plans(view)
         sentences = (
-            _sentence(view, decision, self._settings, now_ms),
-            disk_sentence(view, disks, self._settings, now_ms),
+            _failure_message(view, decision, self._settings, now_ms),
+            log_dir_message(view, disks, self._settings, now_ms),
             *idle,
         )
         return DetectionResult(
@@ -203,7 +205,7 @@ class Detector:
             disks=view.disks,
         )
 
-    def _decide(
+    def _decide_failures(
         self,
         view: LivenessView,
         entries: Mapping[int, int],
@@ -213,51 +215,55 @@ class Detector:
         now_ms: int,
     ) -> FailureDecision:
         restarts = announced_restarts(self._journal.tree)
-        return decide_detection(
+        return decide_broker_failures(
             view,
             first_seen_ms=first_seen_ms,
             entries=entries.keys(),
             noted=recorded.keys(),
             announced_ms=_announced_ms(recorded),
-            handled=self._handled(view, first_seen_ms, now_ms),
-            bouncing=frozenset(broker for broker, restart in restarts.items() if restart.holds(now_ms)),
+            handled=self._find_handled_brokers(view, first_seen_ms, now_ms),
+            bouncing=frozenset(broker for broker, restart in restarts.items() if restart.is_in_effect(now_ms)),
             now_ms=now_ms,
             settings=self._settings,
             stated_ms={broker: each.until_ms for broker, each in restarts.items() if each.until_ms is not None},
         )
 
-    def _poll_disks(self, view: LivenessView, *, now_ms: int, announce: bool) -> FailureDecision:
+    def _poll_log_dirs(self, view: LivenessView, *, now_ms: int, announce: bool) -> FailureDecision:
         """Decide about the log directories of live brokers, and record the decision."""
-        recorded = self._recorded(_FAILED_LOG_DIRS)
+        recorded = self._read_failures(_FAILED_LOG_DIRS)
         first_seen_ms = _first_seen_ms(recorded)
-        decision = decide_disks(
+        decision = decide_log_dir_failures(
             view,
             first_seen_ms=first_seen_ms,
             announced_ms=_announced_ms(recorded),
-            handled=self._handled(replace(view, replica_counts=view.lost), first_seen_ms, now_ms),
+            handled=self._find_handled_brokers(replace(view, replica_counts=view.lost), first_seen_ms, now_ms),
             outage=is_outage(len(view.failed | view.lost.keys()), len(view.known), self._settings),
             now_ms=now_ms,
             settings=self._settings,
         )
         for broker in decision.write:
-            if self._create(_path(_FAILED_LOG_DIRS, broker), Failure(now_ms)):
+            if self._create_document(_failure_path(_FAILED_LOG_DIRS, broker), Failure(now_ms)):
                 name = f"{', '.join(view.disks.get(broker, ())) or 'a log directory'} of broker {broker}"
-                self._note(Action.DETECT, broker, f"{name} has failed with {view.lost[broker]} replicas")
+                self._record_audit(Action.DETECT, broker, f"{name} has failed with {view.lost[broker]} replicas")
         for broker in decision.clear:
-            if self._delete(_path(_FAILED_LOG_DIRS, broker)):
-                self._note(Action.CLEAR, broker, f"broker {broker} no longer has a replica in a failed log directory")
-        for broker in self._announced(_FAILED_LOG_DIRS, decision, now_ms) if announce else ():
+            if self._delete_document(_failure_path(_FAILED_LOG_DIRS, broker)):
+                self._record_audit(
+                    Action.CLEAR, broker, f"broker {broker} no longer has a replica in a failed log directory"
+                )
+        for broker in self._record_announcements(_FAILED_LOG_DIRS, decision, now_ms) if announce else ():
             sentence = f"a log directory of broker {broker} has been failed for longer than the grace period"
-            self._note(Action.ANNOUNCE, broker, sentence)
+            self._record_audit(Action.ANNOUNCE, broker, sentence)
         return decision
 
-    def _handled(self, view: LivenessView, first_seen_ms: Mapping[int, int], now_ms: int) -> frozenset[int]:
+    def _find_handled_brokers(
+        self, view: LivenessView, first_seen_ms: Mapping[int, int], now_ms: int
+    ) -> frozenset[int]:
         if not (view.replica_counts or first_seen_ms):
             return frozenset()
         plans = self._journal.plans.latest(_PLANS)
         return handled_brokers(plans, view, now_ms, self._settings, first_seen_ms=first_seen_ms)
 
-    def _entries(self, now_ms: int) -> dict[int, int]:
+    def _read_failed_broker_entries(self, now_ms: int) -> dict[int, int]:
         """Return KIP-46's entries: broker id to failure time.
 
         An unreadable entry, or one with a time in the future, gets the time at which it was written.
@@ -267,40 +273,42 @@ class Detector:
         # A clock that runs ahead must not delay a failure.
         return {broker: ms if ms <= now_ms else min(node.created_ms, now_ms) for broker, node, ms in failures}
 
-    def _recorded(self, kind: Collection[Failure]) -> dict[int, Failure]:
+    def _read_failures(self, kind: Collection[Failure]) -> dict[int, Failure]:
         return {each.key[0]: each.document for each in kind.found(self._journal.tree)}
 
-    def _sweep(self, now_ms: int) -> None:
+    def _quarantine_and_archive(self, now_ms: int) -> None:
         """Quarantine unreadable documents and archive ended plans, once per `SWEEP_MS`: no poll needs them."""
         if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
             for sentence in sweep(self._journal, _SWEPT, self._who):
                 _log.warning("%s", printable(sentence))
-            archive_ended(self._journal)
+            archive_ended_plans(self._journal)
             self._swept_ms = now_ms
 
-    def _write(
+    def _write_failures(
         self, view: LivenessView, decision: FailureDecision, known_ms: Mapping[int, int], *, now_ms: int
     ) -> tuple[int, ...]:
         """Write new failures and delete those that are over; returns the brokers that came back."""
         for broker in decision.write:
             first_seen_ms = known_ms.get(broker, now_ms)
-            self._create(_path(_FAILED_BROKERS, broker), Failure(first_seen_ms))
-            if self._create(paths.failed_broker(broker), FailedBroker(first_seen_ms)):
-                self._note(Action.DETECT, broker, f"broker {broker} hosts replicas and is down", after=first_seen_ms)
+            self._create_document(_failure_path(_FAILED_BROKERS, broker), Failure(first_seen_ms))
+            if self._create_document(paths.failed_broker(broker), FailedBroker(first_seen_ms)):
+                self._record_audit(
+                    Action.DETECT, broker, f"broker {broker} hosts replicas and is down", after=first_seen_ms
+                )
         if decision.write and decision.outage:
-            self._note(Action.OUTAGE, None, _sentence(view, decision, self._settings, now_ms))
+            self._record_audit(Action.OUTAGE, None, _failure_message(view, decision, self._settings, now_ms))
         for broker in decision.clear:
-            self._delete(paths.failed_broker(broker))
+            self._delete_document(paths.failed_broker(broker))
         back = tuple(broker for broker in sorted({*known_ms, *decision.clear}) if view.is_recovered(broker))
         for broker in back:
-            self._delete(_path(_FAILED_BROKERS, broker))
+            self._delete_document(_failure_path(_FAILED_BROKERS, broker))
             if broker in view.live:
-                self._delete(paths.rolling_bounce(broker))
+                self._delete_document(paths.rolling_bounce(broker))
             why = "is back" if broker in view.live else "no longer has replicas"
-            self._note(Action.CLEAR, broker, f"broker {broker} {why}")
+            self._record_audit(Action.CLEAR, broker, f"broker {broker} {why}")
         return tuple(broker for broker in back if broker in view.live)
 
-    def _announced(self, kind: Collection[Failure], decision: FailureDecision, now_ms: int) -> list[int]:
+    def _record_announcements(self, kind: Collection[Failure], decision: FailureDecision, now_ms: int) -> list[int]:
         """Record the announcements; returns the brokers that no concurrent poll announces."""
         known = {each.key[0]: each for each in kind.found(self._journal.tree)} if decision.announce else {}
         announced = []
@@ -317,16 +325,16 @@ class Detector:
         """
         told: list[str] = []
         tasks: tuple[Callable[[], None], ...] = (
-            lambda: told.extend(with_repair(self._journal, self._who, self._pause_idle_plans)),
+            lambda: told.extend(run_with_repair(self._journal, self._who, self._pause_idle_plans)),
             lambda: delete_stale_in_flight_records(self._cluster, self._journal, self._who),
-            lambda: with_repair(self._journal, self._who, partial(self._release_throttles, view.live)),
+            lambda: run_with_repair(self._journal, self._who, partial(self._release_throttles, view.live)),
         )
         for task in tasks:
-            self._tried(task)
+            self._run_logging_errors(task)
         return told
 
     @staticmethod
-    def _tried(task: Callable[[], None]) -> None:
+    def _run_logging_errors(task: Callable[[], None]) -> None:
         try:
             task()
         except (ClusterError, LockLost, DocumentError) as error:
@@ -339,19 +347,19 @@ class Detector:
     def _release_throttles(self, live: frozenset[int]) -> None:
         release_orphaned_throttles(self._cluster, self._journal, live, self._who)
 
-    def _create(self, path: str, document: Document) -> bool:
+    def _create_document(self, path: str, document: Document) -> bool:
         # A document of an earlier poll or of another process keeps its time.
         return put_new(self._journal.tree, path, document.to_json()) is not None
 
-    def _delete(self, path: str) -> bool:
+    def _delete_document(self, path: str) -> bool:
         node = self._journal.tree.get(path)
         return node is not None and remove(self._journal.tree, node)  # unless a concurrent poll deletes it
 
-    def _note(self, action: Action, broker: int | None, reason: str, *, after: object = None) -> None:
+    def _record_audit(self, action: Action, broker: int | None, reason: str, *, after: object = None) -> None:
         self._journal.audit.record(AuditRecord(action, reason, broker=broker, after=after, who=self._who))
 
 
-def _path(kind: Collection[Failure], broker: int) -> str:
+def _failure_path(kind: Collection[Failure], broker: int) -> str:
     return f"{kind.parent}/{broker}"
 
 
@@ -363,7 +371,7 @@ def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
     return {broker: each.announced_ms for broker, each in recorded.items() if each.announced_ms is not None}
 
 
-def _sentence(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int) -> str:
+def _failure_message(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int) -> str:
     if not view.failed:
         return "Every broker that has replicas is live."
     brokers = f"Broker {', '.join(map(str, sorted(view.failed)))} is down"

@@ -18,10 +18,10 @@ from typing import Any
 from kafka_steward.assignment import Move, Operation
 from kafka_steward.errors import DocumentError, SlotTaken
 from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.in_flight_records import flag_legacy
+from kafka_steward.execution.in_flight_records import flag_in_flight_legacy
 from kafka_steward.execution.plan_slot import claim_slot
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.rollback import unfinished_cancels
+from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
@@ -35,19 +35,19 @@ from kafka_steward.settings import Settings
 _MOST = 8
 
 
-def source_of(node: Node) -> str:
+def document_id_of(node: Node) -> str:
     """Return the permanent id of a document: a node that is deleted and re-created gets another id."""
     return f"{node.path}@{node.created_id}"
 
 
-def is_legacy(record: PlanRecord) -> bool:
+def has_legacy_source(record: PlanRecord) -> bool:
     """Return whether the documents that a plan executes are marked `legacy` (legacy znode route)."""
     asked = record.extra.get(ASKED)
     return isinstance(asked, Mapping) and bool(asked.get("legacy"))
 
 
 class DocumentPlans:
-    """The unfinished plans of a journal, re-read by each `read`; an ended plan is read once and cached.
+    """The unfinished plans of a journal, re-read by each `read_unfinished`; an ended plan is read once and cached.
 
     `requested` are those that documents requested, `others` all others; both the oldest first.
     """
@@ -59,11 +59,11 @@ class DocumentPlans:
         self.requested: list[PlanRecord] = []
         self.others: list[PlanRecord] = []
 
-    def read(self) -> None:
+    def read_unfinished(self) -> None:
         """Read the unfinished plans again. Raises JournalError."""
         names = frozenset(self._journal.tree.children(paths.PLANS))
         self._ended = {name: sources for name, sources in self._ended.items() if name in names}
-        records = [record for name in sorted(names - self._ended.keys()) for record in self._record(name)]
+        records = [record for name in sorted(names - self._ended.keys()) for record in self._read_record(name)]
         for record in records:
             if record.status.finished:
                 self._ended[record.digest] = record.sources
@@ -72,17 +72,17 @@ class DocumentPlans:
         self.requested = [record for record in running if ASKED in record.extra]
         self.others = [record for record in running if ASKED not in record.extra]
 
-    def knows(self, source: str) -> bool:
+    def executes_document(self, source: str) -> bool:
         """Return whether any plan, ended or not, executes this document."""
         running = (plan.sources for plan in self.requested)
         return any(source in sources for sources in (*running, *self._ended.values()))
 
-    def rollback_requested(self) -> bool:
+    def pop_rollback_requested(self) -> bool:
         """Return whether a plan with a rollback request was seen to end since the last call; resets the flag."""
         requested, self._to_roll_back = self._to_roll_back, False
         return requested
 
-    def _record(self, name: str) -> list[PlanRecord]:
+    def _read_record(self, name: str) -> list[PlanRecord]:
         try:
             record = self._journal.plans.get(name)
         except DocumentError:
@@ -132,7 +132,7 @@ class PollResult:
     #: Seconds until the next poll; None when nothing is in progress and the usual interval suffices.
     pause_s: float | None = None
 
-    def within(self, seconds: float) -> None:
+    def schedule_within(self, seconds: float) -> None:
         """Schedule the next poll within `seconds`."""
         self.pause_s = seconds if self.pause_s is None else min(self.pause_s, seconds)
 
@@ -150,28 +150,28 @@ class PlanScheduler:
 
     def step(self, plan: PlanRecord, result: PollResult) -> None:
         """Step a document plan once. Raises as `PlanRunner.step`."""
-        self._step(plan.digest, result)
-        if is_legacy(plan):
-            flag_legacy(self._journal.tree, plan.digest)
+        self._step_plan(plan.digest, result)
+        if has_legacy_source(plan):
+            flag_in_flight_legacy(self._journal.tree, plan.digest)
 
-    def find_cancels(self) -> None:
-        """Discard the cached cancels: `cancel` reads the requested ones again."""
+    def invalidate_cancels(self) -> None:
+        """Discard the cached cancels: `step_cancels` reads the requested ones again."""
         self._cancels = None
 
-    def cancel(self, result: PollResult, *, stepped: Collection[str]) -> None:
+    def step_cancels(self, result: PollResult, *, stepped: Collection[str]) -> None:
         """Step each plan with a requested cancel or rollback once, except those `stepped` already.
 
         Raises as `PlanRunner.step`.
         """
         if self._cancels is None:
-            self._cancels = {record.digest for record in unfinished_cancels(self._journal)}
+            self._cancels = {record.digest for record in find_unfinished_cancels(self._journal)}
             kept = {*stepped, *self._cancels}
             self._runners = {digest: runner for digest, runner in self._runners.items() if digest in kept}
         for digest in sorted(self._cancels - set(stepped)):
-            if self._step(digest, result):
+            if self._step_plan(digest, result):
                 self._cancels.discard(digest)
 
-    def _step(self, digest: str, result: PollResult) -> bool:
+    def _step_plan(self, digest: str, result: PollResult) -> bool:
         """Return whether the plan has ended, and add its message; if it has not, schedule the next step."""
         if digest not in self._runners:
             self._runners[digest] = PlanRunner(
@@ -182,5 +182,5 @@ class PlanScheduler:
             del self._runners[digest]
             result.sentences.append(progress.sentence)
             return True
-        result.within(progress.pause_s(self._settings.step_interval))
+        result.schedule_within(progress.pause_s(self._settings.step_interval))
         return False

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.execution.effects import AuditedCalls, alter_from
-from kafka_steward.execution.late_submissions import Retraction
+from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
+from kafka_steward.execution.late_submissions import LateRetraction
+from kafka_steward.execution.move_recovery import EXTERNAL_CANCEL
 from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN
 from kafka_steward.execution.observe import Observation, ObservedState
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.recovery import EXTERNAL_CANCEL
-from kafka_steward.execution.staging import may_roll_back, stage_of, stage_reached
+from kafka_steward.execution.staging import can_roll_back_stages, stage_number, stage_reached
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.moves import Cause, MoveRow
 from kafka_steward.journal.store import Journal
@@ -23,13 +23,13 @@ _LOST = "the cancel did not restore the replica order"
 _UNACKNOWLEDGED = "it was not acknowledged, and must not start later"
 
 
-class Restoration:
+class CancelRestoration:
     """Restores partitions after a cancel, for the holder of the step lock.
 
     Every method may raise ClusterError, LockLost.
     """
 
-    def __init__(self, cluster: ClusterPort, moves: MoveStore, calls: AuditedCalls, retraction: Retraction) -> None:
+    def __init__(self, cluster: ClusterPort, moves: MoveStore, calls: AuditedCalls, retraction: LateRetraction) -> None:
         self._cluster = cluster
         self._moves = moves
         self._calls = calls
@@ -43,7 +43,7 @@ class Restoration:
         lost = {each.row.topic_partition: each for each in findings if each.state is ObservedState.ORDER_CHANGED}
         entries = {
             name: [
-                self._moves.entry(
+                self._moves.build_audit_record(
                     Action.REORDER, each.row, _LOST, before=list(each.found or ()), after=list(each.row.move.before)
                 )
             ]
@@ -53,8 +53,8 @@ class Restoration:
         found = {name: each.found or () for name, each in lost.items()}
         self._calls.execute(
             entries,
-            lambda batch: alter_from(self._cluster, {name: targets[name] for name in batch}, found),
-            late=lambda batch: self._retraction.of_late({name: targets[name] for name in batch}),
+            lambda batch: alter_keeping_factor(self._cluster, {name: targets[name] for name in batch}, found),
+            late=lambda batch: self._retraction.retract_submissions({name: targets[name] for name in batch}),
         )
 
     def cancel_unacknowledged(
@@ -79,53 +79,54 @@ class Restoration:
                 stage = 0 if partition is None else stage_reached(each.row.move, partition.replicas)
                 asked[each.row.topic_partition] = replace(each.row, stage=stage), each.sentence, each.cause
         entries = {
-            name: [self._moves.entry(Action.CANCEL, row, _UNACKNOWLEDGED)] for name, (row, _, _) in asked.items()
+            name: [self._moves.build_audit_record(Action.CANCEL, row, _UNACKNOWLEDGED)]
+            for name, (row, _, _) in asked.items()
         }
-        self._calls.execute(entries, self._cluster.cancel, late=self._retraction.of_late_cancel)
-        self._moves.cancelling(list(asked.values()))
+        self._calls.execute(entries, self._cluster.cancel, late=self._retraction.restore_after_late_cancel)
+        self._moves.record_cancelling(list(asked.values()))
         return frozenset(asked)
 
     def cancel_between_stages(self, rows: Sequence[MoveRow], snapshot: Snapshot, why: str, cause: Cause) -> None:
         """Mark moves at rest between two stages as being cancelled: the next poll finds and restores them."""
         found = snapshot.partitions
-        back = [row for row in rows if may_roll_back(row, found.get(row.topic_partition), snapshot.live)]
-        staged = [replace(row, stage=stage_of(row.move, found[row.topic_partition].replicas)) for row in back]
-        self._moves.cancelling([(row, why, cause) for row in staged])
+        back = [row for row in rows if can_roll_back_stages(row, found.get(row.topic_partition), snapshot.live)]
+        staged = [replace(row, stage=stage_number(row.move, found[row.topic_partition].replicas)) for row in back]
+        self._moves.record_cancelling([(row, why, cause) for row in staged])
 
     def propagate_external_cancel(self, findings: Iterable[Observation]) -> None:
         """Extend an external cancel of a stage to the stages before it."""
         rows = [each.row for each in findings if each.state is ObservedState.CANCELLED_BETWEEN_STAGES]
-        self._moves.cancelling([(row, EXTERNAL_CANCEL, Cause.CANCELLED_ELSEWHERE) for row in rows])
+        self._moves.record_cancelling([(row, EXTERNAL_CANCEL, Cause.CANCELLED_ELSEWHERE) for row in rows])
 
 
-def reordered_by_others(cluster: ClusterPort, journal: Journal, plan: str) -> list[MoveRow]:
+def find_externally_reordered(cluster: ClusterPort, journal: Journal, plan: str) -> list[MoveRow]:
     """Return the moves that were cancelled externally and whose replica order Kafka lost."""
     rows = [row for row in journal.plans.rows(plan) if row.cause is Cause.CANCELLED_ELSEWHERE]
     found = cluster.snapshot(sorted({row.move.topic for row in rows})).partitions if rows else {}
-    return [row for row in rows if row.topic_partition in found and _reordered(row, found[row.topic_partition])]
+    return [row for row in rows if row.topic_partition in found and _is_reordered(row, found[row.topic_partition])]
 
 
-def restore_orders(cluster: ClusterPort, journal: Journal, plan: str, who: Actor) -> None:
+def restore_externally_reordered(cluster: ClusterPort, journal: Journal, plan: str, who: Actor) -> None:
     """Restore the replica order of moves that were cancelled externally. Raises ClusterError, LockLost."""
-    rows = {row.topic_partition: row for row in reordered_by_others(cluster, journal, plan)}
+    rows = {row.topic_partition: row for row in find_externally_reordered(cluster, journal, plan)}
     if not rows:
         return
     with journal.step_lock() as fence:
         moves = MoveStore(journal, plan, who, fence)
         now_s = journal.now_ms() // 1000
         entries = {
-            name: [moves.entry(Action.REORDER, row, _LOST, attempt=now_s, after=list(row.move.before))]
+            name: [moves.build_audit_record(Action.REORDER, row, _LOST, attempt=now_s, after=list(row.move.before))]
             for name, row in rows.items()
         }
         AuditedCalls(journal.audit, fence).execute(
             entries,
             lambda batch: cluster.alter({name: rows[name].move.before for name in batch}, keep_factor=True),
-            late=lambda batch: Retraction(cluster, journal, plan, who).of_late(
+            late=lambda batch: LateRetraction(cluster, journal, plan, who).retract_submissions(
                 {name: rows[name].move.before for name in batch}
             ),
         )
 
 
-def _reordered(row: MoveRow, now: Partition) -> bool:
+def _is_reordered(row: MoveRow, now: Partition) -> bool:
     lost = now.replicas != row.move.before and frozenset(now.replicas) == frozenset(row.move.before)
     return lost and not now.reassigning
