@@ -130,7 +130,7 @@ def orphans(journal: Journal, plan: str, found: Mapping[TopicPartition, Partitio
     in_flight = {
         name: target for name, target in noted.items() if name in found and _is_in_flight_to(found[name], target)
     }
-    return _unwanted(journal, plan, in_flight, journal.plans.rows_found(plan))
+    return _unwanted(journal, plan, in_flight, journal.plans.existing_rows(plan))
 
 
 def _unwanted(
@@ -141,7 +141,7 @@ def _unwanted(
     The requests are targets, None for a cancel. `rows` are the plan's.
     """
     record, noted = journal.plans.get(plan), list_in_flight(journal.tree)
-    others = journal.plans.by_others(plan, list(asked))
+    others = journal.plans.submissions_by_others(plan, list(asked))
     late = []
     for row in rows:
         name = row.topic_partition

@@ -29,12 +29,12 @@ def list_pending(journal: Journal, snapshot: Snapshot) -> list[PendingReplica]:
 
 def with_hidden_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot) -> Snapshot:
     """Return `snapshot` with the hidden topics among those with pending replicas. Raises ClusterError."""
-    return with_hidden(cluster, snapshot, {each.key[0] for each in PENDING_REPLICAS.found(journal.tree)})
+    return with_hidden(cluster, snapshot, {each.key[0] for each in PENDING_REPLICAS.list_valid(journal.tree)})
 
 
 def count_pending(tree: Tree) -> int:
     """Return the number of recorded pending replicas."""
-    return sum(each.document.target_rf - len(each.document.brokers) for each in PENDING_REPLICAS.found(tree))
+    return sum(each.document.target_rf - len(each.document.brokers) for each in PENDING_REPLICAS.list_valid(tree))
 
 
 def reconcile_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot, who: Actor) -> list[PendingReplica]:
@@ -75,7 +75,7 @@ def delete_pending(journal: Journal, names: Sequence[TopicPartition]) -> None:
 
 
 def _evaluated(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, PendingReplica]]:
-    written = PENDING_REPLICAS.found(journal.tree)
+    written = PENDING_REPLICAS.list_valid(journal.tree)
     now_ms, filled = journal.now_ms(), _filled(journal) if written else {}
     found = []
     for each in written:
@@ -96,7 +96,7 @@ def _filled(journal: Journal) -> dict[TopicPartition, list[Assignment]]:
     found: dict[TopicPartition, list[Assignment]] = {}
     for record in journal.plans.latest(_PLANS):
         if record.operation == Operation.FILL.value:
-            for row in journal.plans.rows_found(record.digest):
+            for row in journal.plans.existing_rows(record.digest):
                 if row.state in {MoveState.COMPLETED, MoveState.SUBMITTED}:
                     found.setdefault(row.topic_partition, []).append(row.move.after)
                 if row.attempt:

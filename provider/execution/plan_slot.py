@@ -69,7 +69,7 @@ def claim_slot(journal: Journal, record: PlanRecord, who: Actor) -> None:
     """Give the plan slot to a published plan, which may preempt the holder. Raises SlotTaken if it may not."""
     claim = decide_claim(record, _holder(journal, who))
     if claim is not Claim.PREEMPTS:
-        journal.slot.take(record.digest)
+        journal.slot.acquire(record.digest)
         return
     preempted = journal.slot.preempt_with(record.digest)
     other = None if preempted is None else journal.plans.get(preempted)
@@ -94,13 +94,13 @@ def waiting_reason(journal: Journal, digest: str, owner: str | None, who: Actor)
     holder = _holder(journal, who)
     if holder is not None and holder.digest != digest:
         return f"Plan {digest[:12]} waits: {SlotTaken.reason(holder.digest)} until it ends."
-    journal.slot.take(digest)
+    journal.slot.acquire(digest)
     return ""
 
 
 def release_slot(journal: Journal, digest: str, who: Actor) -> None:
     """Release the plan slot of a plan that has ended; resume the plan that was preempted for it."""
-    journal.plans.tidy(digest)
+    journal.plans.delete_leftover_chunks(digest)
     following = journal.slot.release(digest)
     record = None if following is None else journal.plans.get(following)
     if record is None or not record.status.waits:

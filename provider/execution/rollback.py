@@ -72,7 +72,7 @@ def what_goes_back(context: ClusterContext, digest: str) -> RollbackMoves:
     """
     plans, cluster = context.journal.plans, context.cluster
     rows = plans.rows(digest)
-    others = plans.by_others(digest, [row.topic_partition for row in rows])
+    others = plans.submissions_by_others(digest, [row.topic_partition for row in rows])
     snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
     return plan_rollback(rows, snapshot, chunk_size=context.settings.heal_chunk_size, others=others)
 

@@ -230,7 +230,7 @@ def _there_already(
 
 def _pending_of(wanted: TopicSpec, assignments: Sequence[Assignment]) -> dict[TopicPartition, PendingReplicas]:
     return {
-        TopicPartition(wanted.topic, number): PendingReplicas.of(brokers, wanted.replication_factor)
+        TopicPartition(wanted.topic, number): PendingReplicas.from_brokers(brokers, wanted.replication_factor)
         for number, brokers in enumerate(assignments)
     }
 
@@ -319,7 +319,7 @@ def deferred_partitions(cluster: ClusterPort, journal: Journal, snapshot: Snapsh
 
     A request for a topic that we may not describe is neither.
     """
-    requests = {each.key[0]: each.document for each in DEFERRED_PARTITIONS.found(journal.tree)}
+    requests = {each.key[0]: each.document for each in DEFERRED_PARTITIONS.list_valid(journal.tree)}
     hidden = with_hidden(cluster, snapshot, requests).hidden
     found = {}
     for topic, asked in requests.items():
@@ -416,7 +416,7 @@ def _pending_of_new(
     }
     if not targets or max(targets) <= _factor(there):
         return {}
-    owed = PendingReplicas.of(there[0].replicas[: _factor(there)], max(targets), there[0].topic_id)
+    owed = PendingReplicas.from_brokers(there[0].replicas[: _factor(there)], max(targets), there[0].topic_id)
     return {TopicPartition(topic, number): owed for number in range(len(there), count)}
 
 

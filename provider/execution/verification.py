@@ -122,7 +122,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> Verifi
     rows = journal.plans.rows(digest)
     snapshot = with_hidden(cluster, cluster.snapshot(), {row.move.topic for row in rows})
     alone = left_alone(journal, record.rolled_back_by)
-    later = journal.plans.by_others(digest, [row.topic_partition for row in rows if row.attempt])
+    later = journal.plans.submissions_by_others(digest, [row.topic_partition for row in rows if row.attempt])
     expected, others = _expected(record, rows, alone, snapshot, later)
     log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
     wrong = differences(expected, snapshot, log_dirs)
