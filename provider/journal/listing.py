@@ -289,8 +289,8 @@ _PATH, _REASON = 2_000, 4_000
 class QuarantinedDocument(Document):
     """`/steward/quarantine/doc_<n>`: the original path of a document, the time, and the reason why it is unreadable."""
 
-    path: Annotated[str, partial(FieldReader.words, most=_PATH)]
-    reason: Annotated[str, partial(FieldReader.words, most=_REASON)]
+    path: Annotated[str, partial(FieldReader.sanitized_text, most=_PATH)]
+    reason: Annotated[str, partial(FieldReader.sanitized_text, most=_REASON)]
     at_ms: int
 
 

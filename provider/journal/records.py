@@ -128,7 +128,7 @@ class PlanRecord(Document):
     status: Annotated[PlanStatus, _read_status] = PlanStatus.PUBLISHED
     failed_brokers: tuple[int, ...] = ()
     auto_generated: bool = False
-    reason: Annotated[str, partial(FieldReader.words, most=_SENTENCES)] = ""
+    reason: Annotated[str, partial(FieldReader.sanitized_text, most=_SENTENCES)] = ""
     attempts: int = 0
     published_ms: int = 0
     stepped_ms: int = 0
