@@ -182,9 +182,9 @@ def _planner_options(settings: Settings) -> dict[str, Any]:
 
 
 def _refuse_unreachable_uri(master: Master, uri: str) -> None:
-    from kafka_steward.planning.files.storage import is_local
+    from kafka_steward.planning.files.storage import is_local_uri
 
-    if is_local(uri) and not master.is_local:
+    if is_local_uri(uri) and not master.is_local:
         raise SettingError(
             f"Spark runs on {master.url}, whose machines cannot read {uri}; set `workspace` in the connection's extra "
             "to storage that they share, such as s3://bucket/folder."

@@ -21,7 +21,7 @@ READS = {
     "read",
     "subtree",
     "rows",
-    "by_others",
+    "submissions_by_others",
     "unsettled_chunks",
     "in_flight",
     "select",

@@ -13,8 +13,8 @@ from kafka_steward.assignment import Move
 from kafka_steward.planning.files.formats import (
     PlanFolder,
     SnapshotFolder,
+    digest_with_proof,
     plan_table,
-    proven_digest,
     read_plan,
     read_snapshot,
     write_plan,
@@ -50,7 +50,7 @@ def planned(
 ) -> PlanFolder:
     """The plan of a snapshot in memory. Raises PlanError where the job does."""
     rows, proof = plan_locally(snapshot, operation, options or {}, shard_rows=shard_rows)
-    digest = proven_digest(proof, rows)
+    digest = digest_with_proof(proof, rows)
     return PlanFolder(digest, {**proof, "digest": digest}, rows)
 
 

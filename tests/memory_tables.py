@@ -28,7 +28,7 @@ class MemoryMoves:
         rows = self._plans.get(digest, {}).values()
         return sorted(rows, key=lambda row: (row.move.chunk, row.move.position))
 
-    def mark(
+    def set_state(
         self,
         digest: str,
         partitions: Collection[TopicPartition],
@@ -69,7 +69,7 @@ class MemoryMoves:
         plans = self._plans.items()
         return sorted(plan for plan, rows in plans if any(row.state is MoveState.SUBMITTED for row in rows.values()))
 
-    def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
+    def submissions_by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
         others = [(plan, row) for plan, rows in self._plans.items() if plan != digest for row in rows.values()]
         found = [(plan, row) for plan, row in others if row.attempt and row.topic_partition in partitions]
         return sorted(found, key=lambda each: (each[1].submitted_ms or 0, each[0]))

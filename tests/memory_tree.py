@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
-from kafka_steward.journal.paths import checked_path
-from kafka_steward.journal.tree import Node, checked_data
+from kafka_steward.journal.paths import validate_path
+from kafka_steward.journal.tree import Node, encode_data
 
 
 class MemoryTree:
@@ -23,7 +23,7 @@ class MemoryTree:
         self._lock = threading.RLock()
 
     def create(self, path: str, data: str) -> Node:
-        checked_data(checked_path(path), data)
+        encode_data(validate_path(path), data)
         with self._lock:
             if path in self._nodes:
                 raise NodeExists(f"{path} already exists; read it before changing it.")
@@ -32,16 +32,16 @@ class MemoryTree:
             return self._nodes[path]
 
     def create_sequential(self, prefix: str, data: str) -> Node:
-        checked_data(checked_path(f"{prefix}0"), data)
+        encode_data(validate_path(f"{prefix}0"), data)
         with self._lock:
             number = next(self._sequences.setdefault(prefix, itertools.count()))
             return self.create(f"{prefix}{number:010d}", data)
 
     def get(self, path: str) -> Node | None:
-        return self._nodes.get(checked_path(path))
+        return self._nodes.get(validate_path(path))
 
     def set(self, path: str, data: str, *, version: int) -> Node:
-        checked_data(checked_path(path), data)
+        encode_data(validate_path(path), data)
         with self._lock:
             node = self._still(path, version)
             now, number = self.now_ms(), next(self._ids)
@@ -51,11 +51,11 @@ class MemoryTree:
 
     def delete(self, path: str, *, version: int) -> None:
         with self._lock:
-            self._still(checked_path(path), version)
+            self._still(validate_path(path), version)
             del self._nodes[path]
 
     def children(self, path: str) -> list[str]:
-        below = "/" if path == "/" else f"{checked_path(path)}/"
+        below = "/" if path == "/" else f"{validate_path(path)}/"
         with self._lock:
             return sorted({found[len(below) :].partition("/")[0] for found in self._nodes if found.startswith(below)})
 

@@ -28,10 +28,10 @@ ZOOKEEPER = ZooKeeperOptions("zk1:2181/kafka")
 class SharedTree(MemoryTree):
     """A ZooKeeper that outlives each journal."""
 
-    def refuse_unless(self, cluster_id: str) -> None:
+    def require_cluster(self, cluster_id: str) -> None:
         """It keeps this cluster."""
 
-    def close_open_nodes(self) -> None:
+    def revoke_open_access(self) -> None:
         """Nobody else can reach it."""
 
 
@@ -81,7 +81,7 @@ def test_an_old_copy_of_a_rows_state_is_not_noticed(tree: SharedTree, tmp_path: 
         journal.plans.publish(record_of(journal), moves)
     backup = shutil.copy(file, tmp_path / "backup.db")
     with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal, journal.step_lock("one") as fence:
-        journal.plans.mark("d1", [moves[0].topic_partition], MoveState.HELD, fence=fence)
+        journal.plans.set_move_states("d1", [moves[0].topic_partition], MoveState.HELD, fence=fence)
     for each in tmp_path.glob("rows.db*"):
         each.unlink()
     shutil.copy(backup, file)

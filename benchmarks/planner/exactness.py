@@ -103,7 +103,7 @@ def _seen(snapshot: Any, options: dict[str, Any]) -> dict[str, Any]:
     job = PlanningJob.of(snapshot, "rebalance", options)
     rows = snapshot.partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
     with mock.patch.object(balance, "min_cost_placement", place), mock.patch.object(balance, "balanced_leaders", lead):
-        balance.balance_replicas(job.problem(rows))
+        balance.balance_replicas(job.build_problem(rows))
     return seen
 
 

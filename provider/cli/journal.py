@@ -27,7 +27,7 @@ def archive_rows(call: CommandContext) -> None:
 def pair_journal_halves(call: CommandContext) -> Exit:
     """Give the rows and the documents of the journal one id."""
     with call.journal(compare=False) as journal:
-        identity = journal.pair()
+        identity = journal.bind_rows_to_tree()
         place = "nowhere" if identity is None else identity.place
         message = f"The rows and the documents of the journal at {place} were paired."
         journal.audit.record(
@@ -36,7 +36,7 @@ def pair_journal_halves(call: CommandContext) -> Exit:
         missing = [
             record.digest
             for record in journal.plans.unfinished()
-            if len(journal.plans.rows_found(record.digest)) != record.partitions
+            if len(journal.plans.existing_rows(record.digest)) != record.partitions
         ]
     lines = [message, *(f"Rows of plan {digest[:12]} are missing: it is not continued." for digest in missing)]
     call.out.print_facts({**({} if identity is None else identity.to_json()), "plans_without_rows": missing}, lines)

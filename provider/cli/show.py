@@ -15,7 +15,7 @@ from kafka_steward.execution.failures import is_outage
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
-from kafka_steward.journal.listing import FAILED_BROKERS, unreadable
+from kafka_steward.journal.listing import FAILED_BROKERS, list_unreadable
 from kafka_steward.journal.moves import MoveRow
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.render import audit_table, moves_table, plan_lines, plans_table
@@ -95,7 +95,7 @@ def show_status(call: CommandContext) -> None:
         looks = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["looks"]]
         lines += looks or ["watched: never; no watch has polled this journal"]
         for record in stored.unfinished():
-            lines += plan_lines(record, stored.rows_found(record.digest))
+            lines += plan_lines(record, stored.existing_rows(record.digest))
         call.out.print_facts(facts, lines)
 
 
@@ -110,8 +110,8 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
         "live_brokers": sorted(snapshot.live),
         "dead_brokers": sorted(dead),
         "outage": is_outage(len(dead), len(snapshot.live | snapshot.hosting_brokers), opened.settings),
-        "failures_written_down": [each.key[0] for each in FAILED_BROKERS.found(journal.tree)],
-        "documents_that_cannot_be_read": [each.path for each in unreadable(journal.tree)],
+        "failures_written_down": [each.key[0] for each in FAILED_BROKERS.list_valid(journal.tree)],
+        "documents_that_cannot_be_read": [each.path for each in list_unreadable(journal.tree)],
         "partitions": len(snapshot.partitions),
         "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
         "reassigning": len(snapshot.reassigning),

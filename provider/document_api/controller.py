@@ -46,7 +46,7 @@ from kafka_steward.execution.readiness import disabled_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import ChunkPartition, InFlight, Request
-from kafka_steward.journal.listing import SWEEP_MS, WRITTEN, sweep
+from kafka_steward.journal.listing import SWEEP_MS, WRITTEN, quarantine_unreadable
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import remove
@@ -154,7 +154,7 @@ class DocumentController:
         """Quarantine unreadable documents, once per `SWEEP_MS`; until then all readers skip them."""
         now_ms = self._journal.now_ms()
         if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
-            result.sentences += sweep(self._journal, WRITTEN, self._who)
+            result.sentences += quarantine_unreadable(self._journal, WRITTEN, self._who)
             self._swept_ms = now_ms
 
     def _step_plans(self, result: PollResult) -> None:

@@ -22,7 +22,7 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import disabled_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.document import Document, Fields
+from kafka_steward.journal.document import Document, FieldReader
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, remove
 
@@ -36,7 +36,7 @@ _LATE_MS = 60_000
 class DisableObserved(Document):
     """`/steward/switch`: the created id of the disable node that was seen, and the reassignments that are exempt."""
 
-    switch: Annotated[int, partial(Fields.integer, high=2**63 - 1)]
+    switch: Annotated[int, partial(FieldReader.integer, high=2**63 - 1)]
     known: tuple[str, ...] = ()
 
 

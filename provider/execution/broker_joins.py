@@ -27,7 +27,7 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.topics import find_due_deferred_partitions
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.document import parse_valid
+from kafka_steward.journal.document import parse_valid_nodes
 from kafka_steward.journal.records import EmptyBrokersDocument, FillEvent
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, put, remove
@@ -218,5 +218,5 @@ def _read_empty_brokers(node: Node | None) -> EmptyBrokersDocument:
 
 
 def _parse_or_none(node: Node | None, read: Callable[[Node], T]) -> T | None:
-    found = [] if node is None else parse_valid([node], read)
+    found = [] if node is None else parse_valid_nodes([node], read)
     return found[0][1] if found else None

@@ -18,7 +18,7 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, Sto
 from kafka_steward.journal.document import NewerDocument
 from kafka_steward.journal.listing import RATES, THROTTLED_TOPICS, quarantine_document
 from kafka_steward.journal.locks import LIFE_MS
-from kafka_steward.journal.records import ASKED, ROLLS_BACK, Lock, Ownership, PlanRecord, PlanStatus, ThrottleLease
+from kafka_steward.journal.records import ASKED, ROLLS_BACK, Lock, PlanRecord, PlanStatus, SlotOwnership, ThrottleLease
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
 
@@ -75,13 +75,13 @@ def _list_repairable_documents(
         yield node, PlanRecord.from_node, partial(_rebuild_plan_record, journal, node.path.rpartition("/")[2])
     slot = journal.tree.get(paths.SLOT)
     if slot is not None:
-        yield slot, Ownership.from_node, partial(_rebuild_slot, journal)
+        yield slot, SlotOwnership.from_node, partial(_rebuild_slot, journal)
     lock = journal.tree.get(paths.STEP_LOCK)
     if lock is not None:
         # Each acquisition changed the node: its version is higher than any fencing token that was ever issued.
         yield lock, Lock.from_node, Lock(None, LIFE_MS, lock.version + 2).to_json
     for collection in (RATES, THROTTLED_TOPICS):
-        for each in collection.listed(journal.tree).unreadable:
+        for each in collection.list_with_unreadable(journal.tree).unreadable:
             if each.node is not None:
                 yield each.node, ThrottleLease.from_node, partial(_rebuild_throttle_lease, journal, each.node.path)
 
@@ -92,7 +92,7 @@ def _rebuild_plan_record(journal: Journal, digest: str) -> str | None:
     A plan with unsettled moves becomes STUCK: a person must decide whether to resume it. The record has the number of
     moves that were published, so that a plan with lost rows is not stepped.
     """
-    rows, told = journal.plans.rows_found(digest), journal.audit.rows(plan=digest)
+    rows, told = journal.plans.existing_rows(digest), journal.audit.rows(plan=digest)
     published = next((row.entry for row in told if row.entry.action is Action.PUBLISH), None)
     facts = published.after if published is not None and isinstance(published.after, dict) else {}
     partitions = int(facts.get("partitions", len(rows)))  # older releases did not record it
@@ -143,7 +143,7 @@ def _rebuild_slot(journal: Journal) -> str:
     waiting = [record.digest for record in unfinished if record.status.waits]
     active = [record.digest for record in unfinished if not record.status.waits]
     claims = (*waiting, *active)
-    return Ownership(claims[-1] if claims else None, claims[:-1]).to_json()
+    return SlotOwnership(claims[-1] if claims else None, claims[:-1]).to_json()
 
 
 def _rebuild_throttle_lease(journal: Journal, path: str) -> str | None:

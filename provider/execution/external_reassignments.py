@@ -235,7 +235,7 @@ def _read_recorded_originals(
 def _find_our_partitions(
     journal: Journal, plans: Iterable[str], snapshot: Snapshot, noted: Mapping[TopicPartition, InFlight]
 ) -> set[TopicPartition]:
-    found = (finding for digest in plans for finding in observe_moves(journal.plans.rows_found(digest), snapshot))
+    found = (finding for digest in plans for finding in observe_moves(journal.plans.existing_rows(digest), snapshot))
     by_plan = {finding.row.topic_partition for finding in found if finding.state in _OURS}
     by_note = {name for name, each in noted.items() if each.plan is not None and _is_in_flight_to(name, each, snapshot)}
     return by_plan | by_note

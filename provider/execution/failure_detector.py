@@ -43,7 +43,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.kip_documents import FailedBroker
-from kafka_steward.journal.listing import FAILED_BROKERS, SWEEP_MS, WRITTEN, Collection, sweep
+from kafka_steward.journal.listing import FAILED_BROKERS, SWEEP_MS, WRITTEN, DocumentCollection, quarantine_unreadable
 from kafka_steward.journal.paths import BROKER
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import put_new, remove, replace_text
@@ -107,8 +107,8 @@ def _build_view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, 
 _log = logging.getLogger(__name__)
 
 #: The recorded failures of brokers, and of the log directories of live brokers.
-_FAILED_BROKERS = Collection("/steward/failures", (BROKER,), Failure.from_node, Failure.rebuild_from_node)
-_FAILED_LOG_DIRS = Collection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.rebuild_from_node)
+_FAILED_BROKERS = DocumentCollection("/steward/failures", (BROKER,), Failure.from_node, Failure.rebuild_from_node)
+_FAILED_LOG_DIRS = DocumentCollection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.rebuild_from_node)
 
 _SWEPT = (*WRITTEN, _FAILED_BROKERS, _FAILED_LOG_DIRS)
 
@@ -268,18 +268,18 @@ class FailureDetector:
 
         An unreadable entry, or one with a time in the future, gets the time at which it was written.
         """
-        entries = FAILED_BROKERS.found(self._journal.tree)
+        entries = FAILED_BROKERS.list_valid(self._journal.tree)
         failures = [(each.key[0], each.node, each.document.failure_timestamp_ms) for each in entries]
         # A clock that runs ahead must not delay a failure.
         return {broker: ms if ms <= now_ms else min(node.created_ms, now_ms) for broker, node, ms in failures}
 
-    def _read_failures(self, kind: Collection[Failure]) -> dict[int, Failure]:
-        return {each.key[0]: each.document for each in kind.found(self._journal.tree)}
+    def _read_failures(self, kind: DocumentCollection[Failure]) -> dict[int, Failure]:
+        return {each.key[0]: each.document for each in kind.list_valid(self._journal.tree)}
 
     def _quarantine_and_archive(self, now_ms: int) -> None:
         """Quarantine unreadable documents and archive ended plans, once per `SWEEP_MS`: no poll needs them."""
         if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
-            for sentence in sweep(self._journal, _SWEPT, self._who):
+            for sentence in quarantine_unreadable(self._journal, _SWEPT, self._who):
                 _log.warning("%s", printable(sentence))
             archive_ended_plans(self._journal)
             self._swept_ms = now_ms
@@ -308,9 +308,11 @@ class FailureDetector:
             self._record_audit(Action.CLEAR, broker, f"broker {broker} {why}")
         return tuple(broker for broker in back if broker in view.live)
 
-    def _record_announcements(self, kind: Collection[Failure], decision: FailureDecision, now_ms: int) -> list[int]:
+    def _record_announcements(
+        self, kind: DocumentCollection[Failure], decision: FailureDecision, now_ms: int
+    ) -> list[int]:
         """Record the announcements; returns the brokers that no concurrent poll announces."""
-        known = {each.key[0]: each for each in kind.found(self._journal.tree)} if decision.announce else {}
+        known = {each.key[0]: each for each in kind.list_valid(self._journal.tree)} if decision.announce else {}
         announced = []
         for broker in filter(known.get, decision.announce):
             text = replace(known[broker].document, announced_ms=now_ms).to_json()
@@ -359,7 +361,7 @@ class FailureDetector:
         self._journal.audit.record(AuditRecord(action, reason, broker=broker, after=after, who=self._who))
 
 
-def _failure_path(kind: Collection[Failure], broker: int) -> str:
+def _failure_path(kind: DocumentCollection[Failure], broker: int) -> str:
     return f"{kind.parent}/{broker}"
 
 

@@ -39,7 +39,7 @@ def retarget_in_flight(tree: Tree, source: str, partition: TopicPartition, targe
 
 def flag_in_flight_legacy(tree: Tree, plan: str) -> None:
     """Mark everything that a plan has in flight as submitted through the legacy znode."""
-    for each in IN_FLIGHT.found(tree):
+    for each in IN_FLIGHT.list_valid(tree):
         if each.document.plan == plan and not each.document.legacy:
             _write_record(tree, TopicPartition(*each.key), each.node, replace(each.document, legacy=True).to_json())
 
@@ -63,7 +63,7 @@ def delete_in_flight(tree: Tree, plan: str | None, partitions: Iterable[TopicPar
 
 def list_in_flight(tree: Tree) -> dict[TopicPartition, InFlight]:
     """Return all in-flight records by partition; unreadable records are left out."""
-    return {TopicPartition(*each.key): each.document for each in IN_FLIGHT.found(tree)}
+    return {TopicPartition(*each.key): each.document for each in IN_FLIGHT.list_valid(tree)}
 
 
 def list_in_flight_plans(tree: Tree) -> dict[TopicPartition, str | None]:

@@ -134,7 +134,7 @@ def find_orphaned_moves(journal: Journal, plan: str, found: Mapping[TopicPartiti
     in_flight = {
         name: target for name, target in noted.items() if name in found and _is_in_flight_to(found[name], target)
     }
-    return _find_unwanted_requests(journal, plan, in_flight, journal.plans.rows_found(plan))
+    return _find_unwanted_requests(journal, plan, in_flight, journal.plans.existing_rows(plan))
 
 
 def _find_unwanted_requests(
@@ -145,7 +145,7 @@ def _find_unwanted_requests(
     The requests are targets, None for a cancel. `rows` are the plan's.
     """
     record, noted = journal.plans.get(plan), list_in_flight(journal.tree)
-    others = journal.plans.by_others(plan, list(asked))
+    others = journal.plans.submissions_by_others(plan, list(asked))
     late = []
     for row in rows:
         name = row.topic_partition

@@ -24,11 +24,11 @@ from kafka_steward.execution.moves import filter_unsettled
 from kafka_steward.execution.plan_slot import release_slot
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.listing import APPROVALS, sweep
+from kafka_steward.journal.listing import APPROVALS, quarantine_unreadable
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
-from kafka_steward.journal.retention import delete_old
+from kafka_steward.journal.retention import delete_old_documents
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
@@ -103,11 +103,11 @@ def purge_old_plans(journal: Journal, settings: Settings, who: Actor) -> None:
     Processes that still read them have that hour. Their approvals are deleted with them, and so are quarantined
     documents of the same age. Invalid names among the approvals are quarantined: no poll lists them.
     """
-    sweep(journal, [APPROVALS], who)
+    quarantine_unreadable(journal, [APPROVALS], who)
     kept_ms = max(int(settings.plan_retention * _DAY_MS), _HOUR_MS)
     before_ms = journal.now_ms() - kept_ms
     journal.plans.purge(before_ms)
-    delete_old(journal.tree, before_ms, is_known=lambda digest: journal.plans.get(digest) is not None)
+    delete_old_documents(journal.tree, before_ms, is_known=lambda digest: journal.plans.get(digest) is not None)
 
 
 def _is_fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:
@@ -168,7 +168,7 @@ def _write_cancel_request(journal: Journal, digest: str, wanted: CancelRequest, 
     scope, reason = wanted.scope, wanted.reason
     for _ in range(_TRIES):
         record = _require_cancellable(journal, digest, scope)
-        both = wanted if record.cancel is None else record.cancel.with_(wanted)
+        both = wanted if record.cancel is None else record.cancel.merge(wanted)
         status, earlier = _status_if_reopened(journal, record), _rollback_to_repeat(journal, record, scope)
         if (both, status, earlier) == (record.cancel, record.status, record.earlier_rollback):
             return record

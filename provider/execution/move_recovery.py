@@ -91,8 +91,8 @@ def plan_rollback_moves(
     """Return the moves that restore the original replicas of a plan, in their order; the last move first.
 
     They cover every completed move, and every other move that changed its partition. `left_alone` are partitions that
-    an external actor or one of the `others` (`find_changing_plan`) changed since, deleted or re-created ones, and those whose
-    rollback needs a dead broker. Partitions that already are at their original replicas are in neither.
+    an external actor or one of the `others` (`find_changing_plan`) changed since, deleted or re-created ones, and those
+    whose rollback needs a dead broker. Partitions that already are at their original replicas are in neither.
     """
     later = others or {}
     touched = [row for row in rows if _has_changed_partition(row, snapshot) and not _is_at_originals(row, snapshot)]
@@ -142,7 +142,8 @@ def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tup
         return "its topic was deleted and re-created"
     expected = partition.replicas == move.after or row.state is not MoveState.COMPLETED
     if partition.reassigning or not expected or row.state is MoveState.FAILED:
-        return f"{describe_actor(find_changing_plan(partition.replicas, others))} changed its replicas to {list(partition.replicas)}"
+        actor = describe_actor(find_changing_plan(partition.replicas, others))
+        return f"{actor} changed its replicas to {list(partition.replicas)}"
     dead: Sequence[int] = sorted(frozenset(move.before) - snapshot.live)
     if dead and frozenset(partition.replicas) != frozenset(move.before):
         return f"its original broker {', '.join(map(str, dead))} is not live"

@@ -184,7 +184,7 @@ class MoveStore:
             return
         delete_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
         taken = [row.topic_partition for row in rows] if state is ObservedState.TAKEN_OVER else []
-        others = self._journal.plans.by_others(self._plan, taken)
+        others = self._journal.plans.submissions_by_others(self._plan, taken)
         details = {finding.row.topic_partition: _observation_message(finding, meaning, others) for finding in findings}
         self._apply_event(rows, event, details, cause=CAUSES.get(state))
 
@@ -250,7 +250,7 @@ class MoveStore:
     ) -> None:
         names = [row.topic_partition for row in rows]
         self._rows = None
-        self._journal.plans.mark(self._plan, names, state, detail, fence=self._fence, **more)
+        self._journal.plans.set_move_states(self._plan, names, state, detail, fence=self._fence, **more)
 
 
 def _split_into_transactions(things: Sequence[Any]) -> Iterator[Sequence[Any]]:

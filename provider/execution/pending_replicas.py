@@ -29,12 +29,12 @@ def list_pending(journal: Journal, snapshot: Snapshot) -> list[PendingReplica]:
 
 def with_hidden_pending_topics(cluster: ClusterPort, journal: Journal, snapshot: Snapshot) -> Snapshot:
     """Return `snapshot` with the hidden topics among those with pending replicas. Raises ClusterError."""
-    return with_hidden_topics(cluster, snapshot, {each.key[0] for each in PENDING_REPLICAS.found(journal.tree)})
+    return with_hidden_topics(cluster, snapshot, {each.key[0] for each in PENDING_REPLICAS.list_valid(journal.tree)})
 
 
 def count_pending(tree: Tree) -> int:
     """Return the number of recorded pending replicas."""
-    return sum(each.document.target_rf - len(each.document.brokers) for each in PENDING_REPLICAS.found(tree))
+    return sum(each.document.target_rf - len(each.document.brokers) for each in PENDING_REPLICAS.list_valid(tree))
 
 
 def reconcile_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot, who: Actor) -> list[PendingReplica]:
@@ -77,7 +77,7 @@ def delete_pending(journal: Journal, names: Sequence[TopicPartition]) -> None:
 
 
 def _evaluate_records(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, PendingReplica]]:
-    written = PENDING_REPLICAS.found(journal.tree)
+    written = PENDING_REPLICAS.list_valid(journal.tree)
     now_ms, filled = journal.now_ms(), _read_fill_assignments(journal) if written else {}
     found = []
     for each in written:
@@ -98,7 +98,7 @@ def _read_fill_assignments(journal: Journal) -> dict[TopicPartition, list[Assign
     found: dict[TopicPartition, list[Assignment]] = {}
     for record in journal.plans.latest(_PLANS):
         if record.operation == Operation.FILL.value:
-            for row in journal.plans.rows_found(record.digest):
+            for row in journal.plans.existing_rows(record.digest):
                 if row.state in {MoveState.COMPLETED, MoveState.SUBMITTED}:
                     found.setdefault(row.topic_partition, []).append(row.move.after)
                 if row.attempt:

@@ -76,7 +76,7 @@ def evaluate_pending(
         return PendingReplica(name, owed, PendingState.DROPPED, f"{name}: its topic was deleted and re-created.")
     if partition.reassigning:
         return PendingReplica(name, owed, PendingState.MOVING, f"{name} is being moved.")
-    known = PendingReplicas.of(partition.replicas, owed.target_rf, owed.topic_id or partition.topic_id)
+    known = PendingReplicas.from_brokers(partition.replicas, owed.target_rf, owed.topic_id or partition.topic_id)
     before, now, target = len(owed.brokers), len(partition.replicas), owed.target_rf
     if before <= now < target and (now == before or partition.replicas in filled):
         # A heal may have moved a replica since, so only the number of replicas is compared.

@@ -15,7 +15,7 @@ from typing import Any
 from kafka_steward.assignment import Assignment, Move, MoveReason
 from kafka_steward.escaping import escape_markdown, printable
 from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers
 
 
 def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> list[str]:
@@ -67,7 +67,7 @@ def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
         _format_section("What it breaks", constraint_regressions(plan.moves, snapshot)),
     ]
     parts += ["### Brokers", _format_table(_BROKER_COLUMNS, _broker_rows(plan.moves, proof))]
-    parts += [_format_section("Cordoned", [_CORDONED.format(broker) for broker in cordoned_in(snapshot.brokers)])]
+    parts += [_format_section("Cordoned", [_CORDONED.format(broker) for broker in cordoned_brokers(snapshot.brokers)])]
     parts += [
         _format_section("Left as they are", _not_moved_lines(proof)),
         _format_section("Notes", proof.get("notes") or ()),

@@ -16,7 +16,7 @@ from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.move_recovery import HIDDEN
-from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in
+from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_brokers
 from kafka_steward.planning.files.options import INTERNAL_TOPICS
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.rebalance_request import RebalanceRequest, compile_patterns
@@ -50,7 +50,7 @@ def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
 
     An expand needs a live broker that has no replicas and is not cordoned. A drain needs a broker with replicas.
     """
-    empty = _brokers_in_state(snapshot, "new") - frozenset(cordoned_in(snapshot.brokers))
+    empty = _brokers_in_state(snapshot, "new") - frozenset(cordoned_brokers(snapshot.brokers))
     if request.operation == Operation.EXPAND.value and not empty:
         return "No broker is live and empty: there is nothing to expand to."
     draining = _brokers_in_state(snapshot, "draining")

@@ -2,8 +2,8 @@
 
 The journal stores the slot (`journal/locks.py`). A plan whose process crashed between its end and the release still
 holds it: the next plan that needs the slot releases it. A heal preempts any other plan. So does a plan of request
-documents, but none is published while a plan of another kind holds the plan slot (`document_api/document_plans.py`): what it
-preempts is an earlier plan of documents. A preempted plan gets the slot back when the other one ends.
+documents, but none is published while a plan of another kind holds the plan slot (`document_api/document_plans.py`):
+what it preempts is an earlier plan of documents. A preempted plan gets the slot back when the other one ends.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def claim_slot(journal: Journal, record: PlanRecord, who: Actor) -> None:
     """Give the plan slot to a published plan, which may preempt the holder. Raises SlotTaken if it may not."""
     claim = decide_claim(record, _find_slot_holder(journal, who))
     if claim is not ClaimOutcome.PREEMPTS:
-        journal.slot.take(record.digest)
+        journal.slot.acquire(record.digest)
         return
     preempted = journal.slot.preempt_with(record.digest)
     other = None if preempted is None else journal.plans.get(preempted)
@@ -94,13 +94,13 @@ def waiting_reason(journal: Journal, digest: str, owner: str | None, who: Actor)
     holder = _find_slot_holder(journal, who)
     if holder is not None and holder.digest != digest:
         return f"Plan {digest[:12]} waits: {SlotTaken.reason(holder.digest)} until it ends."
-    journal.slot.take(digest)
+    journal.slot.acquire(digest)
     return ""
 
 
 def release_slot(journal: Journal, digest: str, who: Actor) -> None:
     """Release the plan slot of a plan that has ended; resume the plan that was preempted for it."""
-    journal.plans.tidy(digest)
+    journal.plans.delete_leftover_chunks(digest)
     following = journal.slot.release(digest)
     record = None if following is None else journal.plans.get(following)
     if record is None or not record.status.waits:

@@ -26,7 +26,7 @@ from kafka_steward.execution.plan_slot import current_plan
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, SwitchedOff
+from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, ReassignmentsDisabled
 from kafka_steward.journal.listing import RESTARTS
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree, put, put_new, remove
@@ -80,7 +80,7 @@ def announced_restarts(tree: Tree) -> dict[int, AnnouncedRestart]:
         each.key[0]: AnnouncedRestart(
             each.node, min(each.document.timestamp_ms, each.node.modified_ms), each.document.expiry_ms
         )
-        for each in RESTARTS.found(tree)
+        for each in RESTARTS.list_valid(tree)
     }
 
 
@@ -124,7 +124,7 @@ def disable_reassignment(journal: Journal, *, who: Actor, reason: str) -> str:
     """
     if not reason.strip():
         raise RequestError("Give a reason why reassignments are disabled: held moves and requests show it.")
-    node = put_new(journal.tree, paths.REASSIGN_CANCEL, SwitchedOff(who.person, reason).to_json())
+    node = put_new(journal.tree, paths.REASSIGN_CANCEL, ReassignmentsDisabled(who.person, reason).to_json())
     if node is None:
         return f"Reassignments are already disabled, {disabled_reason(journal.tree)}."
     journal.audit.record(AuditRecord(Action.REQUEST, f"disabled: {reason}", after="disabled", who=who))
@@ -147,9 +147,9 @@ def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> st
 def _describe_disable_node(node: Node) -> str:
     since = f"{utc_text(node.created_ms)} UTC"
     try:
-        written = SwitchedOff.from_node(node)
+        written = ReassignmentsDisabled.from_node(node)
     except DocumentError:
-        written = SwitchedOff()  # its author wants them disabled: the KIP's own node is empty
+        written = ReassignmentsDisabled()  # its author wants them disabled: the KIP's own node is empty
     why = f" ({written.reason})" if written.reason else ""
     return f"by {written.person or 'an unnamed user'} since {since}{why}"
 

@@ -72,7 +72,7 @@ def preview_rollback(context: ClusterContext, digest: str) -> RollbackMoves:
     """
     plans, cluster = context.journal.plans, context.cluster
     rows = plans.rows(digest)
-    others = plans.by_others(digest, [row.topic_partition for row in rows])
+    others = plans.submissions_by_others(digest, [row.topic_partition for row in rows])
     snapshot = with_hidden_topics(cluster, cluster.snapshot(), {row.move.topic for row in rows})
     return plan_rollback_moves(rows, snapshot, chunk_size=context.settings.heal_chunk_size, others=others)
 

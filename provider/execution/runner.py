@@ -155,8 +155,8 @@ class PlanRunner:
 
     def _take_step(self) -> Progress:
         lock = self._journal.step_lock()
-        read = _StepNodes(*lock.read(paths.plan(self._digest), paths.SLOT, paths.CANCEL_IN_PROGRESS))
-        record = self._require_record(self._journal.plans.record_in(read.record, self._digest))
+        read = _StepNodes(*lock.read_with_lock(paths.plan(self._digest), paths.SLOT, paths.CANCEL_IN_PROGRESS))
+        record = self._require_record(self._journal.plans.record_from_node(read.record, self._digest))
         if record.status.finished:
             self._finish_ended_plan(record)
         else:
@@ -180,7 +180,7 @@ class PlanRunner:
         return self._require_record(self._journal.plans.get(self._digest))
 
     def _require_record(self, record: PlanRecord | None) -> PlanRecord:
-        self._journal.must_be_of(self._cluster.cluster_id)
+        self._journal.require_cluster(self._cluster.cluster_id)
         if record is None:
             raise PlanError(f"There is no plan {self._digest[:12]} in the journal of this cluster; publish it first.")
         return record
@@ -272,7 +272,7 @@ class PlanRunner:
         cancelling = "" if request is None else f"cancelled: {request.reason or 'a user requested it'}"
         starting, why_not = (False, f"Plan {self._digest[:12]} is being {cancelling}.")
         if not cancelling:
-            starting, why_not = self._may_start(record, PlanSlot.owner_in(read.slot))
+            starting, why_not = self._may_start(record, PlanSlot.owner_from_node(read.slot))
         resting = outside_window_reason(record, self._settings, fence.now_ms) if starting else ""
         step = Step(
             self._context,

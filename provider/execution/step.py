@@ -250,7 +250,9 @@ class Step:
     ) -> list[tuple[MoveRow, Held | None]]:
         """Name the plans of ours that changed partitions since they were planned, unless the change was external."""
         changed = [row for row, held in verdicts if held and held.code is HoldReason.CHANGED_ELSEWHERE]
-        others = self._journal.plans.by_others(self._record.digest, [row.topic_partition for row in changed])
+        others = self._journal.plans.submissions_by_others(
+            self._record.digest, [row.topic_partition for row in changed]
+        )
         named = {}
         for name, several in others.items():
             found = snapshot.partitions[name].replicas

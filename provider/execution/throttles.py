@@ -106,7 +106,7 @@ class ThrottleLeases:
         asked = None if rate is None else str(rate)
         for side in ThrottleSide:
             self._acquire_entries(side, {topic: several for (topic, of), several in need.entries.items() if of is side})
-            noted = {paths.broker_of(name) for name in self._read_own_leases("broker", side.rate_key)}
+            noted = {paths.broker_from_name(name) for name in self._read_own_leases("broker", side.rate_key)}
             brokers = {broker for broker, of in need.brokers if of is side} | noted
             self._acquire_rates(side, sorted(live & brokers), asked, insist=False)
 
@@ -197,7 +197,7 @@ class ThrottleLeases:
         mine = {
             broker: each
             for name, each in self._read_own_leases("broker", side.rate_key).items()
-            if (broker := paths.broker_of(name)) is not None and (broker, side) not in need.brokers
+            if (broker := paths.broker_from_name(name)) is not None and (broker, side) not in need.brokers
         }
         able = sorted(mine.keys() & live)
         reached = self._cluster.broker_configs(able, [side.rate_key], own_only=True) if able else {}
@@ -245,7 +245,7 @@ class ThrottleLeases:
         """Return the recorded leases of all plans, by kind, broker or topic, and setting."""
         if self._read is None:
             nodes = self._journal.tree.subtree(paths.LEASES, _ALL)
-            named = ((paths.lease_names(node.path), node) for node in nodes)
+            named = ((paths.parse_lease_path(node.path), node) for node in nodes)
             self._read = {
                 key: (node, ThrottleLease.from_node(node))
                 for key, node in named
@@ -396,7 +396,7 @@ def release_leases_of_plans(
 
 
 def _read_attempts(journal: Journal, plan: str) -> dict[TopicPartition, int]:
-    return {row.topic_partition: row.attempt for row in journal.plans.rows_found(plan)}
+    return {row.topic_partition: row.attempt for row in journal.plans.existing_rows(plan)}
 
 
 def list_leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[int, ThrottleSide]]:
@@ -405,7 +405,7 @@ def list_leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[in
     A released rate is no longer recorded. Raises DocumentError for a corrupt record.
     """
     sides = {side.rate_key: side for side in ThrottleSide}
-    leased = [each.key for each in RATES.readable(journal.tree) if set(plans) & each.document.entries.keys()]
+    leased = [each.key for each in RATES.list_all(journal.tree) if set(plans) & each.document.entries.keys()]
     return [(broker, sides[setting]) for broker, setting in leased if setting in sides]
 
 

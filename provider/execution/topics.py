@@ -1,7 +1,7 @@
 """Create topics, even while fewer brokers are live than replicas were requested, and add partitions (KIP-409).
 
-`assign_to_live_brokers` decides, purely; `create_topic` executes: it records the pending replicas first, and then sends one
-request to Kafka. A crash in between leaves a pending-replica record of a topic that does not exist. That record is
+`assign_to_live_brokers` decides, purely; `create_topic` executes: it records the pending replicas first, and then sends
+one request to Kafka. A crash in between leaves a pending-replica record of a topic that does not exist. That record is
 dropped; a second attempt finds the topic, or creates it. If Kafka does not answer, or answers that a topic exists that
 did not exist before (a broker retries what it forwards to the controller), the existing topic is compared with the
 request.
@@ -240,7 +240,7 @@ def _build_pending_replicas(
     wanted: TopicSpec, assignments: Sequence[Assignment]
 ) -> dict[TopicPartition, PendingReplicas]:
     return {
-        TopicPartition(wanted.topic, number): PendingReplicas.of(brokers, wanted.replication_factor)
+        TopicPartition(wanted.topic, number): PendingReplicas.from_brokers(brokers, wanted.replication_factor)
         for number, brokers in enumerate(assignments)
     }
 
@@ -314,8 +314,8 @@ def add_partitions(
     if can_place_partitions(there, snapshot):
         return _create_partitions(cluster, journal, topic, count, snapshot, who=who)
     lacking = (
-        f"Topic {topic} has {_replication_factor(there)} replicas of each partition, Kafka requires as many for new ones, and "
-        f"the cluster has {len(snapshot.brokers)} brokers"
+        f"Topic {topic} has {_replication_factor(there)} replicas of each partition, Kafka requires as many for new "
+        f"ones, and the cluster has {len(snapshot.brokers)} brokers"
     )
     if not later:
         raise RequestError(f"{lacking}: wait for more, or pass later=True to add them when a broker joins.")
@@ -337,7 +337,7 @@ def find_due_deferred_partitions(
 
     A request for a topic that we may not describe is neither.
     """
-    requests = {each.key[0]: each.document for each in DEFERRED_PARTITIONS.found(journal.tree)}
+    requests = {each.key[0]: each.document for each in DEFERRED_PARTITIONS.list_valid(journal.tree)}
     hidden = with_hidden_topics(cluster, snapshot, requests).hidden
     found = {}
     for topic, asked in requests.items():
@@ -441,7 +441,9 @@ def _pending_of_new_partitions(
     }
     if not targets or max(targets) <= _replication_factor(there):
         return {}
-    owed = PendingReplicas.of(there[0].replicas[: _replication_factor(there)], max(targets), there[0].topic_id)
+    owed = PendingReplicas.from_brokers(
+        there[0].replicas[: _replication_factor(there)], max(targets), there[0].topic_id
+    )
     return {TopicPartition(topic, number): owed for number in range(len(there), count)}
 
 

@@ -124,7 +124,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
     rows = journal.plans.rows(digest)
     snapshot = with_hidden_topics(cluster, cluster.snapshot(), {row.move.topic for row in rows})
     alone = find_left_alone(journal, record.rolled_back_by)
-    later = journal.plans.by_others(digest, [row.topic_partition for row in rows if row.attempt])
+    later = journal.plans.submissions_by_others(digest, [row.topic_partition for row in rows if row.attempt])
     expected, others = _split_expected_moves(record, rows, alone, snapshot, later)
     log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
     wrong = find_unrestored_partitions(expected, snapshot, log_dirs)
@@ -223,7 +223,8 @@ def _external_change_reason(row: MoveRow, snapshot: Snapshot, later: Sequence[tu
             else None
         )
     if not partition.reassigning and frozenset(partition.replicas) not in known:
-        return f"{describe_actor(find_changing_plan(partition.replicas, later))} changed its replicas to {list(partition.replicas)}"
+        actor = describe_actor(find_changing_plan(partition.replicas, later))
+        return f"{actor} changed its replicas to {list(partition.replicas)}"
     return None
 
 

@@ -21,7 +21,7 @@ from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttles import release_leases_of_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.listing import throttle_leases
+from kafka_steward.journal.listing import list_throttle_leases
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
@@ -69,17 +69,17 @@ def _mark_idle(journal: Journal, record: PlanRecord, settings: Settings, who: Ac
 
 def _needs_settling(journal: Journal, record: PlanRecord) -> bool:
     """Return whether moves of the plan may be in flight, it has a cancel request, or it has throttle leases."""
-    in_flight = any(row.state is MoveState.SUBMITTED for row in journal.plans.rows_found(record.digest))
+    in_flight = any(row.state is MoveState.SUBMITTED for row in journal.plans.existing_rows(record.digest))
     return (
         in_flight
         or record.cancel is not None
-        or any(record.digest in each.entries for each in throttle_leases(journal.tree))
+        or any(record.digest in each.entries for each in list_throttle_leases(journal.tree))
     )
 
 
 def ended_plans_with_leases(journal: Journal) -> list[str]:
     """Return the digests of plans that have ended, or are unknown, and still have throttle leases; sorted."""
-    plans = {plan for lease in throttle_leases(journal.tree) for plan in lease.entries}
+    plans = {plan for lease in list_throttle_leases(journal.tree) for plan in lease.entries}
     records = {plan: journal.plans.get(plan) for plan in sorted(plans)}
     return [plan for plan, record in records.items() if record is None or record.status.finished]
 

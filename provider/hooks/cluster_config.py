@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError
 from kafka_steward.cluster.connection import client_config, is_client_key
 from kafka_steward.errors import SettingError
 from kafka_steward.journal.sql.database import table_names
-from kafka_steward.journal.sql.dialect import any_of, dialect_named, secrets_of, shown_url
+from kafka_steward.journal.sql.dialect import dialect_by_name, join_alternatives, list_secrets, mask_url
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import SETTINGS, Settings
 
@@ -145,7 +145,7 @@ def _local_journal_url(fields: ConnectionFields, places: Mapping[str, Any], home
     elif not all(_LOCAL.search(each.strip()) for each in executor.split(",")):
         why = f"with the executor {executor}, whose tasks run on other hosts, it would be"
     if why:
-        shared = any_of(lambda database, _: f"{database}://", shared=True)
+        shared = join_alternatives(lambda database, _: f"{database}://", shared=True)
         raise SettingError(
             f"The connection {fields.conn_id} names no journal, and {why} in {file}, a file on one host has to "
             f"itself; set journal to a {shared} URL that all hosts share, in the connection's extra or in the section "
@@ -233,22 +233,22 @@ def journal_url(setting: str, connection: Callable[[str], tuple[str, ConnectionF
     if "://" in setting:
         return _parse_journal_url(setting)
     kind, given, schema = connection(setting)
-    dialect = dialect_named(kind)
+    dialect = dialect_by_name(kind)
     if dialect is None:
-        types = any_of(lambda _, database: database.name)
+        types = join_alternatives(lambda _, database: database.name)
         raise SettingError(
             f"The journal is set to the connection {setting}, whose type is {kind or 'empty'}; it takes a {types} "
             "connection, or a SQL URL."
         )
     fields = URL.create(kind, given.login, given.password, given.host, given.port, schema)
-    return dialect.url_of(given.conn_id, fields, given.extra)
+    return dialect.connection_url(given.conn_id, fields, given.extra)
 
 
 def find_secrets(setting: object) -> list[str]:
     """Return the parts of a setting `journal` to mask: the secrets of a URL, or the whole text of an unreadable one."""
     text = str(setting or "")
     try:
-        return secrets_of(_parse_journal_url(text)) if "://" in text else []
+        return list_secrets(_parse_journal_url(text)) if "://" in text else []
     except SettingError:
         return [text]
 
@@ -258,13 +258,13 @@ def refuse_airflow_database(url: URL) -> None:
 
     The database is recognised by its tables, because a task does not know the address of Airflow's database.
     """
-    dialect = dialect_named(url.get_backend_name())
+    dialect = dialect_by_name(url.get_backend_name())
     if dialect is not None and dialect.is_missing(url):
         return
     # Errors propagate: a failed check must not accept Airflow's own database.
     if table_names(url.render_as_string(hide_password=False)).issuperset(_AIRFLOWS):
         raise SettingError(
-            f"The journal at {shown_url(url)} is Airflow's own database; give the journal its own database, with "
+            f"The journal at {mask_url(url)} is Airflow's own database; give the journal its own database, with "
             "`journal` in the connection's extra or in the section [kafka_steward]."
         )
 
@@ -274,5 +274,5 @@ def _parse_journal_url(text: str) -> URL:
         return make_url(text)
     except (ArgumentError, ValueError):  # such as a port that is not a number
         # The text may contain a password, so the message does not repeat it.
-        examples = any_of(lambda _, database: database.example)
+        examples = join_alternatives(lambda _, database: database.example)
         raise SettingError(f"The journal's URL cannot be read; write it like {examples}.") from None

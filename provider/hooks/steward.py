@@ -35,7 +35,7 @@ from kafka_steward.hooks.cluster_config import (
     refuse_airflow_database,
 )
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.document import is_text, parse_json
+from kafka_steward.journal.document import is_printable_text, parse_json
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.tree import Node
@@ -93,7 +93,7 @@ def _parse_cluster_id(node: Node | None) -> str | None:
     except DocumentError:
         return None
     known = value.get("cluster_id") if isinstance(value, dict) else None
-    return known if is_text(known) else None
+    return known if is_printable_text(known) else None
 
 
 def _cluster_id_path(access: ClusterConfig) -> str:
@@ -234,7 +234,7 @@ class StewardHook(BaseHook):
         journal = open_journal(self._journal_url, cluster_id, zookeeper=options, compare=compare)
         try:
             if journal.identity is not None:
-                journal.identity.must_be(self.expected_origin)
+                journal.identity.require_same(self.expected_origin)
         except BaseException:
             journal.close()
             raise

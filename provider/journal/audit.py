@@ -184,7 +184,7 @@ class Audit:
     def pages(self, before_ms: int | None = None) -> Iterator[list[StoredAuditRecord]]:
         """Yield all rows, or those older than `before_ms`, in the order of their ids, in pages of some hundreds."""
         last = 0
-        while rows := self._table.older(before_ms, last, _PAGE):
+        while rows := self._table.rows_before(before_ms, last, _PAGE):
             yield rows
             last = rows[-1].id
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kafka_steward.errors import RequestError
 from kafka_steward.journal import paths
-from kafka_steward.journal.document import parse_valid
+from kafka_steward.journal.document import parse_valid_nodes
 from kafka_steward.journal.identity import mark_copied
 from kafka_steward.journal.kip_documents import Chunk
 from kafka_steward.journal.locks import Fence
@@ -37,7 +37,7 @@ _LEFT_OUT = (paths.STEP_LOCK, "/steward/clock", paths.JOURNAL, paths.PLANS)
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyCounts:
     """The numbers of plans, documents and audit rows that were new to the target journal."""
 
     plans: int
@@ -45,7 +45,7 @@ class Copied:
     audit_rows: int
 
 
-def copy_journal(source: Journal, target: Journal) -> Copied:
+def copy_journal(source: Journal, target: Journal) -> CopyCounts:
     """Copy plans, documents and audit trail, give the copy an id of its own, and mark the source as copied.
 
     The step lock is held so that no plan is stepped during the copy.
@@ -59,13 +59,13 @@ def copy_journal(source: Journal, target: Journal) -> Copied:
     with source.step_lock() as fence:
         audit_rows = target.audit.import_rows(source.audit.pages())
         plans = sum(_copy_plan(source, target, digest, fence) for digest in source.plans.digests())
-        numbered = _copy_numbered(source.tree, target.tree)
-        named = sum(_copy_node(target.tree, node) for root in _ROOTS for node in _documents(source.tree, root))
+        numbered = _copy_sequential_nodes(source.tree, target.tree)
+        named = sum(_copy_node(target.tree, node) for root in _ROOTS for node in _walk_documents(source.tree, root))
         fence.check()
-        identity = target.pair()
+        identity = target.bind_rows_to_tree()
         if identity is not None:
             mark_copied(source.tree, identity)
-    return Copied(plans, numbered + named, audit_rows)
+    return CopyCounts(plans, numbered + named, audit_rows)
 
 
 def _copy_plan(source: Journal, target: Journal, digest: str, fence: Fence) -> bool:
@@ -74,14 +74,14 @@ def _copy_plan(source: Journal, target: Journal, digest: str, fence: Fence) -> b
     return record is not None and target.plans.import_plan(record, source.plans.rows(digest))
 
 
-def _documents(tree: Tree, path: str) -> Iterator[Node]:
+def _walk_documents(tree: Tree, path: str) -> Iterator[Node]:
     """Yield the documents at and below a path: nodes without children."""
     if path in _LEFT_OUT:
         return
     names = tree.children(path)
     # Nodes with an invalid name are not copied: the watch of the old journal has moved them to quarantine.
     for below in filter(paths.is_path, (f"{path}/{name}" for name in names)):
-        yield from _documents(tree, below)
+        yield from _walk_documents(tree, below)
     node = None if names else tree.get(path)
     if node is not None and (node.data or path in _MAY_BE_EMPTY):
         yield node
@@ -91,20 +91,20 @@ def _copy_node(target: Tree, node: Node) -> bool:
     return put_new(target, node.path, node.data) is not None
 
 
-def _copy_numbered(source: Tree, target: Tree) -> int:
+def _copy_sequential_nodes(source: Tree, target: Tree) -> int:
     """Copy requests, and chunks that belong to no plan. A node whose exact text is in the target was copied before."""
     copied = 0
     for prefix in (paths.REQUEST_PREFIX, paths.CHUNK_PREFIX):
         parent = prefix.rpartition("/")[0]
         known = {node.data for node in target.below(parent)}
         for node in source.below(parent):
-            if node.data not in known and not _of_a_plan(node, prefix):
+            if node.data not in known and not _is_plan_chunk(node, prefix):
                 target.create_sequential(prefix, node.data)
                 copied += 1
     return copied
 
 
-def _of_a_plan(node: Node, prefix: str) -> bool:
+def _is_plan_chunk(node: Node, prefix: str) -> bool:
     if prefix != paths.CHUNK_PREFIX:
         return False
-    return any(chunk.plan is not None for _, chunk in parse_valid([node], Chunk.from_node))
+    return any(chunk.plan is not None for _, chunk in parse_valid_nodes([node], Chunk.from_node))

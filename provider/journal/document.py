@@ -5,8 +5,8 @@ changed is written as it was read. Unknown fields are kept. Each fault in a fiel
 module parses the text of a node as JSON.
 
 `Annotated` says what the type does not: a text is the key, if the name of the field is another one; a function reads
-the value from `Fields` by its key; a `Presence` says whether the key may be missing. A field that may be None may be
-missing, and is not written if it is None.
+the value from `FieldReader` by its key; a `FieldPresence` says whether the key may be missing. A field that may be
+None may be missing, and is not written if it is None.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ T = TypeVar("T")
 D = TypeVar("D", bound="Document")
 
 
-def is_text(value: object) -> bool:
+def is_printable_text(value: object) -> bool:
     """Return whether `value` is a string that can be stored and printed unchanged."""
     return isinstance(value, str) and UNPRINTABLE.search(value) is None
 
 
-def cleaned(words: str, most: int = MAX_WORDS) -> str:
+def sanitize_text(words: str, most: int = MAX_WORDS) -> str:
     """Return a user's text as it is stored: one printable line of at most `most` characters."""
     cut = words if len(words) <= most else f"{words[: most - 1]}…"
     return UNPRINTABLE.sub(lambda found: " " if found[0] in "\t\n\r\u2028\u2029" else "\ufffd", cut)
 
 
-def shown(value: Any) -> str:
+def json_excerpt(value: Any) -> str:
     """Return a JSON value as it is quoted in a message: in ASCII, and truncated."""
     if isinstance(value, str):
         value = value[:_SHOWN]
@@ -95,18 +95,18 @@ def parse_json(path: str, text: str) -> Any:
             f"{printable(path)} has more than the {MAX_BYTES} bytes of a document; split it into several."
         )
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(text, parse_constant=_refuse_nan, parse_float=_parse_finite_float)
     except (ValueError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else _brief(error)
+        why = "nested too deeply" if isinstance(error, RecursionError) else _shorten_error(error)
         raise DocumentError(f"{printable(path)} does not contain JSON ({why}); correct or delete it.") from error
-    if _is_deeper(value, MAX_DEPTH):
+    if _is_nested_deeper(value, MAX_DEPTH):
         raise DocumentError(
             f"{printable(path)} contains lists or objects more than {MAX_DEPTH} deep; correct or delete it."
         )
     return value
 
 
-def _is_deeper(value: Any, most: int) -> bool:
+def _is_nested_deeper(value: Any, most: int) -> bool:
     level = [value]
     for _ in range(most + 1):
         level = [
@@ -120,18 +120,18 @@ def _is_deeper(value: Any, most: int) -> bool:
     return True
 
 
-def _refuse_constant(word: str) -> NoReturn:
+def _refuse_nan(word: str) -> NoReturn:
     raise ValueError(f"{word} is not JSON")
 
 
-def _finite(digits: str) -> float:
+def _parse_finite_float(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
         raise ValueError("a number is too large")
     return number
 
 
-def _brief(error: Exception) -> str:
+def _shorten_error(error: Exception) -> str:
     return printable(str(error))[:200]
 
 
@@ -139,31 +139,31 @@ class NewerDocument(DocumentError):
     """A document that a later release wrote: it is not corrupt, and must be left unchanged."""
 
 
-def read_object(path: str, text: str, *, newest: int = 1) -> Fields:
+def read_fields(path: str, text: str, *, newest: int = 1) -> FieldReader:
     """Return the fields of the document `text`, found at `path`.
 
     Raises DocumentError unless it is a JSON object, NewerDocument if it has a `version` that is higher than `newest`.
     """
-    fields = Fields(path, parse_json(path, text))
+    fields = FieldReader(path, parse_json(path, text))
     version = fields.peek("version")
     if isinstance(version, int) and version > newest:
         raise NewerDocument(
-            f"{printable(path)} was written by a newer Kafka Steward (version {shown(version)}; this one reads up to "
-            f"{newest}); upgrade this one."
+            f"{printable(path)} was written by a newer Kafka Steward (version {json_excerpt(version)}; this one reads "
+            f"up to {newest}); upgrade this one."
         )
     return fields
 
 
-class Fields:
-    """The fields of one JSON object. Each is read once; `rest()` returns the remaining ones."""
+class FieldReader:
+    """The fields of one JSON object. Each is read once; `remaining()` returns the remaining ones."""
 
     def __init__(self, path: str, value: Any) -> None:
         self._path = printable(path)
         if not isinstance(value, dict):
-            self.refuse(f"holds {_kind(value)} where an object is expected")
+            self.raise_error(f"holds {_type_description(value)} where an object is expected")
         self._values: dict[str, Any] = dict(value)
 
-    def refuse(self, what: str) -> NoReturn:
+    def raise_error(self, what: str) -> NoReturn:
         """Raise DocumentError; its message names the path, the fault, and the remedy."""
         raise DocumentError(f"{self._path} {what}; correct or delete it.")
 
@@ -171,11 +171,11 @@ class Fields:
         """Return a field's value without removing the field; None if it is absent."""
         return self._values.get(key)
 
-    def rest(self) -> dict[str, Any]:
+    def remaining(self) -> dict[str, Any]:
         """Return the fields that were not read: unknown ones, to be written back."""
         return self._values
 
-    def maybe(self, key: str, take: Callable[[str], T]) -> T | None:
+    def optional(self, key: str, take: Callable[[str], T]) -> T | None:
         """Return the field as read by `take`; None if it is absent or null."""
         if self._values.get(key) is None:
             self._values.pop(key, None)
@@ -184,10 +184,10 @@ class Fields:
 
     def integer(self, key: str, low: int = 0, high: int = MAX_NUMBER) -> int:
         """Read a whole number from `low` to `high`."""
-        value = self._take(key)
+        value = self._take_value(key)
         whole = isinstance(value, int) and not isinstance(value, bool)
-        self._require(whole and value >= low, key, value, f"a whole number of at least {low}")
-        self._require(value <= high, key, value, f"a whole number of at most {high}")
+        self._require_valid(whole and value >= low, key, value, f"a whole number of at least {low}")
+        self._require_valid(value <= high, key, value, f"a whole number of at most {high}")
         return int(value)
 
     def partition(self, key: str) -> int:
@@ -196,89 +196,89 @@ class Fields:
 
     def topic(self, key: str) -> str:
         """Read a topic name that is valid by Kafka's rule."""
-        value = self._string(key)
-        self._require(is_topic(value), key, value, f"a {TOPIC.what}")
+        value = self._take_string(key)
+        self._require_valid(is_topic(value), key, value, f"a {TOPIC.what}")
         return value
 
     def digest(self, key: str) -> str:
         """Read a string that is valid as a plan's digest."""
-        value = self._string(key)
-        self._require(DIGEST.parse(value) is not None, key, value, f"a {DIGEST.what}")
+        value = self._take_string(key)
+        self._require_valid(DIGEST.parse(value) is not None, key, value, f"a {DIGEST.what}")
         return value
 
     def text(self, key: str) -> str:
         """Read a string that is kept unchanged; unprintable characters are an error."""
-        value = self._string(key)
-        if not is_text(value):
-            self.refuse(f"has {key!r} = {shown(value)}, which contains unprintable characters")
+        value = self._take_string(key)
+        if not is_printable_text(value):
+            self.raise_error(f"has {key!r} = {json_excerpt(value)}, which contains unprintable characters")
         return value
 
-    def words(self, key: str, most: int = MAX_WORDS) -> str:
+    def sanitized_text(self, key: str, most: int = MAX_WORDS) -> str:
         """Read a text of a user or of Kafka: cut to `most` characters, with unprintable characters replaced."""
-        return cleaned(self._string(key), most)
+        return sanitize_text(self._take_string(key), most)
 
     def flag(self, key: str) -> bool:
         """Read a boolean."""
-        return self._typed(key, bool, "true or false")
+        return self._take_typed(key, bool, "true or false")
 
     def brokers(self, key: str) -> Assignment:
         """Read a list of distinct broker ids, in order."""
-        value = self._list(key)
-        self._require(all(is_id(each) for each in value), key, value, "a list of broker ids")
-        return self._different(key, value)
+        value = self._take_list(key)
+        self._require_valid(all(is_id(each) for each in value), key, value, "a list of broker ids")
+        return self._distinct_brokers(key, value)
 
     def replicas(self, key: str) -> Assignment:
         """Read a list of distinct broker ids, and of KIP-409's placeholders -1, -2, … for pending replicas."""
-        value = self._list(key)
+        value = self._take_list(key)
         valid = all(type(each) is int and -MAX_BROKERS <= each <= MAX_ID for each in value)
-        self._require(valid, key, value, "a list of broker ids and placeholders")
-        return self._different(key, value)
+        self._require_valid(valid, key, value, "a list of broker ids and placeholders")
+        return self._distinct_brokers(key, value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Read a list of strings."""
-        value = self._list(key)
-        self._require(all(is_text(each) for each in value), key, value, "a list of strings")
+        value = self._take_list(key)
+        self._require_valid(all(is_printable_text(each) for each in value), key, value, "a list of strings")
         return tuple(value)
 
-    def objects(self, key: str) -> list[Fields]:
-        """Read a list of objects; each element is returned as `Fields`."""
-        return [Fields(f"{self._path}, {key}[{place}]", each) for place, each in enumerate(self._list(key))]
+    def objects(self, key: str) -> list[FieldReader]:
+        """Read a list of objects; each element is returned as `FieldReader`."""
+        return [FieldReader(f"{self._path}, {key}[{place}]", each) for place, each in enumerate(self._take_list(key))]
 
-    def object(self, key: str) -> Fields:
+    def object(self, key: str) -> FieldReader:
         """Read a nested object."""
-        return Fields(f"{self._path}, {key}", self._take(key))
+        return FieldReader(f"{self._path}, {key}", self._take_value(key))
 
-    def _require(self, valid: bool, key: str, value: Any, what: str) -> None:
+    def _require_valid(self, valid: bool, key: str, value: Any, what: str) -> None:
         """Raise DocumentError unless `valid`; `what` belongs in the field."""
         if not valid:
-            self.refuse(f"has {key!r} = {shown(value)} where {what} is expected")
+            self.raise_error(f"has {key!r} = {json_excerpt(value)} where {what} is expected")
 
-    def _typed(self, key: str, kind: type[T], what: str) -> T:
-        value = self._take(key)
+    def _take_typed(self, key: str, kind: type[T], what: str) -> T:
+        value = self._take_value(key)
         if not isinstance(value, kind):
-            self.refuse(f"has {key!r} = {shown(value)} where {what} is expected")
+            self.raise_error(f"has {key!r} = {json_excerpt(value)} where {what} is expected")
         return value
 
-    def _string(self, key: str) -> str:
-        return self._typed(key, str, "a string")
+    def _take_string(self, key: str) -> str:
+        return self._take_typed(key, str, "a string")
 
-    def _different(self, key: str, value: list[int]) -> Assignment:
+    def _distinct_brokers(self, key: str, value: list[int]) -> Assignment:
         if len(value) > MAX_BROKERS:
-            self.refuse(f"names {len(value)} brokers in {key!r} where at most {MAX_BROKERS} are expected")
+            self.raise_error(f"names {len(value)} brokers in {key!r} where at most {MAX_BROKERS} are expected")
         if len(set(value)) < len(value):
-            self.refuse(f"names a broker twice in {key!r} = {shown(value)}")
+            self.raise_error(f"names a broker twice in {key!r} = {json_excerpt(value)}")
         return tuple(value)
 
-    def _list(self, key: str) -> list[Any]:
-        return self._typed(key, list, "a list")
+    def _take_list(self, key: str) -> list[Any]:
+        return self._take_typed(key, list, "a list")
 
-    def _take(self, key: str) -> Any:
+    def _take_value(self, key: str) -> Any:
         if key not in self._values:
-            self.refuse(f"has no {key!r}")
+            self.raise_error(f"has no {key!r}")
         return self._values.pop(key)
 
 
-class Presence(Enum):
+class FieldPresence(Enum):
     """The presence of a field: whether it is written, and whether it may be missing when the document is read."""
 
     REQUIRED = auto()
@@ -290,14 +290,14 @@ class Presence(Enum):
     NEVER = auto()
 
 
-#: A plan's digest, a topic, a partition, and a text of a user or of Kafka, as `Fields` reads them.
-Digest = Annotated[str, Fields.digest]
-TopicName = Annotated[str, Fields.topic]
-PartitionNumber = Annotated[int, Fields.partition]
-Words = Annotated[str, Fields.words]
+#: A plan's digest, a topic, a partition, and a text of a user or of Kafka, as `FieldReader` reads them.
+Digest = Annotated[str, FieldReader.digest]
+TopicName = Annotated[str, FieldReader.topic]
+PartitionNumber = Annotated[int, FieldReader.partition]
+Words = Annotated[str, FieldReader.sanitized_text]
 
 
-def _kind(value: Any) -> str:
+def _type_description(value: Any) -> str:
     kinds = {list: "a list", str: "a string", bool: "a truth value", int: "a number", float: "a number"}
     return kinds.get(type(value), "nothing")
 
@@ -319,7 +319,7 @@ class Document:
     #: The newest version of this document that this code reads, and the version that it writes.
     VERSION: ClassVar[int] = 1
     #: Whether the document has its version as a field. In the documents of the KIPs it may be missing.
-    VERSION_IS: ClassVar[Presence] = Presence.REQUIRED
+    VERSION_IS: ClassVar[FieldPresence] = FieldPresence.REQUIRED
     #: The separators between fields, and between key and value.
     SEPARATORS: ClassVar[tuple[str, str]] = COMPACT
 
@@ -329,7 +329,7 @@ class Document:
     @classmethod
     def from_json(cls, text: str, path: str = "the document") -> Self:
         """Read the document found at `path`. Raises DocumentError, naming the path and the fault."""
-        return cls.read(read_object(path, text, newest=cls.VERSION), source=text)
+        return cls.from_fields(read_fields(path, text, newest=cls.VERSION), source=text)
 
     @classmethod
     def from_node(cls, node: Node) -> Self:
@@ -343,28 +343,30 @@ class Document:
         return json.dumps(self.as_object(), separators=self.SEPARATORS)
 
     @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
+    def from_fields(cls, fields: FieldReader, source: str | None) -> Self:
         """Build the document from its fields; `source` is the text that they were read from."""
-        if cls.VERSION_IS is Presence.REQUIRED:
+        if cls.VERSION_IS is FieldPresence.REQUIRED:
             fields.integer("version", low=1)
-        elif cls.VERSION_IS is Presence.OPTIONAL:
-            fields.maybe("version", fields.integer)
-        known = {each.name: each.read_from(fields) for each in cls._format()}
-        return cls(**known, extra=fields.rest(), source=source)
+        elif cls.VERSION_IS is FieldPresence.OPTIONAL:
+            fields.optional("version", fields.integer)
+        known = {each.name: each.read_value(fields) for each in cls._field_formats()}
+        return cls(**known, extra=fields.remaining(), source=source)
 
     def values(self) -> dict[str, Any]:
         """Return the fields that this code knows, in the order in which they are written; None omits a field."""
-        version = {} if self.VERSION_IS is Presence.NEVER else {"version": self.VERSION}
-        return version | {each.key: each.value_in(self) for each in self._format()}
+        version = {} if self.VERSION_IS is FieldPresence.NEVER else {"version": self.VERSION}
+        return version | {each.key: each.stored_value(self) for each in self._field_formats()}
 
     @classmethod
     @cache
-    def _format(cls) -> tuple[_FieldFormat, ...]:
+    def _field_formats(cls) -> tuple[_FieldFormat, ...]:
         """Return the stored fields, as the annotations define them."""
         hints = get_type_hints(cls, include_extras=True)
         base = {each.name for each in dataclasses.fields(Document)}
-        own = [_FieldFormat.of(each, hints[each.name]) for each in dataclasses.fields(cls) if each.name not in base]
-        return tuple(each for each in own if each.presence is not Presence.NEVER)
+        own = [
+            _FieldFormat.from_field(each, hints[each.name]) for each in dataclasses.fields(cls) if each.name not in base
+        ]
+        return tuple(each for each in own if each.presence is not FieldPresence.NEVER)
 
     def as_object(self) -> dict[str, Any]:
         """Return the JSON object: the fields that are not None, followed by the unknown ones."""
@@ -377,65 +379,65 @@ class _FieldFormat:
 
     name: str
     key: str
-    read: Callable[[Fields, str], Any]
-    presence: Presence
+    read: Callable[[FieldReader, str], Any]
+    presence: FieldPresence
     default: Any
 
     @classmethod
-    def of(cls, declared: dataclasses.Field[Any], hint: Any) -> _FieldFormat:
+    def from_field(cls, declared: dataclasses.Field[Any], hint: Any) -> _FieldFormat:
         """Return the format of a field with this type."""
-        key, presence, default = declared.name, Presence.REQUIRED, declared.default
-        read: Callable[[Fields, str], Any] | None = None
+        key, presence, default = declared.name, FieldPresence.REQUIRED, declared.default
+        read: Callable[[FieldReader, str], Any] | None = None
         while get_origin(hint) in {Annotated, Union, UnionType}:
             if get_origin(hint) is not Annotated:
-                presence, default = Presence.OPTIONAL, None
+                presence, default = FieldPresence.OPTIONAL, None
                 hint = next(each for each in get_args(hint) if each is not type(None))
                 continue
             hint, *marks = get_args(hint)
             key = next((mark for mark in marks if isinstance(mark, str)), key)
-            presence = next((mark for mark in marks if isinstance(mark, Presence)), presence)
+            presence = next((mark for mark in marks if isinstance(mark, FieldPresence)), presence)
             read = next((mark for mark in marks if callable(mark)), read)
-        return cls(declared.name, key, read or _reader(hint), presence, default)
+        return cls(declared.name, key, read or _find_reader(hint), presence, default)
 
-    def read_from(self, fields: Fields) -> Any:
-        if self.presence is Presence.REQUIRED:
+    def read_value(self, fields: FieldReader) -> Any:
+        if self.presence is FieldPresence.REQUIRED:
             return self.read(fields, self.key)
-        value = fields.maybe(self.key, partial(self.read, fields))
+        value = fields.optional(self.key, partial(self.read, fields))
         return self.default if value is None else value
 
-    def value_in(self, document: Document) -> Any:
+    def stored_value(self, document: Document) -> Any:
         value = getattr(document, self.name)
         if isinstance(value, Document):
             return value.as_object()
         if isinstance(value, tuple) and value and isinstance(value[0], Document):
             return [each.as_object() for each in value]
-        return None if self.presence is Presence.OMITTED and not value else value
+        return None if self.presence is FieldPresence.OMITTED and not value else value
 
 
-def _reader(kind: Any) -> Callable[[Fields, str], Any]:
+def _find_reader(kind: Any) -> Callable[[FieldReader, str], Any]:
     """Return the reader of a type: a simple one, a document, a tuple of documents, or one whose annotation reads it."""
     if isinstance(kind, type) and issubclass(kind, Document):
-        return lambda fields, key: kind.read(fields.object(key), None)
-    return _READERS.get(kind) or (lambda fields, key: read_all(get_args(kind)[0], fields, key))
+        return lambda fields, key: kind.from_fields(fields.object(key), None)
+    return _READERS.get(kind) or (lambda fields, key: read_documents(get_args(kind)[0], fields, key))
 
 
-def read_all(kind: type[D], fields: Fields, key: str) -> tuple[D, ...]:
+def read_documents(kind: type[D], fields: FieldReader, key: str) -> tuple[D, ...]:
     """Read a list of documents of one kind."""
-    return tuple(kind.read(each, None) for each in fields.objects(key))
+    return tuple(kind.from_fields(each, None) for each in fields.objects(key))
 
 
-_READERS: dict[Any, Callable[[Fields, str], Any]] = {
-    int: Fields.integer,
-    str: Fields.text,
-    bool: Fields.flag,
-    Assignment: Fields.brokers,
-    tuple[str, ...]: Fields.texts,
+_READERS: dict[Any, Callable[[FieldReader, str], Any]] = {
+    int: FieldReader.integer,
+    str: FieldReader.text,
+    bool: FieldReader.flag,
+    Assignment: FieldReader.brokers,
+    tuple[str, ...]: FieldReader.texts,
 }
 
 
-def parse_valid(nodes: Iterable[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:
+def parse_valid_nodes(nodes: Iterable[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:
     """Return the readable documents with their nodes: one corrupt document must not hide the others."""
-    found = ((node, _read_or_none(node, read)) for node in nodes)
+    found = ((node, _parse_or_warn(node, read)) for node in nodes)
     return [(node, document) for node, document in found if document is not None]
 
 
@@ -446,7 +448,7 @@ def warn_once(path: str, sentence: str) -> None:
         _log.warning("%s", printable(sentence))
 
 
-def _read_or_none(node: Node, read: Callable[[Node], T]) -> T | None:
+def _parse_or_warn(node: Node, read: Callable[[Node], T]) -> T | None:
     try:
         return read(node)
     except DocumentError as error:

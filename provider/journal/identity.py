@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import DocumentError, WrongJournal
 from kafka_steward.journal import paths
-from kafka_steward.journal.document import Document, Presence
+from kafka_steward.journal.document import Document, FieldPresence
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.dialect import now_ms
@@ -47,7 +47,7 @@ class Identity:
         """Return the identity as a watch's trigger event carries it."""
         return {"id": self.id, "place": self.place}
 
-    def must_be(self, other: Mapping[str, Any] | None) -> None:
+    def require_same(self, other: Mapping[str, Any] | None) -> None:
         """Raise WrongJournal unless `other`, a result of `to_json` elsewhere, is this journal. None is accepted."""
         if other is None or other.get("id") == self.id:
             return
@@ -64,7 +64,7 @@ class _IdentityNode(Document):
     `copied_to` is the location of the copy that replaces the journal; None for a journal that is in use.
     """
 
-    VERSION_IS = Presence.OPTIONAL
+    VERSION_IS = FieldPresence.OPTIONAL
 
     id: str
     rows: str
@@ -72,14 +72,14 @@ class _IdentityNode(Document):
 
 
 @dataclass(frozen=True)
-class Openings:
+class HostOpenings:
     """The hosts that opened the journal of one cluster, and the times at which they did: rows of the database."""
 
     database: Database
 
-    def note(self, host: str) -> None:
+    def record(self, host: str) -> None:
         """Record that `host` opened the journal now, unless an opening was recorded within the last 60 s."""
-        opened, mine = tables.opened, self._of_cluster(host)
+        opened, mine = tables.opened, self._host_condition(host)
         with self.database.read_connection() as connection:
             recent = sa.select(opened.c.host).where(mine & (opened.c.last_ms > now_ms() - _NOTED_EVERY_MS))
             if connection.execute(recent).first() is not None:
@@ -93,16 +93,16 @@ class Openings:
         """Return `{"host", "first_ms", "last_ms"}` of each host, the most recent first, by the database's clock."""
         opened = tables.opened
         query = sa.select(opened.c.host, opened.c.first_ms, opened.c.last_ms)
-        query = query.where(self.database.of_cluster(opened))
+        query = query.where(self.database.cluster_condition(opened))
         with self.database.read_connection() as connection:
             found = connection.execute(query.order_by(opened.c.last_ms.desc(), opened.c.host)).mappings()
             return [dict(row) for row in found]
 
-    def _of_cluster(self, host: str) -> sa.ColumnElement[bool]:
-        return self.database.of_cluster(tables.opened) & (tables.opened.c.host == host)
+    def _host_condition(self, host: str) -> sa.ColumnElement[bool]:
+        return self.database.cluster_condition(tables.opened) & (tables.opened.c.host == host)
 
 
-def identify(database: Database, tree: Tree, place: str | None = None) -> Identity:
+def ensure_identity(database: Database, tree: Tree, place: str | None = None) -> Identity:
     """Return the journal's identity; create the id if both halves are new.
 
     `place` is the location of the tree, None if it is in the same database as the rows. Raises WrongJournal when the
@@ -110,7 +110,7 @@ def identify(database: Database, tree: Tree, place: str | None = None) -> Identi
     """
     rows = database.place
     named = _IdentityRow(database, place or rows)
-    known, bound, their_tree = named.read_or_begin()
+    known, bound, their_tree = named.read_or_create()
     node = tree.get(paths.JOURNAL)
     if node is None and bound:
         raise WrongJournal(
@@ -119,7 +119,7 @@ def identify(database: Database, tree: Tree, place: str | None = None) -> Identi
         )
     if node is None:
         node = put_new(tree, paths.JOURNAL, _IdentityNode(known, rows).to_json()) or tree.get(paths.JOURNAL)
-    theirs = _name(node.data) if node is not None else None
+    theirs = _parse_identity(node.data) if node is not None else None
     if theirs is not None and theirs.copied_to is not None:
         raise WrongJournal(
             f"The journal with its documents in {place or rows} was copied to {theirs.copied_to}, and only the copy "
@@ -134,32 +134,32 @@ def identify(database: Database, tree: Tree, place: str | None = None) -> Identi
             f"opened the rows at {rows}; {_ONE_FOR_ALL}, {_OR_PAIR}."
         )
     if not bound:
-        named.bind(known)
+        named.mark_bound(known)
     return Identity(known, rows, place or rows)
 
 
-def pair(database: Database, tree: Tree, place: str | None = None) -> Identity:
+def bind_rows_to_tree(database: Database, tree: Tree, place: str | None = None) -> Identity:
     """Write a new id into both halves and return it: they are one journal, and any other user of a half is refused."""
     identity = Identity(uuid.uuid4().hex, database.place, place or database.place)
     text = _IdentityNode(identity.id, identity.rows).to_json()
     # The rows first, and not bound: after a crash in between, the journal cannot be opened.
-    _IdentityRow(database, identity.tree).rename(identity.id)
+    _IdentityRow(database, identity.tree).replace_id(identity.id)
     node = tree.get(paths.JOURNAL)
     if node is None:
         tree.create(paths.JOURNAL, text)
     else:
         tree.set(paths.JOURNAL, text, version=node.version)
-    _IdentityRow(database, identity.tree).bind(identity.id)
+    _IdentityRow(database, identity.tree).mark_bound(identity.id)
     return identity
 
 
 def mark_copied(tree: Tree, copy: Identity) -> None:
     """Record in the tree of a journal that `copy` replaces it: from then on the journal is not opened any more.
 
-    Does nothing if the copy has the same tree. `pair` removes the mark.
+    Does nothing if the copy has the same tree. `bind_rows_to_tree` removes the mark.
     """
     node = tree.get(paths.JOURNAL)
-    name = None if node is None else _name(node.data)
+    name = None if node is None else _parse_identity(node.data)
     if node is not None and name is not None and name.id != copy.id:
         tree.set(paths.JOURNAL, replace(name, copied_to=copy.place).to_json(), version=node.version)
 
@@ -171,43 +171,45 @@ class _IdentityRow:
     database: Database
     tree: str
 
-    def read_or_begin(self) -> tuple[str, bool, str]:
-        found = self._read()
+    def read_or_create(self) -> tuple[str, bool, str]:
+        found = self._read_row()
         if found is None:
             with self.database.write_transaction() as connection:
                 row = {"cluster_id": self.database.cluster_id, "id": uuid.uuid4().hex, "tree": self.tree}
                 connection.execute(
                     self.database.dialect.insert_or_ignore(tables.journal).values(row | {"bound": False})
                 )
-            found = self._read()
+            found = self._read_row()
         if found is None:
             raise WrongJournal(
                 f"The row that names the journal at {self.database.place} was deleted; open the journal again."
             )
         return found
 
-    def bind(self, identity: str) -> None:
-        change = sa.update(tables.journal).where(self._of_cluster() & (tables.journal.c.id == identity))
+    def mark_bound(self, identity: str) -> None:
+        change = sa.update(tables.journal).where(self._cluster_condition() & (tables.journal.c.id == identity))
         with self.database.write_transaction() as connection:
             connection.execute(change.values(bound=True, tree=self.tree))
 
-    def rename(self, identity: str) -> None:
+    def replace_id(self, identity: str) -> None:
         row = {"cluster_id": self.database.cluster_id, "id": identity, "tree": self.tree, "bound": False}
         with self.database.write_transaction() as connection:
-            connection.execute(sa.delete(tables.journal).where(self._of_cluster()))
+            connection.execute(sa.delete(tables.journal).where(self._cluster_condition()))
             connection.execute(sa.insert(tables.journal).values(row))
 
-    def _read(self) -> tuple[str, bool, str] | None:
-        query = sa.select(tables.journal.c.id, tables.journal.c.bound, tables.journal.c.tree).where(self._of_cluster())
+    def _read_row(self) -> tuple[str, bool, str] | None:
+        query = sa.select(tables.journal.c.id, tables.journal.c.bound, tables.journal.c.tree).where(
+            self._cluster_condition()
+        )
         with self.database.read_connection() as connection:
             found = connection.execute(query).first()
         return None if found is None else (str(found[0]), bool(found[1]), str(found[2]))
 
-    def _of_cluster(self) -> sa.ColumnElement[bool]:
-        return self.database.of_cluster(tables.journal)
+    def _cluster_condition(self) -> sa.ColumnElement[bool]:
+        return self.database.cluster_condition(tables.journal)
 
 
-def _name(text: str) -> _IdentityNode | None:
+def _parse_identity(text: str) -> _IdentityNode | None:
     try:
         return _IdentityNode.from_json(text)
     except DocumentError:

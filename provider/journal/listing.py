@@ -1,12 +1,12 @@
 """Listing of the documents of one kind, one by one, and the quarantine of the unreadable ones.
 
-Readers use `found`: one corrupt node never prevents the others from being read.
+Readers use `list_valid`: one corrupt node never prevents the others from being read.
 
-A corrupt document would stop every process that needs it. The watch moves the `unreadable` nodes to quarantine
-(`sweep`), so that each is reported once and not at each poll. Its text is kept under `/steward/quarantine` with the
-reason, so that users can inspect it and find out which client wrote it. Then a readable document replaces it, if there
-is one. A document of a newer release is not corrupt: it is left unchanged, and the message says that an upgrade is
-needed.
+A corrupt document would stop every process that needs it. The watch moves the unreadable nodes to quarantine
+(`quarantine_unreadable`), so that each is reported once and not at each poll. Its text is kept under
+`/steward/quarantine` with the reason, so that users can inspect it and find out which client wrote it. Then a readable
+document replaces it, if there is one. A document of a newer release is not corrupt: it is left unchanged, and the
+message says that an upgrade is needed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kafka_steward.errors import DocumentError, JournalError, JournalUnreachable
 from kafka_steward.escaping import printable
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.document import Document, Fields, NewerDocument, warn_once
+from kafka_steward.journal.document import Document, FieldReader, NewerDocument, warn_once
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, FailedBroker, InFlight
-from kafka_steward.journal.paths import BROKER, DIGEST, PARTITION, REQUEST, TOPIC, Name
+from kafka_steward.journal.paths import BROKER, DIGEST, PARTITION, REQUEST, TOPIC, NodeName
 from kafka_steward.journal.records import DeferredPartitions, PendingReplicas, ThrottleLease
 from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, remove, replace_text
 
@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[T]):
+class ListedDocument(Generic[T]):
     """A document that was read: `key` contains the parsed names of its path, from the parent down."""
 
     key: tuple[Any, ...]
@@ -68,7 +68,7 @@ class Found(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableNode:
     """A node whose name or value cannot be parsed; `reason` is the message. `node` is None if the name is invalid.
 
     `newer` is True if a later release wrote the document.
@@ -84,12 +84,12 @@ class Unreadable:
 class Listing(Generic[T]):
     """The documents that were read, in the order of their keys, and the unreadable nodes."""
 
-    found: list[Found[T]] = field(default_factory=list)
-    unreadable: list[Unreadable] = field(default_factory=list)
+    found: list[ListedDocument[T]] = field(default_factory=list)
+    unreadable: list[UnreadableNode] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Collection(Generic[T]):
+class DocumentCollection(Generic[T]):
     """All documents of one kind: those below `parent`, as many levels deep as there are `names`, parsed by `read`.
 
     `rebuilt` makes the value that an unreadable document counts as, and that replaces it. Without `rebuilt`, an
@@ -97,26 +97,26 @@ class Collection(Generic[T]):
     """
 
     parent: str
-    names: tuple[Name[Any], ...]
+    names: tuple[NodeName[Any], ...]
     read: Callable[[Node], T]
     rebuilt: Callable[[Node], str] | None = None
 
-    def found(self, tree: Tree) -> list[Found[T]]:
+    def list_valid(self, tree: Tree) -> list[ListedDocument[T]]:
         """Return the readable documents."""
-        return self.listed(tree).found
+        return self.list_with_unreadable(tree).found
 
-    def readable(self, tree: Tree) -> list[Found[T]]:
+    def list_all(self, tree: Tree) -> list[ListedDocument[T]]:
         """Return the documents. Raises DocumentError for a corrupt one; invalid names are left out."""
-        listing = self.listed(tree)
+        listing = self.list_with_unreadable(tree)
         for each in listing.unreadable:
             if each.node is not None:
                 raise DocumentError(each.reason)
         return listing.found
 
-    def listed(self, tree: Tree) -> Listing[T]:
+    def list_with_unreadable(self, tree: Tree) -> Listing[T]:
         """Read at most MAX_DOCUMENTS, and about MAX_BYTES_AT_ONCE bytes of them, in the order of their keys."""
         listing: Listing[T] = Listing()
-        named = sorted(self.named(tree, listing.unreadable), key=lambda each: each[0])[:MAX_DOCUMENTS]
+        named = sorted(self.list_paths(tree, listing.unreadable), key=lambda each: each[0])[:MAX_DOCUMENTS]
         size = 0
         for start in range(0, len(named), _BATCH):
             if size > MAX_BYTES_AT_ONCE:
@@ -124,10 +124,10 @@ class Collection(Generic[T]):
             batch = named[start : start + _BATCH]
             for (key, path), node in zip(batch, tree.read([path for _, path in batch]), strict=True):
                 size += 0 if node is None else len(node.data)
-                self._take(tree, key, path, node, listing)
+                self._add_to_listing(tree, key, path, node, listing)
         return listing
 
-    def named(self, tree: Tree, unreadable: list[Unreadable]) -> list[tuple[tuple[Any, ...], str]]:
+    def list_paths(self, tree: Tree, unreadable: list[UnreadableNode]) -> list[tuple[tuple[Any, ...], str]]:
         """Return key and path of each node whose name is valid; add the others to `unreadable`."""
         below: list[tuple[tuple[Any, ...], str]] = [((), self.parent)]
         for name in self.names:
@@ -137,48 +137,50 @@ class Collection(Generic[T]):
                     part, path = name.parse(child), f"{parent}/{child}"
                     if part is None:
                         reason = f"{printable(path[:300])} does not name a {name.what}; correct or delete it."
-                        unreadable.append(Unreadable(path, reason))
+                        unreadable.append(UnreadableNode(path, reason))
                     else:
                         below.append(((*key, part), path))
         return below
 
-    def _take(self, tree: Tree, key: tuple[Any, ...], path: str, node: Node | None, listing: Listing[T]) -> None:
+    def _add_to_listing(
+        self, tree: Tree, key: tuple[Any, ...], path: str, node: Node | None, listing: Listing[T]
+    ) -> None:
         if node is None:
             if tree.children(path):
-                listing.unreadable.append(Unreadable(path, f"{path} {_NO_DOCUMENT}"))
+                listing.unreadable.append(UnreadableNode(path, f"{path} {_NO_DOCUMENT}"))
             return
         try:
-            listing.found.append(Found(key, node, self.read(node)))
+            listing.found.append(ListedDocument(key, node, self.read(node)))
         except DocumentError as error:
-            listing.unreadable.append(Unreadable(path, str(error), node, isinstance(error, NewerDocument)))
+            listing.unreadable.append(UnreadableNode(path, str(error), node, isinstance(error, NewerDocument)))
             if self.rebuilt is not None:
-                listing.found.append(Found(key, node, self.read(replace(node, data=self.rebuilt(node)))))
+                listing.found.append(ListedDocument(key, node, self.read(replace(node, data=self.rebuilt(node)))))
 
 
-def _as_written(node: Node) -> str:
+def _rebuild_failed_broker(node: Node) -> str:
     return FailedBroker(node.created_ms).to_json()
 
 
-def _as_announced(node: Node) -> str:
+def _rebuild_restart(node: Node) -> str:
     return AnnouncedRestartDocument(node.modified_ms).to_json()
 
 
-_SETTING: Name[str] = Name("setting of Kafka", TOPIC.parse)
-FAILED_BROKERS = Collection(paths.FAILED_BROKERS, (BROKER,), FailedBroker.from_node, _as_written)
-RESTARTS = Collection(paths.ROLLING_BOUNCE, (BROKER,), AnnouncedRestartDocument.from_node, _as_announced)
-IN_FLIGHT = Collection(paths.REASSIGNMENTS, (TOPIC, PARTITION), InFlight.from_node)
-PENDING_REPLICAS = Collection(paths.PENDING_REPLICAS, (TOPIC, PARTITION), PendingReplicas.from_node)
-DEFERRED_PARTITIONS = Collection(paths.DEFERRED_PARTITIONS, (TOPIC,), DeferredPartitions.from_node)
-RATES = Collection(paths.leases_of("broker"), (BROKER, _SETTING), ThrottleLease.from_node)
-THROTTLED_TOPICS = Collection(paths.leases_of("topic"), (TOPIC, _SETTING), ThrottleLease.from_node)
+_SETTING: NodeName[str] = NodeName("setting of Kafka", TOPIC.parse)
+FAILED_BROKERS = DocumentCollection(paths.FAILED_BROKERS, (BROKER,), FailedBroker.from_node, _rebuild_failed_broker)
+RESTARTS = DocumentCollection(paths.ROLLING_BOUNCE, (BROKER,), AnnouncedRestartDocument.from_node, _rebuild_restart)
+IN_FLIGHT = DocumentCollection(paths.REASSIGNMENTS, (TOPIC, PARTITION), InFlight.from_node)
+PENDING_REPLICAS = DocumentCollection(paths.PENDING_REPLICAS, (TOPIC, PARTITION), PendingReplicas.from_node)
+DEFERRED_PARTITIONS = DocumentCollection(paths.DEFERRED_PARTITIONS, (TOPIC,), DeferredPartitions.from_node)
+RATES = DocumentCollection(paths.leases_of("broker"), (BROKER, _SETTING), ThrottleLease.from_node)
+THROTTLED_TOPICS = DocumentCollection(paths.leases_of("topic"), (TOPIC, _SETTING), ThrottleLease.from_node)
 #: Only the names of these are swept: their values are read, quarantined or re-created where they are needed.
-REQUESTS: Collection[None] = Collection(paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None)
-PLANS: Collection[None] = Collection(paths.PLANS, (DIGEST,), lambda _: None)
-APPROVALS: Collection[None] = Collection(paths.APPROVALS, (DIGEST,), lambda _: None)
+REQUESTS: DocumentCollection[None] = DocumentCollection(paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None)
+PLANS: DocumentCollection[None] = DocumentCollection(paths.PLANS, (DIGEST,), lambda _: None)
+APPROVALS: DocumentCollection[None] = DocumentCollection(paths.APPROVALS, (DIGEST,), lambda _: None)
 _NAMES_ONLY = {paths.REASSIGNMENT_REQUESTS, paths.PLANS, paths.APPROVALS, RATES.parent, THROTTLED_TOPICS.parent}
 #: All collections that polls sweep, except those that only the watch knows. The approvals, which grow with the plans
 #: that have ended, are swept when another one ends.
-WRITTEN: tuple[Collection[Any], ...] = (
+WRITTEN: tuple[DocumentCollection[Any], ...] = (
     FAILED_BROKERS,
     RESTARTS,
     IN_FLIGHT,
@@ -191,31 +193,36 @@ WRITTEN: tuple[Collection[Any], ...] = (
 )
 
 
-def throttle_leases(tree: Tree) -> list[ThrottleLease]:
+def list_throttle_leases(tree: Tree) -> list[ThrottleLease]:
     """Return the throttle leases of all plans. Raises DocumentError for a corrupt one, which must be re-created."""
-    return [each.document for collection in (RATES, THROTTLED_TOPICS) for each in collection.readable(tree)]
+    return [each.document for collection in (RATES, THROTTLED_TOPICS) for each in collection.list_all(tree)]
 
 
-def unreadable(tree: Tree) -> list[Unreadable]:
+def list_unreadable(tree: Tree) -> list[UnreadableNode]:
     """Return the nodes that the next sweep would quarantine, except in collections that only the watch knows."""
-    return [*_strays(tree, _SINGLE), *(each for of in (*WRITTEN, APPROVALS) for each in _unreadable(tree, of))]
+    return [
+        *_find_paths_without_document(tree, _SINGLE),
+        *(each for of in (*WRITTEN, APPROVALS) for each in _find_unreadable(tree, of)),
+    ]
 
 
-def sweep(journal: Journal, collections: Sequence[Collection[Any]], who: Actor) -> list[str]:
+def quarantine_unreadable(journal: Journal, collections: Sequence[DocumentCollection[Any]], who: Actor) -> list[str]:
     """Move the unreadable nodes of these collections to quarantine, with an audit row for each; return the messages.
 
     At most 100 of each kind are moved per call. A document of a later release is left unchanged. A node that the
     backend does not allow us to move is logged once. Raises JournalUnreachable.
     """
-    strays = [(each, None) for each in _strays(journal.tree, _SINGLE)]
-    listed = [(each, of.rebuilt) for of in collections for each in _unreadable(journal.tree, of)[:_SWEPT]]
-    messages = [_swept(journal, each, rebuilt, who) for each, rebuilt in (*strays, *listed)]
+    strays = [(each, None) for each in _find_paths_without_document(journal.tree, _SINGLE)]
+    listed = [(each, of.rebuilt) for of in collections for each in _find_unreadable(journal.tree, of)[:_SWEPT]]
+    messages = [_quarantine_with_audit(journal, each, rebuilt, who) for each, rebuilt in (*strays, *listed)]
     return [sentence for sentence in messages if sentence]
 
 
-def _swept(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], str] | None, who: Actor) -> str:
+def _quarantine_with_audit(
+    journal: Journal, unreadable: UnreadableNode, rebuilt: Callable[[Node], str] | None, who: Actor
+) -> str:
     with journal.together():
-        kept = _moved(journal, unreadable, rebuilt)
+        kept = _move_to_quarantine(journal, unreadable, rebuilt)
         if kept is None:
             return ""
         sentence = f"{unreadable.reason} Its content was copied to {kept}."
@@ -225,28 +232,30 @@ def _swept(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], s
         return sentence
 
 
-def _unreadable(tree: Tree, collection: Collection[Any]) -> list[Unreadable]:
+def _find_unreadable(tree: Tree, collection: DocumentCollection[Any]) -> list[UnreadableNode]:
     if collection.parent not in _NAMES_ONLY:
-        return [each for each in collection.listed(tree).unreadable if not each.newer]
-    unreadable: list[Unreadable] = []
-    named = collection.named(tree, unreadable)
+        return [each for each in collection.list_with_unreadable(tree).unreadable if not each.newer]
+    unreadable: list[UnreadableNode] = []
+    named = collection.list_paths(tree, unreadable)
     if collection is REQUESTS:
-        unreadable += _strays(tree, [path for _, path in named[:_LOOKED_BELOW]])
+        unreadable += _find_paths_without_document(tree, [path for _, path in named[:_LOOKED_BELOW]])
     return unreadable
 
 
-def _strays(tree: Tree, documents: Sequence[str]) -> list[Unreadable]:
+def _find_paths_without_document(tree: Tree, documents: Sequence[str]) -> list[UnreadableNode]:
     """Return the paths that have children instead of a document: ZooKeeper would let us create no document there."""
     empty = [path for path, node in zip(documents, tree.read(documents), strict=True) if node is None]
-    return [Unreadable(path, f"{path} {_NO_DOCUMENT}") for path in empty if tree.children(path)]
+    return [UnreadableNode(path, f"{path} {_NO_DOCUMENT}") for path in empty if tree.children(path)]
 
 
-def _moved(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], str] | None) -> str | None:
+def _move_to_quarantine(
+    journal: Journal, unreadable: UnreadableNode, rebuilt: Callable[[Node], str] | None
+) -> str | None:
     """Move a node to quarantine and return its path there; return None if it was not moved."""
     tree, why = journal.tree, ""
     kept: list[str | None] = []
     try:
-        for node in _nodes(tree, unreadable):
+        for node in _nodes_to_move(tree, unreadable):
             replacement = None if unreadable.node is None or rebuilt is None else rebuilt(node)
             kept.append(quarantine_document(tree, node, unreadable.reason, replacement))
     except JournalUnreachable:
@@ -260,7 +269,7 @@ def _moved(journal: Journal, unreadable: Unreadable, rebuilt: Callable[[Node], s
     return kept[0]
 
 
-def _nodes(tree: Tree, unreadable: Unreadable) -> Iterator[Node]:
+def _nodes_to_move(tree: Tree, unreadable: UnreadableNode) -> Iterator[Node]:
     if unreadable.node is not None:
         yield unreadable.node
     else:
@@ -280,8 +289,8 @@ _PATH, _REASON = 2_000, 4_000
 class QuarantinedDocument(Document):
     """`/steward/quarantine/doc_<n>`: the original path of a document, the time, and the reason why it is unreadable."""
 
-    path: Annotated[str, partial(Fields.words, most=_PATH)]
-    reason: Annotated[str, partial(Fields.words, most=_REASON)]
+    path: Annotated[str, partial(FieldReader.sanitized_text, most=_PATH)]
+    reason: Annotated[str, partial(FieldReader.sanitized_text, most=_REASON)]
     at_ms: int
 
 
@@ -300,14 +309,14 @@ def quarantine_document(tree: Tree, node: Node, reason: str, replacement: str | 
         tree.create(f"{kept}/text" + (f"_{number}" if number > 1 else ""), text[at : at + _PIECE])
         for number, at in enumerate(range(0, max(len(text), 1), _PIECE), 1)
     ]
-    if _replaced(tree, node, replacement):
+    if _replace_or_delete(tree, node, replacement):
         return kept
     for each in (*pieces, *filter(None, [tree.get(kept)])):
         tree.discard(each)
     return None
 
 
-def _replaced(tree: Tree, node: Node, replacement: str | None) -> bool:
+def _replace_or_delete(tree: Tree, node: Node, replacement: str | None) -> bool:
     if replacement is None:
         return tree.discard(node)
     return replace_text(tree, node, replacement) is not None

@@ -30,7 +30,7 @@ from typing import Protocol
 
 from kafka_steward.errors import DocumentError, JournalError, LockLost, SlotTaken
 from kafka_steward.journal import paths
-from kafka_steward.journal.records import Lock, Ownership
+from kafka_steward.journal.records import Lock, SlotOwnership
 from kafka_steward.journal.tree import Node, Tree, put
 
 _PROC = Path("/proc")
@@ -38,7 +38,7 @@ _PROC = Path("/proc")
 _NAME = re.compile(r"(?P<host>.+):(?P<pid>[0-9]+):(?P<place>[0-9a-f]{8})[0-9a-f]{8}")
 
 
-def process_name() -> str:
+def new_holder_name() -> str:
     """Return a new name for a holder of the step lock: no two steps ever share one.
 
     It consists of host, process id, a hash of boot and pid namespace, and a random part.
@@ -46,7 +46,7 @@ def process_name() -> str:
     return f"{platform.node()}:{os.getpid()}:{_host_boot_id()}{uuid.uuid4().hex[:8]}"
 
 
-def is_dead(name: str) -> bool:
+def is_dead_process(name: str) -> bool:
     """Return whether `name` belongs to a process of this machine that has ended. False if that is unknown."""
     found = _NAME.fullmatch(name)
     if (
@@ -107,34 +107,34 @@ class PlanSlot:
 
     def owner(self) -> str | None:
         """Return the digest of the plan that holds the slot; None if it is free."""
-        return self._read()[1].plan
+        return self._read_ownership()[1].plan
 
     @staticmethod
-    def owner_in(node: Node | None) -> str | None:
+    def owner_from_node(node: Node | None) -> str | None:
         """Return the digest of the plan that holds the slot according to its node."""
-        return None if node is None else Ownership.from_node(node).plan
+        return None if node is None else SlotOwnership.from_node(node).plan
 
-    def paused(self) -> tuple[str, ...]:
+    def preempted_plans(self) -> tuple[str, ...]:
         """Return the digests of the preempted plans, the most recently preempted last."""
-        return self._read()[1].paused
+        return self._read_ownership()[1].paused
 
-    def take(self, digest: str) -> None:
+    def acquire(self, digest: str) -> None:
         """Acquire the free slot for a plan; its holder may acquire it again. Raises SlotTaken, naming the holder."""
 
-        def taken(now: Ownership) -> Ownership:
+        def taken(now: SlotOwnership) -> SlotOwnership:
             if now.plan not in {None, digest}:
                 raise SlotTaken(str(now.plan), f"Plan {digest[:12]} cannot start")
             return replace(now, plan=digest)
 
-        self._change(taken)
+        self._update_ownership(taken)
 
     def preempt_with(self, digest: str) -> str | None:
         """Preempt the holder for a plan of higher priority, such as a heal; the previous holder waits.
 
         Returns the digest of the preempted plan, None if there is none. A waiting plan gets the slot back by `release`.
         """
-        preempted = self._change(
-            lambda now: replace(now, plan=digest, paused=_without((*now.paused, now.plan), digest))
+        preempted = self._update_ownership(
+            lambda now: replace(now, plan=digest, paused=_remove_claim((*now.paused, now.plan), digest))
         ).paused
         return preempted[-1] if preempted else None
 
@@ -144,26 +144,26 @@ class PlanSlot:
         Returns the holder from now on, None if the slot is free. Does nothing if the plan has no claim.
         """
 
-        def freed(now: Ownership) -> Ownership:
-            claims = _without((*now.paused, now.plan), digest)
+        def freed(now: SlotOwnership) -> SlotOwnership:
+            claims = _remove_claim((*now.paused, now.plan), digest)
             return replace(now, plan=claims[-1] if claims else None, paused=claims[:-1])
 
-        return self._change(freed).plan
+        return self._update_ownership(freed).plan
 
-    def _change(self, change: Callable[[Ownership], Ownership]) -> Ownership:
+    def _update_ownership(self, change: Callable[[SlotOwnership], SlotOwnership]) -> SlotOwnership:
         for _ in range(_TRIES):
-            node, now = self._read()
+            node, now = self._read_ownership()
             changed = change(now)
             if changed == now or put(self._tree, paths.SLOT, node, changed.to_json()) is not None:
                 return changed
         raise JournalError(f"{paths.SLOT} was changed by other processes {_TRIES} times in a row; try again.")
 
-    def _read(self) -> tuple[Node | None, Ownership]:
+    def _read_ownership(self) -> tuple[Node | None, SlotOwnership]:
         node = self._tree.get(paths.SLOT)
-        return node, Ownership() if node is None else Ownership.from_node(node)
+        return node, SlotOwnership() if node is None else SlotOwnership.from_node(node)
 
 
-def _without(claims: tuple[str | None, ...], digest: str) -> tuple[str, ...]:
+def _remove_claim(claims: tuple[str | None, ...], digest: str) -> tuple[str, ...]:
     return tuple(each for each in claims if each is not None and each != digest)
 
 
@@ -173,7 +173,7 @@ class FencingStore(Protocol):
     def set_token(self, token: int) -> None:
         """Set the token: from now on only writes with this token are accepted."""
 
-    def check(self, token: int) -> None:
+    def check_token(self, token: int) -> None:
         """Raise LockLost unless `token` is the accepted one."""
 
 
@@ -204,25 +204,25 @@ class Fence:
 
         One conditional change both proves the claim and begins a whole time to live for what follows.
         """
-        renewed = self._write(self._claim)
+        renewed = self._update_lock(self._claim)
         if renewed is None or renewed.created_id != self._node.created_id:
-            raise _lost(self._tree)
+            raise _lock_lost_error(self._tree)
         self._node = renewed
         if self._guard is not None:
-            self._guard.check(self.token)
+            self._guard.check_token(self.token)
 
     def release(self) -> None:
         """Release the lock if this process still holds it."""
-        self._write(replace(self._claim, owner=None))
+        self._update_lock(replace(self._claim, owner=None))
 
-    def _write(self, claim: Lock) -> Node | None:
+    def _update_lock(self, claim: Lock) -> Node | None:
         """Change the lock if this process holds it; return None if another process does, or nobody."""
         written = put(self._tree, paths.STEP_LOCK, self._node, claim.to_json())
         if written is not None:
             return written
         # Our own last change may have been rolled back with its transaction, or made without an answer.
         node = self._tree.get(paths.STEP_LOCK)
-        if node is None or node.created_id != self._node.created_id or _lock(node) != self._claim:
+        if node is None or node.created_id != self._node.created_id or _parse_lock(node) != self._claim:
             return None
         return put(self._tree, paths.STEP_LOCK, node, claim.to_json())
 
@@ -241,7 +241,7 @@ class StepLock:
         self._seen: list[Node | None] = []
         self._fence: Fence | None = None
 
-    def read(self, *wanted: str) -> list[Node | None]:
+    def read_with_lock(self, *wanted: str) -> list[Node | None]:
         """Read documents together with the lock, before it is acquired.
 
         Nobody else has stepped since then if the lock is acquired next: each acquisition changes the lock's version.
@@ -253,7 +253,7 @@ class StepLock:
     def acquire(self) -> Fence:
         """Acquire the lock if it is free or expired. Raises LockLost while another process holds it."""
         node = self._seen.pop() if self._seen else self._tree.get(paths.STEP_LOCK)
-        last = 0 if node is None else self._last_token(node)
+        last = 0 if node is None else self._token_if_free(node)
         claim = Lock(self._owner, self._life_ms, last + 1)
         taken = put(self._tree, paths.STEP_LOCK, node, claim.to_json())
         if taken is None:
@@ -262,11 +262,11 @@ class StepLock:
             self._guard.set_token(claim.fencing_token)
         return Fence(self._tree, claim, taken, self._guard)
 
-    def _last_token(self, node: Node) -> int:
+    def _token_if_free(self, node: Node) -> int:
         held = Lock.from_node(node)
         if held.owner is None:
             return held.fencing_token
-        life_ms = min(held.ttl_ms, DEAD_MS) if is_dead(held.owner) else held.ttl_ms
+        life_ms = min(held.ttl_ms, DEAD_MS) if is_dead_process(held.owner) else held.ttl_ms
         left_ms = node.modified_ms + life_ms - self._tree.now_ms()
         # An expiry further away than the time to live means that the clock was set back: the lock counts as expired.
         if 0 < left_ms <= 2 * life_ms:
@@ -287,7 +287,7 @@ class StepLock:
             self._fence.release()
 
 
-def _lock(node: Node) -> Lock | None:
+def _parse_lock(node: Node) -> Lock | None:
     """Return the lock in `node`; None if it is corrupt: then no process holds it."""
     try:
         return Lock.from_node(node)
@@ -295,9 +295,9 @@ def _lock(node: Node) -> Lock | None:
         return None
 
 
-def _lost(tree: Tree) -> LockLost:
+def _lock_lost_error(tree: Tree) -> LockLost:
     node = tree.get(paths.STEP_LOCK)
-    held = None if node is None else _lock(node)
+    held = None if node is None else _parse_lock(node)
     owner = None if held is None else held.owner
     by = "was released" if owner is None else f"was acquired by {owner}"
     return LockLost(

@@ -4,7 +4,7 @@ Each component of a path is validated here, so that no topic name, digest or num
 other than its own. Topic names need no escaping: the characters that Kafka allows are allowed in a path.
 
 No other module parses the name of a node: a name becomes part of a path, a statement or a request to Kafka only after
-its `Name` has parsed it.
+its `NodeName` has parsed it.
 """
 
 from __future__ import annotations
@@ -82,24 +82,24 @@ _UNNAMEABLE = re.compile("[\ud800-\uf8ff\ufff0-\uffff]")
 
 
 @dataclass(frozen=True)
-class Name(Generic[T]):
+class NodeName(Generic[T]):
     """A kind of node name: `what` is a description of it for messages; `parse` returns None for any other name."""
 
     what: str
     parse: Callable[[str], T | None]
 
 
-def _id_of(name: str) -> int | None:
+def _parse_id(name: str) -> int | None:
     # Each number has exactly one name: `0003` would be a different node from `3`, which is created and deleted.
     number = int(name) if _NUMBER.fullmatch(name) else None
     return number if number is not None and number <= MAX_ID else None
 
 
-def _topic_of(name: str) -> str | None:
+def _parse_topic(name: str) -> str | None:
     return name if is_topic(name) else None
 
 
-def _request_of(name: str) -> str | None:
+def _parse_request_name(name: str) -> str | None:
     fits = 0 < len(name) <= _LONGEST_REQUEST and name not in {".", ".."} and "/" not in name
     return name if fits and UNPRINTABLE.search(name) is None and _UNNAMEABLE.search(name) is None else None
 
@@ -110,11 +110,11 @@ def request_number(name: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-BROKER: Name[int] = Name("broker id, a whole number from 0 to 2147483647 without leading zeros", _id_of)
-PARTITION: Name[int] = Name("partition, a whole number from 0 to 2147483647 without leading zeros", _id_of)
-TOPIC: Name[str] = Name("topic: at most 249 letters, digits, dots, underscores and hyphens", _topic_of)
-REQUEST: Name[str] = Name("request: at most 900 printable characters", _request_of)
-DIGEST: Name[str] = Name("plan: at most 249 letters, digits, dots, underscores and hyphens", _topic_of)
+BROKER: NodeName[int] = NodeName("broker id, a whole number from 0 to 2147483647 without leading zeros", _parse_id)
+PARTITION: NodeName[int] = NodeName("partition, a whole number from 0 to 2147483647 without leading zeros", _parse_id)
+TOPIC: NodeName[str] = NodeName("topic: at most 249 letters, digits, dots, underscores and hyphens", _parse_topic)
+REQUEST: NodeName[str] = NodeName("request: at most 900 printable characters", _parse_request_name)
+DIGEST: NodeName[str] = NodeName("plan: at most 249 letters, digits, dots, underscores and hyphens", _parse_topic)
 
 
 def is_topic(value: object) -> bool:
@@ -129,78 +129,82 @@ def is_id(value: object) -> bool:
 
 def failed_broker(broker: int) -> str:
     """Return the path of the failure entry of `broker` (KIP-46)."""
-    return f"{FAILED_BROKERS}/{_number('broker', broker)}"
+    return f"{FAILED_BROKERS}/{_validate_number('broker', broker)}"
 
 
 def rolling_bounce(broker: int) -> str:
     """Return the path of the announced shutdown of `broker` (KIP-46)."""
-    return f"{ROLLING_BOUNCE}/{_number('broker', broker)}"
+    return f"{ROLLING_BOUNCE}/{_validate_number('broker', broker)}"
 
 
-def broker_of(name: str) -> int | None:
+def broker_from_name(name: str) -> int | None:
     """Return the broker that a child of FAILED_BROKERS or ROLLING_BOUNCE names; None if it names none."""
     return BROKER.parse(name)
 
 
 def reassignments_of(topic: str) -> str:
     """Return the parent path of `topic`'s partitions with a reassignment in flight (KIP-236)."""
-    return f"{REASSIGNMENTS}/{_segment('topic', topic)}"
+    return f"{REASSIGNMENTS}/{_validate_segment('topic', topic)}"
 
 
 def reassignment(partition: TopicPartition) -> str:
     """Return the path of the reassignment in flight of `partition` (KIP-236)."""
-    return f"{reassignments_of(partition.topic)}/{_number('partition', partition.partition)}"
+    return f"{reassignments_of(partition.topic)}/{_validate_number('partition', partition.partition)}"
 
 
 def pending_of_topic(topic: str) -> str:
     """Return the parent path of `topic`'s partitions with pending replicas (KIP-409)."""
-    return f"{PENDING_REPLICAS}/{_segment('topic', topic)}"
+    return f"{PENDING_REPLICAS}/{_validate_segment('topic', topic)}"
 
 
 def pending_replicas(partition: TopicPartition) -> str:
     """Return the path of the pending replicas of `partition` (KIP-409)."""
-    return f"{pending_of_topic(partition.topic)}/{_number('partition', partition.partition)}"
+    return f"{pending_of_topic(partition.topic)}/{_validate_number('partition', partition.partition)}"
 
 
 def deferred_partitions(topic: str) -> str:
     """Return the path of the deferred request for more partitions of `topic`."""
-    return f"{DEFERRED_PARTITIONS}/{_segment('topic', topic)}"
+    return f"{DEFERRED_PARTITIONS}/{_validate_segment('topic', topic)}"
 
 
 def chunk(name: str) -> str:
     """Return the path of a chunk from its node's name, such as `chunk_0000000003`."""
-    return f"{REASSIGN_CHUNKS}/{_segment('chunk', name)}"
+    return f"{REASSIGN_CHUNKS}/{_validate_segment('chunk', name)}"
 
 
 def plan(digest: str) -> str:
     """Return the path of the record of the plan with `digest`."""
-    return f"{PLANS}/{_segment('plan digest', digest)}"
+    return f"{PLANS}/{_validate_segment('plan digest', digest)}"
 
 
 def approval(digest: str) -> str:
     """Return the path of the approval of the plan with `digest`."""
-    return f"{APPROVALS}/{_segment('plan digest', digest)}"
+    return f"{APPROVALS}/{_validate_segment('plan digest', digest)}"
 
 
 def leases_of(kind: str) -> str:
     """Return the parent path of the throttle leases of `kind` "broker" or "topic"; its children are named by them."""
-    return f"{LEASES}/{_segment('kind', kind)}"
+    return f"{LEASES}/{_validate_segment('kind', kind)}"
 
 
 def lease(kind: str, name: str, config: str) -> str:
     """Return the path of the throttle lease on the setting `config` of a broker or topic."""
-    return f"{leases_of(kind)}/{_segment('name', name)}/{_segment('setting', config)}"
+    return f"{leases_of(kind)}/{_validate_segment('name', name)}/{_validate_segment('setting', config)}"
 
 
-def lease_names(path: str) -> tuple[str, str, str] | None:
+def parse_lease_path(path: str) -> tuple[str, str, str] | None:
     """Return kind, broker or topic, and setting of the throttle lease at `path`; None if no lease has such a path."""
     names = path.removeprefix(f"{LEASES}/").split("/")
-    if len(names) != 3 or not all(map(is_topic, names)) or (names[0] == "broker" and broker_of(names[1]) is None):
+    if (
+        len(names) != 3
+        or not all(map(is_topic, names))
+        or (names[0] == "broker" and broker_from_name(names[1]) is None)
+    ):
         return None
     return names[0], names[1], names[2]
 
 
-def checked_path(path: str) -> str:
+def validate_path(path: str) -> str:
     """Return `path` unchanged. Raises RequestError unless it is valid in every backend."""
     if not is_path(path):
         raise RequestError(f"{path[:80]!r} is not a path in the journal; a path looks like /admin/failed_brokers/3.")
@@ -217,7 +221,7 @@ def is_digest(name: str) -> bool:
     return DIGEST.parse(name) is not None
 
 
-def _segment(what: str, name: str) -> str:
+def _validate_segment(what: str, name: str) -> str:
     if not is_topic(name):
         raise RequestError(
             f"{name[:80]!r} is no {what}: use at most 249 letters, digits, dots, underscores and hyphens."
@@ -225,7 +229,7 @@ def _segment(what: str, name: str) -> str:
     return name
 
 
-def _number(what: str, number: int) -> int:
+def _validate_number(what: str, number: int) -> int:
     if not is_id(number):
         raise RequestError(f"{number!r} is no {what}: it is a number from 0 to 2147483647.")
     return number

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.journal import paths
-from kafka_steward.journal.document import Digest, Document, Presence, Words, parse_valid
+from kafka_steward.journal.document import Digest, Document, FieldPresence, Words, parse_valid_nodes
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
@@ -39,7 +39,7 @@ class Approval(Document):
     `answered_ms` is the time of the approval by Airflow's clock, in milliseconds since 1970.
     """
 
-    VERSION_IS = Presence.OPTIONAL
+    VERSION_IS = FieldPresence.OPTIONAL
 
     plan: Digest
     person: Words | None = None
@@ -54,7 +54,7 @@ MOST_CHUNKS = 20_000
 ORPHAN_MS = 3_600_000
 
 
-class Chunks:
+class ChunkNodes:
     """The chunk nodes of one tree."""
 
     def __init__(self, tree: Tree) -> None:
@@ -66,13 +66,13 @@ class Chunks:
         Returns the names of their nodes, in order; the name is empty for a chunk that is not written. Raises PlanError
         if there are more than `MOST_CHUNKS`.
         """
-        wanted_chunks = _chunks(record, moves)
+        wanted_chunks = _build_chunks(record, moves)
         if len(wanted_chunks) > MOST_CHUNKS:
             raise PlanError(
                 f"Plan {record.digest[:12]} has {len(wanted_chunks)} chunks, and a plan may have {MOST_CHUNKS}; make "
                 "a new plan with a larger chunk_size (heal_chunk_size for a heal)."
             )
-        left_behind = {chunk: node.path for node, chunk in self._nodes() if chunk.plan == record.digest}
+        left_behind = {chunk: node.path for node, chunk in self._read_chunk_nodes() if chunk.plan == record.digest}
         names = []
         for wanted in wanted_chunks:
             path = left_behind.get(wanted, "")
@@ -91,26 +91,26 @@ class Chunks:
             if node is not None:
                 remove(self._tree, node)
 
-    def sweep(self, is_done: Callable[[str], bool]) -> None:
+    def delete_stale(self, is_done: Callable[[str], bool]) -> None:
         """Delete old chunks of plans that have ended or were never published; keep chunks that a user wrote."""
         oldest_ms = self._tree.now_ms() - ORPHAN_MS
-        for node, chunk in self._nodes():
+        for node, chunk in self._read_chunk_nodes():
             if chunk.plan is not None and node.modified_ms < oldest_ms and is_done(chunk.plan):
                 remove(self._tree, node)
 
-    def _nodes(self) -> list[tuple[Node, Chunk]]:
-        return parse_valid(self._tree.below(paths.REASSIGN_CHUNKS), Chunk.from_node)
+    def _read_chunk_nodes(self) -> list[tuple[Node, Chunk]]:
+        return parse_valid_nodes(self._tree.below(paths.REASSIGN_CHUNKS), Chunk.from_node)
 
 
-def _chunks(record: PlanRecord, moves: Sequence[Move]) -> list[Chunk]:
+def _build_chunks(record: PlanRecord, moves: Sequence[Move]) -> list[Chunk]:
     ordered = sorted(moves, key=lambda move: (move.chunk, move.position))
     return [
-        Chunk(tuple(_partition(move) for move in group), record.auto_generated, record.digest, number)
+        Chunk(tuple(_chunk_partition(move) for move in group), record.auto_generated, record.digest, number)
         for number, group in groupby(ordered, key=lambda move: move.chunk)
     ]
 
 
-def _partition(move: Move) -> ChunkPartition:
+def _chunk_partition(move: Move) -> ChunkPartition:
     return ChunkPartition(move.topic, move.partition, move.after, move.before, move.topic_id)
 
 
@@ -132,7 +132,7 @@ class Plans:
         rows_together: Callable[[], AbstractContextManager[object]] | None = None,
     ) -> None:
         self._tree = tree
-        self._chunks = Chunks(tree)
+        self._chunks = ChunkNodes(tree)
         self._table = table
         self._ended = ended
         self._cluster_id = cluster_id
@@ -144,7 +144,7 @@ class Plans:
 
         Raises PlanError for another cluster's plan, or one that names a partition twice.
         """
-        self._check(record, moves)
+        self._check_publishable(record, moves)
         with self._together():
             known = self.get(record.digest)
             if known is not None:
@@ -160,7 +160,7 @@ class Plans:
         journal may have the same tree.
         """
         moves = [row.move for row in rows]
-        self._check(record, moves)
+        self._check_publishable(record, moves)
         with self._together():
             self._table.import_rows(record.digest, rows)
             if self.get(record.digest) is not None:
@@ -175,15 +175,15 @@ class Plans:
 
     def get(self, digest: str) -> PlanRecord | None:
         """Return the plan's record; None if there is no such plan. Raises DocumentError if the record is corrupt."""
-        return self.record_in(self._tree.get(paths.plan(digest)), digest) if paths.is_digest(digest) else None
+        return self.record_from_node(self._tree.get(paths.plan(digest)), digest) if paths.is_digest(digest) else None
 
-    def record_in(self, node: Node | None, digest: str) -> PlanRecord | None:
+    def record_from_node(self, node: Node | None, digest: str) -> PlanRecord | None:
         """Return the record in the plan's node; without a node, the record of an archived plan, or None."""
-        return self._ended.get(digest) if node is None else _record(node)
+        return self._ended.get(digest) if node is None else _parse_record(node)
 
     def recent(self) -> list[PlanRecord]:
         """Return the plans that have not ended, ended recently, or are still needed, the oldest first."""
-        return [record for _, record in self._all()]
+        return [record for _, record in self._all_records()]
 
     def unfinished(self) -> list[PlanRecord]:
         """Return the plans that have not ended, the oldest first."""
@@ -212,7 +212,7 @@ class Plans:
         with self._together():
             if fence is not None:
                 fence.check()
-            node = self._written(record, changed)
+            node = self._write_change(record, changed)
             if changed.status.finished:
                 self._chunks.delete(changed.chunks)
         return replace(changed, revision=node.version)
@@ -224,7 +224,7 @@ class Plans:
         except VersionConflict:
             return None
 
-    def tidy(self, digest: str) -> None:
+    def delete_leftover_chunks(self, digest: str) -> None:
         """Delete the chunk documents that an ended plan still has because a process crashed when the plan ended."""
         record = self.get(digest)
         if record is not None and record.status.finished:
@@ -245,7 +245,7 @@ class Plans:
             )
         return rows
 
-    def rows_found(self, digest: str) -> list[MoveRow]:
+    def existing_rows(self, digest: str) -> list[MoveRow]:
         """Return the existing rows without comparing their number, for work that must continue if some are missing."""
         return self._table.rows(digest)
 
@@ -253,16 +253,16 @@ class Plans:
         """Return the digests of the plans, ended or not, that have a partition in state SUBMITTED."""
         return self._table.in_flight()
 
-    def by_others(
+    def submissions_by_others(
         self, digest: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[tuple[str, MoveRow]]]:
         """Return the submissions of these partitions by other plans: per partition, digests and rows, latest last."""
         found: dict[TopicPartition, list[tuple[str, MoveRow]]] = {}
-        for plan, row in self._table.by_others(digest, partitions) if partitions else ():
+        for plan, row in self._table.submissions_by_others(digest, partitions) if partitions else ():
             found.setdefault(row.topic_partition, []).append((plan, row))
         return found
 
-    def mark(
+    def set_move_states(
         self,
         digest: str,
         partitions: Collection[TopicPartition],
@@ -292,10 +292,10 @@ class Plans:
                     fence.check()
                 kept: dict[str, Any] = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
                 kept |= {"phase": phase, "stage": stage, "cause": cause}
-                if self._table.mark(digest, partitions, state, detail, **kept) != len(set(partitions)):
-                    raise self._unknown_partition(digest, partitions)
+                if self._table.set_state(digest, partitions, state, detail, **kept) != len(set(partitions)):
+                    raise self._unknown_partition_error(digest, partitions)
             if state.settled:
-                self._delete_settled(digest)
+                self._delete_settled_chunks(digest)
 
     def archive(self, before_ms: int, *, is_needed: Callable[[PlanRecord], bool], most: int) -> list[str]:
         """Move plans that ended before `before_ms` to the table of ended plans, which polls do not read.
@@ -303,7 +303,7 @@ class Plans:
         Returns the digests of the moved plans, at most `most`. Plans for which `is_needed` is true are not moved.
         """
         gone: list[str] = []
-        for node, record in self._all():
+        for node, record in self._all_records():
             over = record.status.finished and node.modified_ms < before_ms
             if over and len(gone) < most and not is_needed(record):
                 with self._together():
@@ -319,7 +319,7 @@ class Plans:
         The audit trail and unfinished plans are kept. Orphaned chunks, which no plan names any more, are deleted.
         """
         gone = []
-        for node, record in self._all():
+        for node, record in self._all_records():
             if record.status.finished and node.modified_ms < before_ms:
                 self._table.delete(record.digest)
                 remove(self._tree, node)
@@ -330,10 +330,10 @@ class Plans:
                 self._table.delete(digest)
                 gone.append(digest)
             self._ended.delete(digest)
-        self._chunks.sweep(self._is_done)
+        self._chunks.delete_stale(self._is_plan_done)
         return gone
 
-    def _check(self, record: PlanRecord, moves: Sequence[Move]) -> None:
+    def _check_publishable(self, record: PlanRecord, moves: Sequence[Move]) -> None:
         if record.cluster_id != self._cluster_id:
             raise PlanError(
                 f"Plan {record.digest[:12]} was made for cluster {record.cluster_id}, and this is {self._cluster_id}; "
@@ -348,10 +348,10 @@ class Plans:
             record, chunks=names, partitions=len(moves), published_ms=now_ms, stepped_ms=now_ms, revision=0
         )
         if put_new(self._tree, paths.plan(record.digest), written.to_json()) is None:
-            return self._published_meanwhile(record.digest, names)
+            return self._use_concurrent_record(record.digest, names)
         return written
 
-    def _written(self, record: PlanRecord, changed: PlanRecord) -> Node:
+    def _write_change(self, record: PlanRecord, changed: PlanRecord) -> Node:
         path = paths.plan(record.digest)
         if record.revision != ENDED:
             return self._tree.set(path, changed.to_json(), version=record.revision)
@@ -361,31 +361,31 @@ class Plans:
         self._ended.delete(record.digest)
         return node
 
-    def _published_meanwhile(self, digest: str, names: tuple[str, ...]) -> PlanRecord:
+    def _use_concurrent_record(self, digest: str, names: tuple[str, ...]) -> PlanRecord:
         known = self.get(digest)
         if known is None:
             raise PlanError(f"Plan {digest[:12]} was deleted while it was published; publish it again.")
         self._chunks.delete(tuple(set(names) - set(known.chunks)))
         return known
 
-    def _unknown_partition(self, digest: str, partitions: Collection[TopicPartition]) -> PlanError:
+    def _unknown_partition_error(self, digest: str, partitions: Collection[TopicPartition]) -> PlanError:
         strangers = sorted(set(partitions) - {row.topic_partition for row in self._table.rows(digest)})
         return PlanError(f"Plan {digest[:12]} does not move {strangers[0]}; nothing was marked.")
 
-    def _delete_settled(self, digest: str) -> None:
+    def _delete_settled_chunks(self, digest: str) -> None:
         record = self.get(digest)
         if record is not None:
             unsettled = self._table.unsettled_chunks(digest)
             self._chunks.delete([name for chunk, name in enumerate(record.chunks) if chunk not in unsettled])
 
-    def _is_done(self, digest: str) -> bool:
+    def _is_plan_done(self, digest: str) -> bool:
         record = self.get(digest)
         return record is None or record.status.finished
 
-    def _all(self) -> list[tuple[Node, PlanRecord]]:
-        found = parse_valid(self._tree.below(paths.PLANS), _record)
+    def _all_records(self) -> list[tuple[Node, PlanRecord]]:
+        found = parse_valid_nodes(self._tree.below(paths.PLANS), _parse_record)
         return sorted(found, key=lambda each: (each[1].published_ms, each[0].created_id))
 
 
-def _record(node: Node) -> PlanRecord:
+def _parse_record(node: Node) -> PlanRecord:
     return replace(PlanRecord.from_node(node), revision=node.version)

@@ -18,7 +18,7 @@ from kafka_steward.assignment import Assignment
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.document import Digest, Document, Fields, Presence, Words, shown
+from kafka_steward.journal.document import Digest, Document, FieldPresence, FieldReader, Words, json_excerpt
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.tree import Node
 
@@ -86,20 +86,20 @@ _SENTENCES = 10_000
 _FINISHED = {PlanStatus.COMPLETED, PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK, PlanStatus.ABANDONED}
 
 
-def _read_status(fields: Fields, key: str) -> PlanStatus:
+def _read_status(fields: FieldReader, key: str) -> PlanStatus:
     word = fields.text(key)
     if word == _PAUSED:
         return PlanStatus.IDLE
     if word not in {status.value for status in PlanStatus}:
-        fields.refuse(f"has the status {word[:20]!r}, which is not a status of a plan")
+        fields.raise_error(f"has the status {word[:20]!r}, which is not a status of a plan")
     return PlanStatus(word)
 
 
-def _read_who(fields: Fields, key: str) -> Actor:
+def _read_actor(fields: FieldReader, key: str) -> Actor:
     who = fields.object(key)
     names = [each.name for each in dataclasses.fields(Actor) if each.name != "try_number"]
-    texts = {name: who.maybe(name, who.words) for name in names}
-    return Actor(try_number=who.maybe("try_number", who.integer), **texts)
+    texts = {name: who.optional(name, who.sanitized_text) for name in names}
+    return Actor(try_number=who.optional("try_number", who.integer), **texts)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class PlanRecord(Document):
     status: Annotated[PlanStatus, _read_status] = PlanStatus.PUBLISHED
     failed_brokers: tuple[int, ...] = ()
     auto_generated: bool = False
-    reason: Annotated[str, partial(Fields.words, most=_SENTENCES)] = ""
+    reason: Annotated[str, partial(FieldReader.sanitized_text, most=_SENTENCES)] = ""
     attempts: int = 0
     published_ms: int = 0
     stepped_ms: int = 0
@@ -136,17 +136,17 @@ class PlanRecord(Document):
     live_brokers: tuple[int, ...] = ()
     left: int = 0
     chunks: tuple[str, ...] = ()
-    who: Annotated[Actor, _read_who] = field(default_factory=Actor)
+    who: Annotated[Actor, _read_actor] = field(default_factory=Actor)
     cancel: CancelRequest | None = None
     rolled_back_by: Digest | None = None
-    even_if_disabled: Annotated[bool, Presence.OMITTED] = False
-    needs_approval: Annotated[bool, Presence.OMITTED] = False
+    even_if_disabled: Annotated[bool, FieldPresence.OMITTED] = False
+    needs_approval: Annotated[bool, FieldPresence.OMITTED] = False
     throttle: int | None = None
     not_taken_back: int | None = None
     earlier_rollback: Digest | None = None
-    revision: Annotated[int, Presence.NEVER] = field(default=0, compare=False)
+    revision: Annotated[int, FieldPresence.NEVER] = field(default=0, compare=False)
     #: Unknown fields of `who`, added by others: written back.
-    who_extra: Annotated[Mapping[str, Any], Presence.NEVER] = field(default_factory=dict, hash=False, repr=False)
+    who_extra: Annotated[Mapping[str, Any], FieldPresence.NEVER] = field(default_factory=dict, hash=False, repr=False)
 
     @property
     def sources(self) -> frozenset[str]:
@@ -156,10 +156,10 @@ class PlanRecord(Document):
         return frozenset(map(str, sources)) if isinstance(sources, list | tuple) else frozenset()
 
     @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
+    def from_fields(cls, fields: FieldReader, source: str | None) -> Self:
         """Build the record, with the unknown fields of `who`."""
         who = fields.peek("who")
-        record = super().read(fields, source)
+        record = super().from_fields(fields, source)
         return replace(record, who_extra={key: who[key] for key in who if key not in asdict(record.who)})
 
     def values(self) -> dict[str, Any]:
@@ -185,22 +185,22 @@ class PlanRecord(Document):
         return super().from_json(text, path)
 
 
-def _read_plans(fields: Fields, key: str) -> tuple[str, ...]:
+def _read_digests(fields: FieldReader, key: str) -> tuple[str, ...]:
     plans = fields.texts(key)
     if not all(map(paths.is_digest, plans)):
-        fields.refuse(f"has {key!r} = {shown(list(plans))} where plans are expected")
+        fields.raise_error(f"has {key!r} = {json_excerpt(list(plans))} where plans are expected")
     return plans
 
 
 @dataclass(frozen=True)
-class Ownership(Document):
+class SlotOwnership(Document):
     """`/steward/slot`: the plan that holds the plan slot, and the preempted plans, the most recently preempted last.
 
     If `plan` is None, the slot is free.
     """
 
     plan: Digest | None = None
-    paused: Annotated[tuple[str, ...], _read_plans] = ()
+    paused: Annotated[tuple[str, ...], _read_digests] = ()
 
 
 @dataclass(frozen=True)
@@ -211,19 +211,19 @@ class Lock(Document):
     """
 
     owner: str | None
-    ttl_ms: Annotated[int, "life_ms", partial(Fields.integer, low=1, high=_LONGEST_LIFE_MS)]
-    fencing_token: Annotated[int, "claim", partial(Fields.integer, low=1)] = 1
+    ttl_ms: Annotated[int, "life_ms", partial(FieldReader.integer, low=1, high=_LONGEST_LIFE_MS)]
+    fencing_token: Annotated[int, "claim", partial(FieldReader.integer, low=1)] = 1
 
 
-def _read_entries(fields: Fields, key: str) -> dict[str, tuple[str, ...]]:
+def _read_throttle_entries(fields: FieldReader, key: str) -> dict[str, tuple[str, ...]]:
     by_plan = fields.object(key)
-    plans = sorted(by_plan.rest())
+    plans = sorted(by_plan.remaining())
     strange = next((plan for plan in plans if not paths.is_digest(plan)), None)
     if strange is not None:
-        by_plan.refuse(f"names the plan {shown(strange)}, which is not a valid digest")
+        by_plan.raise_error(f"names the plan {json_excerpt(strange)}, which is not a valid digest")
     entries = {plan: by_plan.texts(plan) for plan in plans}
     if not all(_ENTRY.fullmatch(each) for several in entries.values() for each in several):
-        fields.refuse("has entries other than <partition>:<broker>, or a rate")
+        fields.raise_error("has entries other than <partition>:<broker>, or a rate")
     return entries
 
 
@@ -239,16 +239,18 @@ class ThrottleLease(Document):
 
     before: str | None
     ours: str | None
-    entries: Annotated[Mapping[str, tuple[str, ...]], _read_entries] = field(default_factory=dict, hash=False)
-    earlier: Annotated[tuple[str, ...], Presence.OMITTED] = ()
+    entries: Annotated[Mapping[str, tuple[str, ...]], _read_throttle_entries] = field(default_factory=dict, hash=False)
+    earlier: Annotated[tuple[str, ...], FieldPresence.OMITTED] = ()
 
     @classmethod
-    def read(cls, fields: Fields, source: str | None) -> Self:
+    def from_fields(cls, fields: FieldReader, source: str | None) -> Self:
         """Build the lease. A rate of ours, and the one before it, are numbers."""
-        lease = super().read(fields, source)
+        lease = super().from_fields(fields, source)
         rates = [lease.before, lease.ours]
         if lease.ours is not None and not all(each is None or _RATE.fullmatch(each) for each in rates):
-            fields.refuse(f"has the rates {shown(rates)} where whole numbers of bytes per second are expected")
+            fields.raise_error(
+                f"has the rates {json_excerpt(rates)} where whole numbers of bytes per second are expected"
+            )
         return lease
 
 
@@ -261,11 +263,11 @@ class PendingReplicas(Document):
     """
 
     #: Brokers that had a replica when the document was written, then the placeholders.
-    replicas: Annotated[Assignment, Fields.replicas]
+    replicas: Annotated[Assignment, FieldReader.replicas]
     topic_id: str | None = None
 
     @classmethod
-    def of(cls, brokers: Assignment, target_rf: int, topic_id: str | None = None) -> Self:
+    def from_brokers(cls, brokers: Assignment, target_rf: int, topic_id: str | None = None) -> Self:
         """Make the document for a partition that has replicas on `brokers` and a target of `target_rf` replicas."""
         missing = max(0, target_rf - len(brokers))
         return cls((*brokers, *range(-1, -1 - missing, -1)), topic_id)
@@ -288,9 +290,9 @@ class DeferredPartitions(Document):
     `count` is the total number of partitions that the topic will then have.
     """
 
-    count: Annotated[int, partial(Fields.integer, low=1, high=paths.MAX_ID)]
+    count: Annotated[int, partial(FieldReader.integer, low=1, high=paths.MAX_ID)]
     topic_id: str | None = None
-    asked_by: Annotated[Words, Presence.OMITTED] = ""
+    asked_by: Annotated[Words, FieldPresence.OMITTED] = ""
 
 
 @dataclass(frozen=True)

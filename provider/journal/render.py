@@ -26,7 +26,7 @@ class Table(NamedTuple):
 
     def lines(self) -> list[str]:
         """Return the table as aligned lines; long cells are truncated, except in the last column."""
-        cut = [self.columns, *((*(_cut(cell) for cell in row[:-1]), row[-1]) for row in self.rows)]
+        cut = [self.columns, *((*(_truncate_line(cell) for cell in row[:-1]), row[-1]) for row in self.rows)]
         widths = [max(len(row[column]) for row in cut) for column in range(len(self.columns))]
         lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cut)
         return [line.rstrip() for line in lines]
@@ -34,17 +34,17 @@ class Table(NamedTuple):
 
 def audit_table(rows: Sequence[StoredAuditRecord]) -> Table:
     """Return the audit trail as a table with one line per row. Times are in UTC."""
-    return _table(_AUDIT, [_audit_cells(row) for row in rows])
+    return _build_table(_AUDIT, [_audit_cells(row) for row in rows])
 
 
 def moves_table(rows: Sequence[MoveRow]) -> Table:
     """Return a plan's moves and their states as a table with one line per partition."""
-    return _table(_MOVES, [_move_cells(row) for row in rows])
+    return _build_table(_MOVES, [_move_cells(row) for row in rows])
 
 
 def plans_table(records: Sequence[PlanRecord]) -> Table:
     """Return plans as a table with one line per plan."""
-    return _table(_PLANS, [_plan_cells(record) for record in records])
+    return _build_table(_PLANS, [_plan_cells(record) for record in records])
 
 
 def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
@@ -65,13 +65,21 @@ def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
 def _audit_cells(row: StoredAuditRecord) -> tuple[str, ...]:
     entry = row.entry
     outcome = f"{row.outcome.value}: {row.detail}" if row.detail else row.outcome.value
-    change = _change(entry.before, entry.after)
-    return (utc_text(row.when_ms), entry.action.value, _subject(entry), change, outcome, entry.reason, str(entry.who))
+    change = _format_change(entry.before, entry.after)
+    return (
+        utc_text(row.when_ms),
+        entry.action.value,
+        _audit_subject(entry),
+        change,
+        outcome,
+        entry.reason,
+        str(entry.who),
+    )
 
 
 def _move_cells(row: MoveRow) -> tuple[str, ...]:
     move = row.move
-    change = _change(move.before, move.after)
+    change = _format_change(move.before, move.after)
     return (str(move.chunk), str(move.topic_partition), change, row.state.value, row.detail)
 
 
@@ -81,7 +89,7 @@ def _plan_cells(record: PlanRecord) -> tuple[str, ...]:
     return (when, digest, record.operation, status, partitions, record.reason, str(record.who))
 
 
-def _subject(entry: AuditRecord) -> str:
+def _audit_subject(entry: AuditRecord) -> str:
     if entry.topic is not None:
         return entry.topic if entry.partition is None else f"{entry.topic}-{entry.partition}"
     if entry.broker is not None:
@@ -89,30 +97,30 @@ def _subject(entry: AuditRecord) -> str:
     return "" if entry.chunk is None else f"chunk {entry.chunk}"
 
 
-def _change(before: Any, after: Any) -> str:
+def _format_change(before: Any, after: Any) -> str:
     if before is None and after is None:
         return ""
-    return f"{_value(before)} -> {_value(after)}"
+    return f"{_format_value(before)} -> {_format_value(after)}"
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, list | tuple):
-        return f"[{','.join(_value(each) for each in value)}]"
+        return f"[{','.join(_format_value(each) for each in value)}]"
     if isinstance(value, dict):
-        return ", ".join(f"{key}={_value(each)}" for key, each in value.items())
+        return ", ".join(f"{key}={_format_value(each)}" for key, each in value.items())
     return str(value)
 
 
-def _table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
-    return Table(columns, [tuple(_line(cell) for cell in row) for row in rows])
+def _build_table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
+    return Table(columns, [tuple(_printable_cell(cell) for cell in row) for row in rows])
 
 
-def _cut(line: str) -> str:
+def _truncate_line(line: str) -> str:
     return line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3]}..."
 
 
-def _line(text: str) -> str:
+def _printable_cell(text: str) -> str:
     # External text may contain line breaks and terminal escape codes: neither may break the table.
     return printable(text)

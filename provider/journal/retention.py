@@ -40,7 +40,7 @@ def archive_audit(
     known = frozenset(journal.plans.digests())
     try:
         old = chain.from_iterable(journal.audit.pages(before_ms))
-        ids = _write(file, (row for row in old if row.entry.plan not in known), as_values)
+        ids = _write_archive(file, (row for row in old if row.entry.plan not in known), as_values)
     except JournalError:
         raise  # JournalUnreachable is also an OSError
     except OSError as error:
@@ -54,7 +54,7 @@ def archive_audit(
     return len(ids)
 
 
-def _write(
+def _write_archive(
     file: Path, rows: Iterator[StoredAuditRecord], as_values: Callable[[StoredAuditRecord], Mapping[str, Any]]
 ) -> list[int]:
     """Write the rows, compressed if the name of the file ends so, and return their ids; they are on disk then."""
@@ -79,21 +79,21 @@ _MOVED_ASIDE = re.compile(re.escape(QUARANTINE) + r"/doc_\d{1,19}")
 _MOST = 1000
 
 
-def delete_old(tree: Tree, before_ms: int, *, is_known: Callable[[str], bool]) -> None:
+def delete_old_documents(tree: Tree, before_ms: int, *, is_known: Callable[[str], bool]) -> None:
     """Delete old approvals and old quarantined documents.
 
     Only nodes that were modified before `before_ms` of the journal's clock are deleted: approvals of plans for which
     `is_known` is false, and quarantined documents with their texts.
     """
-    for node in _older(tree, paths.APPROVALS, before_ms):
+    for node in _nodes_older_than(tree, paths.APPROVALS, before_ms):
         if not is_known(node.path.rpartition("/")[2]):
             tree.discard(node)
-    for node in _older(tree, QUARANTINE, before_ms):
+    for node in _nodes_older_than(tree, QUARANTINE, before_ms):
         if _MOVED_ASIDE.fullmatch(node.path):  # a node with another name was not written by Kafka Steward
             for text in tree.below(node.path):
                 tree.discard(text)
             tree.discard(node)
 
 
-def _older(tree: Tree, parent: str, before_ms: int) -> list[Node]:
+def _nodes_older_than(tree: Tree, parent: str, before_ms: int) -> list[Node]:
     return [node for node in tree.below(parent) if node.modified_ms < before_ms][:_MOST]

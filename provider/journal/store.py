@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from kafka_steward.errors import PlanError
 from kafka_steward.journal.audit import Audit
-from kafka_steward.journal.locks import LIFE_MS, FencingStore, PlanSlot, StepLock, process_name
+from kafka_steward.journal.locks import LIFE_MS, FencingStore, PlanSlot, StepLock, new_holder_name
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.tree import Tree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from kafka_steward.journal.identity import Identity, Openings
+    from kafka_steward.journal.identity import HostOpenings, Identity
     from kafka_steward.journal.sql.database import Database
-    from kafka_steward.journal.sql.history import HealthRows, PollTimes
+    from kafka_steward.journal.sql.history import HealthHistory, PollTimes
     from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 
 
@@ -37,8 +37,8 @@ class Journal:
         together: Callable[[], AbstractContextManager[object]],
         close: Callable[[], None],
         guard: FencingStore | None = None,
-        health: HealthRows | None = None,
-        openings: Openings | None = None,
+        health: HealthHistory | None = None,
+        openings: HostOpenings | None = None,
         poll_times: PollTimes | None = None,
         identity: Identity | None = None,
         pair: Callable[[], Identity] | None = None,
@@ -68,12 +68,12 @@ class Journal:
         """Return the time of the journal's clock, in milliseconds since 1970."""
         return self.tree.now_ms()
 
-    def note_poll(self, kind: str) -> None:
+    def record_poll(self, kind: str) -> None:
         """Record that the watch's poll of this `kind` succeeded now, if the journal has a database for it."""
         if self.poll_times is not None:
-            self.poll_times.note(kind)
+            self.poll_times.record(kind)
 
-    def must_be_of(self, cluster_id: str) -> None:
+    def require_cluster(self, cluster_id: str) -> None:
         """Raise PlanError if this is the journal of another cluster."""
         if self.cluster_id != cluster_id:
             raise PlanError(
@@ -83,9 +83,9 @@ class Journal:
 
     def step_lock(self, owner: str | None = None, *, life_ms: int = LIFE_MS) -> StepLock:
         """Return the step lock, to be used as a context manager. Messages name `owner`, by default this process."""
-        return StepLock(self.tree, owner or process_name(), life_ms=life_ms, guard=self._guard)
+        return StepLock(self.tree, owner or new_holder_name(), life_ms=life_ms, guard=self._guard)
 
-    def pair(self) -> Identity | None:
+    def bind_rows_to_tree(self) -> Identity | None:
         """Bind rows and tree to each other by a new id; from then on, any other journal that shares a half is refused.
 
         Returns the new identity; for a journal without a database, the identity is unchanged. Raises
@@ -137,31 +137,31 @@ def open_journal(
         database = open_database(url, cluster_id, host or platform.node())
         opened.callback(database.close)
         if zookeeper is None:
-            journal = _over(database, SqlTree(database), None, compare)
+            journal = _build_journal(database, SqlTree(database), None, compare)
         else:
             from kafka_steward.journal.zookeeper.tree import ZkTree  # noqa: PLC0415
 
             tree = ZkTree(zookeeper)
             opened.callback(tree.close)
-            tree.refuse_unless(cluster_id)
-            journal = _over(database, tree, zookeeper.place, compare)
-            tree.close_open_nodes()
+            tree.require_cluster(cluster_id)
+            journal = _build_journal(database, tree, zookeeper.place, compare)
+            tree.revoke_open_access()
         opened.pop_all()  # from here on, the journal closes them
         return journal
 
 
-def _over(database: Database, tree: Tree, tree_place: str | None, compare: bool) -> Journal:
+def _build_journal(database: Database, tree: Tree, tree_place: str | None, compare: bool) -> Journal:
     """Return the journal over rows and tree. `tree_place` is the location of a tree outside the database."""
-    from kafka_steward.journal.identity import Openings, identify, pair  # noqa: PLC0415
+    from kafka_steward.journal.identity import HostOpenings, bind_rows_to_tree, ensure_identity  # noqa: PLC0415
     from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
     from kafka_steward.journal.sql.database import SqlFencingStore  # noqa: PLC0415
-    from kafka_steward.journal.sql.history import EndedPlans, HealthRows, PollTimes  # noqa: PLC0415
+    from kafka_steward.journal.sql.history import EndedPlans, HealthHistory, PollTimes  # noqa: PLC0415
     from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
 
-    openings = Openings(database)
-    identity = identify(database, tree, tree_place) if compare else None
+    openings = HostOpenings(database)
+    identity = ensure_identity(database, tree, tree_place) if compare else None
     if compare:
-        openings.note(database.host)
+        openings.record(database.host)
     rows_together = database.write_transaction
     together = rows_together if tree_place is None else nullcontext
     plans = Plans(
@@ -175,9 +175,9 @@ def _over(database: Database, tree: Tree, tree_place: str | None, compare: bool)
         together=together,
         close=database.close,
         guard=None if tree_place is None else SqlFencingStore(database),
-        health=HealthRows(database),
+        health=HealthHistory(database),
         openings=openings,
         poll_times=PollTimes(database),
         identity=identity,
-        pair=partial(pair, database, tree, tree_place),
+        pair=partial(bind_rows_to_tree, database, tree, tree_place),
     )

@@ -91,7 +91,7 @@ class Tree(Protocol):
         """Close the connections of the tree. Harmless when called twice."""
 
 
-def checked_data(path: str, data: str) -> bytes:
+def encode_data(path: str, data: str) -> bytes:
     """Return the document as bytes. Raises DocumentError if some backend could not store it unchanged."""
     try:
         encoded = data.encode()
@@ -107,17 +107,17 @@ def checked_data(path: str, data: str) -> bytes:
     return encoded
 
 
-def node_exists(path: str) -> NodeExists:
+def node_exists_error(path: str) -> NodeExists:
     """Return the error for a node that was to be created."""
     return NodeExists(f"{path} already exists; read it before changing it.")
 
 
-def node_missing(path: str) -> NodeMissing:
+def node_missing_error(path: str) -> NodeMissing:
     """Return the error for a node that does not exist any more."""
     return NodeMissing(f"{path} no longer exists; read again before changing it.")
 
 
-def version_conflict(path: str, version: int) -> VersionConflict:
+def version_conflict_error(path: str, version: int) -> VersionConflict:
     """Return the error for a node that another client has changed."""
     return VersionConflict(f"{path} was changed since version {version} was read; read it again.")
 

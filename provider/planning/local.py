@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in, read_plan, write_plan
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, read_plan, write_plan
 from kafka_steward.planning.files.reassignment import parse_reassignment
-from kafka_steward.planning.shards import ANSWER, SHARD_ROWS, Kernel, PlanningJob, read_answers, solve
+from kafka_steward.planning.shards import ANSWER, SHARD_ROWS, Kernel, PlanningJob, read_answers, solve_shards
 from kafka_steward.planning.solver.plan_rows import MOVES, order_plan
 
 
@@ -24,16 +24,16 @@ class _LocalShards:
     def __init__(self, tables: Sequence[pa.Table]) -> None:
         self.tables = tables
 
-    def answers(self, kernel: Kernel) -> list[Any]:
-        return self.plan(kernel)[1]
+    def collect_answers(self, kernel: Kernel) -> list[Any]:
+        return self.collect_moves(kernel)[1]
 
-    def plan(self, kernel: Kernel) -> tuple[pa.Table, list[Any]]:
+    def collect_moves(self, kernel: Kernel) -> tuple[pa.Table, list[Any]]:
         found = pa.concat_tables(kernel(number, table) for number, table in enumerate(self.tables))
         is_answer = pc.is_valid(found.column("shard"))
         answers = read_answers(found.filter(is_answer).select(ANSWER.names).to_pylist())
         return found.filter(pc.invert(is_answer)).select(MOVES.names), answers
 
-    def as_one(self) -> _LocalShards:
+    def merge_into_one(self) -> _LocalShards:
         return _LocalShards([pa.concat_tables(self.tables)])
 
 
@@ -47,8 +47,8 @@ def plan_locally(
     names = partitions["topic"].to_pylist()
     ends = [0, *(bisect_left(names, first) for first in boundaries), len(names)]
     shards = _LocalShards([partitions.slice(start, end - start) for start, end in pairwise(ends)])
-    moves, measures = solve(shards, job, partitions, several=bool(boundaries))
-    return order_plan(moves, job.options), job.proof(measures, snapshot)
+    moves, measures = solve_shards(shards, job, partitions, several=bool(boundaries))
+    return order_plan(moves, job.options), job.build_proof(measures, snapshot)
 
 
 def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, options: Mapping[str, Any]) -> PlanFolder:
@@ -59,26 +59,26 @@ def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, op
     that is not live, for a cordoned broker that would receive a replica, and for a partition that is already being
     reassigned.
     """
-    _refuse_impossible(parse_reassignment(document), snapshot)
+    _refuse_impossible_targets(parse_reassignment(document), snapshot)
     request = {**options, "reassignment": document}
     shard_rows = max(len(snapshot.partitions), 1)
     write_plan(out_uri, *plan_locally(snapshot, Operation.APPLY.value, request, shard_rows=shard_rows))
     return read_plan(out_uri)
 
 
-def _refuse_impossible(given: Mapping[TopicPartition, Assignment], snapshot: SnapshotFolder) -> None:
+def _refuse_impossible_targets(given: Mapping[TopicPartition, Assignment], snapshot: SnapshotFolder) -> None:
     states = dict(zip(*(snapshot.brokers.column(name).to_pylist() for name in ("broker", "state")), strict=True))
     named = snapshot.partitions.filter(
         pc.is_in(snapshot.partitions.column("topic"), pa.array(sorted({name.topic for name in given})))
     )
     known = {TopicPartition(row["topic"], row["partition"]): row for row in named.to_pylist()}
     topics = {name.topic for name in known}
-    cordoned = cordoned_in(snapshot.brokers)
+    cordoned = cordoned_brokers(snapshot.brokers)
     for name, target in given.items():
         if name not in known:
             what = f"the partition {name}" if name.topic in topics else f"the topic {name.topic}"
             raise PlanError(f"The reassignment names {what}, which the cluster does not have.")
-        _refuse_move(name, target, known[name], states)
+        _refuse_impossible_move(name, target, known[name], states)
         _refuse_cordoned(name, set(target) - set(known[name]["replicas"]), cordoned)
 
 
@@ -90,7 +90,9 @@ def _refuse_cordoned(name: TopicPartition, adding: set[int], cordoned: Sequence[
         )
 
 
-def _refuse_move(name: TopicPartition, target: Assignment, row: Mapping[str, Any], states: Mapping[int, str]) -> None:
+def _refuse_impossible_move(
+    name: TopicPartition, target: Assignment, row: Mapping[str, Any], states: Mapping[int, str]
+) -> None:
     live = sorted(broker for broker, state in states.items() if state in ("live", "new"))
     for broker in target:
         # Kafka requires a replica that stays in the assignment to be in sync. With a failed broker in the target, the

@@ -22,18 +22,18 @@ import pyarrow.compute as pc
 from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.certificate import MAX_EXACT_CELLS, find_prices
-from kafka_steward.planning.checker.constraints import outcome_of
-from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_in, offline_in
-from kafka_steward.planning.files.options import Options, operation_of
+from kafka_steward.planning.checker.constraints import build_outcome
+from kafka_steward.planning.files.formats import SnapshotFolder, brokers_with_lost_replicas, cordoned_brokers
+from kafka_steward.planning.files.options import Options, find_operation
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.solver.balance import BalanceSetup, balance_replicas
-from kafka_steward.planning.solver.candidate import CandidatePlan, apply_reassignment, within_budget
+from kafka_steward.planning.solver.candidate import CandidatePlan, apply_reassignment, cut_to_budget
 from kafka_steward.planning.solver.disks import balance_disks
-from kafka_steward.planning.solver.fill_missing import OtherShards, fill_missing, others_of, shard_totals
+from kafka_steward.planning.solver.fill_missing import OtherShards, fill_missing, shard_totals, views_of_others
 from kafka_steward.planning.solver.flow import Infeasible
 from kafka_steward.planning.solver.plan_rows import MOVES, planned_moves
 from kafka_steward.planning.solver.problem import Brokers, Disposition, PartitionTable, Problem, combine_shards
-from kafka_steward.planning.solver.proof import Measures, measure, proof_of
+from kafka_steward.planning.solver.proof import Measures, measure_candidate, proof_fields
 from kafka_steward.planning.solver.sharded.plan import MAX_LEADER_CELLS, balance_shard, is_shardable, sharded_plan
 from kafka_steward.planning.solver.sharded.quotas import ShardQuota
 from kafka_steward.planning.solver.sharded.summary import summarize
@@ -56,13 +56,13 @@ Moves = TypeVar("Moves")
 class Shards(Protocol[Moves]):
     """The partitions of a snapshot, in shards."""
 
-    def answers(self, kernel: Kernel) -> list[Any]:
+    def collect_answers(self, kernel: Kernel) -> list[Any]:
         """Run a kernel on each shard, and return the answers in order. Raises PlanError with a shard's problem."""
 
-    def plan(self, kernel: Kernel) -> tuple[Moves, list[Any]]:
+    def collect_moves(self, kernel: Kernel) -> tuple[Moves, list[Any]]:
         """Run a kernel on each shard, and return the moves and the answers in order. Raises PlanError."""
 
-    def as_one(self) -> Shards[Moves]:
+    def merge_into_one(self) -> Shards[Moves]:
         """Return the same partitions as one shard."""
 
 
@@ -82,8 +82,8 @@ class PlanningJob:
         Raises PlanError for a wrong option, for invalid brokers, and for a named topic that the snapshot does not have:
         each shard knows only its own topics, so that it would ignore an unknown name.
         """
-        requested = operation_of(operation)
-        chosen = Options.of(requested, options).excluding(cordoned_in(snapshot.brokers))
+        requested = find_operation(operation)
+        chosen = Options.of(requested, options).with_excluded(cordoned_brokers(snapshot.brokers))
         named = set(chosen.topics)
         if chosen.reassignment:
             named = {name.topic for name in parse_reassignment(chosen.reassignment)}
@@ -92,7 +92,7 @@ class PlanningJob:
             raise PlanError(f"The {requested.value} names the topic {unknown}, which the snapshot does not have.")
         return cls(snapshot.brokers, Brokers.of(snapshot.brokers, chosen), requested, chosen)
 
-    def problem(self, table: pa.Table) -> Problem:
+    def build_problem(self, table: pa.Table) -> Problem:
         """Return a shard as arrays. Raises PlanError when its rows are invalid."""
         return Problem(PartitionTable.of(table, self.brokers), self.brokers, self.operation, self.options)
 
@@ -102,11 +102,11 @@ class PlanningJob:
             return []
         return shard_boundaries(partitions.column("topic"), shard_rows)
 
-    def proof(self, measures: Measures, snapshot: SnapshotFolder) -> dict[str, Any]:
+    def build_proof(self, measures: Measures, snapshot: SnapshotFolder) -> dict[str, Any]:
         """Return the proof of the plan, without its digest."""
         return {
-            **proof_of(measures, self.brokers, self.operation, self.options),
-            "log_dirs_failed": offline_in(snapshot.partitions),
+            **proof_fields(measures, self.brokers, self.operation, self.options),
+            "log_dirs_failed": brokers_with_lost_replicas(snapshot.partitions),
             "cluster_id": snapshot.cluster_id,
             "snapshot_digest": snapshot.digest,
         }
@@ -128,30 +128,34 @@ def shard_boundaries(topics: pa.ChunkedArray, rows: int = SHARD_ROWS) -> list[st
     return [names[at + 1].as_py() for at in np.flatnonzero(np.diff(shards)).tolist()]
 
 
-def solve(shards: Shards[Moves], job: PlanningJob, partitions: pa.Table, *, several: bool) -> tuple[Moves, Measures]:
+def solve_shards(
+    shards: Shards[Moves], job: PlanningJob, partitions: pa.Table, *, several: bool
+) -> tuple[Moves, Measures]:
     """Plan all shards, and return the moves and their measures.
 
     Even plans are put together from shards. All partitions are planned as one if the shards have no solution with their
     quotas, or if one plan may move less and the partitions are not too many for it.
     """
     if not several:
-        return _require_placement(*_plan(shards, job, None))
+        return _require_placement(*_plan_shards(shards, job, None))
     if job.operation not in EVEN_OPERATIONS:
-        return _require_placement(*_plan(shards, job, others_of(shards.answers(partial(totals_of_shard, job)))))
+        return _require_placement(
+            *_plan_shards(shards, job, views_of_others(shards.collect_answers(partial(totals_of_shard, job))))
+        )
     leaders = len(pc.unique(partitions.column("topic"))) * len(job.brokers) <= MAX_LEADER_CELLS
-    parts = sharded_plan(job.brokers, shards.answers(partial(summarize_shard, job, leaders=leaders)))
+    parts = sharded_plan(job.brokers, shards.collect_answers(partial(summarize_shard, job, leaders=leaders)))
     if parts is not None:
-        moves, measures = _plan(shards, job, parts.shard_quotas)
+        moves, measures = _plan_shards(shards, job, parts.shard_quotas)
         if measures is not None and not parts.needs_one_flow(measures):
             return moves, parts.with_bound(measures)
-    return _require_placement(*_plan(shards.as_one(), job, None))
+    return _require_placement(*_plan_shards(shards.merge_into_one(), job, None))
 
 
-def _plan(
+def _plan_shards(
     shards: Shards[Moves], job: PlanningJob, others: Sequence[OtherShards | ShardQuota] | None
 ) -> tuple[Moves, Measures | None]:
     """Return moves and measures. The measures are None if a shard cannot be placed within its quota."""
-    moves, answers = shards.plan(partial(plan_shard, job, others))
+    moves, answers = shards.collect_moves(partial(plan_shard, job, others))
     return moves, None if None in answers else combine_shards(answers)
 
 
@@ -163,17 +167,17 @@ def _require_placement(moves: Moves, measures: Measures | None) -> tuple[Moves, 
 
 def totals_of_shard(job: PlanningJob, number: int, table: pa.Table) -> pa.Table:
     """Answer with the `ShardTotals` of a shard, which the others must know."""
-    return _result(number, lambda: (shard_totals(job.problem(table)), None))
+    return _result_table(number, lambda: (shard_totals(job.build_problem(table)), None))
 
 
 def summarize_shard(job: PlanningJob, number: int, table: pa.Table, *, leaders: bool = True) -> pa.Table:
     """Answer with the `ShardSummary` that the quotas of an even plan require, with the shard's leaders or not."""
 
     def summary() -> tuple[Any, None]:
-        setup = BalanceSetup.of(job.problem(table))
+        setup = BalanceSetup.of(job.build_problem(table))
         return summarize(setup.to_place, setup.bounds, leaders=leaders), None
 
-    return _result(number, summary)
+    return _result_table(number, summary)
 
 
 def plan_shard(
@@ -185,24 +189,24 @@ def plan_shard(
     """
 
     def planned() -> tuple[Measures, pa.Table]:
-        problem = job.problem(table)
+        problem = job.build_problem(table)
         other = None if others is None else others[number]
         candidate = (
             balance_shard(problem, other) if isinstance(other, ShardQuota) else SOLVERS[job.operation](problem, other)
         )
         found = planned_moves(candidate, problem.brokers, table.column("topic_id").combine_chunks(), job.operation)
-        prices = _prices(job, candidate, table, found) if others is None else []
-        return measure(candidate, problem.brokers, prices), found
+        prices = _find_shard_prices(job, candidate, table, found) if others is None else []
+        return measure_candidate(candidate, problem.brokers, prices), found
 
-    return _result(number, planned)
+    return _result_table(number, planned)
 
 
-def _balance(problem: Problem, _others: OtherShards | None) -> CandidatePlan:
+def _balance_shard(problem: Problem, _others: OtherShards | None) -> CandidatePlan:
     balance = balance_disks if problem.options.balance == "bytes" else balance_replicas
-    return within_budget(balance(problem), problem)
+    return cut_to_budget(balance(problem), problem)
 
 
-def _apply(problem: Problem, _others: OtherShards | None) -> CandidatePlan:
+def _apply_to_shard(problem: Problem, _others: OtherShards | None) -> CandidatePlan:
     return apply_reassignment(problem)
 
 
@@ -211,25 +215,25 @@ SOLVERS: Mapping[str, Callable[[Problem, OtherShards | None], CandidatePlan]] = 
     Operation.HEAL: fill_missing,
     Operation.FILL: fill_missing,
     Operation.SET_REPLICATION_FACTOR: fill_missing,
-    Operation.REBALANCE: _balance,
-    Operation.EXPAND: _balance,
-    Operation.DRAIN: _balance,
-    Operation.APPLY: _apply,
+    Operation.REBALANCE: _balance_shard,
+    Operation.EXPAND: _balance_shard,
+    Operation.DRAIN: _balance_shard,
+    Operation.APPLY: _apply_to_shard,
 }
 
 
-def _prices(job: PlanningJob, candidate: CandidatePlan, table: pa.Table, found: pa.Table) -> list[int]:
+def _find_shard_prices(job: PlanningJob, candidate: CandidatePlan, table: pa.Table, found: pa.Table) -> list[int]:
     """Return prices that prove an even placement minimal; none if there are none, or the search would take long."""
     cells = len(candidate.rows.topics) * len(job.brokers) ** 2
     # Nothing can be proven of a plan that options keep from evening out everything, nor can it be sharded.
     if not is_shardable(job.operation, job.options) or cells > MAX_EXACT_CELLS:
         return []
     touched = table.filter(pa.array(candidate.disposition == Disposition.PLANNED))
-    prices = find_prices(outcome_of(job.broker_table, touched, found, job.options.to_json(job.operation)))
+    prices = find_prices(build_outcome(job.broker_table, touched, found, job.options.to_json(job.operation)))
     return [] if prices is None else prices.tolist()
 
 
-def _result(number: int, work: Callable[[], tuple[Any, pa.Table | None]]) -> pa.Table:
+def _result_table(number: int, work: Callable[[], tuple[Any, pa.Table | None]]) -> pa.Table:
     """Return the moves of some work on a shard, and in a last row its answer: None if it is infeasible."""
     answer: Any = None
     moves, problem = None, None
@@ -241,11 +245,11 @@ def _result(number: int, work: Callable[[], tuple[Any, pa.Table | None]]) -> pa.
         problem = str(error)
     row = pa.Table.from_pydict({"shard": [number], "answer": [pickle.dumps(answer)], "problem": [problem]}, ANSWER)
     return pa.concat_tables(
-        [_with_all_columns(row)] if moves is None else [_with_all_columns(moves), _with_all_columns(row)]
+        [_add_missing_columns(row)] if moves is None else [_add_missing_columns(moves), _add_missing_columns(row)]
     )
 
 
-def _with_all_columns(table: pa.Table) -> pa.Table:
+def _add_missing_columns(table: pa.Table) -> pa.Table:
     columns = [
         table.column(field.name) if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in _RESULT

@@ -72,7 +72,7 @@ class PeriodicCheck(ABC, Generic[Found]):
 
     def _poll_and_record(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Found, float]:
         result = self.poll(opened)
-        opened.journal.note_poll(self.KIND)
+        opened.journal.record_poll(self.KIND)
         return result
 
     @abstractmethod
@@ -205,5 +205,5 @@ class ClusterHealthCheck(PeriodicCheck[None]):
         emit_health(self.conn_id, health.measures)
         if opened.journal.health is not None:
             days_ms = int(opened.settings.health_retention * 86_400_000)
-            opened.journal.health.keep(health.measures, every_ms=int(every_s * 1000), retention_ms=days_ms)
+            opened.journal.health.add_measures(health.measures, every_ms=int(every_s * 1000), retention_ms=days_ms)
         return None, None, every_s

@@ -37,10 +37,10 @@ class RunPlanTrigger(ClusterTrigger):
 
     A plan that is cancelled with a rollback of all its moves ends with its rollback.
 
-    `overrides` are settings as strings and numbers, `who` the fields of journal.audit.Actor. Stopping the trigger leaves
-    at most one step running to its end, which the step lock makes harmless. Stopping alone cancels nothing, because
-    Airflow also stops triggers that another triggerer continues. With `when_killed="cancel"` the cancel of the plan is
-    requested after Airflow has reported the task as failed, success or skipped. `journal` is the task's
+    `overrides` are settings as strings and numbers, `who` the fields of journal.audit.Actor. Stopping the trigger
+    leaves at most one step running to its end, which the step lock makes harmless. Stopping alone cancels nothing,
+    because Airflow also stops triggers that another triggerer continues. With `when_killed="cancel"` the cancel of the
+    plan is requested after Airflow has reported the task as failed, success or skipped. `journal` is the task's
     `ClusterSession.origin`: a plan in another journal is not stepped.
     """
 

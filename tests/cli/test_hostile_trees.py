@@ -156,7 +156,7 @@ def a_dead_broker_is_noticed(scene: Scene) -> None:
     scene.simulator.kill(TARGET)
     verdict = FailureDetector(scene.simulator, scene.journal, SETTINGS, WATCH).poll()
     assert verdict.down == (TARGET,)
-    assert (TARGET,) in {each.key for each in FAILED_BROKERS.found(scene.journal.tree)}
+    assert (TARGET,) in {each.key for each in FAILED_BROKERS.list_valid(scene.journal.tree)}
     poll_joined_brokers(scene.simulator, scene.journal, SETTINGS, WATCH)
     poll_empty_brokers(scene.simulator, scene.journal, SETTINGS)
 

@@ -34,7 +34,7 @@ def test_status_of_a_cluster(connect: Connect, sandbox: Sandbox, capsys: pytest.
     assert "dead brokers: none" in lines
     assert "watched: never; no watch has polled this journal" in lines
     with StewardHook(conn_id).open() as opened:
-        opened.journal.note_poll("failures")
+        opened.journal.record_poll("failures")
     run("status", "--conn-id", conn_id)
     assert "watched: failures, " in (told := capsys.readouterr().out)
     assert "never" not in told

@@ -209,7 +209,7 @@ def test_whatever_dies_or_is_lost_a_plan_is_taken_back_exactly(ticks: int) -> No
 #: Calls that no step and no look makes.
 NEVER_IN_A_STEP = {
     "audit.import_rows": "copies a journal; a copy can be repeated",
-    "audit.older": "read for a copy or an archive",
+    "audit.rows_before": "read for a copy or an archive",
     "audit.remove": "archives the trail; what is in the file already can be archived again",
     "tree.created_ids": "orders requests without a number by when they were made; a poll can be repeated",
     "moves.import_rows": "as that of the audit trail",
@@ -260,8 +260,8 @@ def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> 
         kept = [tree.get(f"{QUARANTINE}/{name}/text") for name in tree.children(QUARANTINE)]
         assert {node.data for node in kept if node is not None} == {"whose is this?", "soon"}
         assert tree.children("/admin/failed_brokers") == ["1"]
-        assert [each.key for each in RESTARTS.listed(tree).found] == [(2,)]
-        assert RESTARTS.listed(tree).unreadable == []
+        assert [each.key for each in RESTARTS.list_with_unreadable(tree).found] == [(2,)]
+        assert RESTARTS.list_with_unreadable(tree).unreadable == []
 
 
 def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:

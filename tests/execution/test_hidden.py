@@ -107,7 +107,7 @@ def test_a_debt_of_a_hidden_topic_is_not_struck_out(simulator: Simulator) -> Non
     journal = memory_journal(simulator)
     simulator.create("u", [(1, 2)])
     name = TopicPartition("u", 0)
-    owed = PendingReplicas.of((1, 2), 3, simulator.topics[name].topic_id)
+    owed = PendingReplicas.from_brokers((1, 2), 3, simulator.topics[name].topic_id)
     record_pending(journal, {name: owed}, "too few brokers", WHO)
     simulator.tick(120)
     simulator.hidden.add("u")

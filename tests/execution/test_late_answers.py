@@ -486,7 +486,7 @@ def test_a_cancel_of_what_was_never_answered_that_comes_too_late_loses_no_order_
     def unheard() -> Place:
         here = place(throttle=0)
         names = [each.topic_partition for each in here.moves]
-        here.process(Faults())[1].plans.mark(
+        here.process(Faults())[1].plans.set_move_states(
             here.plan.digest, names, MoveState.HELD, fence=None, attempt=1, unacknowledged=True
         )
         return here

@@ -74,13 +74,13 @@ def test_moves(engine: Any, changes: list[Any]) -> None:
     for table in (real, fake):
         table.insert_missing("p", MOVES)
         for change in changes:
-            table.mark("p", *change[:3], attempt=change[3], isr_seen=change[4], **change[5])
+            table.set_state("p", *change[:3], attempt=change[3], isr_seen=change[4], **change[5])
     assert without_times(fake.rows("p")) == without_times(real.rows("p"))
     assert [row.settled_ms is None for row in fake.rows("p")] == [row.settled_ms is None for row in real.rows("p")]
     assert fake.unsettled_chunks("p") == real.unsettled_chunks("p")
     asked = [MOVES[3].topic_partition, TopicPartition("t", 99)]
     told: dict[str, Any] = {"attempt": None, "isr_seen": None}
-    assert [table.mark("p", asked, MoveState.HELD, "why", **told) for table in (fake, real)] == [1, 1]
+    assert [table.set_state("p", asked, MoveState.HELD, "why", **told) for table in (fake, real)] == [1, 1]
 
 
 @few

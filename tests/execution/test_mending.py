@@ -11,7 +11,7 @@ from kafka_steward.execution.lifecycle import resume_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument
-from kafka_steward.journal.records import Ownership, PlanStatus
+from kafka_steward.journal.records import PlanStatus, SlotOwnership
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.protocol.simulated_watch import Yard
@@ -143,7 +143,7 @@ def test_the_watch_looks_on(world: World, which: int) -> None:
 def test_a_garbled_document_of_a_known_second_version_is_made_anew(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Ownership, "VERSION", 2)
+    monkeypatch.setattr(SlotOwnership, "VERSION", 2)
     garble(world, paths.SLOT, '{"version":2,"plan":7}')
     assert len(repair_documents(world.journal, WHO)) == 1
     assert world.journal.slot.owner() == world.digest

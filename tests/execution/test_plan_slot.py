@@ -64,7 +64,7 @@ def test_plans_that_ended_while_they_had_the_slot_make_room_one_after_the_other(
     assert current_plan(journal) is None
     with pytest.raises(SlotTaken, match="Plan d was not published: plan aaaaaaaaaaaa holds the plan slot; wait until"):
         refuse_taken_slot(journal, record("d"), WHO, not_done="Plan d was not published")
-    assert (journal.slot.owner(), journal.slot.paused()) == ("a" * 64, ())
+    assert (journal.slot.owner(), journal.slot.preempted_plans()) == ("a" * 64, ())
     why = "Plan dddddddddddd waits: plan aaaaaaaaaaaa holds the plan slot until it ends."
     assert waiting_reason(journal, "d" * 64, None, WHO) == why
     journal.slot.release("a" * 64)
@@ -77,7 +77,7 @@ def test_of_several_plans_that_have_not_ended_the_one_that_has_the_slot_is_meant
         journal.plans.publish(record(digest), [])
     with pytest.raises(PlanError, match="have not ended: aaaaaaaaaaaa, bbbbbbbbbbbb; name the one to cancel"):
         resolve_plan(journal, None, "cancel")
-    journal.slot.take("b" * 64)
+    journal.slot.acquire("b" * 64)
     assert resolve_plan(journal, None, "throttle").digest == "b" * 64
     assert resolve_plan(journal, "aaa", "throttle").digest == "a" * 64
 

@@ -124,7 +124,7 @@ def test_a_slot_that_an_ended_plan_left_behind_is_free(simulator: Simulator, jou
     journal.plans.update(record, status=PlanStatus.COMPLETED)
     publish(simulator, journal, second)
     assert journal.slot.owner() == second.digest
-    assert journal.slot.paused() == ()
+    assert journal.slot.preempted_plans() == ()
 
 
 def test_a_person_resumes_what_is_stuck(simulator: Simulator, journal: Journal) -> None:

@@ -11,7 +11,7 @@ from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument, quarantine_document, unreadable
+from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument, list_unreadable, quarantine_document
 from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
@@ -103,10 +103,10 @@ def test_approvals_and_quarantined_documents_are_deleted_with_the_plans_of_their
 def test_what_is_no_approval_is_moved_aside_when_a_plan_ends(simulator: Simulator) -> None:
     world, path = heal(simulator), f"{paths.APPROVALS}/no digest"
     world.journal.tree.create(path, "mine")
-    assert [each.path for each in unreadable(world.journal.tree)] == [path]
+    assert [each.path for each in list_unreadable(world.journal.tree)] == [path]
     assert world.run().ended
     assert [QuarantinedDocument.from_node(node).path for node in world.journal.tree.below(QUARANTINE)] == [path]
-    assert unreadable(world.journal.tree) == []
+    assert list_unreadable(world.journal.tree) == []
 
 
 @pytest.mark.parametrize(("minutes", "kept"), [(59, True), (61, False)])
@@ -190,7 +190,7 @@ def test_beside_a_live_stepper_it_does_nothing_and_says_who(simulator: Simulator
 def test_a_plan_that_made_way_goes_on_afterwards(simulator: Simulator) -> None:
     world = apply(simulator, move("t-0", "123", "423"))
     healing = World(simulator, world.journal, [move("t-1", "231", "234")])
-    world.journal.slot.take(world.digest)
+    world.journal.slot.acquire(world.digest)
     world.journal.slot.preempt_with(healing.digest)
     record = world.journal.plans.get(world.digest)
     assert record is not None

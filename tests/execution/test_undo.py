@@ -230,7 +230,7 @@ def test_what_kafka_did_after_it_was_given_up_on_is_taken_back(world: World) -> 
     # The answer to t-3's submission was lost, and Kafka applied it after the plan had been cancelled.
     land(world)
     name = TopicPartition("t", 3)
-    world.journal.plans.mark(world.digest, [name], MoveState.DROPPED, "given up", fence=None)
+    world.journal.plans.set_move_states(world.digest, [name], MoveState.DROPPED, "given up", fence=None)
     finished(world, undo(world))
     is_as_it_was(world)
 
@@ -322,7 +322,9 @@ def test_a_plan_that_waits_says_which_plan_of_ours_changed_its_partition(world: 
 
 def test_a_move_in_flight_that_another_plan_of_ours_takes_over_says_which(world: World) -> None:
     later = World(world.simulator, world.journal, [move("t-1", "231", "134")], auto_generated=False)
-    world.journal.plans.mark(later.digest, [TopicPartition("t", 1)], MoveState.SUBMITTED, fence=None, attempt=1)
+    world.journal.plans.set_move_states(
+        later.digest, [TopicPartition("t", 1)], MoveState.SUBMITTED, fence=None, attempt=1
+    )
     world.simulator.alter({TopicPartition("t", 1): (1, 3, 4)})
     world.step()
     assert world.row("t-1").detail == f"plan {later.digest[:12]} reassigned the partition"
@@ -361,7 +363,7 @@ def test_a_second_rollback_that_must_leave_something_alone_says_so(world: World)
     finished(world, undo(world))
     is_as_it_was(world)
     # Kafka applies, much later, what it was asked for t-3; and someone dislikes what t-0 has.
-    world.journal.plans.mark(world.digest, [TopicPartition("t", 3)], MoveState.COMPLETED, fence=None)
+    world.journal.plans.set_move_states(world.digest, [TopicPartition("t", 3)], MoveState.COMPLETED, fence=None)
     world.simulator.alter({TopicPartition("t", 3): (2, 1, 4), TopicPartition("t", 0): (4, 2, 1)})
     world.simulator.run()
     again = undo(world)

@@ -15,16 +15,16 @@ from tests.simulator import Simulator
 
 def test_a_journal_that_no_watch_reads_is_told_and_one_that_is_read_is_not(tmp_path: Path) -> None:
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "one") as journal:
-        journal.note_poll("health")
+        journal.record_poll("health")
         assert unwatched_reason(journal).startswith("No watch has polled this journal ever, so no fill starts")
-        journal.note_poll("failures")
+        journal.record_poll("failures")
         assert unwatched_reason(journal) == ""
 
 
 @pytest.mark.parametrize(("minutes", "told"), [(9, ""), (11, "in the last 11 minutes")])
 def test_a_watch_that_ended_is_told_after_ten_minutes(tmp_path: Path, minutes: int, told: str) -> None:
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "one") as journal:
-        journal.note_poll("failures")
+        journal.record_poll("failures")
         with sa.create_engine(f"sqlite:///{tmp_path}/journal.db").begin() as connection:
             connection.execute(sa.text("UPDATE steward_look SET at_ms = at_ms - :ms"), {"ms": minutes * 60_000})
         assert told in unwatched_reason(journal)

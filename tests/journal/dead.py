@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SCRIPT = "from kafka_steward.journal.locks import process_name; print(process_name(), flush=True); input()"
+_SCRIPT = "from kafka_steward.journal.locks import new_holder_name; print(new_holder_name(), flush=True); input()"
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import PlanStatus
-from kafka_steward.journal.retention import archive_audit, delete_old
+from kafka_steward.journal.retention import archive_audit, delete_old_documents
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
@@ -146,19 +146,19 @@ def _digits(brokers: tuple[int, ...]) -> str:
 
 def _tidy(journal: Journal, folder: Path) -> None:
     """What a watch notes and forgets, and what an administrator does."""
-    journal.note_poll("failures")
-    journal.note_poll("failures")
+    journal.record_poll("failures")
+    journal.record_poll("failures")
     assert journal.health is not None
     for _ in range(2):
-        journal.health.keep({"offline_partitions": 1}, every_ms=0, retention_ms=0)
+        journal.health.add_measures({"offline_partitions": 1}, every_ms=0, retention_ms=0)
     moved = journal.tree.create("/steward/plans/garbage", "x")
     assert quarantine_document(journal.tree, moved, "It is garbage.", None)
     later = journal.now_ms() + _LATER_MS
     assert journal.plans.archive(later, is_needed=lambda _: False, most=100)
     journal.plans.purge(later)
-    delete_old(journal.tree, later, is_known=lambda _: False)
+    delete_old_documents(journal.tree, later, is_known=lambda _: False)
     assert archive_audit(journal, later, folder / f"{journal.cluster_id}.jsonl", as_values=_values, who=WHO)
-    journal.pair()
+    journal.bind_rows_to_tree()
 
 
 def _values(row: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from kafka_steward.errors import JournalUnreachable, WrongJournal
 from kafka_steward.journal import audit, paths
 from kafka_steward.journal.audit import Action, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.copy import copy_journal
-from kafka_steward.journal.identity import identify, mark_copied, pair
+from kafka_steward.journal.identity import bind_rows_to_tree, ensure_identity, mark_copied
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.store import Journal, open_journal
@@ -48,7 +48,7 @@ def test_the_original_is_refused_and_says_where_the_copy_is(opener: Opener, tmp_
 def test_paired_it_is_used_again(opener: Opener) -> None:
     copy(opener, "old", "new")
     with opener("old", compare=False) as old:
-        old.pair()
+        old.bind_rows_to_tree()
     opener("old").close()
     opener("new").close()
 
@@ -69,7 +69,7 @@ def test_a_copy_that_was_interrupted_leaves_the_original_in_use_and_can_be_repea
         def die() -> None:
             raise JournalUnreachable("The process died.")
 
-        patched.setattr(new, "pair", die)
+        patched.setattr(new, "bind_rows_to_tree", die)
         with pytest.raises(JournalUnreachable):
             copy_journal(old, new)
     opener("old").close()
@@ -80,29 +80,29 @@ def test_a_copy_that_was_interrupted_leaves_the_original_in_use_and_can_be_repea
 def test_documents_that_the_copy_shares_with_the_original_are_not_marked(tmp_path: Path) -> None:
     tree = MemoryTree(lambda: 1)
     old, new = (open_database(f"sqlite:///{tmp_path}/{name}.db", "c1", "db-7") for name in ("old", "new"))
-    identify(old, tree, "ZooKeeper")
-    copied = pair(new, tree, "ZooKeeper")
+    ensure_identity(old, tree, "ZooKeeper")
+    copied = bind_rows_to_tree(new, tree, "ZooKeeper")
     mark_copied(tree, copied)
-    assert identify(new, tree, "ZooKeeper") == copied
+    assert ensure_identity(new, tree, "ZooKeeper") == copied
     with pytest.raises(WrongJournal, match="belong to a journal whose rows are at "):
-        identify(old, tree, "ZooKeeper")
+        ensure_identity(old, tree, "ZooKeeper")
 
 
 def test_documents_that_stay_behind_are_marked_when_the_rows_are_shared(tmp_path: Path) -> None:
     rows = open_database(f"sqlite:///{tmp_path}/rows.db", "c1", "db-7")
     before, after = MemoryTree(lambda: 1), MemoryTree(lambda: 1)
-    identify(rows, before, "ZooKeeper")
-    mark_copied(before, pair(rows, after, "the database"))
+    ensure_identity(rows, before, "ZooKeeper")
+    mark_copied(before, bind_rows_to_tree(rows, after, "the database"))
     with pytest.raises(
         WrongJournal, match=r"documents in ZooKeeper was copied to .* with its documents in the database"
     ):
-        identify(rows, before, "ZooKeeper")
+        ensure_identity(rows, before, "ZooKeeper")
 
 
 def test_a_journal_that_names_none_is_not_marked(tmp_path: Path) -> None:
     tree, rows = MemoryTree(lambda: 1), open_database(f"sqlite:///{tmp_path}/rows.db", "c1", "db-7")
     tree.create(paths.JOURNAL, "{")
-    mark_copied(tree, identify(rows, MemoryTree(lambda: 1)))
+    mark_copied(tree, ensure_identity(rows, MemoryTree(lambda: 1)))
     node = tree.get(paths.JOURNAL)
     assert node is not None
     assert node.data == "{"
@@ -113,14 +113,14 @@ def test_at_most_two_pages_of_the_audit_trail_are_in_memory_at_once(
 ) -> None:
     pages, page = 12, 50
     monkeypatch.setattr(audit, "_PAGE", page)
-    read, held = AuditTable.older, []
+    read, held = AuditTable.rows_before, []
 
     def older(table: AuditTable, *given: Any) -> list[StoredAuditRecord]:
         rows = read(table, *given)
         held.append(sum(isinstance(each, StoredAuditRecord) for each in gc.get_objects()))
         return rows
 
-    monkeypatch.setattr(AuditTable, "older", older)
+    monkeypatch.setattr(AuditTable, "rows_before", older)
     with opener("old") as old, opener("new", compare=False) as new:
         old.audit.record_intent([AuditRecord(Action.DETECT, "gone", broker=at) for at in range(pages * page)])
         already = sum(isinstance(each, StoredAuditRecord) for each in gc.get_objects())

@@ -12,7 +12,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import LockLost, RequestError, WrongJournal
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord, Outcome
-from kafka_steward.journal.copy import Copied, copy_journal
+from kafka_steward.journal.copy import CopyCounts, copy_journal
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
@@ -44,11 +44,13 @@ def fill(journal: Journal) -> None:
     ended = journal.plans.publish(record_of(journal, "ended"), moves_of(4, topic="other"))
     journal.plans.update(ended, status=PlanStatus.COMPLETED, reason="All is done.")
     running = journal.plans.publish(record_of(journal, "running"), moves_of(5))
-    journal.plans.mark("running", [TopicPartition("orders", 0)], MoveState.COMPLETED, fence=None, isr_seen=True)
-    journal.plans.mark("running", [TopicPartition("orders", 1)], MoveState.DROPPED, "gone", fence=None)
-    journal.plans.mark("running", [TopicPartition("orders", 2)], MoveState.SUBMITTED, fence=None, attempt=1)
+    journal.plans.set_move_states(
+        "running", [TopicPartition("orders", 0)], MoveState.COMPLETED, fence=None, isr_seen=True
+    )
+    journal.plans.set_move_states("running", [TopicPartition("orders", 1)], MoveState.DROPPED, "gone", fence=None)
+    journal.plans.set_move_states("running", [TopicPartition("orders", 2)], MoveState.SUBMITTED, fence=None, attempt=1)
     journal.plans.update(running, status=PlanStatus.RUNNING, attempts=2)
-    journal.slot.take("running")
+    journal.slot.acquire("running")
     for path, data in (
         (paths.failed_broker(3), '{ "failure_timestamp" : 5 }'),
         (paths.REASSIGN_CANCEL, ""),
@@ -96,7 +98,7 @@ def test_everything_goes_along(make: Make, kind: str, other: str) -> None:
     source, target = make(kind), make(other)
     fill(source)
     before = contents(source)
-    assert copy_journal(source, target) == Copied(plans=2, documents=7, audit_rows=2)
+    assert copy_journal(source, target) == CopyCounts(plans=2, documents=7, audit_rows=2)
     assert contents(target) == before
     assert contents(source) == before
 
@@ -112,7 +114,7 @@ def test_a_plan_goes_on_in_the_copy(make: Make, kind: str, other: str) -> None:
     new = target.plans.publish(record_of(target, "new"), moves_of(2, topic="new"))
     rest = [row.topic_partition for row in target.plans.rows("running") if not row.state.settled]
     with target.step_lock("next") as fence:
-        target.plans.mark("running", rest, MoveState.COMPLETED, fence=fence)
+        target.plans.set_move_states("running", rest, MoveState.COMPLETED, fence=fence)
         target.plans.update(running, fence=fence, status=PlanStatus.COMPLETED)
     left = target.tree.children(paths.REASSIGN_CHUNKS)
     assert set(new.chunks) < set(left)
@@ -125,7 +127,7 @@ def test_copying_again_changes_nothing(make: Make, kind: str, other: str) -> Non
     fill(source)
     copy_journal(source, target)
     before = contents(target)
-    assert copy_journal(source, target) == Copied(plans=0, documents=0, audit_rows=0)
+    assert copy_journal(source, target) == CopyCounts(plans=0, documents=0, audit_rows=0)
     assert contents(target) == before
 
 

@@ -22,7 +22,7 @@ from kafka_steward.journal.sql import database as database_module
 from kafka_steward.journal.sql import postgres
 from kafka_steward.journal.sql import sqlite as sqlite_dialect
 from kafka_steward.journal.sql.database import IDS, Database, as_journal_error, open_database, table_names
-from kafka_steward.journal.sql.dialect import dialect_of, parsed_url
+from kafka_steward.journal.sql.dialect import journal_dialect, parse_url
 from kafka_steward.journal.sql.sqlite import Sqlite
 from kafka_steward.journal.store import open_journal
 from tests.journal.test_plans import moves_of, record_of
@@ -83,7 +83,7 @@ def test_without_a_password_its_words_stay_as_they_are() -> None:
 @pytest.mark.parametrize(("url", "kind"), [("sqlite://", sqlite.Insert), (POSTGRESQL, postgresql.Insert)])
 def test_each_database_leaves_rows_that_exist_in_its_own_way(url: str, kind: type[sa.Insert]) -> None:
     dialect = sa.create_engine(url).dialect
-    insert = dialect_of(dialect).insert_or_ignore(tables.host)
+    insert = journal_dialect(dialect).insert_or_ignore(tables.host)
     assert isinstance(insert, kind)
     assert str(insert.compile(dialect=dialect)).endswith("ON CONFLICT DO NOTHING")
 
@@ -91,10 +91,10 @@ def test_each_database_leaves_rows_that_exist_in_its_own_way(url: str, kind: typ
 def test_a_number_of_a_counter_is_never_given_twice(database: Database) -> None:
     other = Database(database.engine, "c2", "here")
     with database.write_transaction() as connection:
-        assert [database.next_number(connection, "n") for _ in range(3)] == [1, 2, 3]
-        assert database.next_number(connection, "m") == 1
-        assert other.next_number(connection, "n") == 1
-        assert database.next_number(connection, "n") == 4
+        assert [database.next_counter_value(connection, "n") for _ in range(3)] == [1, 2, 3]
+        assert database.next_counter_value(connection, "m") == 1
+        assert other.next_counter_value(connection, "n") == 1
+        assert database.next_counter_value(connection, "n") == 4
 
 
 def test_the_row_that_writers_lock_is_there_for_each_cluster(database: Database) -> None:
@@ -154,7 +154,7 @@ def test_no_statement_has_more_than_five_hundred_rows(statements: list[str], tmp
         table = journal.plans._table
         uses: list[tuple[str, Callable[[], object]]] = [
             ("INSERT INTO steward_plan_move", lambda: table.insert_missing("d1", moves)),
-            ("SELECT steward_plan_move", lambda: table.by_others("d2", names)),
+            ("SELECT steward_plan_move", lambda: table.submissions_by_others("d2", names)),
             ("INSERT INTO steward_audit", lambda: journal.audit.record_intent(entries)),
         ]
         for beginning, use in uses:
@@ -176,9 +176,9 @@ def connection_arguments(url: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[s
         asked.update(named)
         raise Asked
 
-    monkeypatch.setattr(postgres.BoundedConnection, "connect", connect)
+    monkeypatch.setattr(postgres.DeadlineConnection, "connect", connect)
     with pytest.raises(Asked):
-        database_module._engine(*parsed_url(url)).connect()
+        database_module._create_engine(*parse_url(url)).connect()
     return asked
 
 
@@ -230,13 +230,13 @@ def test_a_user_that_may_make_no_tables_is_told_which_was_refused(monkeypatch: p
     monkeypatch.setattr(database_module, "upgrade", upgrade)
     engine = sa.create_engine(POSTGRESQL)
     with pytest.raises(JournalError, match="refused a statement: permission denied for schema public; its tables"):
-        database_module._upgrade(engine, dialect_of(engine.dialect))
+        database_module._upgrade_tables(engine, journal_dialect(engine.dialect))
 
 
 class NothingReturned(Sqlite):
     """A database that cannot return the rows that a statement changes."""
 
-    def returning(
+    def change_and_return(
         self,
         connection: sa.Connection,
         change: sa.Update,
@@ -267,7 +267,7 @@ def test_a_database_may_be_unable_to_return_what_it_changes(
 
 
 def test_postgresqls_errors_show_no_values() -> None:
-    made = database_module._engine(*parsed_url(POSTGRESQL))
+    made = database_module._create_engine(*parse_url(POSTGRESQL))
     assert made.hide_parameters
 
 
@@ -314,7 +314,7 @@ class Reluctant:
 
 def test_a_file_that_another_switches_to_wal_at_the_same_moment_is_waited_for() -> None:
     connection = Reluctant(["database is locked"] * 3)
-    sqlite_dialect._prepare(connection, None)
+    sqlite_dialect._prepare_connection(connection, None)
     assert connection.isolation_level is None
     assert connection.done == ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"]
 
@@ -323,14 +323,14 @@ def test_a_file_that_stays_locked_is_not_waited_for_for_ever(monkeypatch: pytest
     monkeypatch.setattr(sqlite_dialect, "_LOCK_TIMEOUT_S", 0.1)
     connection = Reluctant(["database is locked"] * 1000)
     with pytest.raises(sqlite3.OperationalError, match="database is locked"):
-        sqlite_dialect._prepare(connection, None)
+        sqlite_dialect._prepare_connection(connection, None)
     assert len(connection._refusals) > 900  # a pause between two tries
 
 
 def test_what_is_wrong_otherwise_is_told_at_once() -> None:
     connection = Reluctant(["database is locked", "disk I/O error"])
     with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
-        sqlite_dialect._prepare(connection, None)
+        sqlite_dialect._prepare_connection(connection, None)
     assert connection._refusals == ["database is locked"]
 
 
@@ -387,7 +387,7 @@ def test_a_server_whose_tables_cannot_be_read_does_not_answer(monkeypatch: pytes
     def connect(**_: object) -> None:
         raise psycopg.OperationalError(f"password {SECRET} is wrong.")
 
-    monkeypatch.setattr(postgres.BoundedConnection, "connect", connect)
+    monkeypatch.setattr(postgres.DeadlineConnection, "connect", connect)
     with pytest.raises(JournalUnreachable) as refused:
         table_names(POSTGRESQL)
     assert str(refused.value) == (

@@ -22,7 +22,7 @@ from kafka_steward.journal.kip_documents import (
     InFlight,
     Request,
 )
-from kafka_steward.journal.records import Lock, Ownership, PlanRecord, PlanStatus, ThrottleLease
+from kafka_steward.journal.records import Lock, PlanRecord, PlanStatus, SlotOwnership, ThrottleLease
 
 _KIPS = Path(__file__).parent / "kips"
 # KIP-236 prints this znode as it was read from a real cluster.
@@ -147,13 +147,13 @@ RECORD = PlanRecord(
 )
 OURS = [
     RECORD,
-    Ownership("d1", ("d0",)),
+    SlotOwnership("d1", ("d0",)),
     Lock("host:1", 60_000, 7),
     ThrottleLease(None, "50", {"d1": ("0:1",)}),
     ThrottleLease("10", None),
 ]
 
-OPTIONAL = {(ThrottleLease, "before"), (ThrottleLease, "ours"), (Ownership, "plan"), (Lock, "owner")}
+OPTIONAL = {(ThrottleLease, "before"), (ThrottleLease, "ours"), (SlotOwnership, "plan"), (Lock, "owner")}
 
 
 @pytest.mark.parametrize("document", OURS, ids=lambda document: type(document).__name__)
@@ -283,7 +283,7 @@ PENDING_CANCEL, WHOLE_PLAN = (
 def test_two_requests_in_one_ask_for_as_much_as_either(
     first: CancelRequest, second: CancelRequest, both: CancelRequest
 ) -> None:
-    assert first.with_(second) == both
+    assert first.merge(second) == both
 
 
 def test_an_unknown_scope_is_refused() -> None:

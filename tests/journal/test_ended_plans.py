@@ -20,7 +20,9 @@ from tests.journal.test_plans import moves_of, record_of
 def ended(journal: Journal, digest: str = "d1", **changes: Any) -> PlanRecord:
     """A plan that is complete."""
     record = journal.plans.publish(record_of(journal, digest), moves_of(2))
-    journal.plans.mark(digest, [move.topic_partition for move in moves_of(2)], MoveState.COMPLETED, fence=None)
+    journal.plans.set_move_states(
+        digest, [move.topic_partition for move in moves_of(2)], MoveState.COMPLETED, fence=None
+    )
     return journal.plans.update(record, status=PlanStatus.COMPLETED, **changes)
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.journal.document import Fields, read_object
-from kafka_steward.journal.kip_documents import FailedBroker, SwitchedOff
+from kafka_steward.journal.document import FieldReader, read_fields
+from kafka_steward.journal.kip_documents import FailedBroker, ReassignmentsDisabled
 
 NUMBER, TEXT, FLAG, LIST = "a whole number of at least 0", "a string", "true or false", "a list"
 BROKERS, PLACEHOLDERS, TEXTS = "a list of broker ids", "a list of broker ids and placeholders", "a list of strings"
 
 
 def take(kind: str, value: Any) -> Any:
-    return getattr(Fields("/x", {"key": value}), kind)("key")
+    return getattr(FieldReader("/x", {"key": value}), kind)("key")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_another_kind_is_told_with_what_belongs_there(kind: str, value: Any, bel
 
 
 def test_a_number_may_be_as_large_as_the_limit_and_no_larger() -> None:
-    fields = Fields("/x", {"key": 7, "more": 8})
+    fields = FieldReader("/x", {"key": 7, "more": 8})
     assert fields.integer("key", high=7) == 7
     with pytest.raises(DocumentError, match=r"has 'more' = 8 where a whole number of at most 7 is expected"):
         fields.integer("more", high=7)
@@ -82,7 +82,7 @@ def test_a_broker_that_is_named_twice_is_told(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["integer", "text", "flag", "brokers", "replicas", "texts", "objects", "object"])
 def test_one_that_is_not_there_is_told(kind: str) -> None:
     with pytest.raises(DocumentError) as refused:
-        getattr(Fields("/x", {}), kind)("key")
+        getattr(FieldReader("/x", {}), kind)("key")
     assert str(refused.value) == "/x has no 'key'; correct or delete it."
 
 
@@ -99,7 +99,7 @@ def test_one_that_is_not_there_is_told(kind: str) -> None:
 )
 def test_what_is_no_object_is_told_with_its_place(value: Any, held: str) -> None:
     places: dict[str, Callable[[], object]] = {
-        "/x": lambda: Fields("/x", value),
+        "/x": lambda: FieldReader("/x", value),
         "/x, key": lambda: take("object", value),
         "/x, key[1]": lambda: take("objects", [{}, value]),
     }
@@ -117,17 +117,17 @@ def test_a_long_value_is_shown_in_part(length: int, shown: str) -> None:
 
 
 def test_what_is_absent_and_what_is_null_is_none_and_neither_is_left_over() -> None:
-    fields = Fields("/x", {"null": None, "zero": 0, "more": [1]})
-    assert (fields.maybe("null", fields.integer), fields.maybe("absent", fields.integer)) == (None, None)
-    assert fields.maybe("zero", fields.integer) == 0
+    fields = FieldReader("/x", {"null": None, "zero": 0, "more": [1]})
+    assert (fields.optional("null", fields.integer), fields.optional("absent", fields.integer)) == (None, None)
+    assert fields.optional("zero", fields.integer) == 0
     assert fields.peek("more") == [1]
     assert fields.peek("absent") is None
-    assert fields.rest() == {"more": [1]}
+    assert fields.remaining() == {"more": [1]}
 
 
 def test_the_object_that_was_given_is_left_as_it_is() -> None:
     given = {"key": 1}
-    assert Fields("/x", given).integer("key") == 1
+    assert FieldReader("/x", given).integer("key") == 1
     assert given == {"key": 1}
 
 
@@ -143,20 +143,20 @@ def test_the_object_that_was_given_is_left_as_it_is() -> None:
 )
 def test_what_is_no_json_is_told_with_the_place(text: str, why: str) -> None:
     with pytest.raises(DocumentError) as refused:
-        read_object("/x", text)
+        read_fields("/x", text)
     assert str(refused.value) == f"/x does not contain JSON ({why}); correct or delete it."
 
 
 @pytest.mark.parametrize(("newest", "version"), [(1, 2), (3, 4)])
 def test_a_newer_version_is_told_with_both_numbers(newest: int, version: int) -> None:
-    assert read_object("/x", f'{{"version": {newest}}}', newest=newest).rest() == {"version": newest}
+    assert read_fields("/x", f'{{"version": {newest}}}', newest=newest).remaining() == {"version": newest}
     with pytest.raises(DocumentError) as refused:
-        read_object("/x", f'{{"version": {version}}}', newest=newest)
+        read_fields("/x", f'{{"version": {version}}}', newest=newest)
     assert str(refused.value) == (
         f"/x was written by a newer Kafka Steward (version {version}; this one reads up to {newest}); upgrade this one."
     )
 
 
 def test_what_others_added_comes_after_what_is_known_and_what_is_none_is_left_out() -> None:
-    assert SwitchedOff(person="ann", extra={"c": None}).to_json() == '{"version":1,"person":"ann","c":null}'
+    assert ReassignmentsDisabled(person="ann", extra={"c": None}).to_json() == '{"version":1,"person":"ann","c":null}'
     assert FailedBroker(5, extra={"c": [1, 2]}).to_json() == '{"failure_timestamp": 5, "c": [1, 2]}'

@@ -14,10 +14,10 @@ def test_a_row_is_kept_once_per_interval_and_not_for_ever(tmp_path: Path) -> Non
         assert journal.health is not None
         assert other.health is not None
         for _ in range(2):
-            journal.health.keep({"offline_partitions": 1}, every_ms=7 * day_ms, retention_ms=30 * day_ms)
+            journal.health.add_measures({"offline_partitions": 1}, every_ms=7 * day_ms, retention_ms=30 * day_ms)
         ((at_ms, measures),) = journal.health.rows()
         assert (at_ms % (7 * day_ms), measures) == (0, {"offline_partitions": 1})
         assert journal.health.rows(since_ms=at_ms + 1) == []
-        journal.health.keep({"offline_partitions": 2}, every_ms=1, retention_ms=0)
+        journal.health.add_measures({"offline_partitions": 2}, every_ms=1, retention_ms=0)
         assert [found["offline_partitions"] for _, found in journal.health.rows()] == [2]
         assert other.health.rows() == []

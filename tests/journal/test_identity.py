@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import PlanError, WrongJournal
 from kafka_steward.journal import identity, paths
-from kafka_steward.journal.identity import Identity, identify, pair
+from kafka_steward.journal.identity import Identity, bind_rows_to_tree, ensure_identity
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
@@ -43,7 +43,7 @@ def test_each_cluster_of_a_database_has_an_id_of_its_own(sqlite_url: str, cluste
 def test_documents_are_not_read_with_the_rows_of_another_database(tmp_path: Path) -> None:
     tree = MemoryTree(lambda: 1)
     ours, theirs = (open_database(f"sqlite:///{tmp_path}/{name}.db", "c", name) for name in ("worker", "triggerer"))
-    made = identify(ours, tree, "ZooKeeper at zk1:2181")
+    made = ensure_identity(ours, tree, "ZooKeeper at zk1:2181")
     assert (
         made.place == f"sqlite:///{tmp_path}/worker.db on the host worker with its documents in ZooKeeper at zk1:2181"
     )
@@ -54,19 +54,19 @@ def test_documents_are_not_read_with_the_rows_of_another_database(tmp_path: Path
     )
     for _ in range(2):
         with pytest.raises(WrongJournal, match=re.escape(words)):
-            identify(theirs, tree, "ZooKeeper at zk1:2181")
-    assert identify(ours, tree, "ZooKeeper at zk1:2181") == made
+            ensure_identity(theirs, tree, "ZooKeeper at zk1:2181")
+    assert ensure_identity(ours, tree, "ZooKeeper at zk1:2181") == made
 
 
 def test_rows_are_not_read_with_documents_that_are_new(tmp_path: Path) -> None:
     """As when ZooKeeper lost them, or the chroot was misspelt."""
     database = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here")
-    identify(database, MemoryTree(lambda: 1), "ZooKeeper at zk1:2181/kafka")
+    ensure_identity(database, MemoryTree(lambda: 1), "ZooKeeper at zk1:2181/kafka")
     empty = MemoryTree(lambda: 1)
     with pytest.raises(
         WrongJournal, match="documents are in ZooKeeper at zk1:2181/kafka, and there are none of its documents in Zoo"
     ):
-        identify(database, empty, "ZooKeeper at zk1:2181/kafak")
+        ensure_identity(database, empty, "ZooKeeper at zk1:2181/kafak")
     assert empty.get(paths.JOURNAL) is None
 
 
@@ -78,15 +78,15 @@ def test_whoever_dies_between_the_halves_is_gone_on_with(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(tree, "create", die)
     with pytest.raises(SystemExit):
-        identify(database, tree, "there")
+        ensure_identity(database, tree, "there")
     monkeypatch.undo()
-    monkeypatch.setattr(identity._IdentityRow, "bind", die)
+    monkeypatch.setattr(identity._IdentityRow, "mark_bound", die)
     with pytest.raises(SystemExit):
-        identify(database, tree, "there")
+        ensure_identity(database, tree, "there")
     monkeypatch.undo()
     node = tree.get(paths.JOURNAL)
     assert node is not None
-    assert identify(database, tree, "there").id in node.data
+    assert ensure_identity(database, tree, "there").id in node.data
 
 
 @pytest.mark.parametrize(
@@ -94,51 +94,51 @@ def test_whoever_dies_between_the_halves_is_gone_on_with(tmp_path: Path, monkeyp
 )
 def test_a_garbled_name_refuses_until_the_halves_are_tied_together_again(tmp_path: Path, text: str) -> None:
     database, tree = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryTree(lambda: 1)
-    made = identify(database, tree, "there")
+    made = ensure_identity(database, tree, "there")
     node = tree.get(paths.JOURNAL)
     assert node is not None
     tree.set(paths.JOURNAL, text, version=node.version)
     with pytest.raises(WrongJournal, match=r"rows are at no known database, .* `airflow kafka-steward journal pair`"):
-        identify(database, tree, "there")
-    paired = pair(database, tree, "there")
+        ensure_identity(database, tree, "there")
+    paired = bind_rows_to_tree(database, tree, "there")
     assert paired.id != made.id
-    assert identify(database, tree, "there") == paired
+    assert ensure_identity(database, tree, "there") == paired
 
 
 def test_tying_together_ends_what_shared_one_half(tmp_path: Path) -> None:
     old, new = (open_database(f"sqlite:///{tmp_path}/{name}.db", "c", "here") for name in ("old", "new"))
     tree = MemoryTree(lambda: 1)
-    identify(old, tree, "there")
-    made = pair(new, tree, "there")
-    assert identify(new, tree, "there") == made
+    ensure_identity(old, tree, "there")
+    made = bind_rows_to_tree(new, tree, "there")
+    assert ensure_identity(new, tree, "there") == made
     with pytest.raises(WrongJournal, match=r"belong to a journal whose rows are at .*new.db"):
-        identify(old, tree, "there")
+        ensure_identity(old, tree, "there")
 
 
 def test_rows_whose_documents_are_lost_are_tied_to_an_empty_tree(tmp_path: Path) -> None:
     database, empty = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryTree(lambda: 1)
-    lost = identify(database, MemoryTree(lambda: 1), "there")
-    paired = pair(database, empty, "elsewhere")
+    lost = ensure_identity(database, MemoryTree(lambda: 1), "there")
+    paired = bind_rows_to_tree(database, empty, "elsewhere")
     assert paired == Identity(paired.id, lost.rows, "elsewhere")
     assert paired.id != lost.id
-    assert identify(database, empty, "elsewhere") == paired
+    assert ensure_identity(database, empty, "elsewhere") == paired
 
 
 def test_a_process_that_dies_while_tying_together_leaves_no_open_door(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database, tree = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryTree(lambda: 1)
-    identify(database, tree, "there")
+    ensure_identity(database, tree, "there")
 
     def die(*_: object, **__: object) -> None:
         raise SystemExit
 
     monkeypatch.setattr(tree, "set", die)
     with pytest.raises(SystemExit):
-        pair(database, tree, "there")
+        bind_rows_to_tree(database, tree, "there")
     monkeypatch.undo()
     with pytest.raises(WrongJournal, match="belong to a journal whose rows are at"):
-        identify(database, tree, "there")
+        ensure_identity(database, tree, "there")
 
 
 def test_two_hosts_with_files_of_their_own_do_not_share_zookeeper(
@@ -163,7 +163,7 @@ def test_a_plan_whose_rows_are_missing_is_refused_and_named(url: str, cluster_id
         journal.plans._table.delete("beef")
         with pytest.raises(PlanError, match=r"Plan beef moves 3 partitions, and the journal at .* has 0 rows of it"):
             journal.plans.rows("beef")
-        assert journal.plans.rows_found("beef") == []
+        assert journal.plans.existing_rows("beef") == []
 
 
 def test_who_opened_a_journal_is_written_down_with_the_moment(fresh_url: str, cluster_id: str) -> None:
@@ -199,11 +199,11 @@ def test_another_journal_than_the_one_that_the_work_was_begun_with_is_refused() 
     here = Identity(
         "aa", "sqlite:////airflow/journal.db on the host pod-7", "sqlite:////airflow/journal.db on the host pod-7"
     )
-    here.must_be(None)
-    here.must_be({"id": "aa", "place": "elsewhere"})
+    here.require_same(None)
+    here.require_same({"id": "aa", "place": "elsewhere"})
     words = (
         "started with the journal at postgresql://db/x, and this process opened another one, at sqlite:.* on "
         "the host pod-7;"
     )
     with pytest.raises(WrongJournal, match=words):
-        here.must_be({"id": "bb", "place": "postgresql://db/x"})
+        here.require_same({"id": "bb", "place": "postgresql://db/x"})

@@ -21,8 +21,8 @@ from kafka_steward.journal.listing import (
     RESTARTS,
     WRITTEN,
     QuarantinedDocument,
-    sweep,
-    unreadable,
+    list_unreadable,
+    quarantine_unreadable,
 )
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.tree import MAX_BYTES, Tree
@@ -49,7 +49,7 @@ def kept(tree: Tree) -> dict[str, str]:
 def test_what_can_be_read_is_found_beside_what_cannot(tree: Tree) -> None:
     for name, data in {"3": GOOD, "0003": GOOD, "foo": "{}", "99999999999": GOOD, "7": "gone fishing"}.items():
         tree.create(f"/admin/failed_brokers/{name}", data)
-    found = FAILED_BROKERS.listed(tree)
+    found = FAILED_BROKERS.list_with_unreadable(tree)
     assert [(each.key, each.document.failure_timestamp_ms == 5) for each in found.found] == [
         ((3,), True),
         ((7,), False),
@@ -61,7 +61,7 @@ def test_two_levels_are_listed_by_topic_and_partition(tree: Tree) -> None:
     text = InFlight((1, 2), (2, 3)).to_json()
     for path in ("t/0", "t/10", "t/2", "t/x", "my topic/0", "u/0/deeper"):
         tree.create(f"/admin/reassignments/{path}", text)
-    found = IN_FLIGHT.listed(tree)
+    found = IN_FLIGHT.list_with_unreadable(tree)
     assert [each.key for each in found.found] == [("t", 0), ("t", 2), ("t", 10)]
     told = {each.path.removeprefix("/admin/reassignments/"): each.reason for each in found.unreadable}
     assert told.keys() == {"my topic", "t/x", "u/0"}
@@ -76,10 +76,10 @@ def test_no_more_documents_and_bytes_are_read_at_once_than_the_limits_say(
     for broker in (1, 2, 3, 10, 20):
         tree.create(f"/admin/failed_brokers/{broker}", GOOD)
     monkeypatch.setattr(listing, "MAX_DOCUMENTS", 4)
-    assert [each.key[0] for each in FAILED_BROKERS.found(tree)] == [1, 2, 3, 10]
+    assert [each.key[0] for each in FAILED_BROKERS.list_valid(tree)] == [1, 2, 3, 10]
     monkeypatch.setattr(listing, "_BATCH", 1)
     monkeypatch.setattr(listing, "MAX_BYTES_AT_ONCE", len(GOOD))
-    assert [each.key[0] for each in FAILED_BROKERS.found(tree)] == [1, 2]
+    assert [each.key[0] for each in FAILED_BROKERS.list_valid(tree)] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -100,23 +100,23 @@ def test_a_node_that_nothing_can_read_is_moved_aside_with_a_row_and_then_nothing
     journal: Journal, path: str
 ) -> None:
     journal.tree.create(path, "what is this?")
-    (sentence,) = sweep(journal, WRITTEN, WATCH)
+    (sentence,) = quarantine_unreadable(journal, WRITTEN, WATCH)
     assert "Its content was copied to /steward/quarantine/doc_" in sentence
     assert kept(journal.tree) == {path: "what is this?"}
     assert path.split("/")[3] not in journal.tree.children("/".join(path.split("/")[:3]))
-    assert sweep(journal, WRITTEN, WATCH) == []
+    assert quarantine_unreadable(journal, WRITTEN, WATCH) == []
     (row,) = journal.audit.rows()
     assert (row.entry.action, row.entry.reason) == (Action.REPAIR, sentence)
     assert path.startswith(row.entry.before)
     assert row.entry.who == WATCH
     assert sentence.endswith(f" Its content was copied to {row.entry.after}.")
-    assert unreadable(journal.tree) == []
+    assert list_unreadable(journal.tree) == []
 
 
 def test_a_name_longer_than_any_path_is_moved_aside(journal: Journal) -> None:
     long = f"{paths.REASSIGNMENT_REQUESTS}/{'x' * 1100}"
     put(journal.tree, long, "{}")
-    (sentence,) = sweep(journal, [REQUESTS], WATCH)
+    (sentence,) = quarantine_unreadable(journal, [REQUESTS], WATCH)
     assert len(sentence) < 600
     assert kept(journal.tree) == {long: "{}"}
     assert journal.tree.children(paths.REASSIGNMENT_REQUESTS) == []
@@ -125,21 +125,21 @@ def test_a_name_longer_than_any_path_is_moved_aside(journal: Journal) -> None:
 def test_a_value_that_counts_as_something_is_replaced_and_kept(journal: Journal) -> None:
     written = journal.tree.create("/admin/failed_brokers/3", "gone fishing")
     journal.tree.create("/admin/rolling_bounce/4", '{"timestamp": true}')
-    assert len(sweep(journal, WRITTEN, WATCH)) == 2
+    assert len(quarantine_unreadable(journal, WRITTEN, WATCH)) == 2
     assert kept(journal.tree) == {
         "/admin/failed_brokers/3": "gone fishing",
         "/admin/rolling_bounce/4": '{"timestamp": true}',
     }
-    (failed,) = FAILED_BROKERS.found(journal.tree)
+    (failed,) = FAILED_BROKERS.list_valid(journal.tree)
     assert failed.document.failure_timestamp_ms == written.created_ms
-    assert [each.key for each in RESTARTS.found(journal.tree)] == [(4,)]
-    assert unreadable(journal.tree) == []
+    assert [each.key for each in RESTARTS.list_valid(journal.tree)] == [(4,)]
+    assert list_unreadable(journal.tree) == []
 
 
 def test_a_document_of_a_later_release_is_left_alone(journal: Journal) -> None:
     text = '{"version": 2, "replicas": [1]}'
     journal.tree.create("/admin/reassignments/t/0", text)
-    assert sweep(journal, WRITTEN, WATCH) == []
+    assert quarantine_unreadable(journal, WRITTEN, WATCH) == []
     assert journal.tree.children("/admin/reassignments/t") == ["0"]
 
 
@@ -150,7 +150,7 @@ def test_the_version_of_each_kind_of_document_says_what_is_of_a_later_release(
     later, corrupt = '{"version": 3, "replicas": [1]}', '{"version": 2, "replicas": "1"}'
     journal.tree.create("/admin/reassignments/t/0", later)
     journal.tree.create("/admin/reassignments/t/1", corrupt)
-    (sentence,) = sweep(journal, WRITTEN, WATCH)
+    (sentence,) = quarantine_unreadable(journal, WRITTEN, WATCH)
     assert "t/1 has 'replicas' = \"1\" where a list is expected" in sentence
     assert kept(journal.tree) == {"/admin/reassignments/t/1": corrupt}
     assert journal.tree.children("/admin/reassignments/t") == ["0"]
@@ -160,7 +160,7 @@ def test_some_are_moved_aside_at_once_and_the_rest_later(journal: Journal, monke
     monkeypatch.setattr(listing, "_SWEPT", 3)
     for number in range(5):
         journal.tree.create(f"/admin/failed_brokers/x{number}", "")
-    assert [len(sweep(journal, [FAILED_BROKERS], WATCH)) for _ in range(3)] == [3, 2, 0]
+    assert [len(quarantine_unreadable(journal, [FAILED_BROKERS], WATCH)) for _ in range(3)] == [3, 2, 0]
 
 
 def test_what_the_backend_keeps_to_itself_is_told_once_and_kept_nowhere(
@@ -170,7 +170,7 @@ def test_what_the_backend_keeps_to_itself_is_told_once_and_kept_nowhere(
     monkeypatch.setattr(type(journal.tree), "discard", refusing(type(journal.tree).discard))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            assert sweep(journal, WRITTEN, WATCH) == []
+            assert quarantine_unreadable(journal, WRITTEN, WATCH) == []
     assert sum("cannot be quarantined" in each for each in caplog.messages) == 1
     assert journal.audit.rows() == []
     assert kept(journal.tree) == {}
@@ -182,7 +182,7 @@ def refusing(discard: Any) -> Any:
 
 def test_at_most_a_million_characters_are_kept_of_a_node(journal: Journal) -> None:
     put(journal.tree, "/admin/failed_brokers/large", "x" * (MAX_BYTES - 1))
-    sweep(journal, WRITTEN, WATCH)
+    quarantine_unreadable(journal, WRITTEN, WATCH)
     assert kept(journal.tree) == {"/admin/failed_brokers/large": "x" * (MAX_BYTES - 1)}
 
 
@@ -202,7 +202,7 @@ def test_a_node_that_we_may_not_read_hides_no_other(zookeeper: ZooKeeperServer, 
     tree.create("/admin/failed_brokers/3", GOOD)
     theirs = [make_digest_acl("somebody", "else", all=True)]
     tree._session.call(lambda client: client.create_async("/admin/failed_brokers/5", b"{}", acl=theirs))
-    assert [each.key for each in FAILED_BROKERS.found(tree)] == [(3,)]
+    assert [each.key for each in FAILED_BROKERS.list_valid(tree)] == [(3,)]
     tree.close()
 
 

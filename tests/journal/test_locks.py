@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.errors import LockLost, SlotTaken
 from kafka_steward.journal import paths
-from kafka_steward.journal.locks import DEAD_MS, LIFE_MS, Fence, PlanSlot, StepLock, process_name
+from kafka_steward.journal.locks import DEAD_MS, LIFE_MS, Fence, PlanSlot, StepLock, new_holder_name
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree
 from tests.journal.dead import dead_process
@@ -41,47 +41,47 @@ def timed(clock: Clock) -> MemoryTree:
 def test_a_free_cluster_is_taken_once(tree: Tree) -> None:
     slot = PlanSlot(tree)
     assert slot.owner() is None
-    slot.take("d1")
-    slot.take("d1")
-    assert (slot.owner(), slot.paused()) == ("d1", ())
+    slot.acquire("d1")
+    slot.acquire("d1")
+    assert (slot.owner(), slot.preempted_plans()) == ("d1", ())
     with pytest.raises(SlotTaken, match="Plan d2 cannot start: plan d1 holds the plan slot; wait until") as refused:
-        slot.take("d2")
+        slot.acquire("d2")
     assert refused.value.owner == "d1"
 
 
 def test_a_freed_cluster_is_taken_by_another(tree: Tree) -> None:
     slot = PlanSlot(tree)
-    slot.take("d1")
+    slot.acquire("d1")
     assert slot.release("d1") is None
-    slot.take("d2")
+    slot.acquire("d2")
     assert slot.owner() == "d2"
 
 
 def test_freeing_what_one_does_not_have_is_harmless(tree: Tree) -> None:
     slot = PlanSlot(tree)
     assert slot.release("d1") is None
-    slot.take("d1")
+    slot.acquire("d1")
     assert slot.release("d2") == "d1"
     assert slot.owner() == "d1"
 
 
 def test_the_slot_never_expires(timed: MemoryTree, clock: Clock) -> None:
-    PlanSlot(timed).take("d1")
+    PlanSlot(timed).acquire("d1")
     clock.ms += 10**12
     with pytest.raises(SlotTaken):
-        PlanSlot(timed).take("d2")
+        PlanSlot(timed).acquire("d2")
 
 
 def test_a_heal_goes_first_and_gives_the_slot_back(tree: Tree) -> None:
     slot = PlanSlot(tree)
-    slot.take("rebalance")
+    slot.acquire("rebalance")
     assert slot.preempt_with("heal") == "rebalance"
-    assert (slot.owner(), slot.paused()) == ("heal", ("rebalance",))
+    assert (slot.owner(), slot.preempted_plans()) == ("heal", ("rebalance",))
     assert slot.preempt_with("heal") == "rebalance"
     with pytest.raises(SlotTaken):
-        slot.take("rebalance")
+        slot.acquire("rebalance")
     assert slot.release("heal") == "rebalance"
-    assert (slot.owner(), slot.paused()) == ("rebalance", ())
+    assert (slot.owner(), slot.preempted_plans()) == ("rebalance", ())
 
 
 def test_a_heal_takes_a_free_cluster_too(tree: Tree) -> None:
@@ -92,10 +92,10 @@ def test_a_heal_takes_a_free_cluster_too(tree: Tree) -> None:
 
 def test_a_paused_plan_that_is_cancelled_gets_nothing_back(tree: Tree) -> None:
     slot = PlanSlot(tree)
-    slot.take("rebalance")
+    slot.acquire("rebalance")
     slot.preempt_with("heal-1")
     slot.preempt_with("heal-2")
-    assert slot.paused() == ("rebalance", "heal-1")
+    assert slot.preempted_plans() == ("rebalance", "heal-1")
     assert slot.release("heal-1") == "heal-2"
     assert slot.release("rebalance") == "heal-2"
     assert slot.release("heal-2") is None
@@ -104,7 +104,7 @@ def test_a_paused_plan_that_is_cancelled_gets_nothing_back(tree: Tree) -> None:
 def test_of_many_plans_one_gets_the_slot(tree: Tree) -> None:
     def try_it(number: int) -> str | None:
         try:
-            PlanSlot(tree).take(f"d{number}")
+            PlanSlot(tree).acquire(f"d{number}")
         except SlotTaken:
             return None
         return f"d{number}"
@@ -133,11 +133,11 @@ class Interleaved:
 
 def test_a_late_free_takes_nothing_from_the_next_owner(timed: MemoryTree) -> None:
     """Two processes end plan d1; before the slower one writes, plan d2 has taken the cluster."""
-    PlanSlot(timed).take("d1")
+    PlanSlot(timed).acquire("d1")
 
     def quicker() -> None:
         PlanSlot(timed).release("d1")
-        PlanSlot(timed).take("d2")
+        PlanSlot(timed).acquire("d2")
 
     slower = PlanSlot(Interleaved(timed, quicker))  # type: ignore[arg-type]  # a Tree by __getattr__
     assert slower.release("d1") == "d2"
@@ -245,7 +245,7 @@ def test_who_was_killed_on_this_machine_holds_the_lock_for_seconds(timed: Memory
 
 
 def test_who_lives_holds_the_lock_for_all_its_life(timed: MemoryTree, clock: Clock) -> None:
-    StepLock(timed, process_name()).acquire()
+    StepLock(timed, new_holder_name()).acquire()
     clock.ms += LIFE_MS - 1
     with pytest.raises(LockLost):
         StepLock(timed, "b").acquire()

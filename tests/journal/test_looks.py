@@ -23,8 +23,8 @@ def test_each_kind_of_look_and_each_host_has_a_row(fresh_url: str, cluster_id: s
     for host in hosts:
         with open_journal(fresh_url, cluster_id, host=host) as journal:
             before_ms = journal.now_ms()
-            journal.note_poll("failures")
-            journal.note_poll("documents")
+            journal.record_poll("failures")
+            journal.record_poll("documents")
             rows = looks_of(journal).rows()
             after_ms = journal.now_ms()
     assert kinds_and_hosts(rows) == sorted((kind, host) for kind in ("documents", "failures") for host in hosts)
@@ -41,7 +41,7 @@ def test_the_newest_look_is_the_first_row(sqlite_url: str, cluster_id: str) -> N
             last_ms = journal.now_ms()
             while journal.now_ms() <= last_ms:
                 pass
-            journal.note_poll(kind)
+            journal.record_poll(kind)
         assert [row["kind"] for row in looks_of(journal).rows()] == ["documents", "failures"]
         assert [row["kind"] for row in looks_of(journal).rows()] == ["documents", "failures"]
 
@@ -50,14 +50,14 @@ def test_a_row_moves_on_though_not_with_every_look(sqlite_url: str, cluster_id: 
     seconds = 100.0
     with open_journal(sqlite_url, cluster_id) as journal:
         looks = replace(looks_of(journal), clock=lambda: seconds)
-        looks.note("failures")
+        looks.record("failures")
         (first,) = looks.rows()
         while journal.now_ms() <= first["at_ms"]:
             pass
         seconds += 4.9
-        looks.note("failures")
+        looks.record("failures")
         assert [row["at_ms"] for row in looks.rows()] == [first["at_ms"]]
         seconds += 0.2
-        looks.note("failures")
+        looks.record("failures")
         (later,) = looks.rows()
     assert later["at_ms"] > first["at_ms"]

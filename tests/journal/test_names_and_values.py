@@ -16,10 +16,10 @@ from kafka_steward.journal.kip_documents import (
     CancelRequest,
     FailedBroker,
     InFlight,
+    ReassignmentsDisabled,
     Request,
-    SwitchedOff,
 )
-from kafka_steward.journal.records import Lock, Ownership, ThrottleLease
+from kafka_steward.journal.records import Lock, SlotOwnership, ThrottleLease
 
 _NAMES = st.text() | st.text("0123456789") | st.integers().map(str)
 
@@ -96,8 +96,8 @@ def test_json_of_twenty_levels_is_read() -> None:
         (Request, '{"assignments": {"a b": {"0": [1]}}}'),
         (Request, '{"assignments": {"t": {"00": [1]}}}'),
         (Request, '{"assignments": {"t": {"' + "1" * 5000 + '": [1]}}}'),
-        (Ownership, '{"version": 1, "plan": "../slot", "paused": []}'),
-        (Ownership, '{"version": 1, "paused": ["a b"]}'),
+        (SlotOwnership, '{"version": 1, "plan": "../slot", "paused": []}'),
+        (SlotOwnership, '{"version": 1, "paused": ["a b"]}'),
         (Lock, '{"version": 1, "owner": "x", "life_ms": 9007199254740991, "claim": 1}'),
         (Lock, '{"version": 1, "owner": "x", "life_ms": 1, "claim": 9007199254740992}'),
         (Lock, '{"version": 1, "owner": "\\u001b[2J", "life_ms": 1, "claim": 1}'),
@@ -111,9 +111,9 @@ def test_what_no_such_document_can_hold_is_refused(kind: type[FailedBroker], tex
         kind.from_json(text, "/x")
 
 
-@pytest.mark.parametrize("kind", [CancelRequest, SwitchedOff])
+@pytest.mark.parametrize("kind", [CancelRequest, ReassignmentsDisabled])
 def test_a_persons_words_are_cut_and_cleaned_and_never_make_a_document_unreadable(
-    kind: type[CancelRequest | SwitchedOff],
+    kind: type[CancelRequest | ReassignmentsDisabled],
 ) -> None:
     text = json.dumps({"person": "\ud800ada\x1b[2J", "reason": "two\nlines " + "r" * 900_000})
     read = kind.from_json(text, "/x")

@@ -55,9 +55,9 @@ def test_a_sqlite_journal_belongs_to_the_host_that_the_system_names(tmp_path: Pa
 def test_a_journal_is_of_one_cluster(tmp_path: Path) -> None:
     with open_journal(sqlite_at(tmp_path), "c1") as journal:
         assert repr(journal) == "Journal(cluster_id='c1')"
-        journal.must_be_of("c1")
+        journal.require_cluster("c1")
         with pytest.raises(PlanError) as refused:
-            journal.must_be_of("c2")
+            journal.require_cluster("c2")
     assert str(refused.value) == ("The journal is of cluster c1, and this is c2; open the journal of this cluster.")
 
 

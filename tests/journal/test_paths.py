@@ -37,7 +37,7 @@ from kafka_steward.journal import paths
 )
 def test_paths_are_the_designs(path: str, expected: str) -> None:
     assert path == expected
-    assert paths.checked_path(path) == path
+    assert paths.validate_path(path) == path
 
 
 OTHERS = ["", ".", "..", "a/b", "../steward/slot", "a b", "ü", "a\n", "a" * 250, "a\x00"]
@@ -87,9 +87,9 @@ def test_numbers_are_kafkas(what: str, path: Callable[[int], str], number: int) 
 
 def test_a_path_is_as_long_as_every_backend_takes() -> None:
     longest = "/" + "a" * 1023
-    assert paths.checked_path(longest) == longest
+    assert paths.validate_path(longest) == longest
     with pytest.raises(RequestError) as refused:
-        paths.checked_path(f"{longest}a")
+        paths.validate_path(f"{longest}a")
     assert str(refused.value) == (
         f"'/{'a' * 79}' is not a path in the journal; a path looks like /admin/failed_brokers/3."
     )
@@ -97,4 +97,4 @@ def test_a_path_is_as_long_as_every_backend_takes() -> None:
 
 @pytest.mark.parametrize(("name", "broker"), [("3", 3), ("0", 0), ("x", None), ("-1", None), ("٣", None), ("", None)])
 def test_a_child_that_names_no_broker_is_left_out(name: str, broker: int | None) -> None:
-    assert paths.broker_of(name) == broker
+    assert paths.broker_from_name(name) == broker

@@ -73,7 +73,7 @@ def test_rows_come_in_plan_order_whatever_order_they_were_given_in(journal: Jour
 
 def test_publishing_again_returns_what_is_there(journal: Journal, open_it: Callable[[], Journal]) -> None:
     first = journal.plans.publish(record_of(journal), moves_of(3))
-    journal.plans.mark("d1", [TopicPartition("orders", 0)], MoveState.SUBMITTED, fence=None)
+    journal.plans.set_move_states("d1", [TopicPartition("orders", 0)], MoveState.SUBMITTED, fence=None)
     running = journal.plans.update(first, status=PlanStatus.RUNNING)
     assert open_it().plans.publish(record_of(journal), moves_of(3)) == running
     assert journal.plans.rows("d1")[0].state is MoveState.SUBMITTED
@@ -89,7 +89,7 @@ def test_many_rows(journal: Journal) -> None:
     moves = moves_of(1234, size=50)
     journal.plans.publish(record_of(journal), moves)
     assert [row.move for row in journal.plans.rows("d1")] == moves
-    journal.plans.mark("d1", [move.topic_partition for move in moves], MoveState.COMPLETED, fence=None)
+    journal.plans.set_move_states("d1", [move.topic_partition for move in moves], MoveState.COMPLETED, fence=None)
     assert chunks_left(journal) == []
 
 
@@ -109,7 +109,7 @@ def test_unknown_plans(journal: Journal) -> None:
     assert journal.plans.get("nobody") is None
     assert journal.plans.rows("nobody") == []
     with pytest.raises(PlanError, match="Plan nobody does not move orders-0"):
-        journal.plans.mark("nobody", [TopicPartition("orders", 0)], MoveState.HELD, fence=None)
+        journal.plans.set_move_states("nobody", [TopicPartition("orders", 0)], MoveState.HELD, fence=None)
 
 
 def test_lists_of_plans(journal: Journal) -> None:
@@ -146,7 +146,9 @@ def test_an_update_compares(journal: Journal) -> None:
 def test_marking(journal: Journal, state: MoveState) -> None:
     journal.plans.publish(record_of(journal), moves_of(2))
     before_ms = journal.now_ms()
-    journal.plans.mark("d1", [TopicPartition("orders", 1)], state, "why", fence=None, attempt=2, isr_seen=True)
+    journal.plans.set_move_states(
+        "d1", [TopicPartition("orders", 1)], state, "why", fence=None, attempt=2, isr_seen=True
+    )
     untouched, row = journal.plans.rows("d1")
     assert untouched == MoveRow(moves_of(2)[0])
     assert (row.state, row.detail, row.attempt, row.isr_seen) == (state, "why", 2, True)
@@ -158,9 +160,9 @@ def test_marking(journal: Journal, state: MoveState) -> None:
 def test_marking_keeps_what_it_is_not_told(journal: Journal) -> None:
     plans, which = journal.plans, [TopicPartition("orders", 0)]
     plans.publish(record_of(journal), moves_of(1))
-    plans.mark("d1", which, MoveState.SUBMITTED, fence=None, attempt=3, isr_seen=True)
+    plans.set_move_states("d1", which, MoveState.SUBMITTED, fence=None, attempt=3, isr_seen=True)
     submitted_ms = plans.rows("d1")[0].submitted_ms
-    plans.mark("d1", which, MoveState.COMPLETED, fence=None)
+    plans.set_move_states("d1", which, MoveState.COMPLETED, fence=None)
     (row,) = plans.rows("d1")
     assert (row.attempt, row.isr_seen, row.submitted_ms) == (3, True, submitted_ms)
 
@@ -168,21 +170,21 @@ def test_marking_keeps_what_it_is_not_told(journal: Journal) -> None:
 def test_only_a_submission_sets_the_time_of_submission(journal: Journal) -> None:
     plans, which = journal.plans, [TopicPartition("orders", 0)]
     plans.publish(record_of(journal), moves_of(1))
-    plans.mark("d1", which, MoveState.SUBMITTED, fence=None, attempt=1)
+    plans.set_move_states("d1", which, MoveState.SUBMITTED, fence=None, attempt=1)
     submitted_ms = plans.rows("d1")[0].submitted_ms
     assert submitted_ms is not None
     while journal.now_ms() <= submitted_ms:
         pass
-    plans.mark("d1", which, MoveState.SUBMITTED, fence=None)
+    plans.set_move_states("d1", which, MoveState.SUBMITTED, fence=None)
     assert plans.rows("d1")[0].submitted_ms == submitted_ms
-    plans.mark("d1", which, MoveState.SUBMITTED, fence=None, attempt=2)
+    plans.set_move_states("d1", which, MoveState.SUBMITTED, fence=None, attempt=2)
     assert (plans.rows("d1")[0].submitted_ms or 0) > submitted_ms
 
 
 def test_a_stranger_marks_nothing(journal: Journal) -> None:
     journal.plans.publish(record_of(journal), moves_of(2))
     with pytest.raises(PlanError, match="does not move other-9"):
-        journal.plans.mark(
+        journal.plans.set_move_states(
             "d1", [TopicPartition("orders", 0), TopicPartition("other", 9)], MoveState.DROPPED, fence=None
         )
     assert {row.state for row in journal.plans.rows("d1")} == {MoveState.WAITING}
@@ -191,19 +193,19 @@ def test_a_stranger_marks_nothing(journal: Journal) -> None:
 def test_a_chunk_goes_when_all_of_it_is_settled(journal: Journal) -> None:
     published = journal.plans.publish(record_of(journal), moves_of(4))
     first, second = published.chunks
-    journal.plans.mark("d1", [TopicPartition("orders", 0)], MoveState.COMPLETED, fence=None)
+    journal.plans.set_move_states("d1", [TopicPartition("orders", 0)], MoveState.COMPLETED, fence=None)
     assert chunks_left(journal) == [first, second]
-    journal.plans.mark("d1", [TopicPartition("orders", 3)], MoveState.FAILED, fence=None)
-    journal.plans.mark("d1", [TopicPartition("orders", 1)], MoveState.SATISFIED, fence=None)
+    journal.plans.set_move_states("d1", [TopicPartition("orders", 3)], MoveState.FAILED, fence=None)
+    journal.plans.set_move_states("d1", [TopicPartition("orders", 1)], MoveState.SATISFIED, fence=None)
     assert chunks_left(journal) == [second]
-    journal.plans.mark("d1", [TopicPartition("orders", 2)], MoveState.DROPPED, fence=None)
+    journal.plans.set_move_states("d1", [TopicPartition("orders", 2)], MoveState.DROPPED, fence=None)
     assert chunks_left(journal) == []
 
 
 def test_a_record_that_names_fewer_chunks_than_there_are_is_gone_on_with(journal: Journal) -> None:
     published = journal.plans.publish(record_of(journal), moves_of(4))
     journal.plans.update(published, chunks=published.chunks[:1])
-    journal.plans.mark("d1", [move.topic_partition for move in moves_of(4)], MoveState.COMPLETED, fence=None)
+    journal.plans.set_move_states("d1", [move.topic_partition for move in moves_of(4)], MoveState.COMPLETED, fence=None)
     assert chunks_left(journal) == [published.chunks[1]]
 
 
@@ -222,7 +224,7 @@ def test_writes_behind_a_fallen_fence_change_nothing(journal: Journal) -> None:
     fence.release()
     with journal.step_lock("two"):
         with pytest.raises(LockLost):
-            journal.plans.mark("d1", [TopicPartition("orders", 0)], MoveState.SUBMITTED, fence=fence)
+            journal.plans.set_move_states("d1", [TopicPartition("orders", 0)], MoveState.SUBMITTED, fence=fence)
         with pytest.raises(LockLost):
             journal.plans.update(published, fence=fence, status=PlanStatus.RUNNING)
     assert journal.plans.get("d1") == published
@@ -232,7 +234,7 @@ def test_writes_behind_a_fallen_fence_change_nothing(journal: Journal) -> None:
 def test_writes_behind_a_standing_fence_are_made(journal: Journal) -> None:
     published = journal.plans.publish(record_of(journal), moves_of(1))
     with journal.step_lock("one") as fence:
-        journal.plans.mark("d1", [TopicPartition("orders", 0)], MoveState.SUBMITTED, fence=fence)
+        journal.plans.set_move_states("d1", [TopicPartition("orders", 0)], MoveState.SUBMITTED, fence=fence)
         journal.plans.update(published, fence=fence, status=PlanStatus.RUNNING)
     assert journal.plans.rows("d1")[0].state is MoveState.SUBMITTED
 
@@ -329,7 +331,7 @@ def _plans_on(journal: Journal, changes: int) -> Plans:
 def test_publishing_again_writes_nothing(sql_journal: Journal) -> None:
     journal = sql_journal
     journal.plans.publish(record_of(journal), moves_of(3))
-    journal.plans.mark("d1", [move.topic_partition for move in moves_of(3)], MoveState.COMPLETED, fence=None)
+    journal.plans.set_move_states("d1", [move.topic_partition for move in moves_of(3)], MoveState.COMPLETED, fence=None)
     before = journal.tree.create("/a/before", "x")
     journal.plans.publish(record_of(journal), moves_of(3))
     assert journal.tree.create("/a/after", "x").created_id == before.created_id + 1
@@ -372,18 +374,18 @@ def test_what_other_plans_submitted_of_a_partition_is_found_the_latest_last(jour
     for digest in ("mine", "first", "second", "unbegun"):
         journal.plans.publish(record_of(journal, digest), moves_of(2))
     names = [move.topic_partition for move in moves_of(2)]
-    journal.plans.mark("mine", names, MoveState.SUBMITTED, fence=None, attempt=1)
-    journal.plans.mark("second", names, MoveState.SUBMITTED, fence=None, attempt=1)
+    journal.plans.set_move_states("mine", names, MoveState.SUBMITTED, fence=None, attempt=1)
+    journal.plans.set_move_states("second", names, MoveState.SUBMITTED, fence=None, attempt=1)
     began_ms = journal.now_ms()
     eventually(lambda: passed(journal, began_ms))
-    journal.plans.mark("first", names[:1], MoveState.SUBMITTED, fence=None, attempt=1)
-    found = journal.plans.by_others("mine", names)
+    journal.plans.set_move_states("first", names[:1], MoveState.SUBMITTED, fence=None, attempt=1)
+    found = journal.plans.submissions_by_others("mine", names)
     assert {name: [digest for digest, _ in several] for name, several in found.items()} == {
         names[0]: ["second", "first"],
         names[1]: ["second"],
     }
     assert all(row.topic_partition == name for name, several in found.items() for _, row in several)
-    assert journal.plans.by_others("mine", []) == {}
+    assert journal.plans.submissions_by_others("mine", []) == {}
 
 
 def passed(journal: Journal, moment_ms: int) -> None:
@@ -395,9 +397,9 @@ def test_plans_with_a_submitted_move_are_found_by_their_digests(journal: Journal
         journal.plans.publish(record_of(journal, digest), moves_of(2))
     names = [move.topic_partition for move in moves_of(2)]
     assert journal.plans.in_flight() == []
-    journal.plans.mark("zeta", names, MoveState.SUBMITTED, fence=None)
-    journal.plans.mark("alpha", names[:1], MoveState.SUBMITTED, fence=None)
-    journal.plans.mark("done", names, MoveState.COMPLETED, fence=None)
+    journal.plans.set_move_states("zeta", names, MoveState.SUBMITTED, fence=None)
+    journal.plans.set_move_states("alpha", names[:1], MoveState.SUBMITTED, fence=None)
+    journal.plans.set_move_states("done", names, MoveState.COMPLETED, fence=None)
     assert journal.plans.in_flight() == ["alpha", "zeta"]
 
 
@@ -405,7 +407,7 @@ def test_each_move_may_have_a_detail_of_its_own(journal: Journal) -> None:
     journal.plans.publish(record_of(journal), moves_of(2))
     names = [move.topic_partition for move in moves_of(2)]
     details = {name: f"held: {name}" for name in names}
-    journal.plans.mark("d1", names, MoveState.HELD, details, fence=None)
+    journal.plans.set_move_states("d1", names, MoveState.HELD, details, fence=None)
     assert {row.topic_partition: row.detail for row in journal.plans.rows("d1")} == details
 
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
 from kafka_steward.hooks.cluster_config import ConnectionFields, journal_url, refuse_airflow_database
 from kafka_steward.journal.sql.database import table_names
-from kafka_steward.journal.sql.postgres import BoundedConnection, Postgres
+from kafka_steward.journal.sql.postgres import DeadlineConnection, Postgres
 from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.certificate import Certificate
 from tests.postgres import PostgresServer
@@ -80,8 +80,8 @@ def test_a_new_connection_to_a_silent_server_is_given_up(postgres_url: str, sile
 
 
 def test_an_answer_that_keeps_arriving_is_waited_for(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BoundedConnection, "deadline_s", 0.5)
-    engine = Postgres().engine(sa.make_url(postgres_url))
+    monkeypatch.setattr(DeadlineConnection, "deadline_s", 0.5)
+    engine = Postgres().create_engine(sa.make_url(postgres_url))
     with engine.connect() as connection:
         # Each row is sent a little later than the one before, and 8 KB at a time.
         slow = "SELECT repeat('x', 9000) || pg_sleep(0.2) FROM generate_series(1, 8)"
@@ -92,7 +92,7 @@ def test_an_answer_that_keeps_arriving_is_waited_for(postgres_url: str, monkeypa
 
 
 def test_a_statement_that_takes_too_long_is_ended_by_the_server(postgres_url: str) -> None:
-    engine = Postgres().engine(sa.make_url(f"{postgres_url}&options=-c statement_timeout%3D200ms"))
+    engine = Postgres().create_engine(sa.make_url(f"{postgres_url}&options=-c statement_timeout%3D200ms"))
     with engine.connect() as connection:
         with pytest.raises(sa.exc.OperationalError, match="statement timeout"):
             connection.execute(sa.text("SELECT pg_sleep(5)"))
@@ -101,12 +101,12 @@ def test_a_statement_that_takes_too_long_is_ended_by_the_server(postgres_url: st
 
 
 def test_what_a_url_says_wins_and_the_rest_stays(postgres_url: str) -> None:
-    engine = Postgres().engine(sa.make_url(f"{postgres_url}&connect_timeout=4&options=-c work_mem%3D5MB"))
+    engine = Postgres().create_engine(sa.make_url(f"{postgres_url}&connect_timeout=4&options=-c work_mem%3D5MB"))
     with engine.connect() as connection:
         settings = ("work_mem", "statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
         found = [connection.execute(sa.text(f"SHOW {name}")).scalar_one() for name in settings]
         raw = connection.connection.driver_connection
-        assert isinstance(raw, BoundedConnection)
+        assert isinstance(raw, DeadlineConnection)
         assert found == ["5MB", "15s", "15s", "1min"]
         parameters = raw.info.get_parameters()
         assert (parameters["connect_timeout"], parameters["tcp_user_timeout"]) == ("4", "18000")

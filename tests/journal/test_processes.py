@@ -35,7 +35,7 @@ def _step_late(journal: Journal, parent: Connection) -> None:
         parent.send("has the lock")
         parent.recv()
         attempts: list[Callable[[], object]] = [
-            lambda: journal.plans.mark("d1", [ORDERS_0], MoveState.FAILED, fence=fence),
+            lambda: journal.plans.set_move_states("d1", [ORDERS_0], MoveState.FAILED, fence=fence),
             lambda: journal.plans.update(record, fence=fence, status=PlanStatus.STUCK),
             fence.check,
         ]
@@ -58,7 +58,7 @@ def test_a_process_that_was_stopped_beyond_its_locks_life_changes_nothing(journa
     assert here.recv() == "has the lock"
     os.kill(int(child.pid or 0), signal.SIGSTOP)
     fence = eventually(lambda: journal.step_lock("next").acquire(), within=30, errors=(LockLost,))
-    journal.plans.mark("d1", [ORDERS_0], MoveState.SUBMITTED, fence=fence)
+    journal.plans.set_move_states("d1", [ORDERS_0], MoveState.SUBMITTED, fence=fence)
     os.kill(int(child.pid or 0), signal.SIGCONT)
     here.send("go on")
     assert here.recv() == ["lock lost"] * 3

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import listing
-from kafka_steward.journal.document import NewerDocument, read_object
+from kafka_steward.journal.document import NewerDocument, read_fields
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import (
     QUARANTINE,
@@ -34,7 +34,7 @@ def texts(tree: MemoryTree, kept: str) -> dict[str, str]:
 
 def is_newer(text: str) -> bool:
     try:
-        read_object(PATH, text)
+        read_fields(PATH, text)
     except DocumentError as error:
         return isinstance(error, NewerDocument)
     return False

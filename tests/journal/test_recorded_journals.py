@@ -77,10 +77,10 @@ def test_the_audit_trail_is_read(recorded: Journal) -> None:
 
 
 def test_the_plan_goes_on_to_its_end(recorded: Journal) -> None:
-    assert (recorded.slot.owner(), recorded.slot.paused()) == ("bbbb", ("aaaa",))
+    assert (recorded.slot.owner(), recorded.slot.preempted_plans()) == ("bbbb", ("aaaa",))
     with recorded.step_lock("today") as fence:
         rest = [row.topic_partition for row in recorded.plans.rows("bbbb") if not row.state.settled]
-        recorded.plans.mark("bbbb", rest, MoveState.COMPLETED, fence=fence)
+        recorded.plans.set_move_states("bbbb", rest, MoveState.COMPLETED, fence=fence)
         heal = recorded.plans.get("bbbb")
         assert heal is not None
         recorded.plans.update(heal, fence=fence, status=PlanStatus.COMPLETED)

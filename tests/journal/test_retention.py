@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from kafka_steward.journal import paths
 from kafka_steward.journal.listing import QUARANTINE, quarantine_document
 from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.retention import delete_old
+from kafka_steward.journal.retention import delete_old_documents
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.tree import SqlTree
 from kafka_steward.journal.store import Journal
@@ -21,7 +21,7 @@ def approve(journal: Journal) -> None:
 
 
 def forget(journal: Journal, before_ms: int) -> None:
-    delete_old(journal.tree, before_ms, is_known=lambda digest: digest == KNOWN)
+    delete_old_documents(journal.tree, before_ms, is_known=lambda digest: digest == KNOWN)
 
 
 def test_approvals_go_when_their_plan_is_not_known_any_more(journal: Journal) -> None:

@@ -25,7 +25,7 @@ from kafka_steward.journal.moves import MoveRow
 from kafka_steward.journal.schema import tables, upgrade
 from kafka_steward.journal.sql import sqlite
 from kafka_steward.journal.sql.database import open_database
-from kafka_steward.journal.sql.dialect import parsed_url
+from kafka_steward.journal.sql.dialect import parse_url
 from kafka_steward.journal.store import open_journal
 from tests.rings import tried
 
@@ -43,7 +43,7 @@ def test_the_known_versions_are_the_migrations() -> None:
 
 def migrate(url: str, revision: str) -> None:
     """Make the tables as the release with this migration did: by all migrations up to it."""
-    engine = parsed_url(url)[1].engine(parsed_url(url)[0])
+    engine = parse_url(url)[1].create_engine(parse_url(url)[0])
     config = Config()
     config.set_main_option("script_location", str(Path(schema.__file__).parent))
     with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
@@ -142,7 +142,7 @@ def _prepare(path: str, barrier: Any, said: multiprocessing.Queue[str]) -> None:
     connection = sqlite3.connect(path)
     barrier.wait(30)
     try:
-        sqlite._prepare(connection, None)
+        sqlite._prepare_connection(connection, None)
         said.put("")
     except sqlite3.OperationalError as error:
         said.put(repr(error))
@@ -162,13 +162,13 @@ def test_a_new_file_is_switched_to_wal_by_all_that_open_it_at_the_same_moment(tm
 
 
 def test_a_migration_that_fails_in_the_middle_leaves_nothing(fresh_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = upgrade._migrate
+    real = upgrade._run_migrations
 
     def migrate_and_die(connection: sa.Connection) -> None:
         real(connection)
         raise JournalError("The process died.")
 
-    monkeypatch.setattr(upgrade, "_migrate", migrate_and_die)
+    monkeypatch.setattr(upgrade, "_run_migrations", migrate_and_die)
     with pytest.raises(JournalError, match="died"):
         open_journal(fresh_url, "c", host="h")
     monkeypatch.undo()

@@ -19,8 +19,8 @@ from kafka_steward.journal.kip_documents import (
     ChunkPartition,
     FailedBroker,
     InFlight,
+    ReassignmentsDisabled,
     Request,
-    SwitchedOff,
 )
 from kafka_steward.journal.listing import QuarantinedDocument
 from kafka_steward.journal.plans import Approval
@@ -29,10 +29,10 @@ from kafka_steward.journal.records import (
     EmptyBrokersDocument,
     FillEvent,
     Lock,
-    Ownership,
     PendingReplicas,
     PlanRecord,
     PlanStatus,
+    SlotOwnership,
     ThrottleLease,
 )
 
@@ -90,9 +90,9 @@ STORED: list[tuple[Document, str]] = [
         CancelRequest("d1", "plan", "ann", "not now", even_if_disabled=True),
         '{"version":1,"plan":"d1","scope":"plan","person":"ann","reason":"not now","even_if_disabled":true}',
     ),
-    (SwitchedOff("ann", "not now"), '{"version":1,"person":"ann","reason":"not now"}'),
+    (ReassignmentsDisabled("ann", "not now"), '{"version":1,"person":"ann","reason":"not now"}'),
     (RECORD, RECORD_TEXT),
-    (Ownership("d1", ("d0",)), '{"version":1,"plan":"d1","paused":["d0"]}'),
+    (SlotOwnership("d1", ("d0",)), '{"version":1,"plan":"d1","paused":["d0"]}'),
     (Lock("host:1", 60_000, 7), '{"version":1,"owner":"host:1","life_ms":60000,"claim":7}'),
     (
         ThrottleLease("10", "50", {"d1": ("0:1",)}, ("60", "70")),
@@ -121,9 +121,9 @@ SHORTEST: list[tuple[Document, str]] = [
     (Request(()), '{"partitions":[]}'),
     (CancelRequest(), "{}"),
     (CancelRequest(), " \n"),
-    (SwitchedOff(), "{}"),
-    (SwitchedOff(), " \n"),
-    (Ownership(), '{"version":1,"paused":[]}'),
+    (ReassignmentsDisabled(), "{}"),
+    (ReassignmentsDisabled(), " \n"),
+    (SlotOwnership(), '{"version":1,"paused":[]}'),
     (Lock(None, 1), '{"version":1,"life_ms":1,"claim":1}'),
     (ThrottleLease(None, None), '{"version":1,"entries":{}}'),
     (Approval("d1"), '{"plan":"d1"}'),
@@ -134,7 +134,7 @@ SHORTEST: list[tuple[Document, str]] = [
 #: What only we write has a version, which has to be there.
 OURS = {
     PlanRecord,
-    Ownership,
+    SlotOwnership,
     Lock,
     ThrottleLease,
     EmptyBrokersDocument,

@@ -32,11 +32,11 @@ class StandIn(MemoryTree):
         self.options, self.closed = options, 0
         self.made.append(self)
 
-    def refuse_unless(self, cluster_id: str) -> None:
+    def require_cluster(self, cluster_id: str) -> None:
         if self.options.hosts == "elsewhere:2181":
             raise WrongCluster(f"This is not {cluster_id}.")
 
-    def close_open_nodes(self) -> None:
+    def revoke_open_access(self) -> None:
         """Nobody else can reach it."""
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ def test_documents_are_in_the_tree_and_rows_in_the_database(journal: Journal, ur
     journal.plans.publish(record_of(journal), moves_of(2))
     journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is down.", broker=1))
     assert journal.health is not None
-    journal.health.keep({"offline_partitions": 1}, every_ms=1, retention_ms=1_000)
+    journal.health.add_measures({"offline_partitions": 1}, every_ms=1, retention_ms=1_000)
     with open_journal(url, "c1", compare=False) as rows_only:
         assert rows_only.tree.children("/") == []
         assert rows_only.plans.rows("d1") == journal.plans.rows("d1") != []
@@ -94,7 +94,7 @@ def test_both_halves_are_tied_together_again_under_the_places_of_both(url: str) 
     options = ZooKeeperOptions("zk:2181/kafka")
     open_journal(url, "c1", zookeeper=options).close()
     with open_journal(url, "c1", zookeeper=options, compare=False) as journal:
-        paired = journal.pair()
+        paired = journal.bind_rows_to_tree()
         assert journal.identity == paired
     assert paired is not None
     assert (paired.rows, paired.tree) == (f"{url} on the host {platform.node()}", "ZooKeeper at zk:2181/kafka")
@@ -114,7 +114,7 @@ def test_a_row_is_written_only_with_the_token_that_the_database_knows(journal: J
         fence.check()
         SqlFencingStore(open_database(url, "c1", platform.node())).set_token(fence.token + 1)
         with pytest.raises(LockLost) as lost:
-            journal.plans.mark("d1", FIRST, MoveState.SUBMITTED, fence=fence)
+            journal.plans.set_move_states("d1", FIRST, MoveState.SUBMITTED, fence=fence)
     assert str(lost.value) == "Another process has acquired the step lock: this one must change nothing more."
     assert journal.plans.rows("d1")[0].state is MoveState.WAITING
 
@@ -134,7 +134,7 @@ def test_nobody_takes_the_lock_between_the_check_and_the_rows(
                 guard.set_token(fence.token + 1)
 
         monkeypatch.setattr(fence, "check", check_and_be_stopped)
-        journal.plans.mark("d1", FIRST, MoveState.SUBMITTED, fence=fence)
+        journal.plans.set_move_states("d1", FIRST, MoveState.SUBMITTED, fence=fence)
     assert journal.plans.rows("d1")[0].state is MoveState.SUBMITTED
 
 
@@ -168,14 +168,14 @@ def test_the_lock_lives_in_the_tree(journal: Journal) -> None:
 def test_only_the_token_that_was_admitted_last_is_let_through(url: str) -> None:
     guard, other = (SqlFencingStore(open_database(url, cluster_id, "here")) for cluster_id in ("c1", "c2"))
     with pytest.raises(LockLost):
-        guard.check(1)
+        guard.check_token(1)
     for token in (1, 3, 2):  # a lock node that was deleted by hand counts from 1 again
         guard.set_token(token)
-        guard.check(token)
+        guard.check_token(token)
         for late in {1, 2, 3} - {token}:
             with pytest.raises(LockLost, match="Another process has acquired the step lock"):
-                guard.check(late)
+                guard.check_token(late)
     with pytest.raises(LockLost):
-        other.check(2)
+        other.check_token(2)
     other.set_token(1)
-    guard.check(2)
+    guard.check_token(2)

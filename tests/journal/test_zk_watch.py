@@ -12,7 +12,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from kafka_steward.errors import JournalUnreachable, SettingError
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.journal.zookeeper.session import EnsuredPath, our_acl
+from kafka_steward.journal.zookeeper.session import EnsurePathRequest, our_acl
 from kafka_steward.journal.zookeeper.watcher import ZooKeeperWatcher
 from tests.eventually import eventually
 from tests.journal.zookeeper import ZooKeeperServer
@@ -173,14 +173,14 @@ def test_a_server_that_falls_silent_while_the_watch_begins_is_given_up(
     zookeeper: ZooKeeperServer, cluster_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=2)
-    answered = EnsuredPath.get
+    answered = EnsurePathRequest.get
 
-    def then_silence(each: EnsuredPath, timeout: float) -> None:
+    def then_silence(each: EnsurePathRequest, timeout: float) -> None:
         answered(each, timeout)
         if each._path == "/admin/rolling_bounce":
             zookeeper.pause()
 
-    monkeypatch.setattr(EnsuredPath, "get", then_silence)
+    monkeypatch.setattr(EnsurePathRequest, "get", then_silence)
     in_vain = Timer(30, zookeeper.resume)
     in_vain.start()
     try:

@@ -27,7 +27,7 @@ from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.journal.zookeeper.session import ClosedNodes, our_acl
+from kafka_steward.journal.zookeeper.session import CloseNodesRequest, our_acl
 from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.eventually import eventually
 from tests.journal.certificate import Certificate
@@ -386,23 +386,23 @@ def test_nodes_are_closed_once_in_a_process_and_the_rest_by_the_next(
     acl = our_acl("steward:s3cret")
     assert acl is not None
     lefts = [
-        ClosedNodes(raw, acl, most=4).get(60),
-        ClosedNodes(raw, acl, most=4).get(60),
-        ClosedNodes(raw, acl).get(60),
+        CloseNodesRequest(raw, acl, most=4).get(60),
+        CloseNodesRequest(raw, acl, most=4).get(60),
+        CloseNodesRequest(raw, acl).get(60),
     ]
     assert lefts == [7, 3, 0]
     raw.add_auth("digest", "steward:s3cret")  # to whom ZooKeeper shows the whole list
     assert all(set(raw.get_acls(path)[0]) == set(acl) for path in ("/steward", "/steward/plans", "/steward/plans/d8"))
     asked: list[object] = []
 
-    def counted(client: KazooClient, given: list[ACL]) -> ClosedNodes:
+    def counted(client: KazooClient, given: list[ACL]) -> CloseNodesRequest:
         asked.append(client)
-        return ClosedNodes(client, given)
+        return CloseNodesRequest(client, given)
 
     tree = ZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
-    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.ClosedNodes", counted)
-    tree.close_open_nodes()
-    tree.close_open_nodes()
+    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.CloseNodesRequest", counted)
+    tree.revoke_open_access()
+    tree.revoke_open_access()
     assert len(asked) == 1
     tree.close()
 
@@ -413,7 +413,7 @@ def test_nodes_that_cannot_be_closed_are_told(
     hosts = zookeeper.at(cluster_id)
     raw.create(f"/{cluster_id}/steward", acl=[make_acl("world", "anyone", read=True, create=True)])
     tree = ZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
-    tree.close_open_nodes()
+    tree.revoke_open_access()
     assert f"1 nodes of the journal in ZooKeeper at {hosts} stay open to everyone" in caplog.text
     tree.close()
 
@@ -439,13 +439,15 @@ def test_a_process_stopped_between_reading_the_lock_and_writing_a_row_changes_no
         stopped = journal.step_lock("stopped", life_ms=1).acquire()
         stopped.check()
         renewed = stopped._node
-        monkeypatch.setattr(stopped, "_write", lambda _: renewed)  # the answer that it got before it was stopped
+        monkeypatch.setattr(stopped, "_update_lock", lambda _: renewed)  # the answer that it got before it was stopped
         while journal.now_ms() <= renewed.modified_ms + 1:
             pass
         with journal.step_lock("next") as fence:
             with pytest.raises(LockLost, match="Another process has acquired the step lock"):
-                journal.plans.mark("d1", [moves_of(1)[0].topic_partition], MoveState.SUBMITTED, fence=stopped)
-            journal.plans.mark("d1", [moves_of(1)[0].topic_partition], MoveState.HELD, fence=fence)
+                journal.plans.set_move_states(
+                    "d1", [moves_of(1)[0].topic_partition], MoveState.SUBMITTED, fence=stopped
+                )
+            journal.plans.set_move_states("d1", [moves_of(1)[0].topic_partition], MoveState.HELD, fence=fence)
         assert journal.plans.rows("d1")[0].state is MoveState.HELD
 
 

@@ -19,7 +19,7 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.store import open_journal
-from kafka_steward.planning.files.formats import cordoned_in, read_snapshot
+from kafka_steward.planning.files.formats import cordoned_brokers, read_snapshot
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings
 from tests.eventually import eventually
@@ -121,7 +121,7 @@ def test_a_broker_whose_directories_are_all_cordoned_gets_nothing(tmp_path: Path
             assert health.cordoned == (4,)
             uri = str(tmp_path / "snapshot")
             take_snapshot(cluster, uri, failed=(), now_ms=1)
-            assert cordoned_in(read_snapshot(uri).brokers) == [4]
+            assert cordoned_brokers(read_snapshot(uri).brokers) == [4]
             plan = plan_folder(uri, tmp_path / "plan", "rebalance")
             assert all(not move.adding for move in plan.moves)
             assert plan.proof["options"]["exclude_brokers"] == [4]

@@ -54,7 +54,7 @@ def every_process_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
     with dead_process() as dead:
         pass
     monkeypatch.setattr("kafka_steward.journal.locks.DEAD_MS", 300)
-    monkeypatch.setattr("kafka_steward.journal.store.process_name", lambda: dead[:-8] + uuid.uuid4().hex[:8])
+    monkeypatch.setattr("kafka_steward.journal.store.new_holder_name", lambda: dead[:-8] + uuid.uuid4().hex[:8])
 
 
 class Site:

@@ -12,7 +12,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.store import Journal
-from kafka_steward.planning.spark.job import command_line, write_reassignments
+from kafka_steward.planning.spark.job import parse_command_line, write_reassignments
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 from tests.local_plan import plan_folder
@@ -31,7 +31,7 @@ def test_plan_json_is_carried_out_by_kafkas_own_tool_and_plan_rollback_json_take
     plan = plan_folder(f"{tmp_path}/snapshot", f"{tmp_path}/plan", "rebalance", this)
     assert plan.moves
     folders = ["--snapshot", f"{tmp_path}/snapshot", "--out", f"{tmp_path}/plan"]
-    write_reassignments(command_line([*folders, "--operation", "rebalance", "--json", f"{tmp_path}/plan.json"]))
+    write_reassignments(parse_command_line([*folders, "--operation", "rebalance", "--json", f"{tmp_path}/plan.json"]))
 
     asked = carried_out(sandbox, tmp_path / "plan.json")
     assert asked == {move.topic_partition: move.after for move in plan.moves}

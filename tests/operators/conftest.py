@@ -19,12 +19,12 @@ def plans_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.sdk.exceptions import AirflowException
 
     from kafka_steward.errors import StewardError
-    from kafka_steward.planning.spark.job import command_line
+    from kafka_steward.planning.spark.job import parse_command_line
 
     def submit(self: SparkSubmitHook, application: str = "", **_: Any) -> None:
         assert Path(application).name == "job.py"
         try:
-            request = command_line([str(one) for one in self._application_args or ()])
+            request = parse_command_line([str(one) for one in self._application_args or ()])
             plan_folder(request.snapshot, request.out, request.operation, request.options)
         except StewardError as error:
             # As the hook tells of a job that ended with another code than 0: with the last lines of its log.

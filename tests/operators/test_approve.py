@@ -21,7 +21,7 @@ from kafka_steward.execution.publishing import read_approval
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators import approve as approve_module
 from kafka_steward.operators.approve import parse_approvers, request_input, validate_approve_above
-from kafka_steward.planning.files.formats import PLAN, conform, proven_digest, read_plan
+from kafka_steward.planning.files.formats import PLAN, conform_to_schema, digest_with_proof, read_plan
 from tests.operators.test_workflow import Desk, asking, desk, responded, run_of, submit
 
 __all__ = ["desk"]
@@ -134,7 +134,7 @@ def edited(made: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """The plan's folder with another proof, whose digest is made to fit. Returns the proof."""
     path, rows = Path(made["uri"]) / "proof.json", Path(made["uri"]) / "plan.parquet"
     proof = {**json.loads(path.read_text()), **changes}
-    proof["digest"] = proven_digest(proof, conform(pq.read_table(rows), PLAN, "rows"))
+    proof["digest"] = digest_with_proof(proof, conform_to_schema(pq.read_table(rows), PLAN, "rows"))
     path.write_text(json.dumps(proof))
     return proof
 

@@ -121,7 +121,7 @@ def test_another_journal_is_refused_in_the_middle_of_a_plan(
 
     def journal(hook: StewardHook, *_: Any, **__: Any) -> Any:
         begun_with.append(hook.expected_origin)
-        Identity("0a1b" if len(begun_with) == 1 else "ffff", "memory", "memory").must_be(hook.expected_origin)
+        Identity("0a1b" if len(begun_with) == 1 else "ffff", "memory", "memory").require_same(hook.expected_origin)
         return cluster.journal
 
     monkeypatch.setattr(StewardHook, "journal", journal)

@@ -88,7 +88,7 @@ def test_the_archive_reaches_the_executors_beside_what_the_task_brings(
         seen.update(self.conf or {})
 
     monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
-    monkeypatch.setattr("kafka_steward.planning.files.storage.is_local", lambda _: False)
+    monkeypatch.setattr("kafka_steward.planning.files.storage.is_local_uri", lambda _: False)
     operator = PlanReassignmentOperator(
         task_id="plan",
         snapshot=taken(WHOLE, tmp_path),

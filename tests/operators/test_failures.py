@@ -14,7 +14,7 @@ from kafka_steward.errors import AuthenticationFailed
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
-from kafka_steward.journal.kip_documents import SwitchedOff
+from kafka_steward.journal.kip_documents import ReassignmentsDisabled
 from kafka_steward.operators.failures import FindFailuresOperator
 from tests.airflow_home import context
 from tests.memory_tree import MemoryTree
@@ -92,7 +92,7 @@ def test_a_broker_that_the_cluster_does_not_have_fails_for_good(found: Found) ->
 
 
 def test_nothing_is_healed_while_reassignments_are_switched_off(found: Found, off: MemoryTree) -> None:
-    off.create(paths.REASSIGN_CANCEL, SwitchedOff("ann", "an audit").to_json())
+    off.create(paths.REASSIGN_CANCEL, ReassignmentsDisabled("ann", "an audit").to_json())
     with pytest.raises(AirflowSkipException, match=r"^Nothing is healed while reassignments are disabled by ann since"):
         found(verdict(3), on_failure_detected=lambda _: pytest.fail("nothing begins"))
     with pytest.raises(AirflowSkipException, match=r"^Nothing is to be healed now"):

@@ -97,5 +97,5 @@ def test_whoever_approves_and_whoever_submits_reads_the_snapshot_and_the_plan_on
 def test_the_command_that_checks_a_plan_reads_the_snapshot_and_the_plan_once(desk: Desk, reads: Reads) -> None:
     snapshot = desk.snapshot(4)
     made = desk.plan(snapshot, operation="drain", brokers=[4])
-    request = job.command_line(["--check", "--snapshot", snapshot["uri"], "--out", made["uri"]])
+    request = job.parse_command_line(["--check", "--snapshot", snapshot["uri"], "--out", made["uri"]])
     assert reads.of(lambda: job.print_verdict(request)) == {SNAPSHOT: 1, PLAN: 1}

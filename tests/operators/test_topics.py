@@ -183,7 +183,7 @@ def test_what_is_left_to_be_filled_says_whether_no_watch_reads_this_journal(
     with open_journal(f"sqlite:///{tmp_path}/looks.db", cluster.cluster_id) as rows:
         cluster.journal.poll_times = rows.poll_times
         if watched:
-            cluster.journal.note_poll("failures")
+            cluster.journal.record_poll("failures")
         assert UNWATCHED not in create(topic="whole")["sentence"]
         cluster.kill(3)
         assert (UNWATCHED in create(topic="owed")["sentence"]) is not watched

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_steward.assignment import Move
-from kafka_steward.planning.checker.rules import CheckContext, context_of
+from kafka_steward.planning.checker.rules import CheckContext, build_context
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import plan_with
 
@@ -14,7 +14,7 @@ __all__ = ["context", "move", "plan_of"]
 
 def context(snapshot: SnapshotFolder, operation: str, options: dict[str, Any]) -> CheckContext:
     """The snapshot as the checker reads it, for a plan of that operation."""
-    return context_of(snapshot.brokers, snapshot.partitions, {"operation": operation, "options": options})
+    return build_context(snapshot.brokers, snapshot.partitions, {"operation": operation, "options": options})
 
 
 def move(snapshot: SnapshotFolder, text: str, number: int = 0, **changes: Any) -> Move:

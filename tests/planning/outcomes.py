@@ -10,11 +10,11 @@ import pyarrow as pa
 from kafka_steward.planning.checker.certificate import (
     cluster_price_objections,
     cluster_violations,
+    replica_totals,
     topic_violations,
-    totals_of,
     unproven_topics,
 )
-from kafka_steward.planning.checker.constraints import Ints, PlacementOutcome, outcome_of
+from kafka_steward.planning.checker.constraints import Ints, PlacementOutcome, build_outcome
 from tests.builders import cluster
 
 __all__ = ["bound_violations", "outcome", "price_objections", "replicas_after", "replicas_moved"]
@@ -29,7 +29,7 @@ def outcome(brokers: str, *topics: str, **options: Any) -> PlacementOutcome:
         for number, word in enumerate(words.split()):
             if ">" in word:
                 after[name, number] = [int(digit) for digit in word.split(">")[1]]
-    return outcome_of(snapshot.brokers, snapshot.partitions, replicas_after(after), options)
+    return build_outcome(snapshot.brokers, snapshot.partitions, replicas_after(after), options)
 
 
 def replicas_after(moved: dict[tuple[str, int], list[int]]) -> pa.Table:
@@ -49,10 +49,10 @@ def bound_violations(outcome: PlacementOutcome) -> list[str]:
 
     They cover the replicas per partition, the racks, and every floor and ceiling.
     """
-    return topic_violations(outcome) + cluster_violations(outcome.constraints, totals_of(outcome))
+    return topic_violations(outcome) + cluster_violations(outcome.constraints, replica_totals(outcome))
 
 
 def price_objections(outcome: PlacementOutcome, prices: Ints) -> list[str]:
     """List the reasons why the prices do not prove an outcome of all partitions minimal; empty if they do."""
-    found = cluster_price_objections(outcome.constraints, totals_of(outcome), prices)
+    found = cluster_price_objections(outcome.constraints, replica_totals(outcome), prices)
     return found + [f"The topic {name} may do with fewer moves." for name in unproven_topics(outcome, prices)]

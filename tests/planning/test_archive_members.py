@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kafka_steward.planning.spark.archive import _members
+from kafka_steward.planning.spark.archive import _archive_members
 
 
 def modules() -> dict[str, str]:
     """Name and source of each of our modules in the archive."""
-    files = {name: file for name, file in _members() if name.startswith("kafka_steward/") and name.endswith(".py")}
+    files = {
+        name: file for name, file in _archive_members() if name.startswith("kafka_steward/") and name.endswith(".py")
+    }
     names = {name: name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in files}
     return {names[name]: file.read_text() for name, file in files.items()}
 

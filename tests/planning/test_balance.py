@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.certificate import find_prices, topic_violations
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.checker.constraints import PlacementOutcome, outcome_of
+from kafka_steward.planning.checker.constraints import PlacementOutcome, build_outcome
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
 from tests.builders import cluster, plan_with, planned
 from tests.planning.integer_solver import random_plan
@@ -186,7 +186,7 @@ def test_worse_plans_are_never_certified_whatever_the_prices(cases: int) -> None
         lost = {(one["topic"], one["partition"]) for one in plan.proof["unplaced"]}
         names = zip(*(snapshot.partitions[name].to_pylist() for name in ("topic", "partition")), strict=True)
         touched = snapshot.partitions.filter([name not in lost for name in names])
-        outcome = outcome_of(snapshot.brokers, touched, plan_table(plan.moves), plan.proof["options"])
+        outcome = build_outcome(snapshot.brokers, touched, plan_table(plan.moves), plan.proof["options"])
         worse = worse_outcome(outcome, dice)
         if worse is None:
             continue

@@ -14,8 +14,8 @@ from kafka_steward.planning.checker.certificate import (
     unproven_topics,
 )
 from kafka_steward.planning.checker.check import check, touchable_partitions
-from kafka_steward.planning.checker.constraints import PlacementOutcome, outcome_of
-from kafka_steward.planning.checker.rules import context_of
+from kafka_steward.planning.checker.constraints import PlacementOutcome, build_outcome
+from kafka_steward.planning.checker.rules import build_context
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
 from kafka_steward.planning.solver.problem import Ints
 from tests.builders import cluster, plan_with, planned, snapshot_of
@@ -26,15 +26,15 @@ from tests.rings import tried
 
 def outcome_after(snapshot: SnapshotFolder, plan: PlanFolder) -> PlacementOutcome:
     options = plan.proof["options"]
-    context = context_of(snapshot.brokers, snapshot.partitions, {"options": options})
+    context = build_context(snapshot.brokers, snapshot.partitions, {"options": options})
     touched = touchable_partitions(context, snapshot.partitions)
-    return outcome_of(snapshot.brokers, touched, plan_table(plan.moves), options)
+    return build_outcome(snapshot.brokers, touched, plan_table(plan.moves), options)
 
 
 def open_by_pairs(outcome: PlacementOutcome, price: Ints) -> list[str]:
     """The topics that are open in the picture that forgets nothing."""
     every = np.arange(len(outcome.topics))
-    worse = certificate._improvable(outcome, exact_exchanges(outcome), every, price.astype(np.int32))
+    worse = certificate._improvable_topics(outcome, exact_exchanges(outcome), every, price.astype(np.int32))
     return [outcome.topics[topic] for topic in np.flatnonzero(worse)]
 
 
@@ -66,7 +66,7 @@ def test_prices_found_by_pooled_exchanges_prove_a_plan(monkeypatch: pytest.Monke
     found = 0
     for seed in range(tried(60)):
         outcome = outcome_after(*random_plan(seed))
-        quick = certificate._prices_by(outcome, pooled_exchanges(outcome))
+        quick = certificate._prices_from_exchanges(outcome, pooled_exchanges(outcome))
         found += quick is not None
         prices = find_prices(outcome)
         assert prices is not None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from kafka_steward.planning.checker.constraints import Bools, BrokerConstraints, Ints, PlacementOutcome, outcome_of
+from kafka_steward.planning.checker.constraints import Bools, BrokerConstraints, Ints, PlacementOutcome, build_outcome
 from tests.builders import cluster, snapshot_of
 from tests.planning.outcomes import outcome, replicas_after, replicas_moved
 
@@ -32,7 +32,7 @@ def some_outcome(**options: Any) -> PlacementOutcome:
     ]
     snapshot = snapshot_of(BROKERS, rows)
     after = replicas_after({("t", 10): [7], ("u", 0): [7, 5], ("t", 1): [5, 3]})
-    return outcome_of(snapshot.brokers, snapshot.partitions, after, options)
+    return build_outcome(snapshot.brokers, snapshot.partitions, after, options)
 
 
 def assert_ints(found: Ints, expected: object) -> None:
@@ -87,16 +87,16 @@ def test_an_outcome_has_replicas_before_and_after_on_usable_brokers() -> None:
     assert_ints(some.factor, [2, 2, 1, 2])
     assert_bools(some.held, [[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 0, 1]])
     assert_bools(some.placed, [[1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 1, 1]])
-    assert_ints(some.cells, [[2, 2, 1], [0, 1, 1]])
+    assert_ints(some.cell_counts, [[2, 2, 1], [0, 1, 1]])
     assert_ints(some.rack, [0, -1, 1])
-    assert (replicas_moved(some), some.factors) == (3, {2: 3, 1: 1})
+    assert (replicas_moved(some), some.factor_counts) == (3, {2: 3, 1: 1})
 
 
 def test_an_outcome_without_moves_is_the_start() -> None:
     snapshot = cluster("1 2", "t: 12 1", "u: 1")
-    found = outcome_of(snapshot.brokers, snapshot.partitions, replicas_after({}), {})
+    found = build_outcome(snapshot.brokers, snapshot.partitions, replicas_after({}), {})
     assert_bools(found.placed, [[1, 1], [1, 0], [1, 0]])
-    assert_ints(found.cells, [[2, 1], [1, 0]])
+    assert_ints(found.cell_counts, [[2, 1], [1, 0]])
     assert replicas_moved(found) == 0
 
 
@@ -107,7 +107,7 @@ def test_a_broker_that_does_not_count_is_in_no_table_wherever_its_id_stands() ->
     nobody = outcome("1! 2-", "t: 12")
     assert_ints(nobody.rack, [])
     assert_bools(nobody.held, np.zeros((1, 0)))
-    assert_ints(nobody.cells, np.zeros((1, 0)))
+    assert_ints(nobody.cell_counts, np.zeros((1, 0)))
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from kafka_steward.planning.files.formats import (
     PLAN,
     SNAPSHOT_BROKERS,
     SNAPSHOT_PARTITIONS,
+    digest_with_proof,
     json_lines,
     plan_digest,
-    proven_digest,
     snapshot_digest,
 )
 
@@ -72,7 +72,7 @@ def test_the_digest_of_a_plan_with_a_proof_can_be_reproduced_with_the_standard_l
     lines = [json.dumps(read, sort_keys=True), *(json.dumps(row, sort_keys=True) for row in reversed(rows))]
     expected = hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
     table = pa.Table.from_pylist(rows, PLAN)
-    assert proven_digest({**proof, "digest": "of before"}, table) == proven_digest(read, table) == expected
+    assert digest_with_proof({**proof, "digest": "of before"}, table) == digest_with_proof(read, table) == expected
 
 
 def test_the_plan_digest_can_be_reproduced_with_the_standard_library() -> None:

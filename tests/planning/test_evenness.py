@@ -11,28 +11,28 @@ import pytest
 
 from kafka_steward.planning.checker import check
 from kafka_steward.planning.checker.check import (
-    Evenness,
-    evenness_of,
+    EvennessFindings,
+    add_prices,
+    check_evenness,
     promises_evenness,
     touchable_partitions,
-    with_prices,
 )
-from kafka_steward.planning.checker.rules import context_of
+from kafka_steward.planning.checker.rules import build_context
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
 from tests.builders import cluster, snapshot_of
 from tests.planning.manual_plans import move
 from tests.planning.test_rules import HOLD_REASONS
 
 
-def judged(snapshot: SnapshotFolder, *moves: str, **proof: Any) -> Evenness:
+def judged(snapshot: SnapshotFolder, *moves: str, **proof: Any) -> EvennessFindings:
     rows = [move(snapshot, text, at) for at, text in enumerate(moves)]
     full = {"operation": "rebalance", **proof}
-    touched = touchable_partitions(context_of(snapshot.brokers, snapshot.partitions, full), snapshot.partitions)
-    return evenness_of(snapshot.brokers, touched, plan_table(rows), full)
+    touched = touchable_partitions(build_context(snapshot.brokers, snapshot.partitions, full), snapshot.partitions)
+    return check_evenness(snapshot.brokers, touched, plan_table(rows), full)
 
 
 def touchable(snapshot: SnapshotFolder, options: dict[str, Any]) -> pa.Table:
-    context = context_of(snapshot.brokers, snapshot.partitions, {"options": options})
+    context = build_context(snapshot.brokers, snapshot.partitions, {"options": options})
     return touchable_partitions(context, snapshot.partitions)
 
 
@@ -76,7 +76,7 @@ def test_what_is_lost_or_still_moving_may_not_be_touched() -> None:
 def test_sums_are_those_of_the_topics_that_may_be_touched() -> None:
     snapshot = cluster("1 2 3 4-", "t: 14 12", "u: 3", "x: 123")
     found = judged(snapshot, "t-0 13", options={"exclude": ["x"]}, prices={"1": 0, "2": 0, "3": 0})
-    assert found == Evenness(
+    assert found == EvennessFindings(
         problems=[],
         uneven=[],
         held=[2, 1, 1],
@@ -158,12 +158,12 @@ def test_what_lacks_or_has_too_many_usable_replicas_is_named_once(
 
 
 def test_the_evenness_of_all_topics_is_the_sum_of_theirs() -> None:
-    one = Evenness(["a"], ["b"], [1, 2], [3, 4], {1: 2, 3: 1}, [5, -5], ["c"])
+    one = EvennessFindings(["a"], ["b"], [1, 2], [3, 4], {1: 2, 3: 1}, [5, -5], ["c"])
     # As it comes back from Spark, in JSON, where factors are words.
-    told = json.dumps(asdict(Evenness(["d"], [], [10, 20], [30, 40], {3: 4}, [5, -5], ["e", "f"])))
-    other = Evenness(**json.loads(told))
-    summed = Evenness(["a", "d"], ["b"], [11, 22], [33, 44], {1: 2, 3: 5}, [5, -5], ["c", "e", "f"])
-    assert Evenness.combine([one, other]) == summed
+    told = json.dumps(asdict(EvennessFindings(["d"], [], [10, 20], [30, 40], {3: 4}, [5, -5], ["e", "f"])))
+    other = EvennessFindings(**json.loads(told))
+    summed = EvennessFindings(["a", "d"], ["b"], [11, 22], [33, 44], {1: 2, 3: 5}, [5, -5], ["c", "e", "f"])
+    assert EvennessFindings.combine([one, other]) == summed
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_prices_that_a_proof_lacks_are_computed_from_its_rows(
     moves: list[str], proof: dict[str, Any], sought: bool
 ) -> None:
     rows = plan_table([move(TWO, text, at) for at, text in enumerate(moves)])
-    found = with_prices(TWO, rows, proof)
+    found = add_prices(TWO, rows, proof)
     if not sought:
         assert found is proof
         return
@@ -222,21 +222,21 @@ def test_prices_that_a_proof_lacks_are_computed_from_its_rows(
 
 def test_no_prices_are_computed_for_rows_of_another_snapshot() -> None:
     other = plan_table([move(TWO, "t-1 2", partition=9)])
-    assert with_prices(TWO, other, SEEN) is SEEN
-    assert with_prices(TWO, plan_table([move(TWO, "t-1 2", topic="v")]), SEEN) is SEEN
+    assert add_prices(TWO, other, SEEN) is SEEN
+    assert add_prices(TWO, plan_table([move(TWO, "t-1 2", topic="v")]), SEEN) is SEEN
 
 
 def test_prices_are_those_of_the_partitions_that_may_be_touched() -> None:
     snapshot = cluster("1 2", "t: 1 1", "x: 1 2")
     # An exchange without need, for which there are no prices.
     rows = plan_table([move(snapshot, text, at) for at, text in enumerate(["t-1 2", "x-0 2", "x-1 1"])])
-    assert "prices" not in with_prices(snapshot, rows, SEEN)
-    assert "prices" in with_prices(snapshot, rows, {**SEEN, "options": {"exclude": ["x"]}})
+    assert "prices" not in add_prices(snapshot, rows, SEEN)
+    assert "prices" in add_prices(snapshot, rows, {**SEEN, "options": {"exclude": ["x"]}})
 
 
 def test_prices_are_computed_up_to_a_number_of_partitions_times_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = plan_table([move(TWO, "t-1 2")])
     monkeypatch.setattr(check, "_MAX_SOUGHT", 5)
-    assert with_prices(TWO, rows, SEEN) is SEEN
+    assert add_prices(TWO, rows, SEEN) is SEEN
     monkeypatch.setattr(check, "_MAX_SOUGHT", 6)
-    assert "prices" in with_prices(TWO, rows, SEEN)
+    assert "prices" in add_prices(TWO, rows, SEEN)

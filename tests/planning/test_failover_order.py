@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
-from kafka_steward.planning.solver.leaders import failover_order
+from kafka_steward.planning.solver.leaders import order_for_failover
 from tests.builders import cluster, planned
 
 Rows = list[list[int]]
@@ -28,7 +28,7 @@ def reordered(way: str, rows: Rows) -> Rows:
     """The rows as the flow of one shard, or the exchanges of one of several, put them in order."""
     row = np.repeat(np.arange(len(rows)), [len(one) for one in rows])
     flat = np.array([one for replicas in rows for one in replicas])
-    broker = failover_order(row, flat, BROKERS, exact={"flow": True, "exchanges": False}[way])
+    broker = order_for_failover(row, flat, BROKERS, exact={"flow": True, "exchanges": False}[way])
     return [broker[row == number].tolist() for number in range(len(rows))]
 
 

@@ -55,7 +55,7 @@ def test_the_replicas_of_a_partition_are_on_as_many_racks_as_can_be(
     racks: str, own_rack: bool, reach: str, factor: int, fewest_and_most: tuple[list[int], list[int]]
 ) -> None:
     within = np.array([digit == "1" for digit in reach], bool)
-    assert fair(racks, own_rack=own_rack).racks_for(factor, within) == fewest_and_most
+    assert fair(racks, own_rack=own_rack).reachable_rack_bounds(factor, within) == fewest_and_most
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_no_partitions_and_no_brokers_have_no_shares() -> None:
     assert_bounds(fair("ab").broker_bounds({}, ANY), [0, 0], [0, 0])
     assert_bounds(fair("ab").cell_bounds(nothing, nothing, ANY), np.zeros((0, 2)), np.zeros((0, 2)))
     nobody = fair("")
-    assert (nobody.racks, nobody.members, nobody.rackless) == (0, [], [])
+    assert (nobody.rack_count, nobody.rack_members, nobody.rackless) == (0, [], [])
     assert_bounds(nobody.broker_bounds({1: 2}, ANY), [], [])
 
 

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from kafka_steward.assignment import Move
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_in, offline_in, snapshot_digest
-from kafka_steward.planning.files.options import Options, operation_of
+from kafka_steward.planning.files.formats import (
+    PlanFolder,
+    SnapshotFolder,
+    brokers_with_lost_replicas,
+    cordoned_brokers,
+    snapshot_digest,
+)
+from kafka_steward.planning.files.options import Options, find_operation
 from tests.builders import cluster, plan_with, planned, snapshot_of
 from tests.rings import tried
 
@@ -131,9 +137,9 @@ def test_the_checker_knows_who_is_cordoned_whatever_the_options_say() -> None:
 
 
 def test_exclusions_and_cordons_add_up() -> None:
-    options = Options.of(operation_of("heal"), {"exclude_brokers": [7, 2]})
-    assert options.excluding([3, 2]).exclude_brokers == (2, 3, 7)
-    assert options.excluding([]) is options
+    options = Options.of(find_operation("heal"), {"exclude_brokers": [7, 2]})
+    assert options.with_excluded([3, 2]).exclude_brokers == (2, 3, 7)
+    assert options.with_excluded([]) is options
 
 
 def test_a_snapshot_that_says_nothing_of_disks_has_the_digest_that_it_always_had() -> None:
@@ -141,5 +147,5 @@ def test_a_snapshot_that_says_nothing_of_disks_has_the_digest_that_it_always_had
     older = snapshot.brokers.drop_columns(["cordoned"]), snapshot.partitions.drop_columns(["offline"])
     assert snapshot_digest("c", 1, *older) == snapshot.digest
     assert lost(snapshot, t0=[1]).digest != snapshot.digest != cordoned(snapshot, 2).digest
-    assert cordoned_in(cordoned(snapshot, 2).brokers) == [2]
-    assert offline_in(lost(snapshot, t0=[2]).partitions) == [2]
+    assert cordoned_brokers(cordoned(snapshot, 2).brokers) == [2]
+    assert brokers_with_lost_replicas(lost(snapshot, t0=[2]).partitions) == [2]

@@ -7,7 +7,7 @@ import pytest
 from kafka_steward.assignment import OPERATIONS, MoveRule, Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.rules import RULES
-from kafka_steward.planning.files.options import operation_of
+from kafka_steward.planning.files.options import find_operation
 from kafka_steward.planning.shards import SOLVERS
 
 
@@ -23,4 +23,4 @@ def test_each_planned_operation_has_a_solver_and_the_checker_has_each_rule() -> 
 
 def test_an_operation_that_is_not_planned_is_refused() -> None:
     with pytest.raises(PlanError, match="There is no operation 'rollback'; there are heal, rebalance"):
-        operation_of("rollback")
+        find_operation("rollback")

@@ -42,7 +42,7 @@ def solved(snapshot: SnapshotFolder, monkeypatch: pytest.MonkeyPatch, **options:
     monkeypatch.setattr(balance, "balanced_leaders", lead_spy)
     job = PlanningJob.of(snapshot, "rebalance", options)
     table = snapshot.partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
-    balance.balance_replicas(job.problem(table))
+    balance.balance_replicas(job.build_problem(table))
     return seen
 
 

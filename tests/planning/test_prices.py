@@ -11,20 +11,20 @@ from numpy.testing import assert_array_equal
 
 from kafka_steward.planning.checker import certificate
 from kafka_steward.planning.checker.certificate import (
-    Exact,
-    Pooled,
+    ExactExchanges,
+    PooledExchanges,
     ReplicaTotals,
-    badly_spread,
+    badly_spread_partitions,
     cluster_price_objections,
     cluster_violations,
     exact_exchanges,
     find_prices,
     pooled_exchanges,
+    replica_totals,
     topic_violations,
-    totals_of,
     unproven_topics,
 )
-from kafka_steward.planning.checker.constraints import PlacementOutcome, outcome_of
+from kafka_steward.planning.checker.constraints import PlacementOutcome, build_outcome
 from tests.builders import snapshot_of
 from tests.planning.outcomes import bound_violations, outcome, price_objections, replicas_after
 
@@ -82,12 +82,12 @@ def test_of_many_that_are_misplaced_ten_are_named() -> None:
 
 
 def test_too_many_on_a_rack_and_too_few_are_badly_spread() -> None:
-    found = badly_spread(outcome("1a 2a 3a 4b", "t: 124 123 124>12 124>1234"))
+    found = badly_spread_partitions(outcome("1a 2a 3a 4b", "t: 124 123 124>12 124>1234"))
     assert_array_equal(found, np.array([False, True, True, True]), strict=True)
 
 
 def test_totals_are_of_all_partitions() -> None:
-    totals = totals_of(outcome("1 2 3", "t: 12>13 2", "u: 12"))
+    totals = replica_totals(outcome("1 2 3", "t: 12>13 2", "u: 12"))
     assert_array_equal(totals.held, np.array([2, 3, 0]))
     assert_array_equal(totals.placed, np.array([2, 2, 1]))
     assert totals.factors == {2: 2, 1: 1}
@@ -176,7 +176,7 @@ def test_no_prices_are_so_large_that_they_hide_what_is_open(sign: int) -> None:
     rows = [{"topic": "tu"[one // half], "partition": one % half, "replicas": [one]} for one in range(brokers)]
     snapshot = snapshot_of([{"broker": one, "state": "live"} for one in range(brokers)], rows)
     after = replicas_after({("t", 0): [1], ("t", 1): [0]})
-    found = outcome_of(snapshot.brokers, snapshot.partitions, after, {})
+    found = build_outcome(snapshot.brokers, snapshot.partitions, after, {})
     largest = sign * ((1 << 24) - 1)
     assert unproven_topics(found, np.array([largest, -largest] * half)) == ["t", "u"]
 
@@ -219,12 +219,12 @@ class Calls:
         self.called: list[str] = []
         self.exact: list[PlacementOutcome] = []
 
-        def exact(of: PlacementOutcome) -> Exact:
+        def exact(of: PlacementOutcome) -> ExactExchanges:
             self.called.append("exact")
             self.exact.append(of)
             return exact_exchanges(of)
 
-        def pooled(of: PlacementOutcome) -> Pooled:
+        def pooled(of: PlacementOutcome) -> PooledExchanges:
             self.called.append("pooled")
             return pooled_exchanges(of)
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from kafka_steward.planning.solver.problem import member
+from kafka_steward.planning.solver.problem import is_pair_in
 
 
 @pytest.mark.parametrize("many", [0, 1 << 26], ids=["by sorting", "by a table"])
@@ -17,4 +17,4 @@ def test_a_pair_is_found_among_others(monkeypatch: pytest.MonkeyPatch, many: int
         dice = random.Random(seed)
         mine, others = ([(dice.randrange(9), dice.randrange(9)) for _ in range(dice.randrange(30))] for _ in range(2))
         columns = [np.array([pair[at] for pair in pairs], np.int64) for pairs in (mine, others) for at in (0, 1)]
-        assert member(*columns).tolist() == [pair in others for pair in mine]
+        assert is_pair_in(*columns).tolist() == [pair in others for pair in mine]

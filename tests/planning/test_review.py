@@ -10,7 +10,7 @@ import pytest
 
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, plan_table, read_plan, read_snapshot, write_plan
-from kafka_steward.planning.spark.pipeline import review
+from kafka_steward.planning.spark.pipeline import check_with_spark
 from tests.builders import cluster, planned, written
 from tests.planning.test_job import TOPICS
 
@@ -33,7 +33,7 @@ def saved(plan: PlanFolder, path: Path, **changes: Any) -> str:
 def test_a_good_plan_is_valid_and_proven(spark: SparkSession, tmp_path: Path, shard_rows: int) -> None:
     snapshot = read_snapshot(written(SNAPSHOT, tmp_path / "snapshot"))
     plan = saved(planned(SNAPSHOT, "drain"), tmp_path / "plan")
-    verdict = review(spark, snapshot, plan, shard_rows=shard_rows)
+    verdict = check_with_spark(spark, snapshot, plan, shard_rows=shard_rows)
     assert (verdict.ok, verdict.problems, verdict.unproven) == (True, [], ())
 
 
@@ -49,7 +49,7 @@ def test_whatever_is_wrong_is_found_by_either(spark: SparkSession, tmp_path: Pat
     for name, changes in broken.items():
         saved(plan, tmp_path / name, **changes)
         plain = check(SNAPSHOT, read_plan(str(tmp_path / name)))
-        on_spark = review(spark, snapshot, str(tmp_path / name), shard_rows=20)
+        on_spark = check_with_spark(spark, snapshot, str(tmp_path / name), shard_rows=20)
         assert plain.problems or plain.unproven, name
         assert sorted(on_spark.problems) == sorted(plain.problems), name
         assert on_spark.unproven == plain.unproven, name

@@ -10,11 +10,11 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.planning.checker.rules import (
     CheckContext,
     SnapshotPartition,
-    brokers_available,
-    context_of,
+    build_context,
+    count_available_brokers,
+    count_replicas_due,
     hold_reasons,
-    replicas_due,
-    violations,
+    move_violations,
 )
 from tests.builders import cluster, snapshot_of
 from tests.planning.manual_plans import context, move
@@ -26,7 +26,7 @@ EVEN = ["rebalance", "expand", "drain"]
 def wrong(brokers: str, replicas: str, after: str, operation: str, options: dict[str, Any] | None = None) -> list[str]:
     """What is wrong with moving a partition with these replicas."""
     snapshot = cluster(brokers, f"t: {replicas}")
-    return list(violations(move(snapshot, f"t-0 {after}"), context(snapshot, operation, options or {})))
+    return list(move_violations(move(snapshot, f"t-0 {after}"), context(snapshot, operation, options or {})))
 
 
 def test_a_snapshot_is_read_as_it_is() -> None:
@@ -48,7 +48,7 @@ def test_a_snapshot_is_read_as_it_is() -> None:
         TopicPartition("t", 3): SnapshotPartition((1,), None, 1, moving=False, size=None),
     }
     proof = {"operation": "heal"}
-    found = context_of(snapshot.brokers, snapshot.partitions, proof)
+    found = build_context(snapshot.brokers, snapshot.partitions, proof)
     assert found == CheckContext(read, {1: "live", 2: "failed"}, {1: "a", 2: None}, proof)
 
 
@@ -79,7 +79,7 @@ def test_a_snapshot_is_read_as_it_is() -> None:
 def test_kafka_could_carry_out_each_move_from_what_there_is(changes: dict[str, Any], problems: list[str]) -> None:
     snapshot = cluster("1 2 3- 4! 5+ 6", "t: 12")
     given = context(snapshot, "rollback", {"exclude_brokers": [6]})
-    assert list(violations(move(snapshot, "t-0 15", **changes), given)) == problems
+    assert list(move_violations(move(snapshot, "t-0 15", **changes), given)) == problems
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_of_a_partition_that_never_had_a_replica_nothing_is_in_place() -> None:
         {T0: SnapshotPartition((), None, 1, moving=False, size=None)}, {1: "live"}, {1: None}, {"operation": "fill"}
     )
     one = Move("t", 0, before=(), after=(1,), chunk=0, position=0, purpose="replication_factor")
-    assert list(violations(one, given)) == ["all its replicas are lost: moving it would lose its data."]
+    assert list(move_violations(one, given)) == ["all its replicas are lost: moving it would lose its data."]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,9 @@ def test_a_fill_reaches_the_target_and_takes_nothing(target: int, after: list[in
     brokers = [{"broker": one, "state": "failed" if one == 3 else "live"} for one in (1, 2, 3, 4, 5)]
     row = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "target_rf": target}
     snapshot = snapshot_of(brokers, [row])
-    assert list(violations(move(snapshot, "t-0 124", after=tuple(after)), context(snapshot, "fill", {}))) == problems
+    assert (
+        list(move_violations(move(snapshot, "t-0 124", after=tuple(after)), context(snapshot, "fill", {}))) == problems
+    )
 
 
 RACKS = "rack a holds 2 of its replicas while broker 4 on rack b is free."
@@ -225,7 +227,7 @@ def test_an_even_plan_takes_no_replica_that_is_due(
     row = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "target_rf": target}
     snapshot = snapshot_of([{"broker": one, "state": "live"} for one in (1, 2, 3, 4, 5)], [row])
     given = context(snapshot, operation, {"balance": balance})
-    assert list(violations(move(snapshot, "t-0 1", after=tuple(after)), given)) == problems
+    assert list(move_violations(move(snapshot, "t-0 1", after=tuple(after)), given)) == problems
 
 
 @pytest.mark.parametrize(
@@ -313,9 +315,9 @@ def test_what_was_given_may_touch_anything_that_does_not_move(operation: str) ->
     moving = snapshot_of(snapshot.brokers.to_pylist(), [{**row, "removing": [2]}])
     document = {"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 3]}]}
     asked = {"pin": ["t-0"], "exclude": ["t"], "reassignment": document}
-    assert list(violations(move(snapshot, "t-0 13"), context(snapshot, operation, asked))) == []
+    assert list(move_violations(move(snapshot, "t-0 13"), context(snapshot, operation, asked))) == []
     problems = ["a reassignment of it is in flight."]
-    assert list(violations(move(moving, "t-0 13"), context(moving, operation, asked))) == problems
+    assert list(move_violations(move(moving, "t-0 13"), context(moving, operation, asked))) == problems
 
 
 @pytest.mark.parametrize(
@@ -338,10 +340,10 @@ def test_what_is_due_and_how_many_brokers_could_hold_it(
     table = cluster("1 2- 3! 4 5 6+", "t: 1").brokers.to_pylist()
     row = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "target_rf": 4}
     given = context(snapshot_of(table, [row]), operation, options)
-    assert (replicas_due(T0, given), brokers_available(T0, given)) == (due, brokers)
+    assert (count_replicas_due(T0, given), count_available_brokers(T0, given)) == (due, brokers)
 
 
 def test_a_fill_takes_nothing_where_there_is_more_than_the_target() -> None:
     row = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "target_rf": 1}
     snapshot = snapshot_of(cluster("1 2 3!", "t: 1").brokers.to_pylist(), [row])
-    assert replicas_due(T0, context(snapshot, "fill", {})) == 2
+    assert count_replicas_due(T0, context(snapshot, "fill", {})) == 2

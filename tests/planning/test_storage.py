@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_steward.planning.files.storage import for_fsspec, for_spark, is_local
+from kafka_steward.planning.files.storage import fsspec_uri, is_local_uri, spark_uri
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,6 @@ from kafka_steward.planning.files.storage import for_fsspec, for_spark, is_local
     ],
 )
 def test_an_address_in_both_spellings(given: str, spark: str, fsspec: str) -> None:
-    assert for_spark(given) == spark
-    assert for_fsspec(given) == fsspec
-    assert is_local(given) == spark.startswith("file:")
+    assert spark_uri(given) == spark
+    assert fsspec_uri(given) == fsspec
+    assert is_local_uri(given) == spark.startswith("file:")

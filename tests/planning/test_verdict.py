@@ -10,13 +10,13 @@ import pytest
 from kafka_steward.assignment import Move, Operation
 from kafka_steward.planning.checker.check import (
     DiskLoads,
-    Evenness,
+    EvennessFindings,
     Findings,
     PlanVerdict,
     broker_state_problems,
     check,
     check_topics,
-    head_problems,
+    header_problems,
     order_problems,
     verdict,
 )
@@ -43,10 +43,12 @@ def judged(
 @pytest.mark.parametrize("operation", [operation.value for operation in Operation])
 def test_a_head_fits_its_snapshot(operation: str) -> None:
     head = {"cluster_id": "c", "snapshot_digest": "d", "operation": operation}
-    assert head_problems("c", "d", head) == []
-    assert head_problems("e", "d", head) == ["The plan is for cluster c, not for e."]
-    assert head_problems("c", "e", head) == ["The plan was made from another snapshot."]
-    assert head_problems("c", "d", {**head, "operation": f"{operation}s"}) == [f"There is no operation '{operation}s'."]
+    assert header_problems("c", "d", head) == []
+    assert header_problems("e", "d", head) == ["The plan is for cluster c, not for e."]
+    assert header_problems("c", "e", head) == ["The plan was made from another snapshot."]
+    assert header_problems("c", "d", {**head, "operation": f"{operation}s"}) == [
+        f"There is no operation '{operation}s'."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_validity_is_checked_without_minimality(monkeypatch: pytest.MonkeyPatch)
     plan = planned(snapshot, "expand")
     assert check(snapshot, plan) == PlanVerdict(ok=True, problems=[])
     assert check(snapshot, plan, proven=False) == PlanVerdict(ok=True, problems=[], unproven=(NO_PRICE,))
-    for dear in ("with_prices", "unproven_topics"):
+    for dear in ("add_prices", "unproven_topics"):
         monkeypatch.setattr(f"kafka_steward.planning.checker.check.{dear}", None)
     for changes in ({"bytes_moved": 0}, {"leader_changes": 9}, {"lower_bound": 99}, {"brokers_failed": [1]}):
         found = check(snapshot, replace(plan, proof={**plan.proof, **changes}), proven=False)
@@ -96,7 +98,7 @@ def test_a_head_without_anything_fits_nothing() -> None:
         "The plan was made from another snapshot.",
         "There is no operation None.",
     ]
-    assert head_problems("c", "d", {}) == problems
+    assert header_problems("c", "d", {}) == problems
     assert judged(TWO, "none", {}, "t-0 2", cluster_id="x", snapshot_digest="x") == (
         ["The plan is for cluster x, not for c.", *problems[1:2], "There is no operation 'none'."],
         (),
@@ -170,7 +172,9 @@ def test_some_topics_are_checked_for_problems_and_sums_of_moves() -> None:
     loads = DiskLoads({1: 110, 2: 110}, {1: 100, 2: 100, 3: 10, 4: 10}, {3: 10, 4: 10}, 0)
     found = Findings(["t-2: it changes nothing."], 3, 20, 1, loads, None)
     assert checked(snapshot, moves, {"operation": "rollback"}) == found
-    even = Evenness([], [], held=[3, 3, 0, 0], placed=[2, 1, 2, 1], factors={2: 3}, prices=None, unproven_topics=[])
+    even = EvennessFindings(
+        [], [], held=[3, 3, 0, 0], placed=[2, 1, 2, 1], factors={2: 3}, prices=None, unproven_topics=[]
+    )
     proof = {"operation": "rebalance"}
     assert checked(snapshot, moves, proof) == replace(found, evenness=even)
 
@@ -199,12 +203,12 @@ def test_within_a_budget_wrongly_moved_partitions_are_reported() -> None:
 
 def test_the_findings_of_all_topics_are_the_sums_of_theirs() -> None:
     one = Findings(["a"], 1, 10, 100, DiskLoads({1: 1}, {}, {}, 2), None)
-    even = Evenness(["x"], [], [1], [2], {1: 1}, None, [])
+    even = EvennessFindings(["x"], [], [1], [2], {1: 1}, None, [])
     other = Findings(["b", "c"], 2, 20, 200, DiskLoads({1: 5}, {2: 1}, {3: 1}, 3), even)
     loads = DiskLoads({1: 6}, {2: 1}, {3: 1}, 5)
     assert Findings.combine([one, other]) == Findings(["a", "b", "c"], 3, 30, 300, loads, even)
     assert Findings.combine([one, one]) == Findings(["a", "a"], 2, 20, 200, DiskLoads({1: 2}, {}, {}, 4), None)
-    doubled = Evenness(["x", "x"], [], [2], [4], {1: 2}, None, [])
+    doubled = EvennessFindings(["x", "x"], [], [2], [4], {1: 2}, None, [])
     assert Findings.combine([other, one, other]).evenness == doubled
 
 
@@ -396,7 +400,7 @@ def test_a_plan_of_bytes_is_judged_by_its_bytes_alone() -> None:
 def test_what_promises_no_evenness_is_not_asked_for_it() -> None:
     loads = DiskLoads({}, {}, {1: 5}, 0)
     sums = {"replicas_moved": 1, "bytes_moved": 2, "leader_changes": 3, "lower_bound": 1}
-    even = Evenness([], ["uneven"], [9, 0], [9, 0], {1: 9}, [0, 0], ["t"])
+    even = EvennessFindings([], ["uneven"], [9, 0], [9, 0], {1: 9}, [0, 0], ["t"])
     brokers = snapshot_of([{"broker": one, "state": "live", "usable_bytes": 1} for one in (1, 2)], []).brokers
     for operation in ("heal", "fill", "set-replication-factor", "apply", "rollback"):
         found = Findings([], 1, 2, 3, loads, even)

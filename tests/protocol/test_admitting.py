@@ -49,7 +49,7 @@ def test_what_is_settled_is_not_under_way() -> None:
     yard.ask("t-0 23", "t-1 234")
     yard.look()
     (record,) = yard.journal.plans.unfinished()
-    yard.journal.plans.mark(record.digest, [T1], MoveState.DROPPED, fence=None)
+    yard.journal.plans.set_move_states(record.digest, [T1], MoveState.DROPPED, fence=None)
     assert flights(yard) == {T0: ActiveReassignment((2, 3), (1, 2), plan=record.digest)}
 
 

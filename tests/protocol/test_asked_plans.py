@@ -95,7 +95,7 @@ def test_what_one_release_published_the_next_one_knows_again() -> None:
 def test_the_one_that_was_published_last_has_the_cluster_and_the_others_get_it_back() -> None:
     yard = Yard()
     records = [asked(yard, name, REQUEST) for name in ("t-0", "t-1")]
-    assert (yard.journal.slot.owner(), yard.journal.slot.paused()) == (records[1].digest, (records[0].digest,))
+    assert (yard.journal.slot.owner(), yard.journal.slot.preempted_plans()) == (records[1].digest, (records[0].digest,))
 
 
 def test_a_document_is_known_as_long_as_its_plan_is() -> None:
@@ -187,7 +187,7 @@ def test_documents_wait_while_a_plan_of_a_dag_has_the_cluster_and_only_then() ->
 
 def test_before_it_is_read_no_plan_keeps_a_document_waiting() -> None:
     yard = Yard()
-    yard.journal.slot.take("d" * 64)
+    yard.journal.slot.acquire("d" * 64)
     assert blocked_reason(yard.journal, DocumentPlans(yard.journal)) == ""
 
 

@@ -17,8 +17,8 @@ from kafka_steward.journal.kip_documents import (
     ChunkPartition,
     FailedBroker,
     InFlight,
+    ReassignmentsDisabled,
     Request,
-    SwitchedOff,
 )
 from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import DeferredPartitions, PendingReplicas
@@ -32,7 +32,7 @@ MOVED = (ChunkPartition("t", 0, (1, 2), (2, 3), "id"),)
 DOCUMENTS = [
     ("failed_brokers", FailedBroker(5).to_json()),
     ("rolling_bounce", AnnouncedRestartDocument(5, 7).to_json()),
-    ("reassign_cancel", SwitchedOff("ada", "racks").to_json()),
+    ("reassign_cancel", ReassignmentsDisabled("ada", "racks").to_json()),
     ("cancel_reassignment_in_progress", CancelRequest("d", "plan", "ada", "why").to_json()),
     ("reassignment_requests", Request(MOVED, legacy=True).to_json()),
     ("reassignment_requests", (KIPS / "236_request.json").read_text()),
@@ -40,7 +40,7 @@ DOCUMENTS = [
     ("reassign_partitions_queue", (KIPS / "236_queue.json").read_text()),
     ("reassign_chunks", Chunk(MOVED, True, "d", 0).to_json()),
     ("reassignments", InFlight((1, 2), (2, 3), True, 2, "d").to_json()),
-    ("owed", PendingReplicas.of((2, 1), 3, "id").to_json()),
+    ("owed", PendingReplicas.from_brokers((2, 1), 3, "id").to_json()),
     ("partitions_asked", DeferredPartitions(12, "id", "ada").to_json()),
     ("approvals", Approval("3f2a91c0" * 8, "ann", "looks right", 5).to_json()),
 ]

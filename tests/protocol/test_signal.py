@@ -89,7 +89,7 @@ def test_a_signal_that_comes_while_the_watch_steps_a_plan_is_left_to_its_next_lo
     yard.ask("t-0 23")
     yard.look()
     yard.simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
-    steps = DocumentController._in_flight
+    steps = DocumentController._step_plans
     signals = iter([paths.CANCEL_IN_PROGRESS])
 
     def signalled(watch: DocumentController, looked: PollResult) -> None:
@@ -97,7 +97,7 @@ def test_a_signal_that_comes_while_the_watch_steps_a_plan_is_left_to_its_next_lo
             yard.journal.tree.create(path, "")
         steps(watch, looked)
 
-    monkeypatch.setattr(DocumentController, "_in_flight", signalled)
+    monkeypatch.setattr(DocumentController, "_step_plans", signalled)
     yard.look()
     assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is not None
     said = [sentence for _ in range(3) for sentence in yard.look().sentences]

@@ -15,7 +15,7 @@ from airflow.sdk.observability import stats
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.sql.database import open_database
-from kafka_steward.journal.sql.history import HealthRows
+from kafka_steward.journal.sql.history import HealthHistory
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.periodic import (
@@ -91,7 +91,7 @@ class Measured:
         self.cluster = self.simulator
         self.journal = memory_journal(self.simulator)
         self.database = open_database(f"sqlite:///{folder}/journal.db", self.simulator.cluster_id, "here")
-        self.rows = self.journal.health = HealthRows(self.database)
+        self.rows = self.journal.health = HealthHistory(self.database)
         self.settings = Settings(health_interval=0.001)
         self.gauges: dict[str, tuple[float, Any]] = {}
         self.round = ClusterHealthCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
@@ -161,7 +161,7 @@ def test_rows_are_kept_for_as_many_days_and_as_often_as_the_settings_say(
 ) -> None:
     measured.settings = Settings(health_interval=60, health_retention=0.5)
     kept: list[dict[str, int]] = []
-    monkeypatch.setattr(measured.rows, "keep", lambda _, **how: kept.append(how))
+    monkeypatch.setattr(measured.rows, "add_measures", lambda _, **how: kept.append(how))
     assert measured.look() == 60
     assert kept == [{"every_ms": 60_000, "retention_ms": 12 * 60 * 60 * 1000}]
 

@@ -38,10 +38,10 @@ LOOKS = {
 class SharedTree(MemoryTree):
     """The one ZooKeeper that both hosts reach."""
 
-    def refuse_unless(self, cluster_id: str) -> None:
+    def require_cluster(self, cluster_id: str) -> None:
         """It keeps this cluster."""
 
-    def close_open_nodes(self) -> None:
+    def revoke_open_access(self) -> None:
         """Nobody else can reach it."""
 
     def close(self) -> None:

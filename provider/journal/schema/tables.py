@@ -19,13 +19,13 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from kafka_steward.journal.audit import Actor, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.moves import Cause, MoveState, Phase
-from kafka_steward.journal.sql.dialect import LONG_TEXT, NAME, PATH, ROW_ID, WORD, only_where
+from kafka_steward.journal.sql.dialect import LONG_TEXT, NAME, PATH, ROW_ID, WORD, partial_index_options
 
 #: Characters that are kept of a text, unless said otherwise.
 _LONGEST = 10_000
 
 
-class Stored(TypeDecorator[Any]):
+class ConvertingType(TypeDecorator[Any]):
     """A column type that stores `write` of a value, in a column of the type `base`; `read` makes the value again.
 
     Without `read`, the stored value is the value.
@@ -58,32 +58,32 @@ class Stored(TypeDecorator[Any]):
         return self.read
 
 
-def clean_text(most: int | None = _LONGEST) -> Stored:
+def clean_text_type(most: int | None = _LONGEST) -> ConvertingType:
     """Return the type of a text that may quote others, as every database stores it, and cut to `most` characters."""
-    return Stored(partial(_clean, most=most))
+    return ConvertingType(partial(_clean_and_truncate, most=most))
 
 
-def member(kind: type[Enum]) -> Stored:
+def enum_type(kind: type[Enum]) -> ConvertingType:
     """Return the type of a member of `kind`, which is stored by its value; None is NULL."""
     members: dict[Any, Any] = {None: None} | {each.value: each for each in kind}
-    return Stored(lambda value: None if value is None else kind(value).value, members.__getitem__, WORD)
+    return ConvertingType(lambda value: None if value is None else kind(value).value, members.__getitem__, WORD)
 
 
-def _clean(text: str | None, most: int | None) -> str | None:
+def _clean_and_truncate(text: str | None, most: int | None) -> str | None:
     # PostgreSQL stores no NUL, and no database stores half a surrogate pair; Kafka's messages may contain both.
     return None if text is None else text[:most].replace("\x00", "").encode(errors="replace").decode()
 
 
 #: Any JSON value; None is NULL.
-JSON = Stored(
+JSON = ConvertingType(
     lambda value: None if value is None else json.dumps(value, sort_keys=True),
     lambda text: None if text is None else json.loads(text),
 )
 #: Broker ids, in order, as a JSON list.
-BROKERS = Stored(json.dumps, lambda text: tuple(json.loads(text)))
+BROKERS = ConvertingType(json.dumps, lambda text: tuple(json.loads(text)))
 #: A name and a number in a key, where '' and -1 represent None, because NULLs never compare equal.
-NAME_OR_NONE = Stored(lambda name: _clean(name or "", _LONGEST), lambda text: text or None, NAME)
-NUMBER_OR_NONE = Stored(
+NAME_OR_NONE = ConvertingType(lambda name: _clean_and_truncate(name or "", _LONGEST), lambda text: text or None, NAME)
+NUMBER_OR_NONE = ConvertingType(
     lambda number: -1 if number is None else number,
     lambda number: None if number == -1 else number,
     sa.BigInteger(),
@@ -93,11 +93,11 @@ NUMBER_OR_NONE = Stored(
 metadata = sa.MetaData()
 
 
-def _name(column: str, *, key: bool = False) -> sa.Column[str]:
+def _name_column(column: str, *, key: bool = False) -> sa.Column[str]:
     return sa.Column(column, NAME, primary_key=key, nullable=False)
 
 
-def _number(column: str, *, key: bool = False, nullable: bool = False) -> sa.Column[int]:
+def _number_column(column: str, *, key: bool = False, nullable: bool = False) -> sa.Column[int]:
     return sa.Column(column, sa.BigInteger, primary_key=key, nullable=nullable, autoincrement=False)
 
 
@@ -105,49 +105,49 @@ def _number(column: str, *, key: bool = False, nullable: bool = False) -> sa.Col
 node = sa.Table(
     "steward_node",
     metadata,
-    _name("cluster_id", key=True),
+    _name_column("cluster_id", key=True),
     sa.Column("path", PATH, primary_key=True, nullable=False),
     sa.Column("data", LONG_TEXT, nullable=False),
-    _number("version"),
-    _number("created_id"),
-    _number("modified_id"),
-    _number("created_ms"),
-    _number("modified_ms"),
+    _number_column("version"),
+    _number_column("created_id"),
+    _number_column("modified_id"),
+    _number_column("created_ms"),
+    _number_column("modified_ms"),
 )
 
 #: Monotonic counters: one for created and modified ids, and one per sequence.
 counter = sa.Table(
     "steward_counter",
     metadata,
-    _name("cluster_id", key=True),
-    _name("name", key=True),
-    _number("value"),
+    _name_column("cluster_id", key=True),
+    _name_column("name", key=True),
+    _number_column("value"),
 )
 
 #: The moves of plans, and the state of each: a column for each field of Move and MoveRow.
 plan_move = sa.Table(
     "steward_plan_move",
     metadata,
-    _name("cluster_id", key=True),
-    _name("plan", key=True),
-    _name("topic", key=True),
-    _number("partition", key=True),
+    _name_column("cluster_id", key=True),
+    _name_column("plan", key=True),
+    _name_column("topic", key=True),
+    _number_column("partition", key=True),
     sa.Column("topic_id", WORD),
     sa.Column("before", BROKERS, nullable=False),
     sa.Column("after", BROKERS, nullable=False),
-    _number("chunk"),
-    _number("position"),
+    _number_column("chunk"),
+    _number_column("position"),
     sa.Column("reason", WORD, nullable=False, key="purpose"),
-    _number("size_bytes", nullable=True),
-    sa.Column("state", member(MoveState), nullable=False),
-    sa.Column("detail", clean_text(most=None), nullable=False),
-    _number("attempt"),
-    _number("submitted_ms", nullable=True),
-    _number("settled_ms", nullable=True),
+    _number_column("size_bytes", nullable=True),
+    sa.Column("state", enum_type(MoveState), nullable=False),
+    sa.Column("detail", clean_text_type(most=None), nullable=False),
+    _number_column("attempt"),
+    _number_column("submitted_ms", nullable=True),
+    _number_column("settled_ms", nullable=True),
     sa.Column("isr_seen", sa.Boolean, nullable=False),
-    sa.Column("phase", member(Phase)),
+    sa.Column("phase", enum_type(Phase)),
     sa.Column("stage", sa.BigInteger, nullable=False, server_default="0", autoincrement=False),
-    sa.Column("cause", member(Cause)),
+    sa.Column("cause", enum_type(Cause)),
     sa.Column("unacknowledged", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
@@ -155,10 +155,10 @@ plan_move = sa.Table(
 ended_plan = sa.Table(
     "steward_ended_plan",
     metadata,
-    _name("cluster_id", key=True),
-    _name("digest", key=True),
-    _number("published_ms"),
-    _number("ended_ms"),
+    _name_column("cluster_id", key=True),
+    _name_column("digest", key=True),
+    _number_column("published_ms"),
+    _number_column("ended_ms"),
     sa.Column("record", LONG_TEXT, nullable=False),
     sa.Index("steward_ended_plan_latest", "cluster_id", "published_ms"),
 )
@@ -170,7 +170,7 @@ AUDIT_KEY = ("plan", "chunk", "topic", "partition", "broker", "action", "attempt
 def _audit_columns() -> Iterator[sa.Column[Any]]:
     """Yield a column for each field of StoredAuditRecord, AuditRecord and Actor, as its type says."""
     yield sa.Column("id", ROW_ID, primary_key=True, autoincrement=True)
-    yield _name("cluster_id")
+    yield _name_column("cluster_id")
     for record in (StoredAuditRecord, AuditRecord, Actor):
         hints = get_type_hints(record)
         for each in fields(record):
@@ -182,11 +182,11 @@ def _audit_column(name: str, hint: Any) -> sa.Column[Any]:
     kind, *others = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     in_key = name in AUDIT_KEY
     types: dict[Any, TypeEngine[Any]] = {
-        str: (NAME_OR_NONE if others else NAME) if in_key else clean_text(),
+        str: (NAME_OR_NONE if others else NAME) if in_key else clean_text_type(),
         int: NUMBER_OR_NONE if in_key and others else sa.BigInteger(),
         Any: JSON,
     }
-    return sa.Column(name, types.get(kind) or member(kind), nullable=kind is Any or (bool(others) and not in_key))
+    return sa.Column(name, types.get(kind) or enum_type(kind), nullable=kind is Any or (bool(others) and not in_key))
 
 
 #: The audit trail. A further column needs a field of one of its records, and a migration.
@@ -198,7 +198,7 @@ audit_once = sa.Index(
     audit.c.cluster_id,
     *(audit.c[name] for name in AUDIT_KEY),
     unique=True,
-    **only_where(audit.c.plan != ""),
+    **partial_index_options(audit.c.plan != ""),
 )
 
 #: The one host that an SQLite journal belongs to.
@@ -213,8 +213,8 @@ host = sa.Table(
 health = sa.Table(
     "steward_health",
     metadata,
-    _name("cluster_id", key=True),
-    _number("at_ms", key=True),
+    _name_column("cluster_id", key=True),
+    _number_column("at_ms", key=True),
     sa.Column("measures", LONG_TEXT, nullable=False),
 )
 
@@ -222,7 +222,7 @@ health = sa.Table(
 journal = sa.Table(
     "steward_journal",
     metadata,
-    _name("cluster_id", key=True),
+    _name_column("cluster_id", key=True),
     sa.Column("id", WORD, nullable=False),
     sa.Column("tree", LONG_TEXT, nullable=False),
     sa.Column("bound", sa.Boolean, nullable=False),
@@ -232,18 +232,18 @@ journal = sa.Table(
 opened = sa.Table(
     "steward_opened",
     metadata,
-    _name("cluster_id", key=True),
-    _name("host", key=True),
-    _number("first_ms"),
-    _number("last_ms"),
+    _name_column("cluster_id", key=True),
+    _name_column("host", key=True),
+    _number_column("first_ms"),
+    _number_column("last_ms"),
 )
 
 #: The time and host of the last successful poll of each kind by a watch.
 look = sa.Table(
     "steward_look",
     metadata,
-    _name("cluster_id", key=True),
-    _name("kind", key=True),
-    _name("host", key=True),
-    _number("at_ms"),
+    _name_column("cluster_id", key=True),
+    _name_column("kind", key=True),
+    _name_column("host", key=True),
+    _number_column("at_ms"),
 )

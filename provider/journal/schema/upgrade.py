@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import JournalError
 from kafka_steward.journal.schema.tables import metadata
-from kafka_steward.journal.sql.dialect import dialect_of, shown_url
+from kafka_steward.journal.sql.dialect import journal_dialect, mask_url
 
 #: The ids of all migrations, the oldest first: the files `versions/r0001_....py` have them in their names.
 KNOWN = tuple(sorted(path.name[1:5] for path in (Path(__file__).parent / "versions").glob("r[0-9]*.py")))
@@ -26,20 +26,20 @@ _one_thread = threading.Lock()
 def upgrade(engine: sa.Engine) -> None:
     """Create or upgrade the tables. Raises JournalError when a newer Kafka Steward wrote them."""
     with engine.connect() as connection:
-        if _version(engine, connection) == KNOWN[-1]:
+        if _read_schema_version(engine, connection) == KNOWN[-1]:
             return
     with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
-        dialect_of(connection.dialect).exclude_upgrades(connection)
-        if _version(engine, connection) != KNOWN[-1]:  # another process may have been first
-            _migrate(connection)
+        journal_dialect(connection.dialect).exclude_upgrades(connection)
+        if _read_schema_version(engine, connection) != KNOWN[-1]:  # another process may have been first
+            _run_migrations(connection)
 
 
-def _version(engine: sa.Engine, connection: sa.Connection) -> str | None:
+def _read_schema_version(engine: sa.Engine, connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table(VERSION_TABLE):
         return None
     found: str | None = connection.execute(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
     if found is not None and found not in KNOWN:
-        where = shown_url(engine.url)
+        where = mask_url(engine.url)
         raise JournalError(
             f"The journal at {where} was written by a newer Kafka Steward (schema {found}; this one knows up to "
             f"{KNOWN[-1]}); stop this process, and upgrade the workers, the triggerer and every other process that "
@@ -48,7 +48,7 @@ def _version(engine: sa.Engine, connection: sa.Connection) -> str | None:
     return found
 
 
-def _migrate(connection: sa.Connection) -> None:
+def _run_migrations(connection: sa.Connection) -> None:
     # Alembic is imported only if there is a migration to run.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415

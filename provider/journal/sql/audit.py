@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.database import Database, batches
+from kafka_steward.journal.sql.database import Database, split_into_batches
 from kafka_steward.journal.sql.dialect import now_ms
 
 _audit = tables.audit
@@ -40,7 +40,7 @@ class AuditTable:
                 "outcome": outcome,
                 "detail": detail,
             }
-            for some in batches([{**_columns(entry), **written} for entry in entries]):
+            for some in split_into_batches([{**_to_columns(entry), **written} for entry in entries]):
                 connection.execute(self._database.dialect.insert_or_ignore(_audit), some)
 
     def complete(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
@@ -48,7 +48,7 @@ class AuditTable:
         if not entries:
             return
         mine = sa.and_(*(_audit.c[name] == sa.bindparam(f"key_{name}") for name in tables.AUDIT_KEY))
-        still_open = self._database.of_cluster(_audit) & (_audit.c.outcome == Outcome.INTENDED)
+        still_open = self._database.cluster_condition(_audit) & (_audit.c.outcome == Outcome.INTENDED)
         written = {"outcome": outcome, "detail": detail, "completed_ms": now_ms()}
         statement = sa.update(_audit).where(still_open & mine).values(written)
         # The unique index contains the rows of plans alone: no database uses it unless the statement says that, too.
@@ -66,33 +66,33 @@ class AuditTable:
 
         The rows are passed in pages, so that not all of them are in memory at the same time.
         """
-        mine = self._database.of_cluster(_audit)
+        mine = self._database.cluster_condition(_audit)
         with self._database.write_transaction() as connection:
             oldest_ms = connection.execute(sa.select(sa.func.min(_audit.c.when_ms)).where(mine)).scalar_one()
             imported = 0
             for page in pages:
-                older = [_as_it_was(self._database.cluster_id, row) for row in page]
+                older = [_to_imported_columns(self._database.cluster_id, row) for row in page]
                 older = [values for values in older if oldest_ms is None or values["when_ms"] < oldest_ms]
-                for some in batches(older):
+                for some in split_into_batches(older):
                     connection.execute(sa.insert(_audit), some)
                 imported += len(older)
         return imported
 
-    def older(self, before_ms: int | None, after_id: int, limit: int) -> list[StoredAuditRecord]:
+    def rows_before(self, before_ms: int | None, after_id: int, limit: int) -> list[StoredAuditRecord]:
         """Return at most `limit` rows with ids above `after_id`, in the order of their ids.
 
         Only rows older than `before_ms` are returned; None means all rows.
         """
-        mine = self._database.of_cluster(_audit) & (_audit.c.id > after_id)
+        mine = self._database.cluster_condition(_audit) & (_audit.c.id > after_id)
         mine &= sa.true() if before_ms is None else _audit.c.when_ms < before_ms
         query = sa.select(_audit).where(mine).order_by(_audit.c.id).limit(limit)
         with self._database.read_connection() as connection:
-            return [_row(values) for values in connection.execute(query).mappings()]
+            return [_to_stored_record(values) for values in connection.execute(query).mappings()]
 
     def remove(self, ids: Sequence[int]) -> None:
         """Delete the rows with these ids."""
-        mine = self._database.of_cluster(_audit)
-        for some in batches(ids):
+        mine = self._database.cluster_condition(_audit)
+        for some in split_into_batches(ids):
             with self._database.write_transaction() as connection:
                 connection.execute(sa.delete(_audit).where(mine & _audit.c.id.in_(some)))
 
@@ -100,7 +100,7 @@ class AuditTable:
         self, *, plan: str | None, action: Action | None, topic: str | None, since_ms: int | None, limit: int | None
     ) -> list[StoredAuditRecord]:
         """Return the matching rows, oldest first; with `limit`, only the newest `limit` of them."""
-        query = sa.select(_audit).where(self._database.of_cluster(_audit))
+        query = sa.select(_audit).where(self._database.cluster_condition(_audit))
         if plan is not None:
             query = query.where(_audit.c.plan == plan)
         if action is not None:
@@ -111,19 +111,19 @@ class AuditTable:
             query = query.where(_audit.c.when_ms >= since_ms)
         with self._database.read_connection() as connection:
             found = connection.execute(query.order_by(_audit.c.id.desc()).limit(limit)).mappings().all()
-        return [_row(values) for values in reversed(found)]
+        return [_to_stored_record(values) for values in reversed(found)]
 
 
-def _columns(entry: AuditRecord) -> dict[str, Any]:
+def _to_columns(entry: AuditRecord) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in _ENTRY} | {name: getattr(entry.who, name) for name in _WHO}
 
 
-def _as_it_was(cluster_id: str, row: StoredAuditRecord) -> dict[str, Any]:
+def _to_imported_columns(cluster_id: str, row: StoredAuditRecord) -> dict[str, Any]:
     facts = {name: getattr(row, name) for name in _FACTS if name != "id"}
-    return {**_columns(row.entry), **facts, "cluster_id": cluster_id}
+    return {**_to_columns(row.entry), **facts, "cluster_id": cluster_id}
 
 
-def _row(values: sa.RowMapping) -> StoredAuditRecord:
+def _to_stored_record(values: sa.RowMapping) -> StoredAuditRecord:
     who = Actor(**{name: values[name] for name in _WHO})
     entry = AuditRecord(**{name: values[name] for name in _ENTRY}, who=who)
     return StoredAuditRecord(entry=entry, **{name: values[name] for name in _FACTS})

@@ -26,12 +26,12 @@ from kafka_steward.journal.sql.dialect import (
     DATABASES,
     DatabaseKind,
     Dialect,
-    any_of,
-    dialect_of,
-    driver_missing,
-    parsed_url,
-    shown_url,
-    without_secrets,
+    driver_missing_error,
+    join_alternatives,
+    journal_dialect,
+    mask_secrets,
+    mask_url,
+    parse_url,
 )
 
 #: Rows or parameters per statement: SQLite accepts at most 32766 parameters in one statement.
@@ -43,7 +43,7 @@ T = TypeVar("T")
 IDS = "ids"
 
 
-def batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def split_into_batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield the items in parts that are small enough for one statement."""
     for start in range(0, len(items), _BATCH):
         yield items[start : start + _BATCH]
@@ -54,22 +54,22 @@ class Database:
 
     def __init__(self, engine: sa.Engine, cluster_id: str, host: str) -> None:
         self.engine = engine
-        self.dialect = dialect_of(engine.dialect)
+        self.dialect = journal_dialect(engine.dialect)
         self.cluster_id = cluster_id
         self.host = host
         self._here = threading.local()
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
-        return f"Database({shown_url(self.engine.url)!r}, {self.cluster_id!r})"
+        return f"Database({mask_url(self.engine.url)!r}, {self.cluster_id!r})"
 
     @property
     def place(self) -> str:
         """The database's location for messages, without a password; for one of a single host, with that host."""
         url = self.engine.url.render_as_string(hide_password=True)
-        return f"{url} on the host {self.host}" if _kind(self.engine.url).local else url
+        return f"{url} on the host {self.host}" if _database_kind(self.engine.url).local else url
 
-    def of_cluster(self, table: sa.Table) -> sa.ColumnElement[bool]:
+    def cluster_condition(self, table: sa.Table) -> sa.ColumnElement[bool]:
         """Return the condition that a row of `table` is of this cluster."""
         return table.c.cluster_id == self.cluster_id
 
@@ -79,7 +79,7 @@ class Database:
 
         Raises JournalUnreachable; it is then unknown whether the change was made.
         """
-        self._notice_fork()
+        self._reset_after_fork()
         joined: sa.Connection | None = getattr(self._here, "connection", None)
         if joined is not None:
             yield joined
@@ -99,7 +99,7 @@ class Database:
     @contextmanager
     def read_connection(self) -> Iterator[sa.Connection]:
         """Open a connection for reading; if this thread has a transaction, it is that transaction's connection."""
-        self._notice_fork()
+        self._reset_after_fork()
         joined: sa.Connection | None = getattr(self._here, "connection", None)
         if joined is not None:
             yield joined
@@ -107,11 +107,11 @@ class Database:
         with self._translate_errors(), self.engine.connect() as opened, opened.begin():
             yield opened
 
-    def next_number(self, connection: sa.Connection, name: str) -> int:
+    def next_counter_value(self, connection: sa.Connection, name: str) -> int:
         """Return the next number of a counter, starting at 1; a number is never reused once the transaction commits."""
-        counter, this = tables.counter, self._counter(name)
+        counter, this = tables.counter, self._counter_condition(name)
         raised = sa.update(counter).values(value=counter.c.value + 1).where(this)
-        found = self.dialect.returning(connection, raised, [counter.c.value], this)
+        found = self.dialect.change_and_return(connection, raised, [counter.c.value], this)
         if found is not None:
             return int(found[0])
         connection.execute(sa.insert(counter).values(cluster_id=self.cluster_id, name=name, value=1))
@@ -119,16 +119,16 @@ class Database:
 
     def close(self) -> None:
         """Close every connection. The database remains usable: connections are opened again on demand."""
-        self._notice_fork()
+        self._reset_after_fork()
         self.engine.dispose()
 
     def _exclude_writers(self, connection: sa.Connection) -> None:
-        self.dialect.exclude_writers(connection, sa.select(tables.counter.c.value).where(self._counter(IDS)))
+        self.dialect.exclude_writers(connection, sa.select(tables.counter.c.value).where(self._counter_condition(IDS)))
 
-    def _counter(self, name: str) -> sa.ColumnElement[bool]:
-        return self.of_cluster(tables.counter) & (tables.counter.c.name == name)
+    def _counter_condition(self, name: str) -> sa.ColumnElement[bool]:
+        return self.cluster_condition(tables.counter) & (tables.counter.c.name == name)
 
-    def _notice_fork(self) -> None:
+    def _reset_after_fork(self) -> None:
         if self._pid != os.getpid():
             # The connections belong to the parent process: drop the references without closing them.
             self.engine.dispose(close=False)
@@ -144,11 +144,11 @@ class Database:
 
 def open_database(url: str, cluster_id: str, host: str) -> Database:
     """Open the database of a cluster, and upgrade its tables to this version. Raises the errors of `open_journal`."""
-    parsed, dialect = parsed_url(url)
-    engine = _engine(parsed, dialect)
+    parsed, dialect = parse_url(url)
+    engine = _create_engine(parsed, dialect)
     try:
-        _upgrade(engine, dialect)
-        if _kind(parsed).local:
+        _upgrade_tables(engine, dialect)
+        if _database_kind(parsed).local:
             _bind_to_host(engine, dialect, host)
         _create_counter(engine, dialect, cluster_id)
     except sa.exc.DBAPIError as error:
@@ -165,8 +165,8 @@ def table_names(url: str) -> frozenset[str]:
 
     Raises SettingError, JournalUnreachable and JournalError as `open_database` does.
     """
-    parsed, dialect = parsed_url(url)
-    engine = dialect.reading_engine(parsed)
+    parsed, dialect = parse_url(url)
+    engine = dialect.create_reading_engine(parsed)
     try:
         return frozenset(sa.inspect(engine).get_table_names())
     except sa.exc.DBAPIError as error:
@@ -175,11 +175,11 @@ def table_names(url: str) -> frozenset[str]:
         engine.dispose()
 
 
-def _engine(url: sa.URL, dialect: Dialect) -> sa.Engine:
+def _create_engine(url: sa.URL, dialect: Dialect) -> sa.Engine:
     try:
-        return dialect.engine(url)
+        return dialect.create_engine(url)
     except ImportError as error:
-        raise driver_missing(_kind(url), error) from None
+        raise driver_missing_error(_database_kind(url), error) from None
 
 
 def _bind_to_host(engine: sa.Engine, dialect: Dialect, host: str) -> None:
@@ -191,7 +191,7 @@ def _bind_to_host(engine: sa.Engine, dialect: Dialect, host: str) -> None:
             connection.execute(dialect.insert_or_ignore(tables.host), {"only": 1, "name": host})
             owner = connection.execute(sa.select(tables.host.c.name)).scalar_one()
     if owner != host:
-        shared = any_of(lambda _, kind: kind.title, shared=True)
+        shared = join_alternatives(lambda _, kind: kind.title, shared=True)
         raise JournalError(
             f"The journal {engine.url.database} belongs to the host {owner}, and this is {host}; use it there only, "
             f"or give the setting journal a {shared} URL that all hosts share. If the host was merely renamed, put "
@@ -199,12 +199,12 @@ def _bind_to_host(engine: sa.Engine, dialect: Dialect, host: str) -> None:
         )
 
 
-def _upgrade(engine: sa.Engine, dialect: Dialect) -> None:
+def _upgrade_tables(engine: sa.Engine, dialect: Dialect) -> None:
     """Upgrade the tables. Raises JournalError, with the remedy, if this user may not create or change them."""
     try:
         upgrade(engine)
     except sa.exc.DBAPIError as error:
-        if not dialect.forbids(error):
+        if not dialect.is_permission_error(error):
             raise
         refused = as_journal_error(engine, error)
         raise JournalError(
@@ -224,20 +224,20 @@ def _create_counter(engine: sa.Engine, dialect: Dialect, cluster_id: str) -> Non
         connection.execute(dialect.insert_or_ignore(tables.counter), row)
 
 
-def _kind(url: sa.URL) -> DatabaseKind:
+def _database_kind(url: sa.URL) -> DatabaseKind:
     return DATABASES[url.get_backend_name()]
 
 
 def _opening_error(engine: sa.Engine, error: sa.exc.DBAPIError) -> JournalError:
-    return dialect_of(engine.dialect).opening_error(engine.url, error) or as_journal_error(engine, error)
+    return journal_dialect(engine.dialect).opening_error(engine.url, error) or as_journal_error(engine, error)
 
 
 def as_journal_error(engine: sa.Engine, error: sa.exc.SQLAlchemyError) -> JournalError:
     """Return the journal error for a database error; its message never contains a password."""
-    where = shown_url(engine.url)
+    where = mask_url(engine.url)
     said = str(getattr(error, "orig", None) or error).strip().splitlines() or ["no further details"]
-    words = without_secrets(said[0].rstrip("."), engine.url)
-    forbidden = isinstance(error, sa.exc.DBAPIError) and dialect_of(engine.dialect).forbids(error)
+    words = mask_secrets(said[0].rstrip("."), engine.url)
+    forbidden = isinstance(error, sa.exc.DBAPIError) and journal_dialect(engine.dialect).is_permission_error(error)
     silent = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError)
     if silent and not forbidden:
         return JournalUnreachable(f"The journal at {where} does not answer ({words}); retry when it does.")
@@ -252,7 +252,7 @@ class SqlFencingStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._mine = database.of_cluster(tables.counter) & (tables.counter.c.name == _NAME)
+        self._mine = database.cluster_condition(tables.counter) & (tables.counter.c.name == _NAME)
 
     def set_token(self, token: int) -> None:
         """Set the token: from now on only writes with this token are accepted."""
@@ -261,7 +261,7 @@ class SqlFencingStore:
             connection.execute(self._database.dialect.insert_or_ignore(tables.counter), row)
             connection.execute(sa.update(tables.counter).where(self._mine).values(value=token))
 
-    def check(self, token: int) -> None:
+    def check_token(self, token: int) -> None:
         """Raise LockLost unless `token` is the accepted one; the result is valid until the transaction ends."""
         with self._database.write_transaction() as connection:
             current = connection.execute(sa.select(tables.counter.c.value).where(self._mine)).scalar_one_or_none()

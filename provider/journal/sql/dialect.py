@@ -80,12 +80,12 @@ LONG_TEXT = _column_type("long_text", sa.Text())
 ROW_ID = _column_type("row_id", sa.BigInteger())
 
 
-def only_where(condition: sa.ColumnElement[bool] | sa.TextClause) -> dict[str, Any]:
+def partial_index_options(condition: sa.ColumnElement[bool] | sa.TextClause) -> dict[str, Any]:
     """Return the options of an index that contains only the rows for which `condition` is true."""
     return {f"{database}_where": condition for database, kind in DATABASES.items() if kind.partial_indexes}
 
 
-def any_of(word: Callable[[str, DatabaseKind], str], *, shared: bool = False) -> str:
+def join_alternatives(word: Callable[[str, DatabaseKind], str], *, shared: bool = False) -> str:
     """Return a word for each supported database as an alternative, for messages: "SQLite or PostgreSQL".
 
     `word` gets SQLAlchemy's name of the database and its kind. With `shared`, only databases that hosts can share.
@@ -99,24 +99,24 @@ class Dialect(ABC):
     #: The database's clock as an SQL expression, in milliseconds since 1970; it advances within a transaction.
     clock: ClassVar[str]
 
-    def url(self, given: sa.URL) -> sa.URL:
+    def with_driver(self, given: sa.URL) -> sa.URL:
         """Return a database URL with the journal's driver. Raises SettingError for a URL with another driver."""
         return given
 
     @abstractmethod
-    def url_of(self, conn_id: str, fields: sa.URL, extra: Mapping[str, Any]) -> sa.URL:
+    def connection_url(self, conn_id: str, fields: sa.URL, extra: Mapping[str, Any]) -> sa.URL:
         """Return the URL of an Airflow connection, from its `fields` and its `extra`, the parameters of the driver.
 
         Raises SettingError for a field that would be ignored, and for an unknown parameter.
         """
 
     @abstractmethod
-    def engine(self, url: sa.URL) -> sa.Engine:
+    def create_engine(self, url: sa.URL) -> sa.Engine:
         """Return an engine. Raises SettingError for an unusable URL, JournalError if the database cannot be made."""
 
-    def reading_engine(self, url: sa.URL) -> sa.Engine:
+    def create_reading_engine(self, url: sa.URL) -> sa.Engine:
         """Return an engine that changes nothing in a database, which may belong to another application."""
-        return self.engine(url)
+        return self.create_engine(url)
 
     def is_missing(self, url: sa.URL) -> bool:  # noqa: ARG002 - for those that can tell
         """Return whether the database does not exist yet and is created on demand. Raises SettingError."""
@@ -134,7 +134,7 @@ class Dialect(ABC):
     def insert_or_ignore(self, table: sa.Table) -> sa.Insert:
         """Return an insert statement that leaves existing rows unchanged."""
 
-    def returning(
+    def change_and_return(
         self,
         connection: sa.Connection,
         change: sa.Update,
@@ -147,11 +147,11 @@ class Dialect(ABC):
         """
         return connection.execute(change.returning(*columns)).one_or_none()
 
-    def untrusted_text(self, expression: str) -> str:
+    def untrusted_text_sql(self, expression: str) -> str:
         """Return the SQL by which a text is read without an error, although the database may not have validated it."""
         return expression
 
-    def forbids(self, error: sa.exc.DBAPIError) -> bool:  # noqa: ARG002 - the same
+    def is_permission_error(self, error: sa.exc.DBAPIError) -> bool:  # noqa: ARG002 - the same
         """Return whether the database refused a statement because the user lacks a right."""
         return False
 
@@ -160,7 +160,7 @@ class Dialect(ABC):
         return None
 
 
-def dialect_named(name: str) -> Dialect | None:
+def dialect_by_name(name: str) -> Dialect | None:
     """Return the dialect by a name that URLs or Airflow's connection types use; None for any other database.
 
     Raises SettingError if the driver is not installed.
@@ -172,40 +172,40 @@ def dialect_named(name: str) -> Dialect | None:
         # Imported only here, because the drivers of other databases may not be installed.
         return cast("Dialect", import_module(f"{__package__}.{kind.name}").DIALECT)
     except ImportError as error:
-        raise driver_missing(kind, error) from None
+        raise driver_missing_error(kind, error) from None
 
 
-def dialect_of(dialect: sa.Dialect) -> Dialect:
+def journal_dialect(dialect: sa.Dialect) -> Dialect:
     """Return the dialect of an engine or connection of the journal, from SQLAlchemy's."""
-    found = dialect_named(dialect.name)
+    found = dialect_by_name(dialect.name)
     if found is None:
-        raise SettingError(_not_supported(dialect.name))
+        raise SettingError(_unsupported_message(dialect.name))
     return found
 
 
-def parsed_url(text: str) -> tuple[sa.URL, Dialect]:
+def parse_url(text: str) -> tuple[sa.URL, Dialect]:
     """Return the URL of a journal's database, and its dialect. Raises SettingError for an unusable one."""
     try:
         parsed = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):
         # The text may contain a password: the message repeats no part of it.
-        examples = any_of(lambda _, kind: kind.example)
+        examples = join_alternatives(lambda _, kind: kind.example)
         raise SettingError(f"The setting journal is not a database URL; use {examples}.") from None
-    dialect = dialect_named(parsed.get_backend_name())
+    dialect = dialect_by_name(parsed.get_backend_name())
     if dialect is None:
-        raise SettingError(_not_supported(parsed.get_backend_name()))
-    return dialect.url(parsed), dialect
+        raise SettingError(_unsupported_message(parsed.get_backend_name()))
+    return dialect.with_driver(parsed), dialect
 
 
-def driver_missing(kind: DatabaseKind, error: ImportError) -> SettingError:
+def driver_missing_error(kind: DatabaseKind, error: ImportError) -> SettingError:
     """Return the error for a driver that is not installed."""
     return SettingError(
         f"The journal's database driver is missing ({error.name}); install airflow-provider-kafka-steward[{kind.name}]."
     )
 
 
-def _not_supported(name: str) -> str:
-    titles = any_of(lambda _, kind: kind.title)
+def _unsupported_message(name: str) -> str:
+    titles = join_alternatives(lambda _, kind: kind.title)
     return f"The setting journal names the database {name}; the journal is kept in {titles}."
 
 
@@ -217,8 +217,8 @@ class now_ms(sa.sql.expression.ColumnElement[int]):  # noqa: N801 - reads as the
 
 
 @compiles(now_ms)
-def _now_in_sql(_element: now_ms, compiler: SQLCompiler, **_options: object) -> str:
-    return dialect_of(compiler.dialect).clock
+def _compile_now_ms(_element: now_ms, compiler: SQLCompiler, **_options: object) -> str:
+    return journal_dialect(compiler.dialect).clock
 
 
 class untrusted_text(sa.sql.functions.FunctionElement[Any]):  # noqa: N801 - reads as the SQL function that it is
@@ -228,8 +228,8 @@ class untrusted_text(sa.sql.functions.FunctionElement[Any]):  # noqa: N801 - rea
 
 
 @compiles(untrusted_text)
-def _text_in_sql(element: untrusted_text, compiler: SQLCompiler, **options: Any) -> str:
-    return dialect_of(compiler.dialect).untrusted_text(str(compiler.process(element.clauses, **options)))
+def _compile_untrusted_text(element: untrusted_text, compiler: SQLCompiler, **options: Any) -> str:
+    return journal_dialect(compiler.dialect).untrusted_text_sql(str(compiler.process(element.clauses, **options)))
 
 
 #: Parts of the names of libpq parameters that contain a secret: sslpassword, oauth_client_secret, scram_client_key.
@@ -238,27 +238,27 @@ _SECRET_NAMES = ("password", "secret", "scram_")
 _HIDDEN = "***"
 
 
-def secrets_of(url: sa.URL) -> list[str]:
+def list_secrets(url: sa.URL) -> list[str]:
     """Return every secret of `url`, each in plain form and URL-encoded, the longest first."""
     plain = {str(url.password)} if url.password else set()
-    for value in (value for name, value in url.query.items() if _is_secret(name)):
+    for value in (value for name, value in url.query.items() if _is_secret_name(name)):
         plain |= {value} if isinstance(value, str) else set(value)
     ways = {way(each) for each in plain if each for way in (str, quote, quote_plus)}
     return sorted(ways, key=lambda secret: (-len(secret), secret))
 
 
-def shown_url(url: sa.URL) -> str:
+def mask_url(url: sa.URL) -> str:
     """Return `url` for an error message or a log, with its secrets replaced by `***`."""
-    hidden = {name: _HIDDEN if _is_secret(name) else value for name, value in url.query.items()}
+    hidden = {name: _HIDDEN if _is_secret_name(name) else value for name, value in url.query.items()}
     return url.set(query=hidden).render_as_string(hide_password=True).replace(quote_plus(_HIDDEN), _HIDDEN)
 
 
-def without_secrets(text: str, url: sa.URL) -> str:
+def mask_secrets(text: str, url: sa.URL) -> str:
     """Return `text`, such as a driver's error message, with the secrets of `url` replaced by `***`."""
-    for secret in secrets_of(url):
+    for secret in list_secrets(url):
         text = text.replace(secret, _HIDDEN)
     return text
 
 
-def _is_secret(name: str) -> bool:
+def _is_secret_name(name: str) -> bool:
     return any(part in name.lower() for part in _SECRET_NAMES)

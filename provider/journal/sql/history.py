@@ -25,7 +25,7 @@ from kafka_steward.journal.sql.dialect import now_ms
 _health = tables.health
 
 
-class HealthRows:
+class HealthHistory:
     """The health rows of one cluster. Any method may raise JournalUnreachable.
 
     Times are by the journal's clock, in milliseconds since 1970.
@@ -34,9 +34,9 @@ class HealthRows:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def keep(self, measures: Mapping[str, float], *, every_ms: int, retention_ms: int) -> None:
+    def add_measures(self, measures: Mapping[str, float], *, every_ms: int, retention_ms: int) -> None:
         """Add a row unless there is one for this interval of `every_ms`; delete rows older than `retention_ms`."""
-        mine = self._database.of_cluster(_health)
+        mine = self._database.cluster_condition(_health)
         with self._database.write_transaction() as connection:
             at_ms = connection.execute(sa.select(now_ms())).scalar_one()
             row = {
@@ -49,7 +49,7 @@ class HealthRows:
 
     def rows(self, *, since_ms: int = 0) -> list[tuple[int, dict[str, float]]]:
         """Return time and measures of each row from `since_ms` on, oldest first."""
-        mine = self._database.of_cluster(_health) & (_health.c.at_ms >= since_ms)
+        mine = self._database.cluster_condition(_health) & (_health.c.at_ms >= since_ms)
         query = sa.select(_health.c.at_ms, _health.c.measures).where(mine).order_by(_health.c.at_ms)
         with self._database.read_connection() as connection:
             return [(int(at_ms), json.loads(text)) for at_ms, text in connection.execute(query)]
@@ -67,12 +67,12 @@ class PollTimes:
     clock: Callable[[], float] = time.monotonic
     _noted_s: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 
-    def note(self, kind: str) -> None:
+    def record(self, kind: str) -> None:
         """Record that a poll of this `kind`, such as "failures", succeeded now, unless one was recorded recently."""
         if self.clock() - self._noted_s.get(kind, -_NOTED_EVERY_S) < _NOTED_EVERY_S:
             return
         look, host = tables.look, self.database.host
-        mine = self.database.of_cluster(look) & (look.c.kind == kind) & (look.c.host == host)
+        mine = self.database.cluster_condition(look) & (look.c.kind == kind) & (look.c.host == host)
         row = {"cluster_id": self.database.cluster_id, "kind": kind, "host": host, "at_ms": now_ms()}
         with self.database.write_transaction() as connection:
             if connection.execute(sa.update(look).where(mine).values(at_ms=now_ms())).rowcount == 0:
@@ -83,7 +83,7 @@ class PollTimes:
         """Return `{"kind", "host", "at_ms", "age_ms"}` of each poll, the newest first, by the database's clock."""
         look = tables.look
         query = sa.select(look.c.kind, look.c.host, look.c.at_ms, (now_ms() - look.c.at_ms).label("age_ms"))
-        query = query.where(self.database.of_cluster(look))
+        query = query.where(self.database.cluster_condition(look))
         with self.database.read_connection() as connection:
             found = connection.execute(query.order_by(look.c.at_ms.desc(), look.c.kind, look.c.host)).mappings()
             return [dict(row) for row in found]
@@ -103,23 +103,23 @@ class EndedPlans:
         row = {"digest": record.digest, "published_ms": record.published_ms, "ended_ms": ended_ms}
         row |= {"cluster_id": self._database.cluster_id, "record": record.to_json()}
         with self._database.write_transaction() as connection:
-            connection.execute(sa.delete(_ended).where(self._of(record.digest)))
+            connection.execute(sa.delete(_ended).where(self._digest_condition(record.digest)))
             connection.execute(sa.insert(_ended).values(row))
 
     def get(self, digest: str) -> PlanRecord | None:
         """Return the record of one plan; None if it is not in the table."""
-        return next(iter(self._read(sa.select(_ended.c.record).where(self._of(digest)))), None)
+        return next(iter(self._read_records(sa.select(_ended.c.record).where(self._digest_condition(digest)))), None)
 
     def latest(self, n: int) -> list[PlanRecord]:
         """Return the `n` most recently published plans, the newest first."""
         newest_first = _ended.c.published_ms.desc(), _ended.c.digest
-        return self._read(
-            sa.select(_ended.c.record).where(self._database.of_cluster(_ended)).order_by(*newest_first).limit(n)
+        return self._read_records(
+            sa.select(_ended.c.record).where(self._database.cluster_condition(_ended)).order_by(*newest_first).limit(n)
         )
 
     def digests(self, *, ended_before_ms: int | None = None) -> list[str]:
         """Return the digests of all plans, or of those that ended before `ended_before_ms`, sorted."""
-        query = sa.select(_ended.c.digest).where(self._database.of_cluster(_ended))
+        query = sa.select(_ended.c.digest).where(self._database.cluster_condition(_ended))
         if ended_before_ms is not None:
             query = query.where(_ended.c.ended_ms < ended_before_ms)
         with self._database.read_connection() as connection:
@@ -128,17 +128,17 @@ class EndedPlans:
     def delete(self, digest: str) -> None:
         """Delete a record, if it exists."""
         with self._database.write_transaction() as connection:
-            connection.execute(sa.delete(_ended).where(self._of(digest)))
+            connection.execute(sa.delete(_ended).where(self._digest_condition(digest)))
 
-    def _read(self, query: sa.Select[Any]) -> list[PlanRecord]:
+    def _read_records(self, query: sa.Select[Any]) -> list[PlanRecord]:
         with self._database.read_connection() as connection:
-            return _readable(connection.execute(query).scalars().all())
+            return _parse_readable(connection.execute(query).scalars().all())
 
-    def _of(self, digest: str) -> sa.ColumnElement[bool]:
-        return self._database.of_cluster(_ended) & (_ended.c.digest == digest)
+    def _digest_condition(self, digest: str) -> sa.ColumnElement[bool]:
+        return self._database.cluster_condition(_ended) & (_ended.c.digest == digest)
 
 
-def _readable(texts: Sequence[str]) -> list[PlanRecord]:
+def _parse_readable(texts: Sequence[str]) -> list[PlanRecord]:
     found = []
     for text in texts:
         with suppress(DocumentError):

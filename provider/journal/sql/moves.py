@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.database import Database, batches
+from kafka_steward.journal.sql.database import Database, split_into_batches
 from kafka_steward.journal.sql.dialect import now_ms
 
 _move = tables.plan_move
@@ -44,19 +44,19 @@ class MoveTable:
     def import_rows(self, digest: str, found: Sequence[MoveRow]) -> None:
         """Import rows unchanged; existing rows are kept."""
         of = {"cluster_id": self.database.cluster_id, "plan": digest}
-        rows = [of | _columns(row) for row in found]
+        rows = [of | _to_columns(row) for row in found]
         with self.database.write_transaction() as connection:
             insert = self.database.dialect.insert_or_ignore(_move)
-            for some in batches(rows):
+            for some in split_into_batches(rows):
                 connection.execute(insert, some)
 
     def rows(self, digest: str) -> list[MoveRow]:
         """Return a plan's rows, in plan order."""
-        query = sa.select(*_COLUMNS).where(self._of(digest)).order_by(_move.c.chunk, _move.c.position)
+        query = sa.select(*_COLUMNS).where(self._plan_condition(digest)).order_by(_move.c.chunk, _move.c.position)
         with self.database.read_connection() as connection:
-            return [_row(*values) for values in connection.execute(query)]
+            return [_to_move_row(*values) for values in connection.execute(query)]
 
-    def mark(
+    def set_state(
         self,
         digest: str,
         partitions: Collection[TopicPartition],
@@ -82,7 +82,11 @@ class MoveTable:
         kept = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
         changes |= {name: value for name, value in kept.items() if value is not None}
         this = (_move.c.topic == sa.bindparam("of_topic")) & (_move.c.partition == sa.bindparam("of_partition"))
-        update = sa.update(_move).where(self._of(digest) & this).values(changes | {"detail": sa.bindparam("of_detail")})
+        update = (
+            sa.update(_move)
+            .where(self._plan_condition(digest) & this)
+            .values(changes | {"detail": sa.bindparam("of_detail")})
+        )
         details = dict.fromkeys(partitions, detail) if isinstance(detail, str) else detail
         rows = [
             {"of_topic": each.topic, "of_partition": each.partition, "of_detail": details[each]}
@@ -95,43 +99,46 @@ class MoveTable:
     def unsettled_chunks(self, digest: str) -> set[int]:
         """Return the chunks that have a partition in a state that is not settled."""
         settled = [state for state in MoveState if state.settled]
-        query = sa.select(_move.c.chunk).where(self._of(digest) & _move.c.state.not_in(settled)).distinct()
+        query = sa.select(_move.c.chunk).where(self._plan_condition(digest) & _move.c.state.not_in(settled)).distinct()
         with self.database.read_connection() as connection:
             return set(connection.execute(query).scalars())
 
     def in_flight(self) -> list[str]:
         """Return the digests of the plans that have a row in state SUBMITTED, sorted."""
-        submitted = self.database.of_cluster(_move) & (_move.c.state == MoveState.SUBMITTED)
+        submitted = self.database.cluster_condition(_move) & (_move.c.state == MoveState.SUBMITTED)
         with self.database.read_connection() as connection:
             return sorted(connection.execute(sa.select(_move.c.plan).where(submitted).distinct()).scalars())
 
-    def by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
+    def submissions_by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
         """Return the submissions of these partitions by other plans, with the plans' digests, the latest last."""
-        theirs = self.database.of_cluster(_move) & (_move.c.plan != digest) & (_move.c.attempt > 0)
+        theirs = self.database.cluster_condition(_move) & (_move.c.plan != digest) & (_move.c.attempt > 0)
         query = sa.select(_move.c.plan, *_COLUMNS).where(theirs)
         found: list[tuple[str, MoveRow]] = []
         with self.database.read_connection() as connection:
-            for some in batches(sorted(set(partitions))):
-                found += [(plan, _row(*values)) for plan, *values in connection.execute(query.where(_among(some)))]
+            for some in split_into_batches(sorted(set(partitions))):
+                found += [
+                    (plan, _to_move_row(*values))
+                    for plan, *values in connection.execute(query.where(_partition_condition(some)))
+                ]
         return sorted(found, key=lambda each: (each[1].submitted_ms or 0, each[0]))
 
     def delete(self, digest: str) -> None:
         """Delete a plan's rows."""
         with self.database.write_transaction() as connection:
-            connection.execute(sa.delete(_move).where(self._of(digest)))
+            connection.execute(sa.delete(_move).where(self._plan_condition(digest)))
 
-    def _of(self, digest: str) -> sa.ColumnElement[bool]:
-        return self.database.of_cluster(_move) & (_move.c.plan == digest)
+    def _plan_condition(self, digest: str) -> sa.ColumnElement[bool]:
+        return self.database.cluster_condition(_move) & (_move.c.plan == digest)
 
 
-def _among(partitions: Sequence[TopicPartition]) -> sa.ColumnElement[bool]:
+def _partition_condition(partitions: Sequence[TopicPartition]) -> sa.ColumnElement[bool]:
     return sa.tuple_(_move.c.topic, _move.c.partition).in_([tuple(name) for name in partitions])
 
 
-def _columns(row: MoveRow) -> dict[str, Any]:
+def _to_columns(row: MoveRow) -> dict[str, Any]:
     return {name: getattr(row.move, name) for name in _MOVE} | {name: getattr(row, name) for name in _STATE}
 
 
-def _row(*values: Any) -> MoveRow:
+def _to_move_row(*values: Any) -> MoveRow:
     """Return the row with the values of `_COLUMNS`, which are the fields in their order."""
     return MoveRow(Move(*values[: len(_MOVE)]), *values[len(_MOVE) :])

@@ -64,7 +64,7 @@ _FRESH = "steward_fresh"
 Answer = TypeVar("Answer")
 
 
-class BoundedConnection(psycopg.Connection[Any]):
+class DeadlineConnection(psycopg.Connection[Any]):
     """A psycopg connection that is closed when the server sends nothing for `deadline_s` seconds during a call.
 
     The call then raises psycopg.OperationalError.
@@ -75,8 +75,8 @@ class BoundedConnection(psycopg.Connection[Any]):
     def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
         """Wait as psycopg does, with a deadline: psycopg resumes `gen` every 0.1 s even if the socket is not ready."""
         try:
-            return super().wait(_until_silent(gen, self.deadline_s), *arguments, **options)
-        except _NoAnswer as error:
+            return super().wait(_run_until_silent(gen, self.deadline_s), *arguments, **options)
+        except _ServerSilent as error:
             # The response may still arrive: no later statement may mistake it for its own.
             self.close()
             raise psycopg.OperationalError(f"no answer within {self.deadline_s:g} s") from error
@@ -95,12 +95,12 @@ class BoundedConnection(psycopg.Connection[Any]):
         return True
 
 
-class _NoAnswer(Exception):
+class _ServerSilent(Exception):
     """The server sent nothing for too long."""
 
 
-def _until_silent(waiting: Generator[Any, Any, Answer], deadline_s: float) -> Generator[Any, Any, Answer]:
-    """Run psycopg's generator; raise `_NoAnswer` when its socket has not been ready for `deadline_s` seconds."""
+def _run_until_silent(waiting: Generator[Any, Any, Answer], deadline_s: float) -> Generator[Any, Any, Answer]:
+    """Run psycopg's generator; raise `_ServerSilent` when its socket has not been ready for `deadline_s` seconds."""
     try:
         wanted = next(waiting)
         since = time.monotonic()
@@ -109,7 +109,7 @@ def _until_silent(waiting: Generator[Any, Any, Answer], deadline_s: float) -> Ge
             if ready:
                 since = time.monotonic()
             elif time.monotonic() - since > deadline_s:
-                raise _NoAnswer
+                raise _ServerSilent
             wanted = waiting.send(ready)
     except StopIteration as end:
         return cast("Answer", end.value)
@@ -120,7 +120,7 @@ class Postgres(Dialect):
 
     clock = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 
-    def url(self, given: sa.URL) -> sa.URL:
+    def with_driver(self, given: sa.URL) -> sa.URL:
         """Return the URL with psycopg as its driver; only SQLAlchemy's default driver may be named instead."""
         if given.drivername in {"postgresql", "postgres", "postgresql+psycopg2"}:
             return given.set(drivername=_DRIVER)
@@ -131,9 +131,9 @@ class Postgres(Dialect):
             )
         return given
 
-    def url_of(self, conn_id: str, fields: sa.URL, extra: Mapping[str, Any]) -> sa.URL:
+    def connection_url(self, conn_id: str, fields: sa.URL, extra: Mapping[str, Any]) -> sa.URL:
         """Return the URL of a connection, whose extra is passed to libpq (`sslmode`, `sslrootcert`, `options`)."""
-        query = {name: _parameter(conn_id, name, value) for name, value in extra.items() if value is not None}
+        query = {name: _check_parameter(conn_id, name, value) for name, value in extra.items() if value is not None}
         for name in _unknown_parameters(query):
             raise SettingError(
                 f"The journal is set to the connection {conn_id}, whose extra has {name!r}, which libpq does not "
@@ -144,17 +144,19 @@ class Postgres(Dialect):
             query["host"], host = host, None
         return sa.URL.create(_DRIVER, fields.username, fields.password, host, fields.port, fields.database, query)
 
-    def engine(self, url: sa.URL) -> sa.Engine:
-        """Return an engine whose connections are `BoundedConnection`s. Raises SettingError for an unknown parameter."""
+    def create_engine(self, url: sa.URL) -> sa.Engine:
+        """Return an engine of `DeadlineConnection`s. Raises SettingError for an unknown parameter."""
         unknown = _unknown_parameters(url.query)
         if unknown:
             raise SettingError(
                 f"The journal's URL has the parameter {unknown[0]}, which libpq does not know; remove it, or correct "
                 "its spelling."
             )
-        engine = sa.create_engine(url, connect_args=_arguments(url), pool_timeout=_SILENCE_S, hide_parameters=True)
+        engine = sa.create_engine(
+            url, connect_args=_connect_arguments(url), pool_timeout=_SILENCE_S, hide_parameters=True
+        )
         sa.event.listen(engine, "do_connect", _connect)
-        sa.event.listen(engine, "connect", _mark_fresh)
+        sa.event.listen(engine, "connect", _mark_connection_fresh)
         sa.event.listen(engine, "checkout", _check_alive)
         return engine
 
@@ -172,7 +174,7 @@ class Postgres(Dialect):
         """Return an insert statement that leaves existing rows unchanged."""
         return postgresql.insert(table).on_conflict_do_nothing()
 
-    def forbids(self, error: sa.exc.DBAPIError) -> bool:
+    def is_permission_error(self, error: sa.exc.DBAPIError) -> bool:
         """Return whether a right is missing, or no schema is visible to the user."""
         return getattr(error.orig, "sqlstate", None) in _FORBIDDEN
 
@@ -185,7 +187,7 @@ def _unknown_parameters(names: Collection[str]) -> list[str]:
     return sorted(set(names) - {each.keyword.decode() for each in pq.Conninfo.get_defaults()})
 
 
-def _parameter(conn_id: str, name: str, value: Any) -> str:
+def _check_parameter(conn_id: str, name: str, value: Any) -> str:
     if name in _FIELDS or isinstance(value, bool) or not isinstance(value, str | int | float):
         why = f"enter it as the connection's {_FIELDS[name]}" if name in _FIELDS else "libpq takes texts and numbers"
         raise SettingError(f"The connection {conn_id} has {name!r} in its extra, which cannot be used there; {why}.")
@@ -196,26 +198,26 @@ def _raise_timeouts(connection: sa.Connection, bound_s: int) -> None:
     """Raise the time-outs of this transaction to `bound_s` seconds for each statement."""
     for setting in ("lock_timeout", "statement_timeout"):
         connection.execute(sa.text(f"SET LOCAL {setting} = '{bound_s}s'"))
-    bounded = cast("BoundedConnection", connection.connection.driver_connection)
+    bounded = cast("DeadlineConnection", connection.connection.driver_connection)
     bounded.deadline_s = bound_s + _SILENCE_S - _STATEMENT_S
 
 
-def _arguments(url: sa.URL) -> dict[str, Any]:
+def _connect_arguments(url: sa.URL) -> dict[str, Any]:
     given = url.query.get("options", ())
     # The later of two options takes precedence: the one in the URL.
     options = " ".join([_OPTIONS, *([given] if isinstance(given, str) else given)])
     return {**{name: value for name, value in _PARAMETERS.items() if name not in url.query}, "options": options}
 
 
-def _connect(_dialect: object, _record: object, arguments: Any, parameters: dict[str, Any]) -> BoundedConnection:
-    return BoundedConnection.connect(*arguments, **parameters)
+def _connect(_dialect: object, _record: object, arguments: Any, parameters: dict[str, Any]) -> DeadlineConnection:
+    return DeadlineConnection.connect(*arguments, **parameters)
 
 
-def _mark_fresh(_connection: object, record: Any) -> None:
+def _mark_connection_fresh(_connection: object, record: Any) -> None:
     record.info[_FRESH] = True
 
 
-def _check_alive(connection: BoundedConnection, record: Any, _proxy: object) -> None:
+def _check_alive(connection: DeadlineConnection, record: Any, _proxy: object) -> None:
     connection.deadline_s = _SILENCE_S  # an upgrade on this connection may have raised it
     if not record.info.pop(_FRESH, False) and not connection.is_alive():
         # The pool's other connections are probably lost, too: testing each one would wait for a time-out each time.

@@ -26,7 +26,7 @@ class Sqlite(Dialect):
 
     clock = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
 
-    def url_of(self, conn_id: str, fields: sa.URL, extra: Mapping[str, Any]) -> sa.URL:
+    def connection_url(self, conn_id: str, fields: sa.URL, extra: Mapping[str, Any]) -> sa.URL:
         """Return the URL of the file that the host of a connection names; the schema is ignored, as in Airflow."""
         given = {"login": fields.username, "password": fields.password, "port": fields.port, "extra": extra}
         useless = [name for name, value in given.items() if value]
@@ -37,7 +37,7 @@ class Sqlite(Dialect):
             )
         return sa.make_url(f"sqlite:///{fields.host or ''}")
 
-    def engine(self, url: sa.URL) -> sa.Engine:
+    def create_engine(self, url: sa.URL) -> sa.Engine:
         """Return an engine whose commits are on disk before they return, and create the file's folder."""
         if url.database in {None, "", ":memory:"}:
             raise SettingError(
@@ -47,13 +47,13 @@ class Sqlite(Dialect):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise JournalError(_unwritable(path, str(error.strerror))) from error
+            raise JournalError(_unwritable_message(path, str(error.strerror))) from error
         engine = sa.create_engine(url, connect_args={"timeout": _LOCK_TIMEOUT_S}, hide_parameters=True)
-        sa.event.listen(engine, "connect", _prepare)
-        sa.event.listen(engine, "begin", _begin)
+        sa.event.listen(engine, "connect", _prepare_connection)
+        sa.event.listen(engine, "begin", _begin_transaction)
         return engine
 
-    def reading_engine(self, url: sa.URL) -> sa.Engine:
+    def create_reading_engine(self, url: sa.URL) -> sa.Engine:
         """Return an engine that does not change the file's journal mode."""
         return sa.create_engine(url)
 
@@ -75,35 +75,37 @@ class Sqlite(Dialect):
         """Return an insert statement that leaves existing rows unchanged."""
         return sqlite.insert(table).on_conflict_do_nothing()
 
-    def untrusted_text(self, expression: str) -> str:
+    def untrusted_text_sql(self, expression: str) -> str:
         """Return the text as bytes: SQLite stores any bytes, and its driver fails to return invalid text."""
         return f"CAST({expression} AS BLOB)"
 
     def opening_error(self, url: sa.URL, error: sa.exc.DBAPIError) -> JournalError | None:
         """Return the error for a file that cannot be used; None if another process holds it for too long."""
         return (
-            None if "locked" in str(error.orig) else JournalError(_unwritable(Path(str(url.database)), str(error.orig)))
+            None
+            if "locked" in str(error.orig)
+            else JournalError(_unwritable_message(Path(str(url.database)), str(error.orig)))
         )
 
 
 DIALECT = Sqlite()
 
 
-def _prepare(connection: Any, _record: object) -> None:
-    # `_begin` begins transactions, not the driver; and every commit is on disk before it returns.
+def _prepare_connection(connection: Any, _record: object) -> None:
+    # `_begin_transaction` begins transactions, not the driver; and every commit is on disk before it returns.
     connection.isolation_level = None
-    _log_ahead(connection)
+    _enable_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
 
 
-def _log_ahead(connection: Any) -> None:
+def _enable_wal(connection: Any) -> None:
     # SQLite's own time-out does not apply here: if several processes open a new file, all but one fail immediately.
     deadline = time.monotonic() + _LOCK_TIMEOUT_S
-    while not _in_wal(connection, last=time.monotonic() > deadline):
+    while not _try_enable_wal(connection, last=time.monotonic() > deadline):
         time.sleep(_PAUSE_S)
 
 
-def _in_wal(connection: Any, *, last: bool) -> bool:
+def _try_enable_wal(connection: Any, *, last: bool) -> bool:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
     except sqlite3.OperationalError as error:
@@ -113,11 +115,11 @@ def _in_wal(connection: Any, *, last: bool) -> bool:
     return True
 
 
-def _begin(connection: sa.Connection) -> None:
+def _begin_transaction(connection: sa.Connection) -> None:
     writes = connection.get_execution_options().get("steward_writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _unwritable(path: Path, why: str) -> str:
+def _unwritable_message(path: Path, why: str) -> str:
     user = os.environ.get("USER") or str(os.getuid())
     return f"The journal {path} cannot be written by the user {user} ({why}); correct its permissions, or set journal."

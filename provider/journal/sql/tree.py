@@ -10,11 +10,18 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import NodeMissing, VersionConflict
 from kafka_steward.journal.document import MAX_NUMBER
-from kafka_steward.journal.paths import checked_path
+from kafka_steward.journal.paths import validate_path
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.database import IDS, Database, batches
+from kafka_steward.journal.sql.database import IDS, Database, split_into_batches
 from kafka_steward.journal.sql.dialect import now_ms, untrusted_text
-from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data, node_exists, node_missing, version_conflict
+from kafka_steward.journal.tree import (
+    MAX_BYTES,
+    Node,
+    encode_data,
+    node_exists_error,
+    node_missing_error,
+    version_conflict_error,
+)
 
 _node = tables.node
 
@@ -48,137 +55,139 @@ class SqlTree:
 
     def create(self, path: str, data: str) -> Node:
         """Create a node, as specified by `Tree.create`."""
-        checked_data(checked_path(path), data)
+        encode_data(validate_path(path), data)
         with self.database.write_transaction() as connection:
             if self._exists(connection, path):
-                raise node_exists(path)
-            return self._insert(connection, path, data)
+                raise node_exists_error(path)
+            return self._insert_node(connection, path, data)
 
     def create_sequential(self, prefix: str, data: str) -> Node:
         """Create a numbered node, as specified by `Tree.create_sequential`."""
-        checked_data(checked_path(f"{prefix}0"), data)
+        encode_data(validate_path(f"{prefix}0"), data)
         with self.database.write_transaction() as connection:
-            number = self.database.next_number(connection, f"sequence {prefix}") - 1
-            return self._insert(connection, f"{prefix}{number:010d}", data)
+            number = self.database.next_counter_value(connection, f"sequence {prefix}") - 1
+            return self._insert_node(connection, f"{prefix}{number:010d}", data)
 
     def get(self, path: str) -> Node | None:
         """Return a node, as specified by `Tree.get`."""
         with self.database.read_connection() as connection:
-            row = connection.execute(sa.select(*_COLUMNS).where(self._at(path))).one_or_none()
-            return None if row is None else _read(row)
+            row = connection.execute(sa.select(*_COLUMNS).where(self._path_condition(path))).one_or_none()
+            return None if row is None else _node_from_row(row)
 
     def set(self, path: str, data: str, *, version: int) -> Node:
         """Change a node, as specified by `Tree.set`."""
-        checked_data(checked_path(path), data)
+        encode_data(validate_path(path), data)
         with self.database.write_transaction() as connection:
             changed = {
                 "data": data,
                 "version": _node.c.version + 1,
-                "modified_id": self.database.next_number(connection, IDS),
+                "modified_id": self.database.next_counter_value(connection, IDS),
                 "modified_ms": now_ms(),
             }
-            update = sa.update(_node).where(self._at(path) & (_node.c.version == version)).values(changed)
-            row = self.database.dialect.returning(connection, update, _COLUMNS, self._at(path))
+            update = sa.update(_node).where(self._path_condition(path) & (_node.c.version == version)).values(changed)
+            row = self.database.dialect.change_and_return(connection, update, _COLUMNS, self._path_condition(path))
             if row is None:
-                raise self._conflict(connection, path, version)
-            return _read(row)
+                raise self._conflict_error(connection, path, version)
+            return _node_from_row(row)
 
     def delete(self, path: str, *, version: int) -> None:
         """Delete a node, as specified by `Tree.delete`."""
         with self.database.write_transaction() as connection:
-            same = self._at(path) & (_node.c.version == version)
+            same = self._path_condition(path) & (_node.c.version == version)
             if connection.execute(sa.delete(_node).where(same)).rowcount == 0:
-                raise self._conflict(connection, path, version)
+                raise self._conflict_error(connection, path, version)
 
     def children(self, path: str) -> list[str]:
         """Return the names of children, as specified by `Tree.children`."""
-        below = "/" if path == "/" else f"{checked_path(path)}/"
+        below = "/" if path == "/" else f"{validate_path(path)}/"
         with self.database.read_connection() as connection:
-            paths = connection.execute(sa.select(_PATH).where(self._within(below))).scalars().all()
-        return sorted({_text(found)[len(below) :].partition("/")[0] for found in paths})
+            paths = connection.execute(sa.select(_PATH).where(self._subtree_condition(below))).scalars().all()
+        return sorted({_as_text(found)[len(below) :].partition("/")[0] for found in paths})
 
     def below(self, path: str) -> list[Node]:
         """Return the documents directly below a path, as specified by `Tree.below`."""
-        below = f"{checked_path(path)}/"
+        below = f"{validate_path(path)}/"
         with self.database.read_connection() as connection:
-            rows = connection.execute(sa.select(*_COLUMNS).where(self._within(below))).all()
-        nodes = (_read(row) for row in rows)
+            rows = connection.execute(sa.select(*_COLUMNS).where(self._subtree_condition(below))).all()
+        nodes = (_node_from_row(row) for row in rows)
         return sorted((node for node in nodes if "/" not in node.path[len(below) :]), key=lambda node: node.path)
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the documents at several paths, as specified by `Tree.read`."""
-        found = {node.path: node for node in map(_read, self._rows_at(paths, *_COLUMNS))}
+        found = {node.path: node for node in map(_node_from_row, self._select_rows(paths, *_COLUMNS))}
         return [found.get(path) for path in paths]
 
     def created_ids(self, paths: Sequence[str]) -> list[int | None]:
         """Return the created ids of several documents, as specified by `Tree.created_ids`."""
-        rows = self._rows_at(paths, _PATH, _node.c.created_id)
-        found = {_text(path): _number(number) for path, number in rows}
+        rows = self._select_rows(paths, _PATH, _node.c.created_id)
+        found = {_as_text(path): _as_number(number) for path, number in rows}
         return [found.get(path) for path in paths]
 
     def subtree(self, path: str, most: int) -> list[Node]:
         """Return the documents at and below a path, as specified by `Tree.subtree`."""
         deepest = sa.func.length(_node.c.path).desc()
-        chosen = (self._of_cluster() & (_node.c.path == path)) | self._within(f"{path}/")
+        chosen = (self._cluster_condition() & (_node.c.path == path)) | self._subtree_condition(f"{path}/")
         with self.database.read_connection() as connection:
             return [
-                _read(row)
+                _node_from_row(row)
                 for row in connection.execute(sa.select(*_COLUMNS).where(chosen).order_by(deepest).limit(most))
             ]
 
     def discard(self, node: Node) -> bool:
         """Delete a node of any name, as specified by `Tree.discard`."""
-        same = self._of_cluster() & (_node.c.path == node.path) & (_node.c.version == node.version)
+        same = self._cluster_condition() & (_node.c.path == node.path) & (_node.c.version == node.version)
         with self.database.write_transaction() as connection:
             return bool(connection.execute(sa.delete(_node).where(same)).rowcount)
 
     def close(self) -> None:
         """Do nothing: the database belongs to the journal, which closes it."""
 
-    def _rows_at(self, paths: Sequence[str], *columns: sa.ColumnElement[Any]) -> list[Sequence[Any]]:
-        wanted = [checked_path(path) for path in paths]
+    def _select_rows(self, paths: Sequence[str], *columns: sa.ColumnElement[Any]) -> list[Sequence[Any]]:
+        wanted = [validate_path(path) for path in paths]
         with self.database.read_connection() as connection:
             return [
                 row
-                for some in batches(wanted)
-                for row in connection.execute(sa.select(*columns).where(self._of_cluster() & _node.c.path.in_(some)))
+                for some in split_into_batches(wanted)
+                for row in connection.execute(
+                    sa.select(*columns).where(self._cluster_condition() & _node.c.path.in_(some))
+                )
             ]
 
-    def _at(self, path: str) -> sa.ColumnElement[bool]:
-        return self._of_cluster() & (_node.c.path == checked_path(path))
+    def _path_condition(self, path: str) -> sa.ColumnElement[bool]:
+        return self._cluster_condition() & (_node.c.path == validate_path(path))
 
-    def _of_cluster(self) -> sa.ColumnElement[bool]:
-        return self.database.of_cluster(_node)
+    def _cluster_condition(self) -> sa.ColumnElement[bool]:
+        return self.database.cluster_condition(_node)
 
-    def _within(self, below: str) -> sa.ColumnElement[bool]:
+    def _subtree_condition(self, below: str) -> sa.ColumnElement[bool]:
         after = f"{below[:-1]}0"  # "0" is the character that follows "/"
-        return self._of_cluster() & (_node.c.path > below) & (_node.c.path < after)
+        return self._cluster_condition() & (_node.c.path > below) & (_node.c.path < after)
 
     def _exists(self, connection: sa.Connection, path: str) -> bool:
-        return connection.execute(sa.select(_node.c.version).where(self._at(path))).first() is not None
+        return connection.execute(sa.select(_node.c.version).where(self._path_condition(path))).first() is not None
 
-    def _insert(self, connection: sa.Connection, path: str, data: str) -> Node:
-        number = self.database.next_number(connection, IDS)
+    def _insert_node(self, connection: sa.Connection, path: str, data: str) -> Node:
+        number = self.database.next_counter_value(connection, IDS)
         created_ms = int(connection.execute(sa.select(now_ms())).scalar_one())
         node = Node(path, data, 0, number, number, created_ms, created_ms)
         connection.execute(sa.insert(_node).values(cluster_id=self.database.cluster_id, **asdict(node)))
         return node
 
-    def _conflict(self, connection: sa.Connection, path: str, version: int) -> NodeMissing | VersionConflict:
-        return version_conflict(path, version) if self._exists(connection, path) else node_missing(path)
+    def _conflict_error(self, connection: sa.Connection, path: str, version: int) -> NodeMissing | VersionConflict:
+        return version_conflict_error(path, version) if self._exists(connection, path) else node_missing_error(path)
 
 
-def _read(row: Sequence[Any]) -> Node:
+def _node_from_row(row: Sequence[Any]) -> Node:
     """Return the node in an untrusted row: a column may contain values that its type does not allow."""
     path, data, *numbers = row
-    version, created_id, modified_id, created_ms, modified_ms = (_number(each) for each in numbers)
+    version, created_id, modified_id, created_ms, modified_ms = (_as_number(each) for each in numbers)
     times = (min(max(each, 0), MAX_NUMBER) for each in (created_ms, modified_ms))
-    return Node(_text(path), _text(data), version, created_id, modified_id, *times)
+    return Node(_as_text(path), _as_text(data), version, created_id, modified_id, *times)
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _number(value: Any) -> int:
+def _as_number(value: Any) -> int:
     return value if isinstance(value, int) else 0

@@ -63,7 +63,7 @@ class ZooKeeperOptions:
     def kazoo_tls(self) -> dict[str, Any]:
         """Return kazoo's keyword arguments for TLS. Raises SettingError when a file is not on this machine."""
         given = {name: value for name, value in self.tls.items() if value not in (None, "")}
-        if not given or not self._is("use_ssl"):
+        if not given or not self._is_enabled("use_ssl"):
             return {}
         for name in (name for name in _FILES if name in given):
             if not Path(given[name]).is_file():
@@ -71,13 +71,13 @@ class ZooKeeperOptions:
                     f"ZooKeeper's TLS setting {name} names {given[name]}, which is not a file on this machine."
                 )
         # kazoo checks the host name only if `check_hostname` is set, and cannot do so without verifying certificates.
-        switches = {"use_ssl": True, "verify_certs": self._is("verify_certs")}
-        switches["check_hostname"] = switches["verify_certs"] and self._is("check_hostname")
+        switches = {"use_ssl": True, "verify_certs": self._is_enabled("verify_certs")}
+        switches["check_hostname"] = switches["verify_certs"] and self._is_enabled("check_hostname")
         return {**given, **switches}
 
     def _check_tls(self) -> None:
         given = {name for name in self.tls if self.tls[name] not in (None, "")}
-        switches = {name: self._is(name) for name in _SWITCHES}
+        switches = {name: self._is_enabled(name) for name in _SWITCHES}
         if not switches["use_ssl"] and given - {"use_ssl"}:
             raise SettingError(
                 f"ZooKeeper's TLS settings hold {min(given - {'use_ssl'})} and disable use_ssl, so that nothing "
@@ -92,7 +92,7 @@ class ZooKeeperOptions:
             if name in given and needed not in given:
                 raise SettingError(f"ZooKeeper's TLS setting {name} has no effect without {needed}; set that too.")
 
-    def _is(self, name: str) -> bool:
+    def _is_enabled(self, name: str) -> bool:
         value = self.tls.get(name)
         try:
             return value in (None, "") or parse_boolean(value)

@@ -42,7 +42,7 @@ from kazoo.security import Id as Identity
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
 from kafka_steward.journal import paths
-from kafka_steward.journal.tree import node_exists, node_missing, version_conflict
+from kafka_steward.journal.tree import node_exists_error, node_missing_error, version_conflict_error
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 
 _ADMIN = "/admin"
@@ -79,17 +79,17 @@ def our_acl(digest: str | None) -> list[ACL] | None:
     return [make_digest_acl(user, password, all=True), make_acl("world", "anyone", read=True)]
 
 
-def acl_source(path: str) -> str | None:
+def acl_template_path(path: str) -> str | None:
     """Return the node whose ACL `path` must have because Kafka changes and deletes it; None if `path` is ours."""
     return _ADMIN if path == paths.REASSIGN_PARTITIONS else None
 
 
-def hides_digest(acls: Sequence[ACL]) -> bool:
+def has_hidden_digest(acls: Sequence[ACL]) -> bool:
     """Return whether ZooKeeper replaced a digest by `x`, as it does for clients that may not change the ACL."""
     return any(acl.id.scheme == "digest" and acl.id.id.endswith(":x") for acl in acls)
 
 
-class EnsuredPath:
+class EnsurePathRequest:
     """A node to create if it is missing, with its parents. It has the `get` of a kazoo async result."""
 
     def __init__(self, client: Any, path: str) -> None:
@@ -112,7 +112,7 @@ class EnsuredPath:
                     raise
 
 
-class ClosedNodes:
+class CloseNodesRequest:
     """The closing of our nodes to other clients. It has the `get` of a kazoo async result."""
 
     def __init__(self, client: Any, acl: Sequence[ACL], most: int = _MOST) -> None:
@@ -123,21 +123,21 @@ class ClosedNodes:
     def get(self, timeout: float) -> int:
         """Close the open nodes; return the number of nodes that stay open. Raises kazoo's errors."""
         self._timeout = timeout
-        self._close(ROOTS)
+        self._close_nodes(ROOTS)
         return self._left
 
-    def _close(self, wanted: Sequence[str]) -> None:
+    def _close_nodes(self, wanted: Sequence[str]) -> None:
         """Close the open nodes among `wanted`, each after the nodes below it."""
         for start in range(0, len(wanted), _AT_ONCE):
             batch = wanted[start : start + _AT_ONCE]
-            answers = self._answers([self._client.get_acls_async(path) for path in batch])
+            answers = self._results_or_none([self._client.get_acls_async(path) for path in batch])
             opened = [
                 (path, found[1])
                 for path, found in zip(batch, answers, strict=True)
-                if found is not None and _is_open(found[0])
+                if found is not None and _is_open_acl(found[0])
             ]
-            whole = [path for path, stat in opened if self._is_closed_below(path, stat) and self._may_close()]
-            changed = self._answers([self._client.set_acls_async(path, self._acl) for path in whole])
+            whole = [path for path, stat in opened if self._is_closed_below(path, stat) and self._spend_allowance()]
+            changed = self._results_or_none([self._client.set_acls_async(path, self._acl) for path in whole])
             self._left += len(opened) - sum(answer is not None for answer in changed)
 
     def _is_closed_below(self, path: str, stat: Any) -> bool:
@@ -146,25 +146,25 @@ class ClosedNodes:
         if path.count("/") >= _DEEPEST:
             return False
         left = self._left
-        names = self._answer(self._client.get_children_async(path)) or []
-        self._close([f"{path}/{name}" for name in names])
+        names = self._result_or_none(self._client.get_children_async(path)) or []
+        self._close_nodes([f"{path}/{name}" for name in names])
         return self._left == left
 
-    def _may_close(self) -> bool:
+    def _spend_allowance(self) -> bool:
         self._may -= 1
         return self._may >= 0
 
-    def _answers(self, asked: Sequence[Any]) -> list[Any]:
+    def _results_or_none(self, asked: Sequence[Any]) -> list[Any]:
         """Return the result of each request; None for a node that is missing or that we may not change."""
-        return [self._answer(each) for each in asked]
+        return [self._result_or_none(each) for each in asked]
 
-    def _answer(self, asked: Any) -> Any:
+    def _result_or_none(self, asked: Any) -> Any:
         with suppress(NoNodeError, NoAuthError):
             return asked.get(timeout=self._timeout)
         return None
 
 
-def _is_open(acls: Sequence[ACL]) -> bool:
+def _is_open_acl(acls: Sequence[ACL]) -> bool:
     return any(acl.id == _EVERYONE and acl.perms & _CHANGES for acl in acls)
 
 
@@ -188,15 +188,15 @@ class ZkSession:
         JournalUnreachable: it is then unknown whether a change was made, but it is not made later.
         """
         with _translate_errors(self._options, path, version, doing):
-            client = self._connected()
+            client = self._connected_client()
             try:
                 return ask(client).get(timeout=self._options.timeout_s)
             except KazooTimeoutError:
                 # kazoo queues requests until the connection is restored: ours must not be sent then.
-                self._drop(client)
+                self._drop_client(client)
                 raise
 
-    def call_repeatable(
+    def call_idempotent(
         self, ask: Callable[[Any], Any], path: str = "", version: int = 0, *, doing: str = "read"
     ) -> Any:
         """Send a request that may be executed twice, such as a read; send it again if the session ended during it.
@@ -209,25 +209,25 @@ class ZkSession:
         except JournalUnreachable as error:
             if not isinstance(error.__cause__, ConnectionLoss | SessionExpiredError | ConnectionClosedError):
                 raise
-            self._drop(self._client)
+            self._drop_client(self._client)
             return self.call(ask, path, version, doing=doing)
 
     def read(self, paths: Sequence[str]) -> list[Any]:
         """Return data and stat of each path, read concurrently; None for a node that does not exist."""
-        return self._each(paths, lambda client, path: client.get_async(path))
+        return self._request_each(paths, lambda client, path: client.get_async(path))
 
     def stats(self, paths: Sequence[str]) -> list[Any]:
         """Return the stat of each path, read concurrently; None for a node that does not exist."""
-        return self._each(paths, lambda client, path: client.exists_async(path))
+        return self._request_each(paths, lambda client, path: client.exists_async(path))
 
     def children(self, paths: Sequence[str]) -> list[Any]:
         """Return the names of the children of each path, read concurrently; None for a node that does not exist."""
-        return self._each(paths, lambda client, path: client.get_children_async(path))
+        return self._request_each(paths, lambda client, path: client.get_children_async(path))
 
-    def _each(self, paths: Sequence[str], request: Callable[[Any, str], Any]) -> list[Any]:
+    def _request_each(self, paths: Sequence[str], request: Callable[[Any, str], Any]) -> list[Any]:
         found: list[Any] = []
         for start in range(0, len(paths), _AT_ONCE):
-            found += self.call_repeatable(partial(PipelinedReads.of, paths[start : start + _AT_ONCE], request))
+            found += self.call_idempotent(partial(PipelinedReads.send, paths[start : start + _AT_ONCE], request))
         return found
 
     def close(self) -> None:
@@ -237,14 +237,14 @@ class ZkSession:
             if client is not None and self._pid == os.getpid():
                 stop_client(client)
 
-    def _drop(self, client: Any) -> None:
+    def _drop_client(self, client: Any) -> None:
         with self._opening:
             if self._client is client:
                 self._client = None
         if client is not None:
             stop_client(client)
 
-    def _connected(self) -> Any:
+    def _connected_client(self) -> Any:
         with self._opening:
             if self._pid != os.getpid():
                 # The session belongs to the parent process: drop the reference without closing it.
@@ -261,23 +261,23 @@ class PipelinedReads:
         self._asked = asked
 
     @classmethod
-    def of(cls, paths: Sequence[str], request: Callable[[Any, str], Any], client: Any) -> PipelinedReads:
+    def send(cls, paths: Sequence[str], request: Callable[[Any, str], Any], client: Any) -> PipelinedReads:
         """Send the request for each path."""
         return cls([request(client, path) for path in paths])
 
     def get(self, timeout: float) -> list[Any]:
         """Return all results within `timeout` seconds. Raises kazoo's error for the first request that fails."""
         deadline = time.monotonic() + timeout
-        return [self._answer(each, max(0.0, deadline - time.monotonic())) for each in self._asked]
+        return [self._result_or_none(each, max(0.0, deadline - time.monotonic())) for each in self._asked]
 
-    def _answer(self, asked: Any, timeout: float) -> Any:
+    def _result_or_none(self, asked: Any, timeout: float) -> Any:
         try:
             return asked.get(timeout=timeout)
         except (NoNodeError, NoAuthError):
             return None  # missing, or unreadable for us by its ACL: one such node must not hide the others
 
 
-class _NoSecrets(logging.Filter):
+class _SecretsFilter(logging.Filter):
     """A filter that removes kazoo's records about the credentials that it sends, and about a session's password."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -289,7 +289,7 @@ class _NoSecrets(logging.Filter):
 #: A separate logger, so that the filter does not affect other kazoo clients in this process.
 _log = logging.getLogger("kazoo.client.steward")
 
-_log.addFilter(_NoSecrets())
+_log.addFilter(_SecretsFilter())
 
 
 def start_client(options: ZooKeeperOptions) -> Any:
@@ -308,14 +308,14 @@ def start_client(options: ZooKeeperOptions) -> Any:
     try:
         client.start(timeout=options.timeout_s)
         if options.chroot:
-            _enter(client, options)
+            _enter_chroot(client, options)
     except BaseException:
         stop_client(client)
         raise
     return client
 
 
-def _enter(client: Any, options: ZooKeeperOptions) -> None:
+def _enter_chroot(client: Any, options: ZooKeeperOptions) -> None:
     try:
         found = client.exists_async(options.chroot).get(timeout=options.timeout_s)
     except ValueError as error:  # an invalid path
@@ -323,7 +323,7 @@ def _enter(client: Any, options: ZooKeeperOptions) -> None:
             f"The setting zookeeper is {options.hosts}, whose chroot is not a path ({error})."
         ) from error
     except NoAuthError as error:
-        raise forbidden(f"ZooKeeper at {options.servers}", f"read the chroot {options.chroot}") from error
+        raise forbidden_error(f"ZooKeeper at {options.servers}", f"read the chroot {options.chroot}") from error
     if found is None:
         raise SettingError(
             f"The chroot {options.chroot} does not exist in ZooKeeper at {options.servers}; correct the setting "
@@ -343,26 +343,26 @@ def _translate_errors(options: ZooKeeperOptions, path: str, version: int, doing:
     try:
         yield
     except NodeExistsError as error:
-        raise node_exists(path) from error
+        raise node_exists_error(path) from error
     except NoNodeError as error:
-        raise node_missing(path) from error
+        raise node_missing_error(path) from error
     except BadVersionError as error:
-        raise version_conflict(path, version) from error
+        raise version_conflict_error(path, version) from error
     except NotEmptyError as error:
         raise JournalError(f"{path} has child nodes and cannot be deleted; delete those first.") from error
     except (NoAuthError, AuthFailedError) as error:
-        raise forbidden(options.place, f"{doing} {path or 'the journal'}") from error
+        raise forbidden_error(options.place, f"{doing} {path or 'the journal'}") from error
     except (KazooTimeoutError, KazooException, OSError) as error:
-        raise unreachable(options, error) from error
+        raise unreachable_error(options, error) from error
 
 
-def unreachable(options: ZooKeeperOptions, error: Exception) -> JournalUnreachable:
+def unreachable_error(options: ZooKeeperOptions, error: Exception) -> JournalUnreachable:
     """Return the error for a request that was not answered."""
     words = str(error) or type(error).__name__
     return JournalUnreachable(f"{options.place} does not answer ({words}); retry when it does.")
 
 
-def forbidden(where: str, what: str) -> JournalError:
+def forbidden_error(where: str, what: str) -> JournalError:
     """Return the error for a request that an access list does not allow; `what` names the request and its node."""
     return JournalError(
         f"{where} does not let us {what}; correct the credentials, or the ACL of the node or of its parent, as "

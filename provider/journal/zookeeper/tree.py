@@ -18,18 +18,18 @@ from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL
 
 from kafka_steward.errors import JournalError, NodeMissing, VersionConflict, WrongCluster
-from kafka_steward.journal.document import read_object
+from kafka_steward.journal.document import read_fields
 from kafka_steward.journal.listing import quarantine_document
-from kafka_steward.journal.paths import checked_path
-from kafka_steward.journal.tree import MAX_BYTES, Node, checked_data, node_missing, version_conflict
+from kafka_steward.journal.paths import validate_path
+from kafka_steward.journal.tree import MAX_BYTES, Node, encode_data, node_missing_error, version_conflict_error
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.session import (
     ROOTS,
-    ClosedNodes,
-    EnsuredPath,
+    CloseNodesRequest,
+    EnsurePathRequest,
     ZkSession,
-    acl_source,
-    hides_digest,
+    acl_template_path,
+    has_hidden_digest,
     our_acl,
 )
 
@@ -64,20 +64,20 @@ class ZkTree:
     def __repr__(self) -> str:
         return f"ZkTree({self._options.hosts!r})"
 
-    def refuse_unless(self, cluster_id: str) -> None:
+    def require_cluster(self, cluster_id: str) -> None:
         """Raise WrongCluster if this chroot contains another Kafka cluster, or none although `kafkas` requires one."""
         node = self.get(_CLUSTER)
         if node is None:
-            self._refuse_nothing(cluster_id)
+            self._refuse_without_kafka(cluster_id)
             return
-        found = read_object(_CLUSTER, node.data).text("id")
+        found = read_fields(_CLUSTER, node.data).text("id")
         if found != cluster_id:
             raise WrongCluster(
                 f"{self._options.place} belongs to cluster {found}, and this is {cluster_id}; "
                 "correct the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
             )
 
-    def close_open_nodes(self) -> None:
+    def revoke_open_access(self) -> None:
         """Revoke others' rights to change nodes that were created without credentials, if we have some now.
 
         Done once per process.
@@ -85,7 +85,7 @@ class ZkTree:
         acl = our_acl(self._options.digest)
         if acl is None or (key := (os.getpid(), self._options.hosts, acl[0])) in _closed:
             return
-        left = self._session.call(lambda client: ClosedNodes(client, acl))
+        left = self._session.call(lambda client: CloseNodesRequest(client, acl))
         _closed.add(key)
         if left:
             _log.warning(
@@ -97,33 +97,33 @@ class ZkTree:
 
     def now_ms(self) -> int:
         """Return the time of ZooKeeper's clock."""
-        stat = self._found(lambda client: client.set_async(_CLOCK, b""), _CLOCK, doing="change")
-        return self._create(_CLOCK, b"").modified_ms if stat is None else int(stat.mtime)
+        stat = self._result_or_none(lambda client: client.set_async(_CLOCK, b""), _CLOCK, doing="change")
+        return self._create_node(_CLOCK, b"").modified_ms if stat is None else int(stat.mtime)
 
     def create(self, path: str, data: str) -> Node:
         """Create a node, as specified by `Tree.create`."""
-        return self._create(checked_path(path), checked_data(path, data))
+        return self._create_node(validate_path(path), encode_data(path, data))
 
     def create_sequential(self, prefix: str, data: str) -> Node:
         """Create a numbered node, as specified by `Tree.create_sequential`; ZooKeeper counts per parent."""
-        return self._create(prefix, checked_data(checked_path(f"{prefix}0"), data), sequence=True)
+        return self._create_node(prefix, encode_data(validate_path(f"{prefix}0"), data), sequence=True)
 
     def get(self, path: str) -> Node | None:
         """Return a node, as specified by `Tree.get`. A znode that is only a parent is not a document."""
-        answer = self._found(lambda client: client.get_async(checked_path(path)), path)
-        return None if answer is None else _document(path, *answer)
+        answer = self._result_or_none(lambda client: client.get_async(validate_path(path)), path)
+        return None if answer is None else _document_node(path, *answer)
 
     def set(self, path: str, data: str, *, version: int) -> Node:
         """Change a node, as specified by `Tree.set`."""
-        encoded = checked_data(checked_path(path), data)
-        self._refuse_wildcard(path, version)
+        encoded = encode_data(validate_path(path), data)
+        self._refuse_negative_version(path, version)
         request = lambda client: client.set_async(path, encoded, version)  # noqa: E731
-        stat = self._session.call_repeatable(request, path, version, doing="change")
-        return _node(path, encoded, stat)
+        stat = self._session.call_idempotent(request, path, version, doing="change")
+        return _build_node(path, encoded, stat)
 
     def delete(self, path: str, *, version: int) -> None:
         """Delete a node, as specified by `Tree.delete`. Parents deep in the tree are deleted with their last child."""
-        self._refuse_wildcard(checked_path(path), version)
+        self._refuse_negative_version(validate_path(path), version)
         try:
             self._session.call(lambda client: client.delete_async(path, version), path, version)
         except JournalError as error:
@@ -134,27 +134,27 @@ class ZkTree:
                 if below.path != path:
                     quarantine_document(self, below, f"{below.path} is a child of a document; delete it.", None)
             self._session.call(lambda client: client.delete_async(path, version), path, version)
-        self._prune(path.rpartition("/")[0])
+        self._delete_empty_parents(path.rpartition("/")[0])
 
     def children(self, path: str) -> list[str]:
         """Return the names of children, as specified by `Tree.children`."""
-        return self._names(_parent(path))
+        return self._child_names(_validate_parent(path))
 
     def below(self, path: str) -> list[Node]:
         """Return the documents directly below a path, as specified by `Tree.below`.
 
         All documents are read concurrently: sequential reads would each wait for a round trip to the server.
         """
-        nodes = self._documents([f"{path}/{name}" for name in self.children(path)])
+        nodes = self._read_nodes([f"{path}/{name}" for name in self.children(path)])
         return [node for node in nodes if node is not None]
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the documents at several paths, as specified by `Tree.read`."""
-        return self._documents([checked_path(path) for path in paths])
+        return self._read_nodes([validate_path(path) for path in paths])
 
     def created_ids(self, paths: Sequence[str]) -> list[int | None]:
         """Return the created ids of several documents, as specified by `Tree.created_ids`."""
-        stats = self._session.stats([checked_path(path) for path in paths])
+        stats = self._session.stats([validate_path(path) for path in paths])
         return [None if stat is None else int(stat.czxid) for stat in stats]
 
     def subtree(self, path: str, most: int) -> list[Node]:
@@ -163,13 +163,13 @@ class ZkTree:
         One round trip for each level, and one for the documents.
         """
         found = [path]
-        level = [f"{path}/{name}" for name in self._names(path)]
+        level = [f"{path}/{name}" for name in self._child_names(path)]
         while level and len(found) < most:
             level = level[: most - len(found)]
             found += level
             names = zip(level, self._session.children(level), strict=True)
             level = [f"{parent}/{name}" for parent, several in names for name in sorted(several or ())]
-        return [node for node in reversed(self._documents(found)) if node is not None]
+        return [node for node in reversed(self._read_nodes(found)) if node is not None]
 
     def discard(self, node: Node) -> bool:
         """Delete a node of any name, as specified by `Tree.discard`."""
@@ -177,55 +177,55 @@ class ZkTree:
             self._session.call(lambda client: client.delete_async(node.path, node.version), node.path, node.version)
         except (NodeMissing, VersionConflict):
             return False
-        self._prune(node.path.rpartition("/")[0])
+        self._delete_empty_parents(node.path.rpartition("/")[0])
         return True
 
     def close(self) -> None:
         """Close the connection, as specified by `Tree.close`."""
         self._session.close()
 
-    def _documents(self, paths: Sequence[str]) -> list[Node | None]:
+    def _read_nodes(self, paths: Sequence[str]) -> list[Node | None]:
         answers = zip(paths, self._session.read(paths), strict=True)
-        return [None if answer is None else _document(path, *answer) for path, answer in answers]
+        return [None if answer is None else _document_node(path, *answer) for path, answer in answers]
 
-    def _create(self, path: str, data: bytes, *, sequence: bool = False) -> Node:
+    def _create_node(self, path: str, data: bytes, *, sequence: bool = False) -> Node:
         for _ in range(_TRIES):
-            ask = partial(_creation, path, data, sequence, self._kafkas_acl(path))
+            ask = partial(_request_creation, path, data, sequence, self._kafka_acl(path))
             try:
                 created, stat = self._session.call(ask, path)
             except NodeMissing:
                 # The parent did not exist yet, or another client deleted it while it was empty.
-                self._session.call(partial(EnsuredPath, path=path.rpartition("/")[0]), path)
+                self._session.call(partial(EnsurePathRequest, path=path.rpartition("/")[0]), path)
                 continue
-            return _node(created, data, stat)
+            return _build_node(created, data, stat)
         raise JournalError(f"The parents of {path} were deleted {_TRIES} times while it was created; try again.")
 
-    def _kafkas_acl(self, path: str) -> list[ACL] | None:
+    def _kafka_acl(self, path: str) -> list[ACL] | None:
         """Return the ACL that Kafka needs at `path`; None if `path` is ours."""
-        model = acl_source(path)
+        model = acl_template_path(path)
         if model is None:
             return None
-        answer = self._found(lambda client: client.get_acls_async(model), model)
+        answer = self._result_or_none(lambda client: client.get_acls_async(model), model)
         if answer is None:
             return None
         acls, _ = answer
-        if hides_digest(acls):
+        if has_hidden_digest(acls):
             raise JournalError(
                 f"{path} cannot be created so that Kafka could change it: ZooKeeper does not show the ACL of "
                 f"{model}; grant our user all rights there, or set submission to admin."
             )
         return list(acls)
 
-    def _refuse_nothing(self, cluster_id: str) -> None:
+    def _refuse_without_kafka(self, cluster_id: str) -> None:
         if self._options.kafkas:
             raise WrongCluster(
                 f"{self._options.place} has no Kafka cluster, and {cluster_id} is a cluster with ZooKeeper; "
                 "correct the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
             )
 
-    def _names(self, path: str) -> list[str]:
+    def _child_names(self, path: str) -> list[str]:
         try:
-            found: list[str] | None = self._found(lambda client: client.get_children_async(path), path)
+            found: list[str] | None = self._result_or_none(lambda client: client.get_children_async(path), path)
         except JournalError as error:
             # A node of other clients must not hide the rest; one of our own must not be taken for empty.
             if isinstance(error.__cause__, NoAuthError) and path not in ROOTS:
@@ -233,25 +233,25 @@ class ZkTree:
             raise
         return sorted(found or ())
 
-    def _found(self, request: Callable[[Any], Any], path: str, *, doing: str = "read") -> Any:
+    def _result_or_none(self, request: Callable[[Any], Any], path: str, *, doing: str = "read") -> Any:
         """Return the answer to a request that may be repeated; None if there is no node at `path`."""
         try:
-            return self._session.call_repeatable(request, path, doing=doing)
+            return self._session.call_idempotent(request, path, doing=doing)
         except NodeMissing:
             return None
 
-    def _refuse_wildcard(self, path: str, version: int) -> None:
+    def _refuse_negative_version(self, path: str, version: int) -> None:
         if version >= 0:
             return
         if self.get(path) is None:
-            raise node_missing(path)
-        raise version_conflict(path, version)
+            raise node_missing_error(path)
+        raise version_conflict_error(path, version)
 
-    def _prune(self, parent: str) -> None:
-        while parent.count("/") > _KEPT_DEPTH and self._deleted_if_empty(parent):
+    def _delete_empty_parents(self, parent: str) -> None:
+        while parent.count("/") > _KEPT_DEPTH and self._delete_if_empty(parent):
             parent = parent.rpartition("/")[0]
 
-    def _deleted_if_empty(self, parent: str) -> bool:
+    def _delete_if_empty(self, parent: str) -> bool:
         try:
             data, stat = self._session.call(lambda client: client.get_async(parent))
             if not data and not stat.numChildren:
@@ -262,20 +262,20 @@ class ZkTree:
         return False
 
 
-def _creation(path: str, data: bytes, sequence: bool, acl: list[ACL] | None, client: Any) -> Any:
+def _request_creation(path: str, data: bytes, sequence: bool, acl: list[ACL] | None, client: Any) -> Any:
     return client.create_async(path, data, acl=acl, sequence=sequence, include_data=True)
 
 
-def _parent(path: str) -> str:
-    return path if path == "/" else checked_path(path)
+def _validate_parent(path: str) -> str:
+    return path if path == "/" else validate_path(path)
 
 
-def _document(path: str, data: bytes | None, stat: ZnodeStat) -> Node | None:
+def _document_node(path: str, data: bytes | None, stat: ZnodeStat) -> Node | None:
     """Return the node; None for a znode that is only a parent."""
-    return None if not data and stat.numChildren else _node(path, data or b"", stat)
+    return None if not data and stat.numChildren else _build_node(path, data or b"", stat)
 
 
-def _node(path: str, data: bytes, stat: ZnodeStat) -> Node:
+def _build_node(path: str, data: bytes, stat: ZnodeStat) -> Node:
     # Data that is not UTF-8 was written by another client: the parser of the document raises the error.
     text = data.decode(errors="replace")[: MAX_BYTES + 1]
     return Node(path, text, stat.version, stat.czxid, stat.mzxid, stat.ctime, stat.mtime)

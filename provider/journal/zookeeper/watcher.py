@@ -14,7 +14,13 @@ from kazoo.handlers.utils import wrap
 from kafka_steward.errors import JournalError
 from kafka_steward.journal import paths
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.journal.zookeeper.session import EnsuredPath, forbidden, start_client, stop_client, unreachable
+from kafka_steward.journal.zookeeper.session import (
+    EnsurePathRequest,
+    forbidden_error,
+    start_client,
+    stop_client,
+    unreachable_error,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,12 +56,12 @@ class ZooKeeperWatcher:
         try:
             self._client = start_client(options)
         except (KazooTimeoutError, KazooException, OSError) as error:
-            raise unreachable(options, error) from error
+            raise unreachable_error(options, error) from error
         try:
-            self._begin(options.timeout_s)
+            self._start_watches(options.timeout_s)
         except (KazooTimeoutError, KazooException) as error:
             self.close()
-            raise unreachable(options, error) from error
+            raise unreachable_error(options, error) from error
         except JournalError:
             self.close()
             raise
@@ -72,38 +78,38 @@ class ZooKeeperWatcher:
         """Stop the session and its threads."""
         stop_client(self._client)
 
-    def _begin(self, timeout_s: float) -> None:
+    def _start_watches(self, timeout_s: float) -> None:
         for path in _PARENTS:
-            self._ensure(path, timeout_s)
+            self._ensure_path(path, timeout_s)
         # The client's watches read the watched node, and wait for the response without a time limit of their own.
         answer = self._client.handler.async_result()
-        self._client.handler.spawn(wrap(answer)(self._watch))
+        self._client.handler.spawn(wrap(answer)(self._watch_all))
         answer.get(timeout=timeout_s)
 
-    def _watch(self) -> bool:
+    def _watch_all(self) -> bool:
         for path in (*_PARENTS, _BROKERS):
-            self._watch_data(path, partial(self._parent_changed, path))
+            self._watch_data(path, partial(self._on_parent_change, path))
         for path in _NODES:
-            self._watch_data(path, partial(self._changed, path))
+            self._watch_data(path, partial(self._on_node_change, path))
         return True  # kazoo does not take None as a result
 
-    def _ensure(self, path: str, timeout_s: float) -> None:
+    def _ensure_path(self, path: str, timeout_s: float) -> None:
         try:
-            EnsuredPath(self._client, path).get(timeout_s)
+            EnsurePathRequest(self._client, path).get(timeout_s)
         except NoAuthError as error:
-            raise forbidden(self._where, f"create {path}") from error
+            raise forbidden_error(self._where, f"create {path}") from error
 
     def _watch_data(self, path: str, changed: Callable[..., None]) -> None:
         try:
             self._client.DataWatch(path, changed)
         except NoAuthError as error:
-            raise forbidden(self._where, f"read {path}") from error
+            raise forbidden_error(self._where, f"read {path}") from error
 
-    def _parent_changed(self, path: str, _: object, stat: Any, *__: object) -> None:
+    def _on_parent_change(self, path: str, _: object, stat: Any, *__: object) -> None:
         # The client's watch on children ends when their parent is deleted: a re-created parent needs a new one.
         if stat is not None and stat.czxid != self._created.get(path):
-            self._client.ChildrenWatch(path, partial(self._changed, path))
+            self._client.ChildrenWatch(path, partial(self._on_node_change, path))
             self._created[path] = stat.czxid
 
-    def _changed(self, path: str, *_: Any) -> None:
+    def _on_node_change(self, path: str, *_: Any) -> None:
         self._on_change(path)

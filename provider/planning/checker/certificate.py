@@ -11,10 +11,10 @@ from the prices, and the sum over all topics is minimal. For any other plan y, m
 If brokers are excluded, the fair shares may be out of reach. Every step beyond a fair share then counts as `_STEP`
 moves. A plan is proven if it comes nearest to the fair shares, and has the fewest moves of all plans that come as near.
 
-There are two models of the exchanges in each topic. `Pooled` goes through one node per topic and rack. It therefore
-ignores that a partition may already be on the broker where the unit arrives. It allows more than there is, which cannot
-hide a better plan, and takes a few numbers per replica. `Exact` has every pair of brokers, and is used for topics that
-`Pooled` leaves unproven.
+There are two models of the exchanges in each topic. `PooledExchanges` goes through one node per topic and rack. It
+therefore ignores that a partition may already be on the broker where the unit arrives. It allows more than there is,
+which cannot hide a better plan, and takes a few numbers per replica. `ExactExchanges` has every pair of brokers, and is
+used for topics that `PooledExchanges` leaves unproven.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class ReplicaTotals:
     factors: dict[int, int]
 
 
-def totals_of(outcome: PlacementOutcome) -> ReplicaTotals:
+def replica_totals(outcome: PlacementOutcome) -> ReplicaTotals:
     """Return the totals of an outcome's own partitions."""
-    return ReplicaTotals(outcome.held.sum(axis=0), outcome.placed.sum(axis=0), outcome.factors)
+    return ReplicaTotals(outcome.held.sum(axis=0), outcome.placed.sum(axis=0), outcome.factor_counts)
 
 
 def topic_violations(outcome: PlacementOutcome) -> list[str]:
@@ -60,17 +60,17 @@ def topic_violations(outcome: PlacementOutcome) -> list[str]:
     degree = outcome.placed.sum(axis=1)
     wrong = [outcome.topics[outcome.topic[row]] for row in np.flatnonzero(degree != outcome.factor)[:10]]
     problems = [f"A partition of {topic} has another number of usable replicas than it should." for topic in wrong]
-    bad = int(badly_spread(outcome).sum())
+    bad = int(badly_spread_partitions(outcome).sum())
     if bad:
         problems.append(f"{bad} partitions are not spread over the racks as they could be.")
     low, high = outcome.cell_bounds
-    uneven = ((outcome.cells < low) | (outcome.cells > high)).any(axis=1) & (not outcome.constraints.soft)
+    uneven = ((outcome.cell_counts < low) | (outcome.cell_counts > high)).any(axis=1) & (not outcome.constraints.soft)
     return problems + [f"The topic {outcome.topics[topic]} is not even." for topic in np.flatnonzero(uneven)[:10]]
 
 
-def badly_spread(outcome: PlacementOutcome) -> Bools:
+def badly_spread_partitions(outcome: PlacementOutcome) -> Bools:
     """Return a mask of the partitions that are out of their rack bounds after the plan."""
-    on_rack, (low, high) = on_racks(outcome), outcome.rack_bounds
+    on_rack, (low, high) = count_on_racks(outcome), outcome.rack_bounds
     wrong: Bools = np.any((on_rack < low) | (on_rack > high), axis=1)
     return wrong
 
@@ -85,7 +85,9 @@ def cluster_violations(constraints: BrokerConstraints, totals: ReplicaTotals) ->
 
 def cluster_price_objections(constraints: BrokerConstraints, totals: ReplicaTotals, prices: Ints) -> list[str]:
     """List the reasons why the prices do not fit the brokers' totals; empty if they do."""
-    gain, lose = _steps(totals.placed, constraints.broker_bounds(totals.factors, totals.held), soft=constraints.soft)
+    gain, lose = _step_costs(
+        totals.placed, constraints.broker_bounds(totals.factors, totals.held), soft=constraints.soft
+    )
     problems = []
     if (prices > gain).any():
         problems.append("A broker that is not full has a positive price.")
@@ -100,17 +102,17 @@ def unproven_topics(outcome: PlacementOutcome, prices: Ints) -> list[str]:
         return []
     price = prices.astype(np.int32)
     every = np.arange(len(outcome.topics))
-    still = every[_improvable(outcome, pooled_exchanges(outcome), every, price)]
+    still = every[_improvable_topics(outcome, pooled_exchanges(outcome), every, price)]
     at_once = max(MAX_EXACT_CELLS // len(price) ** 2, 1)
     open_ones: list[int] = []
     for start in range(0, len(still), at_once):
         some = still[start : start + at_once]
-        exact = exact_exchanges(_only(outcome, some))
-        open_ones += some[_improvable(outcome, exact, some, price)].tolist()
+        exact = exact_exchanges(_restrict_to_topics(outcome, some))
+        open_ones += some[_improvable_topics(outcome, exact, some, price)].tolist()
     return [outcome.topics[topic] for topic in open_ones]
 
 
-def _only(outcome: PlacementOutcome, topics: Ints) -> PlacementOutcome:
+def _restrict_to_topics(outcome: PlacementOutcome, topics: Ints) -> PlacementOutcome:
     """Return the outcome restricted to `topics`, which must be in ascending order."""
     mine = np.isin(outcome.topic, topics)
     return replace(
@@ -125,20 +127,20 @@ def _only(outcome: PlacementOutcome, topics: Ints) -> PlacementOutcome:
     )
 
 
-def _improvable(outcome: PlacementOutcome, exchanges: Exchanges, topics: Ints, price: Distances) -> Bools:
+def _improvable_topics(outcome: PlacementOutcome, exchanges: Exchanges, topics: Ints, price: Distances) -> Bools:
     """Return a mask of the topics that have a cycle of negative worth.
 
     Their distances shrink for more rounds than a path without a cycle has steps.
     """
-    gain, lose = _cell_steps(outcome, topics)
+    gain, lose = _cell_step_costs(outcome, topics)
     cell = np.zeros_like(gain)
     moving = np.arange(len(topics))
     for _ in price:
         market = (cell + price + gain).min(axis=1, keepdims=True)
         # Without a cycle no distance is that small, and much smaller distances would overflow 32 bits.
-        found = np.maximum(exchanges.relaxed(np.minimum(cell, market - price + lose)), -FAR)
+        found = np.maximum(exchanges.relax_distances(np.minimum(cell, market - price + lose)), -FAR)
         shrinks = ((found < cell) | (found == -FAR)).any(axis=1)
-        moving, exchanges = moving[shrinks], exchanges.of(np.flatnonzero(shrinks))
+        moving, exchanges = moving[shrinks], exchanges.restrict_to_topics(np.flatnonzero(shrinks))
         cell, gain, lose = found[shrinks], gain[shrinks], lose[shrinks]
     return np.isin(np.arange(len(topics)), moving)
 
@@ -147,25 +149,25 @@ def find_prices(outcome: PlacementOutcome) -> Ints | None:
     """Return prices that prove the outcome, found from the outcome alone; None if none were found in time."""
     cells = len(outcome.topics) * len(outcome.rack) ** 2
     if cells <= _FEW_CELLS:
-        return _prices_by(outcome, exact_exchanges(outcome))
-    found = _prices_by(outcome, pooled_exchanges(outcome))
+        return _prices_from_exchanges(outcome, exact_exchanges(outcome))
+    found = _prices_from_exchanges(outcome, pooled_exchanges(outcome))
     if found is None and cells <= MAX_EXACT_CELLS:
-        return _prices_by(outcome, exact_exchanges(outcome))
+        return _prices_from_exchanges(outcome, exact_exchanges(outcome))
     return found
 
 
-def _prices_by(outcome: PlacementOutcome, exchanges: Exchanges) -> Ints | None:
+def _prices_from_exchanges(outcome: PlacementOutcome, exchanges: Exchanges) -> Ints | None:
     """Return the market's distance minus each broker's distance, once no distance shrinks any more.
 
     Return None if distances still shrink after the last round.
     """
-    gain, lose = _cell_steps(outcome, np.arange(len(outcome.topics)))
+    gain, lose = _cell_step_costs(outcome, np.arange(len(outcome.topics)))
     total = outcome.placed.sum(axis=0)
-    broker_gain, broker_lose = _steps(total, outcome.broker_bounds, soft=outcome.constraints.soft)
+    broker_gain, broker_lose = _step_costs(total, outcome.broker_bounds, soft=outcome.constraints.soft)
     cell, broker, market = np.zeros_like(gain), np.zeros_like(broker_gain), np.int32(0)
     # A shortest path without a cycle visits no cell twice. Paths may start at the brokers too.
     for _ in range(min(cell.size + broker.size, _MAX_ROUNDS)):
-        found = exchanges.relaxed(cell)
+        found = exchanges.relax_distances(cell)
         broker = np.minimum(broker, (found + gain).min(axis=0, initial=FAR))
         market = np.minimum(market, (broker + broker_gain).min())
         broker = np.minimum(broker, market + broker_lose)
@@ -177,12 +179,12 @@ def _prices_by(outcome: PlacementOutcome, exchanges: Exchanges) -> Ints | None:
     return None
 
 
-def _cell_steps(outcome: PlacementOutcome, topics: Ints) -> tuple[Distances, Distances]:
+def _cell_step_costs(outcome: PlacementOutcome, topics: Ints) -> tuple[Distances, Distances]:
     low, high = (bound[topics] for bound in outcome.cell_bounds)
-    return _steps(outcome.cells[topics], (low, high), soft=outcome.constraints.soft)
+    return _step_costs(outcome.cell_counts[topics], (low, high), soft=outcome.constraints.soft)
 
 
-def _steps(count: Ints, bounds: tuple[Ints, Ints], *, soft: bool) -> tuple[Distances, Distances]:
+def _step_costs(count: Ints, bounds: tuple[Ints, Ints], *, soft: bool) -> tuple[Distances, Distances]:
     """Return the costs of one replica more and of one replica fewer. Steps within the bounds cost nothing.
 
     A step out of the bounds is forbidden (`FAR`). If `soft`, it costs `_STEP` instead, and a step back towards the
@@ -197,24 +199,24 @@ def _steps(count: Ints, bounds: tuple[Ints, Ints], *, soft: bool) -> tuple[Dista
 
 
 @dataclass(frozen=True)
-class Exact:
+class ExactExchanges:
     """The best worth of moving a unit from one broker to another, per topic; `_NONE` if no partition allows it."""
 
     worth: npt.NDArray[np.int8]
 
-    def relaxed(self, cell: Distances) -> Distances:
+    def relax_distances(self, cell: Distances) -> Distances:
         """Return the distances after one more exchange."""
         through = np.where(self.worth == _NONE, FAR, cell[:, :, None] + self.worth)
         found: Distances = np.minimum(cell, through.min(axis=1, initial=FAR))
         return found
 
-    def of(self, topics: Ints) -> Exact:
+    def restrict_to_topics(self, topics: Ints) -> ExactExchanges:
         """Return the exchanges of some topics, which must be in ascending order."""
-        return Exact(self.worth[topics])
+        return ExactExchanges(self.worth[topics])
 
 
 @dataclass(frozen=True)
-class Pooled:
+class PooledExchanges:
     """The worth of giving a unit to a pool, per topic, broker and pool; and the ways back to where data still is.
 
     `pool` is the pool that each broker draws from, -1 for none. `back` holds flat cells: from, to, and the worth.
@@ -224,7 +226,7 @@ class Pooled:
     pool: Ints
     back: tuple[Ints, Ints, npt.NDArray[np.int32]]
 
-    def relaxed(self, cell: Distances) -> Distances:
+    def relax_distances(self, cell: Distances) -> Distances:
         """Return the distances after one more exchange."""
         given = np.where(self.out == _NONE, FAR, cell[:, :, None] + self.out).min(axis=1)
         drawn = np.where(self.pool < 0, FAR, given[:, self.pool])
@@ -233,48 +235,48 @@ class Pooled:
         np.minimum.at(found, end, cell.ravel()[start] + worth)
         return found.reshape(cell.shape)
 
-    def of(self, topics: Ints) -> Pooled:
+    def restrict_to_topics(self, topics: Ints) -> PooledExchanges:
         """Return the exchanges of some topics, which must be in ascending order."""
         width = self.out.shape[1]
         start, end, worth = self.back
         mine = np.isin(start // width, topics)
         start, end = (np.searchsorted(topics, at // width) * width + at % width for at in (start[mine], end[mine]))
-        return Pooled(self.out[topics], self.pool, (start, end, worth[mine]))
+        return PooledExchanges(self.out[topics], self.pool, (start, end, worth[mine]))
 
 
-Exchanges = Exact | Pooled
+Exchanges = ExactExchanges | PooledExchanges
 
 
-def exact_exchanges(outcome: PlacementOutcome) -> Exact:
+def exact_exchanges(outcome: PlacementOutcome) -> ExactExchanges:
     """Return the exchanges between all pairs of brokers between which some partition could shift a replica."""
     topics, brokers = len(outcome.topics), outcome.placed.shape[1]
     worth = np.full((topics, brokers, brokers), _NONE, np.int8)
     row, leaving = np.nonzero(outcome.placed)
     gain = np.where(outcome.held, 0, 1)[row] - np.where(outcome.held[row, leaving], 0, 1)[:, None]
-    allowed = ~outcome.placed[row] & _rack_allows(outcome, row, leaving)
+    allowed = ~outcome.placed[row] & _rack_allowed_brokers(outcome, row, leaving)
     # Receive-excluded brokers may take back replicas that they held, and nothing else.
     allowed &= ~outcome.constraints.receive_excluded | outcome.held[row]
     for value in (1, 0, -1):
         at, entering = np.nonzero(allowed & (gain == value))
         worth[outcome.topic[row[at]], leaving[at], entering] = value
-    return Exact(worth)
+    return ExactExchanges(worth)
 
 
-def pooled_exchanges(outcome: PlacementOutcome) -> Pooled:
+def pooled_exchanges(outcome: PlacementOutcome) -> PooledExchanges:
     """Return the same exchanges by way of pools: one per rack, and one for all brokers without a rack."""
-    racks, brokers = outcome.constraints.racks, len(outcome.rack)
+    racks, brokers = outcome.constraints.rack_count, len(outcome.rack)
     row, leaving = np.nonzero(outcome.placed)
-    enter = _pools_allow(outcome, row, leaving)
+    enter = _allowed_racks(outcome, row, leaving)
     gain = np.where(outcome.held[row, leaving], 1, 0)
     out = np.full((len(outcome.topics), brokers, racks + 1), _NONE, np.int8)
     for value in (1, 0):
         at, entering = np.nonzero(enter & (gain == value)[:, None])
         out[outcome.topic[row[at]], leaving[at], entering] = value
-    draws = np.where(outcome.constraints.receive_excluded, -1, _pools(outcome))
-    return Pooled(out, draws, _ways_back(outcome))
+    draws = np.where(outcome.constraints.receive_excluded, -1, _pool_of_brokers(outcome))
+    return PooledExchanges(out, draws, _find_return_exchanges(outcome))
 
 
-def _ways_back(outcome: PlacementOutcome) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
+def _find_return_exchanges(outcome: PlacementOutcome) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
     """Return the exchanges that, without data, give a partition back a replica that the plan takes from it."""
     width = len(outcome.rack)
     lost = outcome.held & ~outcome.placed
@@ -282,29 +284,29 @@ def _ways_back(outcome: PlacementOutcome) -> tuple[Ints, Ints, npt.NDArray[np.in
     index, leaving = np.nonzero(outcome.placed[changed])
     at, entering = np.nonzero(lost[changed][index])
     row, leaving = changed[index[at]], leaving[at]
-    allowed = _rack_allows(outcome, row, leaving)[np.arange(len(row)), entering]
+    allowed = _rack_allowed_brokers(outcome, row, leaving)[np.arange(len(row)), entering]
     row, leaving, entering = row[allowed], leaving[allowed], entering[allowed]
     first = outcome.topic[row] * width
     worth = np.where(outcome.held[row, leaving], 0, -1).astype(np.int32)
     return first + leaving, first + entering, worth
 
 
-def _rack_allows(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools:
+def _rack_allowed_brokers(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools:
     """Return a mask of the brokers that could take a unit without a violation of the partition's rack bounds."""
-    return _pools_allow(outcome, row, leaving)[:, _pools(outcome)]
+    return _allowed_racks(outcome, row, leaving)[:, _pool_of_brokers(outcome)]
 
 
-def _pools(outcome: PlacementOutcome) -> Ints:
+def _pool_of_brokers(outcome: PlacementOutcome) -> Ints:
     """Return each broker's pool: its rack, or the last number for brokers without a rack."""
-    return np.where(outcome.rack < 0, outcome.constraints.racks, outcome.rack)
+    return np.where(outcome.rack < 0, outcome.constraints.rack_count, outcome.rack)
 
 
-def _pools_allow(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools:
+def _allowed_racks(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools:
     """Return a mask of the racks that could take a unit; the last column is for brokers without a rack."""
-    on_rack = on_racks(outcome)[row]
+    on_rack = count_on_racks(outcome)[row]
     low, high = (bound[row] for bound in outcome.rack_bounds)
     pad = np.ones((len(row), 1), bool)
-    own = _pools(outcome)[leaving]
+    own = _pool_of_brokers(outcome)[leaving]
     every = np.arange(len(row))
     may_leave = np.hstack([on_rack > low, pad])[every, own]
     may: Bools = may_leave[:, None] & np.hstack([on_rack < high, pad])
@@ -312,9 +314,9 @@ def _pools_allow(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools:
     return may
 
 
-def on_racks(outcome: PlacementOutcome) -> Ints:
+def count_on_racks(outcome: PlacementOutcome) -> Ints:
     """Return the number of each partition's replicas on each rack after the plan."""
     row, broker = np.nonzero(outcome.placed)
     rack = outcome.rack[broker]
     racked = rack >= 0
-    return count_pairs(row[racked], rack[racked], (len(outcome.topic), outcome.constraints.racks))
+    return count_pairs(row[racked], rack[racked], (len(outcome.topic), outcome.constraints.rack_count))

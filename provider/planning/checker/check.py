@@ -2,7 +2,7 @@
 
 It imports nothing of the solver. It is written as a second opinion, not for speed: it contains only rules that a reader
 can verify against the operation's definition. `check_topics` checks any set of whole topics on its own, and `verdict`
-combines the findings, so that `review` can do the same on Spark, as one map over shards of topics.
+combines the findings, so that `check_with_spark` can do the same on Spark, as one map over shards of topics.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ import pyarrow.compute as pc
 from kafka_steward.assignment import EVEN_OPERATIONS, OPERATIONS, Move, Operation, TopicPartition
 from kafka_steward.planning.checker.certificate import (
     ReplicaTotals,
-    badly_spread,
+    badly_spread_partitions,
     cluster_price_objections,
     cluster_violations,
     find_prices,
+    replica_totals,
     topic_violations,
-    totals_of,
     unproven_topics,
 )
 from kafka_steward.planning.checker.constraints import (
     BrokerConstraints,
     PlacementOutcome,
+    build_outcome,
     exact_capacities,
-    outcome_of,
 )
 from kafka_steward.planning.checker.rules import (
     CheckContext,
-    brokers_available,
-    context_of,
+    build_context,
+    count_available_brokers,
+    count_replicas_due,
     hold_reasons,
-    replicas_due,
-    violations,
+    move_violations,
 )
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
@@ -67,7 +67,7 @@ class Findings:
     moved_bytes: int
     leaders: int
     loads: DiskLoads
-    evenness: Evenness | None
+    evenness: EvennessFindings | None
 
     @classmethod
     def combine(cls, parts: Sequence[Findings]) -> Findings:
@@ -79,7 +79,7 @@ class Findings:
             moved_bytes=sum(part.moved_bytes for part in parts),
             leaders=sum(part.leaders for part in parts),
             loads=DiskLoads.combine([part.loads for part in parts]),
-            evenness=Evenness.combine(even) if even else None,
+            evenness=EvennessFindings.combine(even) if even else None,
         )
 
 
@@ -90,7 +90,7 @@ def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) ->
     the time.
     """
     problems = snapshot_problems(snapshot, plan.rows, plan.proof)
-    priced = with_prices(snapshot, plan.rows, plan.proof) if proven and not problems else plan.proof
+    priced = add_prices(snapshot, plan.rows, plan.proof) if proven and not problems else plan.proof
     proof = priced if proven else {**plan.proof, "prices": {}}
     found = check_topics(snapshot.brokers, snapshot.partitions, plan.moves, plan.rows, proof)
     return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
@@ -100,17 +100,17 @@ def check_topics(
     brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], rows: pa.Table, proof: Mapping[str, Any]
 ) -> Findings:
     """Check the moves of some whole topics, given all partitions of these topics; `rows` are the moves as a table."""
-    context = context_of(brokers, partitions, proof)
+    context = build_context(brokers, partitions, proof)
     twice = [str(name) for name, times in Counter(move.topic_partition for move in moves).items() if times > 1]
     problems = [f"{name} is in the plan twice." for name in twice[:1]]
     for move in moves:
-        problems += [f"{move.topic_partition}: {problem}" for problem in violations(move, context)]
-    problems += _complete(moves, context)
+        problems += [f"{move.topic_partition}: {problem}" for problem in move_violations(move, context)]
+    problems += _completeness_problems(moves, context)
     # A row that is no move of this snapshot, or that appears twice, gives no outcome that could be checked.
     checkable = (
         promises_evenness(proof) and not twice and all(move.topic_partition in context.partitions for move in moves)
     )
-    evenness = evenness_of(brokers, touchable_partitions(context, partitions), rows, proof) if checkable else None
+    evenness = check_evenness(brokers, touchable_partitions(context, partitions), rows, proof) if checkable else None
     return Findings(
         problems=problems + (evenness.problems if evenness else []),
         moved=sum(len(move.adding) for move in moves),
@@ -124,7 +124,7 @@ def check_topics(
 def verdict(brokers: pa.Table, proof: Mapping[str, Any], found: Findings) -> PlanVerdict:
     """Return the verdict for the combined findings of all topics."""
     options = proof.get("options") or {}
-    problems = [*found.problems, *_sums(proof, found)]
+    problems = [*found.problems, *_sum_problems(proof, found)]
     for name, value in (("max_moves", found.moved), ("max_bytes", found.moved_bytes)):
         if options.get(name) and value > options[name]:
             problems.append(f"The plan moves {value}, beyond {name} = {options[name]}.")
@@ -137,10 +137,12 @@ def verdict(brokers: pa.Table, proof: Mapping[str, Any], found: Findings) -> Pla
         )
     if found.evenness is None:
         return PlanVerdict(not problems, problems)
-    return _even_verdict(brokers, proof, problems, found.evenness)
+    return _evenness_verdict(brokers, proof, problems, found.evenness)
 
 
-def _even_verdict(brokers: pa.Table, proof: Mapping[str, Any], problems: list[str], evenness: Evenness) -> PlanVerdict:
+def _evenness_verdict(
+    brokers: pa.Table, proof: Mapping[str, Any], problems: list[str], evenness: EvennessFindings
+) -> PlanVerdict:
     options = proof.get("options") or {}
     constraints = BrokerConstraints.of(brokers, options)
     totals = ReplicaTotals(np.array(evenness.held), np.array(evenness.placed), evenness.factors)
@@ -160,12 +162,12 @@ def _even_verdict(brokers: pa.Table, proof: Mapping[str, Any], problems: list[st
 
 def snapshot_problems(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> list[str]:
     """Return a problem for each difference between the plan and the snapshot, and in the order of the plan's rows."""
-    problems = head_problems(snapshot.cluster_id, snapshot.digest, proof)
+    problems = header_problems(snapshot.cluster_id, snapshot.digest, proof)
     problems += broker_state_problems(snapshot.brokers, proof)
     return problems + order_problems(snapshot.partitions, rows, proof)
 
 
-def head_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> list[str]:
+def header_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> list[str]:
     """Return a problem for each of cluster, snapshot and operation that does not match the plan."""
     problems = []
     if proof.get("cluster_id") != cluster_id:
@@ -211,7 +213,7 @@ def order_problems(partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any
     return problems
 
 
-def _complete(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:
+def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:
     """Yield a problem for each requested change that is not planned, and not listed with a true reason either."""
     planned = {move.topic_partition for move in moves}
     listed = {
@@ -219,19 +221,19 @@ def _complete(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:
         for one in [*(context.proof.get("unplaced") or ()), *(context.proof.get("pinned") or ())]
     }
     for name, part in context.partitions.items():
-        due, held = replicas_due(name, context), len(context.alive(part.replicas, part))
-        as_given = context.given.get(name, part.replicas) == part.replicas
+        due, held = count_replicas_due(name, context), len(context.alive_replicas(part.replicas, part))
+        as_given = context.given_targets.get(name, part.replicas) == part.replicas
         if name in planned or (due == held and as_given):
             continue
         reasons = hold_reasons(name, context)
-        reasons += ["too_few_brokers"] if brokers_available(name, context) < due else []
+        reasons += ["too_few_brokers"] if count_available_brokers(name, context) < due else []
         if name not in listed:
             yield f"{name} has {held} replicas, not its target number, and is neither in the plan nor listed."
         elif listed[name] not in reasons:
             yield f"{name} is listed as {listed[name]}, and is not."
 
 
-def _sums(proof: Mapping[str, Any], found: Findings) -> Iterator[str]:
+def _sum_problems(proof: Mapping[str, Any], found: Findings) -> Iterator[str]:
     counted = {"replicas_moved": found.moved, "bytes_moved": found.moved_bytes, "leader_changes": found.leaders}
     for name, value in counted.items():
         if proof.get(name) != value:
@@ -248,7 +250,7 @@ _MAX_SOUGHT = 100_000_000
 
 
 @dataclass(frozen=True)
-class Evenness:
+class EvennessFindings:
     """Results of some topics: problems, unevenness (a fault unless a budget explains it), and sums per broker."""
 
     problems: list[str]
@@ -261,7 +263,7 @@ class Evenness:
     unproven_topics: list[str]
 
     @classmethod
-    def combine(cls, parts: Sequence[Evenness]) -> Evenness:
+    def combine(cls, parts: Sequence[EvennessFindings]) -> EvennessFindings:
         """Combine the results of all topics."""
         factors: Counter[int] = Counter()
         for part in parts:
@@ -283,16 +285,16 @@ def promises_evenness(proof: Mapping[str, Any]) -> bool:
     return proof.get("operation") in EVEN_OPERATIONS and not by_bytes
 
 
-def evenness_of(brokers: pa.Table, touched: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> Evenness:
+def check_evenness(brokers: pa.Table, touched: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> EvennessFindings:
     """Check the topics of the partitions that a plan may touch by the proof's prices; `rows` are the plan's."""
     options = proof.get("options") or {}
-    outcome = outcome_of(brokers, touched, rows, options)
+    outcome = build_outcome(brokers, touched, rows, options)
     partial = bool(options.get("max_moves") or options.get("max_bytes"))
-    found = topic_violations(outcome) + _left_behind(outcome.constraints, touched, rows)
-    totals = totals_of(outcome)
-    prices = _given_prices(outcome.constraints, proof)
-    return Evenness(
-        problems=_badly_moved(outcome) if partial else [],
+    found = topic_violations(outcome) + _unmoved_partition_problems(outcome.constraints, touched, rows)
+    totals = replica_totals(outcome)
+    prices = _prices_in_proof(outcome.constraints, proof)
+    return EvennessFindings(
+        problems=_moved_partition_problems(outcome) if partial else [],
         uneven=found,
         held=totals.held.tolist(),
         placed=totals.placed.tolist(),
@@ -302,7 +304,7 @@ def evenness_of(brokers: pa.Table, touched: pa.Table, rows: pa.Table, proof: Map
     )
 
 
-def with_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> Mapping[str, Any]:
+def add_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the proof, with prices added if it has none and they can be found in reasonable time.
 
     The search uses the snapshot and the plan's rows alone.
@@ -313,19 +315,19 @@ def with_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, An
     if (
         not promises_evenness(proof)
         or not small
-        or _given_prices(constraints, proof) is not None
-        or not _sound(snapshot, rows)
+        or _prices_in_proof(constraints, proof) is not None
+        or not _rows_match_snapshot(snapshot, rows)
     ):
         return proof
-    context = context_of(snapshot.brokers, snapshot.partitions, proof)
+    context = build_context(snapshot.brokers, snapshot.partitions, proof)
     touched = touchable_partitions(context, snapshot.partitions)
-    found = find_prices(outcome_of(snapshot.brokers, touched, rows, options))
+    found = find_prices(build_outcome(snapshot.brokers, touched, rows, options))
     if found is None:
         return proof
     return {**proof, "prices": {str(broker): int(found[at]) for at, broker in enumerate(constraints.ids)}}
 
 
-def _sound(snapshot: SnapshotFolder, rows: pa.Table) -> bool:
+def _rows_match_snapshot(snapshot: SnapshotFolder, rows: pa.Table) -> bool:
     """Return True if the rows are of partitions of the snapshot, each once."""
     keys = ["topic", "partition"]
     names = rows.select(keys).group_by(keys).aggregate([])
@@ -333,7 +335,7 @@ def _sound(snapshot: SnapshotFolder, rows: pa.Table) -> bool:
     return bool(len(known) == len(names) == len(rows))
 
 
-def _given_prices(constraints: BrokerConstraints, proof: Mapping[str, Any]) -> list[int] | None:
+def _prices_in_proof(constraints: BrokerConstraints, proof: Mapping[str, Any]) -> list[int] | None:
     """Return the proof's prices in the order of the brokers.
 
     Return None unless the proof has one whole number below 2**24 in magnitude for each broker.
@@ -345,25 +347,25 @@ def _given_prices(constraints: BrokerConstraints, proof: Mapping[str, Any]) -> l
     return [given[name] for name in names]
 
 
-def _left_behind(constraints: BrokerConstraints, touched: pa.Table, rows: pa.Table) -> list[str]:
+def _unmoved_partition_problems(constraints: BrokerConstraints, touched: pa.Table, rows: pa.Table) -> list[str]:
     """Report at most ten unmoved partitions with all replicas due and more on brokers that are to hold none."""
-    usable, moved = set(constraints.ids.tolist()), set(_names(rows))
+    usable, moved = set(constraints.ids.tolist()), set(_topic_partitions(rows))
     named = [
         name.topic
         for name, replicas, due in zip(
-            _names(touched), touched["replicas"].to_pylist(), touched["target_rf"].to_pylist(), strict=True
+            _topic_partitions(touched), touched["replicas"].to_pylist(), touched["target_rf"].to_pylist(), strict=True
         )
         if name not in moved and len(usable.intersection(replicas)) == due < len(replicas)
     ]
     return [f"A partition of {topic} keeps a replica on a broker that is to hold none." for topic in named[:10]]
 
 
-def _badly_moved(outcome: PlacementOutcome) -> list[str]:
+def _moved_partition_problems(outcome: PlacementOutcome) -> list[str]:
     """Report moved partitions that end up on the wrong racks or with a wrong number of replicas.
 
     Within a budget some partitions wait. Each partition that does move must be correct at once.
     """
-    wrong = badly_spread(outcome) | (outcome.placed.sum(axis=1) != outcome.factor)
+    wrong = badly_spread_partitions(outcome) | (outcome.placed.sum(axis=1) != outcome.factor)
     moved = (outcome.placed & ~outcome.held).any(axis=1) & wrong
     named = {outcome.topics[topic] for topic in outcome.topic[moved]}
     return [f"A partition of {name} moves, and ends up on the wrong racks or number of brokers." for name in named]
@@ -371,10 +373,12 @@ def _badly_moved(outcome: PlacementOutcome) -> list[str]:
 
 def touchable_partitions(context: CheckContext, partitions: pa.Table) -> pa.Table:
     """Return the partitions that a plan may touch: selected, not pinned, not in flight, not lost."""
-    return partitions.filter(pa.array([not hold_reasons(name, context) for name in _names(partitions)], pa.bool_()))
+    return partitions.filter(
+        pa.array([not hold_reasons(name, context) for name in _topic_partitions(partitions)], pa.bool_())
+    )
 
 
-def _names(table: pa.Table) -> Iterator[TopicPartition]:
+def _topic_partitions(table: pa.Table) -> Iterator[TopicPartition]:
     return map(TopicPartition, table["topic"].to_pylist(), table["partition"].to_pylist())
 
 
@@ -405,9 +409,9 @@ def disk_loads(context: CheckContext, moves: Sequence[Move]) -> DiskLoads:
     lost = 0
     for name, part in context.partitions.items():
         size, move = part.size or 0, new.get(name)
-        alive = context.alive(part.replicas, part)
+        alive = context.alive_replicas(part.replicas, part)
         before.update(dict.fromkeys(alive, size))
-        after.update(dict.fromkeys(context.alive(move.after, part) if move else alive, size))
+        after.update(dict.fromkeys(context.alive_replicas(move.after, part) if move else alive, size))
         if move:
             into.update(dict.fromkeys(sorted(move.adding), size))
             lost += size * max(len(move.after) - len(alive), 0)
@@ -424,7 +428,7 @@ def disk_space_problems(loads: DiskLoads, brokers: pa.Table) -> Iterator[str]:
 
 def tolerance_gaps(loads: DiskLoads, brokers: pa.Table, options: Mapping[str, Any], moved_bytes: int) -> Iterator[str]:
     """Yield the brokers outside the tolerance, and the bytes moved beyond the fewest possible."""
-    share = _shares(brokers, set(options.get("exclude_brokers") or ()))
+    share = _capacity_shares(brokers, set(options.get("exclude_brokers") or ()))
     tolerance = Fraction(str(options.get("tolerance", 0.05)))
     total = sum(loads.after.values())
     low = {broker: part * total * (1 - tolerance) for broker, part in share.items()}
@@ -444,7 +448,7 @@ def tolerance_gaps(loads: DiskLoads, brokers: pa.Table, options: Mapping[str, An
         yield f"The plan moves {moved_bytes} bytes; the fewest that could do are only known to be at least {least}."
 
 
-def _shares(brokers: pa.Table, excluded: set[int]) -> dict[int, Fraction]:
+def _capacity_shares(brokers: pa.Table, excluded: set[int]) -> dict[int, Fraction]:
     rows = brokers.to_pylist()
     capacity = exact_capacities([row["capacity"] for row in rows])
     weight = {

@@ -59,14 +59,14 @@ class BrokerConstraints:
         return bool(self.receive_excluded.any())
 
     @cached_property
-    def racks(self) -> int:
+    def rack_count(self) -> int:
         """The number of racks."""
         return int(self.rack.max(initial=-1)) + 1
 
     @cached_property
-    def members(self) -> list[list[int]]:
+    def rack_members(self) -> list[list[int]]:
         """The brokers of each rack."""
-        return [np.flatnonzero(self.rack == number).tolist() for number in range(self.racks)]
+        return [np.flatnonzero(self.rack == number).tolist() for number in range(self.rack_count)]
 
     @cached_property
     def rackless(self) -> list[int]:
@@ -79,29 +79,31 @@ class BrokerConstraints:
 
         `factors` maps a replication factor to its number of partitions.
         """
-        low, high = self._within_reach(self._rounded(np.array([list(factors.values())]), list(factors)), held)
+        low, high = self._limit_receive_excluded(
+            self._floors_and_ceilings(np.array([list(factors.values())]), list(factors)), held
+        )
         return low[0], high[0]
 
     def cell_bounds(self, topic: Ints, factor: Ints, held: Ints) -> tuple[Ints, Ints]:
         """Return the fewest and most replicas per topic and broker; `held` is the number that each has now."""
         factors, which = np.unique(factor, return_inverse=True)
         counts = count_pairs(topic, which, (int(topic.max(initial=-1)) + 1, len(factors)))
-        return self._within_reach(self._rounded(counts, factors.tolist()), held)
+        return self._limit_receive_excluded(self._floors_and_ceilings(counts, factors.tolist()), held)
 
     def rack_bounds(self, factor: Ints, held: Bools) -> tuple[Ints, Ints]:
         """Return the fewest and most replicas per partition and rack, on brokers that hold it or may receive it."""
-        low, high = (np.zeros((len(factor), self.racks), np.int64) for _ in range(2))
+        low, high = (np.zeros((len(factor), self.rack_count), np.int64) for _ in range(2))
         kinds, which = np.unique(np.column_stack([factor, held[:, self.receive_excluded]]), axis=0, return_inverse=True)
         for kind, (value, *holds) in enumerate(kinds.tolist()):
             reach = ~self.receive_excluded
             reach[self.receive_excluded] = holds
             mine = which.ravel() == kind
-            low[mine], high[mine] = self.racks_for(value, reach)
+            low[mine], high[mine] = self.reachable_rack_bounds(value, reach)
         return low, high
 
-    def racks_for(self, factor: int, reach: Bools) -> tuple[list[int], list[int]]:
+    def reachable_rack_bounds(self, factor: int, reach: Bools) -> tuple[list[int], list[int]]:
         """Return the fewest and most replicas per rack of a partition that only the brokers in `reach` can hold."""
-        sizes = [int(reach[group].sum()) for group in self.members]
+        sizes = [int(reach[group].sum()) for group in self.rack_members]
         rackless = int(reach[self.rackless].sum())
         spare = rackless if self.own_rack or sum(sizes) < factor else 0
         placed, height = min(factor, sum(sizes) + spare), 1
@@ -109,16 +111,16 @@ class BrokerConstraints:
             height += 1
         return [min(height - 1, size) for size in sizes], [min(height, size) for size in sizes]
 
-    def _within_reach(self, bounds: tuple[Ints, Ints], held: Ints) -> tuple[Ints, Ints]:
+    def _limit_receive_excluded(self, bounds: tuple[Ints, Ints], held: Ints) -> tuple[Ints, Ints]:
         low, high = (np.where(self.receive_excluded, np.minimum(bound, held), bound) for bound in bounds)
         return low, high
 
-    def _rounded(self, counts: Ints, factors: Sequence[int]) -> tuple[Ints, Ints]:
+    def _floors_and_ceilings(self, counts: Ints, factors: Sequence[int]) -> tuple[Ints, Ints]:
         """Return the floors and ceilings of sums of shares.
 
         Each row of `counts` stands for one sum, and holds the number of partitions of each factor.
         """
-        shares = [self._shares(factor) for factor in factors]
+        shares = [self._broker_shares(factor) for factor in factors]
         whole = math.lcm(*(share.denominator for row in shares for share in row))
         parts = [[int(share * whole) for share in row] for row in shares]
         # Use Python integers where 64 bits would not hold the sums. No share is above 1.
@@ -126,21 +128,21 @@ class BrokerConstraints:
         sums = counts @ np.array(parts, kind).reshape(len(factors), len(self.rack))
         return np.asarray(sums // whole, np.int64), np.asarray(-(-sums // whole), np.int64)
 
-    def _shares(self, factor: int) -> list[Fraction]:
-        low, high = self.racks_for(factor, np.full(len(self.rack), True))
-        groups = [*self.members, *([b] for b in self.rackless)]
+    def _broker_shares(self, factor: int) -> list[Fraction]:
+        low, high = self.reachable_rack_bounds(factor, np.full(len(self.rack), True))
+        groups = [*self.rack_members, *([b] for b in self.rackless)]
         weights = {number: Fraction(sum(self.capacity[b] for b in group)) for number, group in enumerate(groups)}
         fewest = dict(enumerate([*map(Fraction, low), *([Fraction(0)] * len(self.rackless))]))
         most = dict(enumerate([*map(Fraction, high), *([Fraction(1)] * len(self.rackless))]))
         shares: dict[int, Fraction] = {}
-        for number, amount in _water_filling(weights, fewest, most, Fraction(factor)).items():
+        for number, amount in _fill_proportionally(weights, fewest, most, Fraction(factor)).items():
             inside = {broker: self.capacity[broker] for broker in groups[number]}
             none, whole = dict.fromkeys(inside, Fraction(0)), dict.fromkeys(inside, Fraction(1))
-            shares |= _water_filling(inside, none, whole, amount)
+            shares |= _fill_proportionally(inside, none, whole, amount)
         return [shares[broker] for broker in range(len(self.rack))]
 
 
-def _water_filling(
+def _fill_proportionally(
     weights: Mapping[int, Fraction], fewest: Mapping[int, Fraction], most: Mapping[int, Fraction], total: Fraction
 ) -> dict[int, Fraction]:
     """Divide `total` in proportion to the weights.
@@ -195,17 +197,17 @@ class PlacementOutcome:
         return self.constraints.rack
 
     @property
-    def cells(self) -> Ints:
+    def cell_counts(self) -> Ints:
         """Replicas per topic and broker after the plan."""
-        return _cells(self.topic, self.placed, len(self.topics))
+        return _count_cells(self.topic, self.placed, len(self.topics))
 
     @property
-    def factors(self) -> dict[int, int]:
+    def factor_counts(self) -> dict[int, int]:
         """The number of partitions per replication factor."""
         return dict(Counter(self.factor.tolist()))
 
 
-def outcome_of(
+def build_outcome(
     brokers: pa.Table, partitions: pa.Table, after: pa.Table, options: Mapping[str, Any]
 ) -> PlacementOutcome:
     """Return the outcome of a plan.
@@ -218,22 +220,22 @@ def outcome_of(
     encoded = old["topic"].combine_chunks().dictionary_encode()
     topic = encoded.indices.to_numpy().astype(np.int64)
     factor = old["target_rf"].to_numpy().astype(np.int64)
-    held = _table(old["replicas"].combine_chunks(), constraints.ids)
+    held = _replica_mask(old["replicas"].combine_chunks(), constraints.ids)
     topics = tuple(encoded.dictionary.to_pylist())
     return PlacementOutcome(
         topics=topics,
         topic=topic,
         factor=factor,
         held=held,
-        placed=_table(_replicas_after(old, after), constraints.ids),
+        placed=_replica_mask(_replicas_after(old, after), constraints.ids),
         constraints=constraints,
         rack_bounds=constraints.rack_bounds(factor, held),
-        cell_bounds=constraints.cell_bounds(topic, factor, _cells(topic, held, len(topics))),
+        cell_bounds=constraints.cell_bounds(topic, factor, _count_cells(topic, held, len(topics))),
         broker_bounds=constraints.broker_bounds(Counter(factor.tolist()), held.sum(axis=0)),
     )
 
 
-def _cells(topic: Ints, replicas: Bools, topics: int) -> Ints:
+def _count_cells(topic: Ints, replicas: Bools, topics: int) -> Ints:
     row, broker = np.nonzero(replicas)
     return count_pairs(topic[row], broker, (topics, replicas.shape[1]))
 
@@ -254,7 +256,7 @@ def _replicas_after(old: pa.Table, after: pa.Table) -> pa.Array:
     return pa.concat_arrays(lists).take(at.combine_chunks())
 
 
-def _table(flat: pa.ListArray, ids: Ints) -> Bools:
+def _replica_mask(flat: pa.ListArray, ids: Ints) -> Bools:
     row = np.repeat(np.arange(len(flat)), flat.value_lengths().to_numpy())
     broker = flat.flatten().to_numpy()
     known = np.isin(broker, ids)

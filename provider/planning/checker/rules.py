@@ -72,7 +72,7 @@ class CheckContext:
         return frozenset(self.options.get("pin") or ())
 
     @cached_property
-    def given(self) -> Mapping[TopicPartition, Assignment]:
+    def given_targets(self) -> Mapping[TopicPartition, Assignment]:
         """Return the reassignment that is to be applied."""
         entries = (self.options.get("reassignment") or {}).get("partitions") or ()
         return {
@@ -80,7 +80,7 @@ class CheckContext:
         }
 
     @cached_property
-    def factors(self) -> Mapping[str, int]:
+    def requested_factors(self) -> Mapping[str, int]:
         """Return the replication factor that each named topic is to have."""
         return dict.fromkeys(self.options.get("topics") or (), self.options.get("replication_factor") or 0)
 
@@ -90,12 +90,12 @@ class CheckContext:
         excluded = {*self.options.get("exclude_brokers", ()), *self.cordoned}
         return frozenset(b for b, state in self.state.items() if state in ("live", "new") and b not in excluded)
 
-    def alive(self, replicas: Assignment, part: SnapshotPartition) -> Assignment:
+    def alive_replicas(self, replicas: Assignment, part: SnapshotPartition) -> Assignment:
         """Return a partition's replicas that are neither on failed brokers nor lost."""
         return tuple(broker for broker in replicas if self.state.get(broker) != "failed" and broker not in part.offline)
 
 
-def context_of(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) -> CheckContext:
+def build_context(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) -> CheckContext:
     """Return a snapshot's tables as the checker reads them, with the proof."""
     parts = {}
     for row in partitions.to_pylist():
@@ -119,40 +119,40 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
     A plan with a given assignment (apply or rollback) may touch it nevertheless, unless a reassignment is in flight.
     """
     part, options = context.partitions[name], context.options
-    selected = not options.get("include") or _matches(name.topic, options["include"])
+    selected = not options.get("include") or _matches_any(name.topic, options["include"])
     internal = name.topic in INTERNAL_TOPICS and options.get("internal_topics") is False
     holds = {
         "in_flight": part.moving,
         "pinned": str(name) in context.pinned,
-        "excluded": not selected or internal or _matches(name.topic, options.get("exclude") or ()),
-        "all_replicas_lost": not context.alive(part.replicas, part),
+        "excluded": not selected or internal or _matches_any(name.topic, options.get("exclude") or ()),
+        "all_replicas_lost": not context.alive_replicas(part.replicas, part),
     }
     return [word for word, true in holds.items() if true]
 
 
-def replicas_due(name: TopicPartition, context: CheckContext) -> int:
+def count_replicas_due(name: TopicPartition, context: CheckContext) -> int:
     """Count the replicas that a partition is to have after an operation that adds or removes replicas."""
     part = context.partitions[name]
-    held = len(context.alive(part.replicas, part))
+    held = len(context.alive_replicas(part.replicas, part))
     if context.operation == Operation.HEAL.value:
         return len(part.replicas)
     if context.operation == Operation.FILL.value:
         return max(part.target_rf, held)
-    return context.factors.get(name.topic, held)
+    return context.requested_factors.get(name.topic, held)
 
 
-def brokers_available(name: TopicPartition, context: CheckContext) -> int:
+def count_available_brokers(name: TopicPartition, context: CheckContext) -> int:
     """Count the brokers that could hold the replicas that a partition is due, if no replica in place moves."""
     part = context.partitions[name]
-    alive, usable = frozenset(context.alive(part.replicas, part)), context.receivers - part.offline
-    return len(usable | alive if replicas_due(name, context) > len(alive) else usable & alive)
+    alive, usable = frozenset(context.alive_replicas(part.replicas, part)), context.receivers - part.offline
+    return len(usable | alive if count_replicas_due(name, context) > len(alive) else usable & alive)
 
 
-def _matches(topic: str, patterns: Iterable[str]) -> bool:
+def _matches_any(topic: str, patterns: Iterable[str]) -> bool:
     return any(re.fullmatch(pattern, topic) for pattern in patterns)
 
 
-def violations(move: Move, context: CheckContext) -> Iterator[str]:
+def move_violations(move: Move, context: CheckContext) -> Iterator[str]:
     """Yield what is wrong with a move, as one clause per fault."""
     part = context.partitions.get(move.topic_partition)
     if part is None:
@@ -195,9 +195,9 @@ def _check_executable(move: Move, part: SnapshotPartition, context: CheckContext
         yield "its target keeps a replica in a failed log directory, and Kafka would never complete it."
 
 
-def _keep_replicas(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _check_kept_replicas(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check heal and fill: replicas in place stay, in their order; the others are spread as well as the racks allow."""
-    kept, factor = context.alive(part.replicas, part), replicas_due(move.topic_partition, context)
+    kept, factor = context.alive_replicas(part.replicas, part), count_replicas_due(move.topic_partition, context)
     if len(move.after) != factor:
         yield f"its target has {len(move.after)} replicas; {factor} are due."
     for broker in kept:
@@ -241,9 +241,9 @@ def _check_rack_spread(move: Move, kept: Assignment, context: CheckContext) -> I
                 return
 
 
-def _requested_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _check_requested_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check set-replication-factor: only named topics, exactly as many replicas, and no other moves."""
-    kept, factor = context.alive(part.replicas, part), context.factors.get(move.topic)
+    kept, factor = context.alive_replicas(part.replicas, part), context.requested_factors.get(move.topic)
     if factor is None:
         yield "its topic was not named."
     elif len(move.after) != factor:
@@ -257,7 +257,7 @@ def _requested_factor(move: Move, part: SnapshotPartition, context: CheckContext
     yield from _check_rack_spread(move, kept, context)
 
 
-def _target_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _check_target_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check rebalance, expand and drain: as many replicas as are due.
 
     For balanced disks, a number between the current one and the due one is accepted.
@@ -268,16 +268,16 @@ def _target_factor(move: Move, part: SnapshotPartition, context: CheckContext) -
         yield f"its target has {len(move.after)} replicas; {part.target_rf} are due."
 
 
-def _given_target(move: Move, _part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+def _check_given_target(move: Move, _part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check apply: the target is exactly what was given."""
-    if context.given.get(move.topic_partition) != move.after:
+    if context.given_targets.get(move.topic_partition) != move.after:
         yield "its target is not the requested one."
 
 
 #: The function that checks each promise; every move is also checked to be possible.
 RULES = {
-    MoveRule.KEEP_REPLICAS: _keep_replicas,
-    MoveRule.REQUESTED_FACTOR: _requested_factor,
-    MoveRule.TARGET_FACTOR: _target_factor,
-    MoveRule.GIVEN_TARGET: _given_target,
+    MoveRule.KEEP_REPLICAS: _check_kept_replicas,
+    MoveRule.REQUESTED_FACTOR: _check_requested_factor,
+    MoveRule.TARGET_FACTOR: _check_target_factor,
+    MoveRule.GIVEN_TARGET: _check_given_target,
 }

@@ -109,7 +109,7 @@ class PlanFolder:
     @cached_property
     def moves(self) -> list[Move]:
         """The rows as moves."""
-        return moves_of(self.rows)
+        return moves_from_rows(self.rows)
 
 
 def write_snapshot(uri: str, *, cluster_id: str, taken_ms: int, brokers: pa.Table, partitions: pa.Table) -> str:
@@ -118,8 +118,8 @@ def write_snapshot(uri: str, *, cluster_id: str, taken_ms: int, brokers: pa.Tabl
     Optional columns may be left out. Raises PlanError when a required column is missing or the workspace cannot be
     written.
     """
-    brokers = conform(brokers, SNAPSHOT_BROKERS, "The brokers of the snapshot")
-    partitions = conform(partitions, SNAPSHOT_PARTITIONS, "The partitions of the snapshot")
+    brokers = conform_to_schema(brokers, SNAPSHOT_BROKERS, "The brokers of the snapshot")
+    partitions = conform_to_schema(partitions, SNAPSHOT_PARTITIONS, "The partitions of the snapshot")
     digest = snapshot_digest(cluster_id, taken_ms, brokers, partitions)
     folder = Folder(uri, "snapshot")
     folder.write_table("brokers.parquet", brokers)
@@ -133,10 +133,10 @@ def read_snapshot(uri: str) -> SnapshotFolder:
     """Read a snapshot. Raises PlanError when it is missing, unreadable, of another shape, or was edited."""
     folder = Folder(uri, "snapshot")
     head = folder.read_json("snapshot.json")
-    cluster_id, taken_ms = _field(head, "cluster_id", str, uri), _field(head, "taken_ms", int, uri)
-    brokers = conform(folder.read_table("brokers.parquet"), SNAPSHOT_BROKERS, f"brokers.parquet of {uri}")
+    cluster_id, taken_ms = _require_field(head, "cluster_id", str, uri), _require_field(head, "taken_ms", int, uri)
+    brokers = conform_to_schema(folder.read_table("brokers.parquet"), SNAPSHOT_BROKERS, f"brokers.parquet of {uri}")
     raw = folder.read_table("partitions.parquet")
-    partitions = conform(raw, SNAPSHOT_PARTITIONS, f"partitions.parquet of {uri}")
+    partitions = conform_to_schema(raw, SNAPSHOT_PARTITIONS, f"partitions.parquet of {uri}")
     digest = snapshot_digest(cluster_id, taken_ms, brokers, partitions)
     if head.get("digest") not in (None, digest):
         raise PlanError(f"The snapshot at {uri} was edited after it was taken: its digest differs; take a new one.")
@@ -150,12 +150,15 @@ def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:
     """
     folder = Folder(uri, "plan")
     proof = folder.read_json("proof.json")
-    rows = conform(folder.read_table("plan.parquet"), PLAN, f"plan.parquet of {uri}")
+    rows = conform_to_schema(folder.read_table("plan.parquet"), PLAN, f"plan.parquet of {uri}")
     rows = rows.sort_by([("chunk", "ascending"), ("position", "ascending")])
-    cluster_id, snapshot = _field(proof, "cluster_id", str, uri), _field(proof, "snapshot_digest", str, uri)
-    operation, options = _field(proof, "operation", str, uri), _field(proof, "options", dict, uri)
-    digest = _field(proof, "digest", str, uri)
-    if proven_digest(proof, rows) == digest:
+    cluster_id, snapshot = (
+        _require_field(proof, "cluster_id", str, uri),
+        _require_field(proof, "snapshot_digest", str, uri),
+    )
+    operation, options = _require_field(proof, "operation", str, uri), _require_field(proof, "options", dict, uri)
+    digest = _require_field(proof, "digest", str, uri)
+    if digest_with_proof(proof, rows) == digest:
         return rows, proof
     if plan_digest(cluster_id, snapshot, operation, options, rows) == digest:
         raise PlanError(
@@ -175,8 +178,8 @@ def write_plan(uri: str, rows: pa.Table, proof: dict[str, Any]) -> str:
 
     Raises PlanError when the workspace cannot be written.
     """
-    rows = conform(rows, PLAN, "The plan")
-    proof = {**proof, "digest": proven_digest(proof, rows)}
+    rows = conform_to_schema(rows, PLAN, "The plan")
+    proof = {**proof, "digest": digest_with_proof(proof, rows)}
     folder = Folder(uri, "plan")
     folder.write_table("plan.parquet", rows)
     folder.write_json("proof.json", proof)
@@ -204,7 +207,7 @@ def plan_table(moves: Sequence[Move]) -> pa.Table:
     return pa.Table.from_pylist(rows, PLAN)
 
 
-def conform(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+def conform_to_schema(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     """Return `table` with the columns of `schema`, in its order and types. Absent optional columns become null.
 
     Raises PlanError when a required column is missing or has nulls, or when a column has an incompatible type.
@@ -216,21 +219,21 @@ def conform(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
                 raise PlanError(f"{where} cannot be used: the column {field.name} is missing.")
             columns.append(pa.nulls(table.num_rows, field.type))
             continue
-        columns.append(_column(table.column(field.name), field, where))
+        columns.append(_cast_column(table.column(field.name), field, where))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def cordoned_in(brokers: pa.Table) -> list[int]:
+def cordoned_brokers(brokers: pa.Table) -> list[int]:
     """Return the ids of a snapshot's cordoned brokers, sorted."""
     return sorted(row["broker"] for row in brokers.select(["broker", "cordoned"]).to_pylist() if row["cordoned"])
 
 
-def offline_in(partitions: pa.Table) -> list[int]:
+def brokers_with_lost_replicas(partitions: pa.Table) -> list[int]:
     """Return the ids of the live brokers with replicas that a heal must replace, sorted."""
     return sorted(pc.unique(pc.list_flatten(partitions.column("offline"))).to_pylist())
 
 
-def _column(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
+def _cast_column(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
     try:
         cast = column.cast(field.type)
     except pa.ArrowException as error:
@@ -245,14 +248,14 @@ def _column(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedA
     return cast
 
 
-def _field(head: dict[str, Any], name: str, kind: type, uri: str) -> Any:
+def _require_field(head: dict[str, Any], name: str, kind: type, uri: str) -> Any:
     value = head.get(name)
     if not isinstance(value, kind):
         raise PlanError(f"The description at {uri} cannot be used: its field {name} is missing or no {kind.__name__}.")
     return value
 
 
-def moves_of(rows: pa.Table) -> list[Move]:
+def moves_from_rows(rows: pa.Table) -> list[Move]:
     """Return the rows of a plan as moves."""
     return [
         Move(
@@ -270,7 +273,7 @@ def moves_of(rows: pa.Table) -> list[Move]:
     ]
 
 
-class Hasher:
+class RowHasher:
     """A SHA-256 over lines. The same lines in the same order give the same digest, however they are batched."""
 
     def __init__(self, *header: str) -> None:
@@ -278,7 +281,7 @@ class Hasher:
         for line in header:
             self._sha.update(f"{line}\n".encode())
 
-    def rows(self, table: pa.Table) -> None:
+    def hash_rows(self, table: pa.Table) -> None:
         """Hash each row as one line, in the table's order."""
         for lines in json_lines(table):
             for chunk in pc.binary_join_element_wise(lines, "", "\n").chunks:
@@ -291,19 +294,19 @@ class Hasher:
 
 def snapshot_digest(cluster_id: str, taken_ms: int, brokers: pa.Table, partitions: pa.Table) -> str:
     """Return the digest of a snapshot: cluster id, time, brokers by id, partitions by topic and number."""
-    hasher = Hasher(cluster_id, str(taken_ms))
-    hasher.rows(_without_empty_columns(brokers).sort_by("broker"))
-    hasher.rows(_without_empty_columns(partitions).sort_by([("topic", "ascending"), ("partition", "ascending")]))
+    hasher = RowHasher(cluster_id, str(taken_ms))
+    hasher.hash_rows(_drop_empty_columns(brokers).sort_by("broker"))
+    hasher.hash_rows(_drop_empty_columns(partitions).sort_by([("topic", "ascending"), ("partition", "ascending")]))
     return hasher.hexdigest()
 
 
-def _without_empty_columns(table: pa.Table) -> pa.Table:
+def _drop_empty_columns(table: pa.Table) -> pa.Table:
     """Return `table` without later columns that hold only nulls, so that its digest is the old one."""
     empty = [name for name in _LATER if name in table.column_names and table[name].null_count == len(table)]
     return table.drop_columns(empty)
 
 
-def proven_hasher(proof: Mapping[str, Any]) -> Hasher:
+def hasher_with_proof(proof: Mapping[str, Any]) -> RowHasher:
     """Return a hasher that has consumed a plan's proof without its digest; the rows by (chunk, position) come next.
 
     The digest of a plan thus covers everything that a person reads before approving it.
@@ -311,12 +314,12 @@ def proven_hasher(proof: Mapping[str, Any]) -> Hasher:
     # Hash the proof as it will be read back: JSON has no integer keys, and integer keys would be sorted in another
     # order.
     read = json.loads(json.dumps({name: value for name, value in proof.items() if name != "digest"}))
-    return Hasher(json.dumps(read, sort_keys=True))
+    return RowHasher(json.dumps(read, sort_keys=True))
 
 
-def proven_digest(proof: Mapping[str, Any], rows: pa.Table) -> str:
+def digest_with_proof(proof: Mapping[str, Any], rows: pa.Table) -> str:
     """Return the digest of a plan with a proof. It covers the proof and the rows by (chunk, position)."""
-    return _digest(proven_hasher(proof), rows)
+    return _finish_digest(hasher_with_proof(proof), rows)
 
 
 def plan_digest(cluster_id: str, snapshot: str, operation: str, options: Mapping[str, Any], rows: pa.Table) -> str:
@@ -324,11 +327,11 @@ def plan_digest(cluster_id: str, snapshot: str, operation: str, options: Mapping
 
     It covers cluster id, snapshot digest, operation, options, and then the rows by (chunk, position).
     """
-    return _digest(Hasher(cluster_id, snapshot, operation, json.dumps(options, sort_keys=True)), rows)
+    return _finish_digest(RowHasher(cluster_id, snapshot, operation, json.dumps(options, sort_keys=True)), rows)
 
 
-def _digest(hasher: Hasher, rows: pa.Table) -> str:
-    hasher.rows(rows.sort_by([("chunk", "ascending"), ("position", "ascending")]))
+def _finish_digest(hasher: RowHasher, rows: pa.Table) -> str:
+    hasher.hash_rows(rows.sort_by([("chunk", "ascending"), ("position", "ascending")]))
     return hasher.hexdigest()
 
 
@@ -339,23 +342,23 @@ def json_lines(table: pa.Table) -> Iterator[pa.ChunkedArray]:
         batch = table.slice(start, _BATCH_ROWS)
         parts: list[Any] = []
         for index, name in enumerate(names):
-            parts += ["{" if index == 0 else ", ", f"{json.dumps(name)}: ", _texts(batch.column(name))]
+            parts += ["{" if index == 0 else ", ", f"{json.dumps(name)}: ", _json_texts(batch.column(name))]
         joined = pc.binary_join_element_wise(*parts, "}", "")
         yield joined if isinstance(joined, pa.ChunkedArray) else pa.chunked_array([joined])
 
 
-def _texts(column: pa.ChunkedArray) -> pa.Array:
+def _json_texts(column: pa.ChunkedArray) -> pa.Array:
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        return _list_texts(array)
+        return _list_json_texts(array)
     if pa.types.is_integer(array.type):
         return pc.fill_null(array.cast(pa.string()), "null")
-    return _dictionary_texts(array)
+    return _dictionary_json_texts(array)
 
 
-def _list_texts(array: pa.Array) -> pa.Array:
+def _list_json_texts(array: pa.Array) -> pa.Array:
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = pa.array([0, *lengths.cumsum().tolist()], pa.int32())
     texts = pa.ListArray.from_arrays(offsets, array.flatten().cast(pa.string()))
@@ -363,7 +366,7 @@ def _list_texts(array: pa.Array) -> pa.Array:
     return pc.if_else(array.is_null(), "null", bracketed)
 
 
-def _dictionary_texts(array: pa.Array) -> pa.Array:
+def _dictionary_json_texts(array: pa.Array) -> pa.Array:
     encoded = array.dictionary_encode()
     words = [json.dumps(value, ensure_ascii=False) for value in encoded.dictionary.to_pylist()]
     return pc.fill_null(pa.array(words, pa.string()).take(encoded.indices), "null")

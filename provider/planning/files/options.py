@@ -22,7 +22,7 @@ _REQUIRED = {
 }
 
 
-def _option(
+def _declare_option(
     default: Any,
     *,
     low: float | None = None,
@@ -50,44 +50,44 @@ class Options:
     """Options of a plan. Construct through `Options.of`, which validates."""
 
     #: Partitions per chunk, which is the unit of record (KIP-46's kafka.heal.chunk.size).
-    chunk_size: int = _option(50, low=1, high=5000)
+    chunk_size: int = _declare_option(50, low=1, high=5000)
     #: If true, a partition's replicas must be spread over the racks.
-    rack_aware: bool = _option(True)
+    rack_aware: bool = _declare_option(True)
     #: Brokers without a rack: no rack rule applies to them ("free"), or each is a rack of its own ("own-rack").
-    rackless: str = _option("free", choices=("free", "own-rack"))
+    rackless: str = _declare_option("free", choices=("free", "own-rack"))
     #: Plan only topics whose whole name matches one of these regular expressions. Empty means all topics.
-    include: tuple[str, ...] = _option((), items=str)
+    include: tuple[str, ...] = _declare_option((), items=str)
     #: Plan no topic whose whole name matches one of these regular expressions.
-    exclude: tuple[str, ...] = _option((), items=str)
+    exclude: tuple[str, ...] = _declare_option((), items=str)
     #: Partitions that stay unchanged, as `topic-number`. Partitions that are being reassigned always stay unchanged.
-    pin: tuple[str, ...] = _option((), items=str)
+    pin: tuple[str, ...] = _declare_option((), items=str)
     #: Brokers that must not receive a replica.
-    exclude_brokers: tuple[int, ...] = _option((), items=int)
+    exclude_brokers: tuple[int, ...] = _declare_option((), items=int)
     #: Replicas that one broker may receive at the same time. Determines the order of the moves.
-    max_in_per_broker: int = _option(5, low=1)
+    max_in_per_broker: int = _declare_option(5, low=1)
     #: Replicas that one broker may send at the same time. Determines the order of the moves.
-    max_out_per_broker: int = _option(5, low=1)
+    max_out_per_broker: int = _declare_option(5, low=1)
     #: Throttle in bytes per second into one broker, used for the predicted duration. 0 means unthrottled, without a
     #: prediction.
-    throttle: int = _option(50_000_000, low=0)
+    throttle: int = _declare_option(50_000_000, low=0)
 
     #: If true, Kafka's internal topics take part.
-    internal_topics: bool = _option(False, of=BALANCING_OPERATIONS)
+    internal_topics: bool = _declare_option(False, of=BALANCING_OPERATIONS)
     #: Quantity to balance: the number of replicas, also per topic ("replicas"), or the bytes on the brokers' disks
     #: ("bytes").
-    balance: str = _option("replicas", choices=("replicas", "bytes"), of=EVEN_OPERATIONS)
+    balance: str = _declare_option("replicas", choices=("replicas", "bytes"), of=EVEN_OPERATIONS)
     #: Tolerance around a broker's share of the bytes, as a fraction.
-    tolerance: float = _option(0.05, low=0, high=1, of=EVEN_OPERATIONS)
+    tolerance: float = _declare_option(0.05, low=0, high=1, of=EVEN_OPERATIONS)
     #: Maximum number of replicas to move. Moves that improve most come first; later plans continue from there.
-    max_moves: int | None = _option(None, low=1, kind=int, of=EVEN_OPERATIONS)
+    max_moves: int | None = _declare_option(None, low=1, kind=int, of=EVEN_OPERATIONS)
     #: Maximum number of bytes to move. Moves that improve most come first; later plans continue from there.
-    max_bytes: int | None = _option(None, low=1, kind=int, of=EVEN_OPERATIONS)
+    max_bytes: int | None = _declare_option(None, low=1, kind=int, of=EVEN_OPERATIONS)
     #: Replication factor that the named topics are to have.
-    replication_factor: int = _option(0, low=1, high=1000, of=_SETS_FACTOR)
+    replication_factor: int = _declare_option(0, low=1, high=1000, of=_SETS_FACTOR)
     #: Full names of the topics that are to have `replication_factor`.
-    topics: tuple[str, ...] = _option((), items=str, of=_SETS_FACTOR)
+    topics: tuple[str, ...] = _declare_option((), items=str, of=_SETS_FACTOR)
     #: Reassignment to apply, in the format of `kafka-reassign-partitions`.
-    reassignment: Mapping[str, Any] = _option({}, of=frozenset({Operation.APPLY}))
+    reassignment: Mapping[str, Any] = _declare_option({}, of=frozenset({Operation.APPLY}))
 
     @classmethod
     def of(cls, operation: Operation, given: Mapping[str, Any]) -> Options:
@@ -99,14 +99,14 @@ class Options:
         for name in given:
             if name not in known:
                 raise PlanError(
-                    _suggestion(name, list(known), f"The operation {operation.value} has no option {name!r}")
+                    _suggestion_message(name, list(known), f"The operation {operation.value} has no option {name!r}")
                 )
         for name in _REQUIRED.get(operation, ()):
             if not given.get(name):
                 raise PlanError(f"The operation {operation.value} needs the option {name}.")
         return cls(**{name: _check_value(name, value, known[name]) for name, value in given.items()})
 
-    def excluding(self, brokers: Collection[int]) -> Options:
+    def with_excluded(self, brokers: Collection[int]) -> Options:
         """Return these options with `brokers` excluded from receiving replicas: the cordoned brokers (KIP-1066)."""
         return replace(self, exclude_brokers=tuple(sorted({*self.exclude_brokers, *brokers}))) if brokers else self
 
@@ -117,15 +117,15 @@ class Options:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def operation_of(name: str) -> Operation:
+def find_operation(name: str) -> Operation:
     """Return the operation that the planner has by that name. Raises PlanError that suggests the one probably meant."""
     planned = [operation.value for operation in Operation if OPERATIONS[operation].rule]
     if name not in planned:
-        raise PlanError(_suggestion(name, planned, f"There is no operation {name!r}"))
+        raise PlanError(_suggestion_message(name, planned, f"There is no operation {name!r}"))
     return Operation(name)
 
 
-def _suggestion(name: str, known: list[str], message: str) -> str:
+def _suggestion_message(name: str, known: list[str], message: str) -> str:
     near = difflib.get_close_matches(name, known, 1)
     return f"{message}; did you mean {near[0]}?" if near else f"{message}; there are {', '.join(known)}."
 
@@ -135,7 +135,7 @@ def _check_value(name: str, value: Any, facts: Mapping[str, Any]) -> Any:
         return None
     if facts["items"] is not None:
         return _check_items(name, value, facts["items"])
-    if not _is_a(value, facts["kind"]):
+    if not _is_of_type(value, facts["kind"]):
         raise PlanError(f"The option {name} is {value!r}; it takes {_KINDS[facts['kind']]}.")
     if facts["choices"] and value not in facts["choices"]:
         raise PlanError(f"The option {name} is {value!r}; it takes one of {', '.join(facts['choices'])}.")
@@ -155,7 +155,7 @@ _KINDS: dict[type, str] = {
 }
 
 
-def _is_a(value: Any, kind: type) -> bool:
+def _is_of_type(value: Any, kind: type) -> bool:
     if isinstance(value, bool):
         return kind is bool
     # NaN would pass every bound check.
@@ -163,15 +163,15 @@ def _is_a(value: Any, kind: type) -> bool:
 
 
 def _check_items(name: str, value: Any, kind: type) -> tuple[Any, ...]:
-    if not isinstance(value, (list, tuple)) or not all(_is_a(item, kind) for item in value):
+    if not isinstance(value, (list, tuple)) or not all(_is_of_type(item, kind) for item in value):
         raise PlanError(f"The option {name} is {value!r}; it takes a list of {_KINDS[kind].split()[-1]}s.")
     if name in ("include", "exclude"):
         for pattern in value:
-            _compile(name, pattern)
+            _compile_pattern(name, pattern)
     return tuple(value)
 
 
-def _compile(name: str, pattern: str) -> re.Pattern[str]:
+def _compile_pattern(name: str, pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:

@@ -33,14 +33,14 @@ def parse_reassignment(document: Any) -> dict[TopicPartition, Assignment]:
         raise PlanError(f"The reassignment has version {document['version']!r}; only version 1 is known.")
     found: dict[TopicPartition, Assignment] = {}
     for entry in entries:
-        name, replicas = _entry(entry)
+        name, replicas = _parse_entry(entry)
         if name in found:
             raise PlanError(f"The reassignment lists {name} twice.")
         found[name] = replicas
     return found
 
 
-def _entry(entry: Any) -> tuple[TopicPartition, Assignment]:
+def _parse_entry(entry: Any) -> tuple[TopicPartition, Assignment]:
     fields = entry if isinstance(entry, Mapping) else {}
     topic, number, replicas = (fields.get(name) for name in ("topic", "partition", "replicas"))
     if not isinstance(topic, str) or type(number) is not int or not isinstance(replicas, list):
@@ -68,7 +68,7 @@ def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
         raise PlanError('The brokers should be a list such as [{"id": 1, "rack": "a"}, {"id": 2, "rack": "b"}].')
     rows = [{**one, "broker": one["id"], "state": one.get("state", "live")} for one in listed]
     failed = {row["broker"] for row in rows if row["state"] == "failed"}
-    parts = [_partition(name, replicas, failed) for name, replicas in parse_reassignment(current).items()]
+    parts = [_partition_row(name, replicas, failed) for name, replicas in parse_reassignment(current).items()]
     for part, entry in zip(parts, current["partitions"], strict=True):
         part.update({key: entry[key] for key in ("target_rf", "isr", "leader", "bytes", "min_isr") if key in entry})
     try:
@@ -77,7 +77,7 @@ def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
         raise PlanError(f"The brokers or partitions hold a value of the wrong kind: {error}.") from error
 
 
-def _partition(name: TopicPartition, replicas: Assignment, failed: Iterable[int]) -> dict[str, Any]:
+def _partition_row(name: TopicPartition, replicas: Assignment, failed: Iterable[int]) -> dict[str, Any]:
     alive = [broker for broker in replicas if broker not in failed]
     return {
         "topic": name.topic,

@@ -18,7 +18,7 @@ T = TypeVar("T")
 _GROUP_ROWS = 20_000
 
 
-def for_spark(uri: str) -> str:
+def spark_uri(uri: str) -> str:
     """Return the address in the spelling of Hadoop's file systems: `s3a://` for S3, `file:///` for a plain path."""
     if uri.startswith("s3://"):
         return f"s3a://{uri.removeprefix('s3://')}"
@@ -26,7 +26,7 @@ def for_spark(uri: str) -> str:
     return uri if ":" in uri.split("/", 1)[0] else f"file://{Path(uri).absolute()}"
 
 
-def for_fsspec(uri: str) -> str:
+def fsspec_uri(uri: str) -> str:
     """Return the address in fsspec's spelling: `s3://` for S3, `file:///` for what Spark writes as `file:/`."""
     if uri.startswith("s3a://"):
         return f"s3://{uri.removeprefix('s3a://')}"
@@ -35,9 +35,9 @@ def for_fsspec(uri: str) -> str:
     return uri
 
 
-def is_local(uri: str) -> bool:
+def is_local_uri(uri: str) -> bool:
     """Return True if the address is on this machine's own disk."""
-    return for_spark(uri).startswith("file:")
+    return spark_uri(uri).startswith("file:")
 
 
 class Folder:
@@ -49,15 +49,15 @@ class Folder:
 
         self.uri, self.what = uri, what
         try:
-            self._fs, self._path = fsspec.core.url_to_fs(for_fsspec(uri))
+            self._fs, self._path = fsspec.core.url_to_fs(fsspec_uri(uri))
         except (ImportError, ValueError) as error:
             raise PlanError(f"The {what} address {uri} cannot be opened: {error}.") from error
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Return a JSON object. Raises PlanError when the file is missing or holds anything else."""
-        value = self._read(name, lambda: json.loads(self._fs.cat_file(self._at(name))))
+        value = self._read_or_raise(name, lambda: json.loads(self._fs.cat_file(self._file_path(name))))
         if not isinstance(value, dict):
-            raise self._garbled(name, "it does not contain JSON object")
+            raise self._corrupt_error(name, "it does not contain JSON object")
         return value
 
     def read_text(self, name: str) -> str | None:
@@ -65,39 +65,43 @@ class Folder:
 
         def text() -> str | None:
             try:
-                return str(self._fs.cat_file(self._at(name)).decode())
+                return str(self._fs.cat_file(self._file_path(name)).decode())
             except FileNotFoundError:
                 return None
 
-        return self._read(name, text)
+        return self._read_or_raise(name, text)
 
     def read_table(self, name: str) -> pa.Table:
         """Return the table of a Parquet file, or of a folder of them. Raises PlanError when it is unreadable."""
-        return self._read(name, lambda: pa.concat_tables(self._parquet_tables(name), promote_options="default"))
+        return self._read_or_raise(
+            name, lambda: pa.concat_tables(self._parquet_tables(name), promote_options="default")
+        )
 
     def write_table(self, name: str, table: pa.Table) -> None:
         """Write one Parquet file. Raises PlanError when the workspace cannot be written."""
         buffer = pa.BufferOutputStream()
         pq.write_table(table, buffer, compression="zstd", row_group_size=_GROUP_ROWS)
-        self._write(name, buffer.getvalue().to_pybytes())
+        self._write_file(name, buffer.getvalue().to_pybytes())
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         """Write a JSON object in human-readable form. Raises PlanError when the workspace cannot be written."""
-        self._write(name, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
+        self._write_file(name, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
 
     def write_text(self, name: str, text: str) -> None:
         """Write a text. Raises PlanError when the workspace cannot be written."""
-        self._write(name, text.encode())
+        self._write_file(name, text.encode())
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write_file(self, name: str, data: bytes) -> None:
         try:
             self._fs.makedirs(self._path, exist_ok=True)
-            self._fs.pipe_file(self._at(name), data)
+            self._fs.pipe_file(self._file_path(name), data)
         except OSError as error:
-            raise PlanError(f"The workspace cannot be written: {name} of {self.uri} failed: {_why(error)}.") from error
+            raise PlanError(
+                f"The workspace cannot be written: {name} of {self.uri} failed: {_error_reason(error)}."
+            ) from error
 
     def _parquet_tables(self, name: str) -> Iterator[pa.Table]:
-        path = self._at(name)
+        path = self._file_path(name)
         parts = sorted(self._fs.glob(f"{path}/*.parquet")) if self._fs.isdir(path) else [path]
         if not parts:
             raise FileNotFoundError(f"{path} contains no Parquet file")
@@ -105,20 +109,20 @@ class Folder:
             with self._fs.open(part, "rb") as file:
                 yield pq.ParquetFile(file).read()
 
-    def _at(self, name: str) -> str:
+    def _file_path(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{name}"
 
-    def _read(self, name: str, read: Callable[[], T]) -> T:
+    def _read_or_raise(self, name: str, read: Callable[[], T]) -> T:
         try:
             return read()
         except OSError as error:
-            raise PlanError(f"The {self.what} at {self.uri} cannot be read: {name}: {_why(error)}.") from error
+            raise PlanError(f"The {self.what} at {self.uri} cannot be read: {name}: {_error_reason(error)}.") from error
         except (ValueError, pa.ArrowException) as error:
-            raise self._garbled(name, str(error).strip().split("\n")[0].rstrip(".")) from error
+            raise self._corrupt_error(name, str(error).strip().split("\n")[0].rstrip(".")) from error
 
-    def _garbled(self, name: str, reason: str) -> PlanError:
+    def _corrupt_error(self, name: str, reason: str) -> PlanError:
         return PlanError(f"The {self.what} at {self.uri} is corrupt: {name} is not in the expected format ({reason}).")
 
 
-def _why(error: OSError) -> str:
+def _error_reason(error: OSError) -> str:
     return "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).rstrip(".")

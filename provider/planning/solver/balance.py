@@ -22,7 +22,7 @@ import numpy as np
 
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.solver.candidate import CandidatePlan, merge_replicas
-from kafka_steward.planning.solver.fair_shares import fair_bounds, groups_of, rack_tables, within_reach
+from kafka_steward.planning.solver.fair_shares import fair_bounds, limit_excluded_bounds, rack_bound_tables, rack_groups
 from kafka_steward.planning.solver.flow import (
     UNLIMITED,
     Infeasible,
@@ -35,8 +35,8 @@ from kafka_steward.planning.solver.leaders import (
     LeaderBounds,
     Replicas,
     balanced_leaders,
-    failover_order,
     leader_bounds,
+    order_for_failover,
 )
 from kafka_steward.planning.solver.problem import (
     Bools,
@@ -45,7 +45,7 @@ from kafka_steward.planning.solver.problem import (
     Problem,
     count_pairs,
     equal_pairs,
-    numbers_of,
+    positions_in,
     static_dispositions,
 )
 
@@ -68,13 +68,13 @@ class PlacementProblem:
     receive_excluded: Bools
 
     @cached_property
-    def on_racks(self) -> Ints:
+    def replicas_per_group(self) -> Ints:
         """The number of replicas held per row and group."""
         shape = (len(self.topic), int(self.group.max()) + 1)
         return count_pairs(self.row, self.group[self.broker], shape)
 
     @cached_property
-    def cell(self) -> Ints:
+    def replica_cells(self) -> Ints:
         """The number of each held replica's topic and broker."""
         return np.asarray(self.topic[self.row] * len(self.group) + self.broker, np.int64)
 
@@ -104,10 +104,10 @@ ChooseLeaders = Callable[[Ints, Replicas, list[LeaderBounds]], tuple[Ints, str]]
 
 def balance_replicas(problem: Problem) -> CandidatePlan:
     """Return new assignments of all rows: every topic and the whole cluster even, by the fewest moves."""
-    return balanced(problem, min_cost_placement, balanced_leaders, exact=True)
+    return balance_with_placement(problem, min_cost_placement, balanced_leaders, exact=True)
 
 
-def balanced(
+def balance_with_placement(
     problem: Problem, place: Callable[[PlacementProblem, Bounds], Placement], choose: ChooseLeaders, *, exact: bool
 ) -> CandidatePlan:
     """Return new assignments of all rows: the leader comes first, then the other replicas in failover order.
@@ -125,11 +125,13 @@ def balanced(
     order = np.argsort(old)
     position[held] = setup.place[order[np.searchsorted(old[order], new[held])]]
     replicas = Replicas(placed.row, placed.broker, position == 0, ~held)
-    choices = leader_bounds(to_place.topic, replicas, problem.brokers.receivers, alike=problem.brokers.alike)
+    choices = leader_bounds(
+        to_place.topic, replicas, problem.brokers.receivers, alike=problem.brokers.has_equal_capacities
+    )
     leader, evenness = choose(to_place.topic, replicas, choices)
     position[placed.broker == leader[placed.row]] = -1
     broker = placed.broker[np.lexsort((placed.broker, position, placed.row))]
-    broker = failover_order(placed.row, broker, brokers, exact=exact)
+    broker = order_for_failover(placed.row, broker, brokers, exact=exact)
     notes = []
     if not placed.within_bounds:
         notes.append("Not every floor and ceiling can be met at once with these brokers; the plan comes nearest.")
@@ -159,9 +161,9 @@ class BalanceSetup:
         """
         rows, brokers = problem.rows, problem.brokers
         usable = brokers.usable
-        disposition = _dispositions(problem, usable)
+        disposition = _balance_dispositions(problem, usable)
         planned = np.flatnonzero(disposition == Disposition.PLANNED)
-        index = numbers_of(planned, len(rows))
+        index = positions_in(planned, len(rows))
         mine = (index[rows.row] >= 0) & usable[rows.broker]
         to_place = PlacementProblem(
             topic=np.unique(rows.topic[planned], return_inverse=True)[1],
@@ -169,24 +171,24 @@ class BalanceSetup:
             size=rows.size[planned],
             row=index[rows.row[mine]],
             broker=rows.broker[mine],
-            leads=rows.place[mine] == 0,
-            group=groups_of(brokers),
+            leads=rows.replica_positions[mine] == 0,
+            group=rack_groups(brokers),
             receive_excluded=usable & ~brokers.receivers,
         )
-        return cls(disposition, planned, to_place, _bounds(problem, to_place), rows.place[mine])
+        return cls(disposition, planned, to_place, _placement_bounds(problem, to_place), rows.replica_positions[mine])
 
 
-def _dispositions(problem: Problem, usable: Bools) -> Ints:
+def _balance_dispositions(problem: Problem, usable: Bools) -> Ints:
     rows, brokers = problem.rows, problem.brokers
     disposition = static_dispositions(problem)
     open_rows = disposition == Disposition.UNTOUCHED
-    alive = np.bincount(rows.row[~brokers.in_state("failed")[rows.broker]], minlength=len(rows)) > 0
+    alive = np.bincount(rows.row[~brokers.state_mask("failed")[rows.broker]], minlength=len(rows)) > 0
     disposition[open_rows & alive] = Disposition.PLANNED
     disposition[open_rows & ~alive] = Disposition.ALL_REPLICAS_LOST
     room = np.full(len(rows), int(brokers.receivers.sum()))
     np.add.at(room, rows.row, (usable & ~brokers.receivers)[rows.broker])
     for row in np.flatnonzero((disposition == Disposition.PLANNED) & (rows.target_rf > room))[:1]:
-        name, factor = rows.name(row), rows.target_rf[row]
+        name, factor = rows.partition_name(row), rows.target_rf[row]
         raise PlanError(
             f"The partition {name} is to have {factor} replicas, and only {room[row]} brokers may hold one."
         )
@@ -195,7 +197,7 @@ def _dispositions(problem: Problem, usable: Bools) -> Ints:
     return disposition
 
 
-def _bounds(problem: Problem, to_place: PlacementProblem) -> Bounds:
+def _placement_bounds(problem: Problem, to_place: PlacementProblem) -> Bounds:
     brokers, usable = problem.brokers, problem.brokers.usable
     topics = int(to_place.topic.max(initial=-1)) + 1
     # Without any partition there is still a table, with no rows.
@@ -208,8 +210,8 @@ def _bounds(problem: Problem, to_place: PlacementProblem) -> Bounds:
     excluded = to_place.receive_excluded
     return Bounds(
         rack=_rack_bounds(problem, to_place, usable),
-        cell=within_reach((low, high), holds, excluded),
-        broker=within_reach((least, most), holds.sum(axis=0), excluded),
+        cell=limit_excluded_bounds((low, high), holds, excluded),
+        broker=limit_excluded_bounds((least, most), holds.sum(axis=0), excluded),
     )
 
 
@@ -225,19 +227,19 @@ def _rack_bounds(problem: Problem, to_place: PlacementProblem, usable: Bools) ->
     for kind, (factor, *holds) in enumerate(kinds.tolist()):
         reach = usable.copy()
         reach[excluded] = np.array(holds, bool)
-        low[[kind]], high[[kind]] = rack_tables(problem.brokers, [factor], reach)
+        low[[kind]], high[[kind]] = rack_bound_tables(problem.brokers, [factor], reach)
     return low[which.ravel()], high[which.ravel()]
 
 
 def min_cost_placement(problem: PlacementProblem, bounds: Bounds) -> Placement:
     """Return the placement of fewest moves, then fewest bytes, within the bounds or nearest to them."""
     try:
-        return placement_within(problem, bounds)
+        return place_within_bounds(problem, bounds)
     except Infeasible:
-        return placement_within(problem, bounds, soft=True)
+        return place_within_bounds(problem, bounds, soft=True)
 
 
-def placement_within(problem: PlacementProblem, bounds: Bounds, *, soft: bool = False) -> Placement:
+def place_within_bounds(problem: PlacementProblem, bounds: Bounds, *, soft: bool = False) -> Placement:
     """Return the same placement, but only within the bounds unless `soft`. Raises Infeasible."""
     dense = np.zeros(int(problem.topic.max()) + 1, bool)
     # Each round makes at least one more topic dense, and the units of a dense topic need no dealing.
@@ -261,18 +263,18 @@ class _PlacementFlow:
 
     def solve(self) -> tuple[Ints, Ints, int, Ints]:
         """Return rows, brokers, the bound, and the topics whose pooled units cannot be dealt to distinct brokers."""
-        self._arcs()
+        self._add_arcs()
         flow = self.net.solve()
         kept = flow[self.keep] > 0
         fresh = flow[self.fresh] > 0
         units = flow[self.to_pool]
         bound = int(fresh.sum() + units.sum())
         held = (self.problem.row[kept], self.problem.broker[kept])
-        row, broker, undealt = self._deal(units, flow[self.from_pool], held)
+        row, broker, undealt = self._deal_pooled_units(units, flow[self.from_pool], held)
         rows = np.concatenate([held[0], self.fresh_row[fresh], row])
         return rows, np.concatenate([held[1], self.fresh_broker[fresh], broker]), bound, undealt
 
-    def _arcs(self) -> None:
+    def _add_arcs(self) -> None:
         net, problem = self.net, self.problem
         net.add_supply(net.part, problem.factor)
         net.add_supply(net.sink, -int(problem.factor.sum()))
@@ -285,10 +287,10 @@ class _PlacementFlow:
         #: The row and the pool of each arc into a pool.
         self.pool_row, self.into_pool = row, net.pool[problem.topic[row], group]
         self.to_pool = net.add_arcs(net.share[row, group], self.into_pool, high[row, group], self.price[row])
-        self._new_arcs()
-        self._level_arcs()
+        self._add_new_replica_arcs()
+        self._add_level_arcs()
 
-    def _new_arcs(self) -> None:
+    def _add_new_replica_arcs(self) -> None:
         net, problem, most = self.net, self.problem, self.bounds.cell[1]
         topic, broker = np.nonzero((most > 0) & ~self.dense[:, None] & ~problem.receive_excluded)
         #: The pool and the broker of each arc that leaves a pool.
@@ -301,14 +303,14 @@ class _PlacementFlow:
             & ~problem.receive_excluded
             & (self.bounds.rack[1][rows][:, problem.group] > 0)
         )
-        place = numbers_of(rows, len(problem.topic))
+        place = positions_in(rows, len(problem.topic))
         mine = place[problem.row] >= 0
         open_cells[place[problem.row[mine]], problem.broker[mine]] = False
         index, self.fresh_broker = np.nonzero(open_cells)
         self.fresh_row = rows[index]
         self.fresh = net.add_replica_arcs(self.fresh_row, self.fresh_broker, self.price[self.fresh_row])
 
-    def _level_arcs(self) -> None:
+    def _add_level_arcs(self) -> None:
         net = self.net
         topic, broker = np.nonzero(self.bounds.cell[1] > 0)
         low, high = (bound[topic, broker] for bound in self.bounds.cell)
@@ -323,7 +325,7 @@ class _PlacementFlow:
             net.add_arcs(tail, head, pair[1] - pair[0], 0)
             net.add_arcs(tail, head, UNLIMITED, self.far)
 
-    def _deal(self, units: Ints, amounts: Ints, held: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
+    def _deal_pooled_units(self, units: Ints, amounts: Ints, held: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
         """Deal pooled units to distinct brokers. Return rows, brokers, and the topics for which this is impossible."""
         used = units > 0
         row, units, pool = self.pool_row[used], units[used], self.into_pool[used]

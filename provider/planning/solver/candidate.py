@@ -24,7 +24,7 @@ from kafka_steward.planning.solver.problem import (
     Ints,
     PartitionTable,
     Problem,
-    member,
+    is_pair_in,
 )
 
 
@@ -41,28 +41,28 @@ class CandidatePlan:
     notes: tuple[str, ...] = ()
 
     @cached_property
-    def start(self) -> Ints:
+    def row_starts(self) -> Ints:
         """The start of each row's new replicas, followed by the end of the last row's replicas."""
         return np.searchsorted(self.row, np.arange(len(self.rows) + 1))
 
     @cached_property
     def added(self) -> Bools:
         """A mask of the new replicas on brokers that did not hold the row."""
-        return ~member(self.row, self.broker, self.rows.row, self.rows.broker)
+        return ~is_pair_in(self.row, self.broker, self.rows.row, self.rows.broker)
 
     @cached_property
     def removed(self) -> Bools:
         """A mask of the old replicas on brokers that no longer hold the row."""
-        return ~member(self.rows.row, self.rows.broker, self.row, self.broker)
+        return ~is_pair_in(self.rows.row, self.rows.broker, self.row, self.broker)
 
     @cached_property
-    def changed(self) -> Ints:
+    def changed_rows(self) -> Ints:
         """The rows whose assignment differs, even if only in its order."""
-        differs = np.diff(self.start) != self.rows.replica_count
+        differs = np.diff(self.row_starts) != self.rows.replica_count
         same_length = ~differs[self.row]
         row = self.row[same_length]
-        place = np.arange(len(self.row))[same_length] - self.start[row]
-        differs[row[self.rows.broker[self.rows.start[row] + place] != self.broker[same_length]]] = True
+        place = np.arange(len(self.row))[same_length] - self.row_starts[row]
+        differs[row[self.rows.broker[self.rows.row_starts[row] + place] != self.broker[same_length]]] = True
         return np.flatnonzero(differs)
 
 
@@ -80,7 +80,7 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
     """
     rows, brokers = problem.rows, problem.brokers
     given = parse_reassignment(problem.options.reassignment)
-    wanted = _rows_of(rows, given)
+    wanted = _find_rows(rows, given)
     disposition = np.full(len(rows), int(Disposition.UNTOUCHED))
     disposition[wanted] = np.where(rows.moving[wanted], Disposition.IN_FLIGHT, Disposition.PLANNED)
     planned = np.flatnonzero(disposition == Disposition.PLANNED)
@@ -91,10 +91,11 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
         for one in target:
             if one not in index:
                 raise PlanError(
-                    f"The reassignment of {rows.name(at)} names broker {one}, which the snapshot does not have."
+                    f"The reassignment of {rows.partition_name(at)} names broker {one}, which the snapshot does not "
+                    "have."
                 )
             if brokers.state[index[one]] == "failed":
-                raise PlanError(f"The reassignment of {rows.name(at)} names broker {one}, which has failed.")
+                raise PlanError(f"The reassignment of {rows.partition_name(at)} names broker {one}, which has failed.")
         row += [at] * len(target)
         broker += [index[one] for one in target]
     new = merge_replicas(
@@ -105,7 +106,7 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
     return replace(candidate, bound=int(candidate.added.sum()))
 
 
-def _rows_of(rows: PartitionTable, given: dict[TopicPartition, Assignment]) -> Ints:
+def _find_rows(rows: PartitionTable, given: dict[TopicPartition, Assignment]) -> Ints:
     known = {topic: at for at, topic in enumerate(rows.topics)}
     first = np.searchsorted(rows.topic, np.arange(len(rows.topics) + 1))
     found = []
@@ -120,7 +121,7 @@ def _rows_of(rows: PartitionTable, given: dict[TopicPartition, Assignment]) -> I
     return np.array(found, np.int64)
 
 
-def within_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
+def cut_to_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
     """Return the candidate plan, cut down to the options' `max_moves` and `max_bytes`."""
     most_moves, most_bytes = problem.options.max_moves, problem.options.max_bytes
     if most_moves is None and most_bytes is None:
@@ -140,7 +141,7 @@ def within_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
     return replace(candidate, row=row, broker=broker, bound=bound, notes=notes)
 
 
-def _urgent(problem: Problem) -> Bools:
+def _urgent_rows(problem: Problem) -> Bools:
     """Return a mask of the rows that come first."""
     rows, brokers = problem.rows, problem.brokers
     urgent: Bools = rack_spread_violated(rows.row, rows.broker, len(rows), brokers) | (
@@ -155,13 +156,13 @@ def _choose_rows(candidate: CandidatePlan, problem: Problem, cost: Ints, limits:
 
     The worth changes with the loads, so that it is computed again before a row is taken.
     """
-    load, urgent = _Imbalance(candidate, len(problem.brokers)), _urgent(problem)
-    heap = [(not urgent[row], -load.gain(row) / cost[row], row) for row in np.flatnonzero(cost).tolist()]
+    load, urgent = _Imbalance(candidate, len(problem.brokers)), _urgent_rows(problem)
+    heap = [(not urgent[row], -load.move_gain(row) / cost[row], row) for row in np.flatnonzero(cost).tolist()]
     heapq.heapify(heap)
     moves, size, taken = 0, 0, []
     while heap:
         later, worth, row = heapq.heappop(heap)
-        now = -load.gain(row) / cost[row]
+        now = -load.move_gain(row) / cost[row]
         if now > worth:
             heapq.heappush(heap, (later, now, row))
             continue
@@ -169,7 +170,7 @@ def _choose_rows(candidate: CandidatePlan, problem: Problem, cost: Ints, limits:
         if moves + cost[row] > limits[0] or size + bytes_moved > limits[1]:
             continue
         moves, size = moves + int(cost[row]), size + bytes_moved
-        load.apply(row)
+        load.apply_move(row)
         taken.append(row)
     return taken
 
@@ -181,15 +182,15 @@ class _Imbalance:
         rows = candidate.rows
         before = np.bincount(rows.broker, minlength=brokers)
         self._over: list[int] = (before - np.bincount(candidate.broker, minlength=brokers)).tolist()
-        self._removed = _by_row(rows.row, rows.broker, candidate.removed)
-        self._added = _by_row(candidate.row, candidate.broker, candidate.added)
+        self._removed = _brokers_by_row(rows.row, rows.broker, candidate.removed)
+        self._added = _brokers_by_row(candidate.row, candidate.broker, candidate.added)
 
-    def gain(self, row: int) -> int:
+    def move_gain(self, row: int) -> int:
         """Return the amount by which the row's move would lower the sum of squares."""
         lost = sum(2 * self._over[broker] - 1 for broker in self._removed.get(row, ()))
         return lost - sum(2 * self._over[broker] + 1 for broker in self._added.get(row, ()))
 
-    def apply(self, row: int) -> None:
+    def apply_move(self, row: int) -> None:
         """Count the row as moved."""
         for broker in self._removed.get(row, ()):
             self._over[broker] -= 1
@@ -197,7 +198,7 @@ class _Imbalance:
             self._over[broker] += 1
 
 
-def _by_row(row: Ints, broker: Ints, which: Bools) -> dict[int, list[int]]:
+def _brokers_by_row(row: Ints, broker: Ints, which: Bools) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for one, where in zip(row[which].tolist(), broker[which].tolist(), strict=True):
         found.setdefault(one, []).append(where)

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from kafka_steward.planning.solver.candidate import CandidatePlan
-from kafka_steward.planning.solver.fair_shares import rack_tables
+from kafka_steward.planning.solver.fair_shares import rack_bound_tables
 from kafka_steward.planning.solver.fill_missing import fill_missing
 from kafka_steward.planning.solver.problem import Bools, Disposition, Problem, static_dispositions
 
@@ -32,17 +32,17 @@ def balance_disks(problem: Problem) -> CandidatePlan:
     disposition[first.row[work.broker != first.broker]] = Disposition.PLANNED
     notes = (
         f"Even disks need at least {int(bound)} bytes moved; lower_bound counts only what must move anyway.",
-        *work.shortcomings(),
+        *work.tolerance_notes(),
     )
     return replace(first, disposition=disposition, broker=work.broker, notes=notes)
 
 
-def _movable(problem: Problem, first: CandidatePlan) -> Bools:
+def _movable_replicas(problem: Problem, first: CandidatePlan) -> Bools:
     """Return a mask of the replicas that may move."""
     free = static_dispositions(problem) == Disposition.UNTOUCHED
     # A partition that could not be fully replicated keeps a lost replica in its list: Kafka would never complete a move
     # of it.
-    free[first.row[problem.brokers.in_state("failed")[first.broker]]] = False
+    free[first.row[problem.brokers.state_mask("failed")[first.broker]]] = False
     return np.asarray(free[first.row] & ~first.added, bool)
 
 
@@ -62,11 +62,11 @@ class _DiskBalance:
         self.blocked = ~self.sharing
         self.holds = np.zeros((int(first.row.max(initial=-1)) + 1, len(brokers)), bool)
         self.holds[first.row, first.broker] = True
-        factors, which = np.unique(np.diff(first.start), return_inverse=True)
-        bounds = rack_tables(brokers, factors.tolist(), brokers.usable)
+        factors, which = np.unique(np.diff(first.row_starts), return_inverse=True)
+        bounds = rack_bound_tables(brokers, factors.tolist(), brokers.usable)
         self.low, self.high = (table[which] for table in bounds)
         order = np.lexsort((np.arange(len(self.size)), -self.size))
-        order = order[_movable(problem, first)[order] & (self.size[order] > 0)]
+        order = order[_movable_replicas(problem, first)[order] & (self.size[order] > 0)]
         self.queue = [order[first.broker[order] == broker].tolist() for broker in range(len(brokers))]
 
     def unload_fullest(self) -> bool:
@@ -78,7 +78,9 @@ class _DiskBalance:
         fitting = [at for at in self.queue[giver] if self.size[at] <= excess[giver]]
         larger = [at for at in reversed(self.queue[giver]) if self.size[at] > excess[giver]]
         for at in (*fitting, *larger):
-            if self.load[giver] - self.size[at] >= self.lower[giver] and self._move(at, self._receivers(at)):
+            if self.load[giver] - self.size[at] >= self.lower[giver] and self._move_replica(
+                at, self._possible_receivers(at)
+            ):
                 return True
         self.blocked[giver] = True
         return True
@@ -93,12 +95,12 @@ class _DiskBalance:
             for at in self.queue[giver]:
                 spared = self.load[giver] - self.size[at] >= self.lower[giver]
                 fits = self.load[receiver] + self.size[at] <= self.upper[receiver]
-                if spared and fits and self._move(at, [receiver]):
+                if spared and fits and self._move_replica(at, [receiver]):
                     return True
         self.blocked[receiver] = True
         return True
 
-    def shortcomings(self) -> Iterator[str]:
+    def tolerance_notes(self) -> Iterator[str]:
         """Yield notes on the brokers out of the tolerance, and on the rows that are too large for it."""
         outside = np.flatnonzero((self.load > self.upper + 1e-6) | (self.load < self.lower - 1e-6))
         if len(outside) == 0:
@@ -107,15 +109,15 @@ class _DiskBalance:
         yield f"The disks of these brokers stay out of the tolerance: {ids}."
         band = (self.upper - self.lower)[self.sharing].min(initial=np.inf)
         for row in np.unique(self.row[self.size > band])[:10]:
-            yield f"The partition {self.problem.rows.name(row)} is larger than the tolerance leaves room for."
+            yield f"The partition {self.problem.rows.partition_name(row)} is larger than the tolerance leaves room for."
 
-    def _receivers(self, at: int) -> list[int]:
+    def _possible_receivers(self, at: int) -> list[int]:
         fits = (self.load + self.size[at] <= self.upper) & self.sharing
         return [broker for broker in np.argsort(self.load - self.upper, kind="stable").tolist() if fits[broker]]
 
-    def _move(self, at: int, receivers: list[int]) -> bool:
+    def _move_replica(self, at: int, receivers: list[int]) -> bool:
         row, giver, size = int(self.row[at]), int(self.broker[at]), float(self.size[at])
-        receiver = next((one for one in receivers if self._may(row, giver, one, size)), None)
+        receiver = next((one for one in receivers if self._may_move(row, giver, one, size)), None)
         if receiver is None:
             return False
         self.queue[giver].remove(at)
@@ -126,7 +128,7 @@ class _DiskBalance:
         self.free[receiver] -= size
         return True
 
-    def _may(self, row: int, giver: int, receiver: int, size: float) -> bool:
+    def _may_move(self, row: int, giver: int, receiver: int, size: float) -> bool:
         if self.holds[row, receiver] or self.free[receiver] < size:
             return False
         leaves, enters = self.rack[giver], self.rack[receiver]

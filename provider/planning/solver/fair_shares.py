@@ -36,7 +36,7 @@ def water_fill(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[i
     """Return amounts in proportion to `weights`, each within its bounds, that add up to `total` or come nearest."""
     bounds = [Fraction(bound) for bound in (*low, *high)]
     levels = sorted({bound / weight for bound, weight in zip(bounds, [*weights, *weights], strict=True) if weight})
-    filled = [_clamp(weights, low, high, level) for level in levels] or [[Fraction(bound) for bound in low]]
+    filled = [_clamp_shares(weights, low, high, level) for level in levels] or [[Fraction(bound) for bound in low]]
     above = next((index for index, amounts in enumerate(filled) if sum(amounts) >= total), None)
     if above is None:
         return filled[-1]
@@ -48,11 +48,13 @@ def water_fill(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[i
     return [a + (b - a) * part for a, b in zip(under, over, strict=True)]
 
 
-def _clamp(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[int], level: Fraction) -> list[Fraction]:
+def _clamp_shares(
+    weights: Sequence[Fraction], low: Sequence[int], high: Sequence[int], level: Fraction
+) -> list[Fraction]:
     return [max(Fraction(lo), min(Fraction(hi), w * level)) for w, lo, hi in zip(weights, low, high, strict=True)]
 
 
-def shares_of(brokers: Brokers, sharing: Bools, rf: int) -> list[Fraction]:
+def broker_shares(brokers: Brokers, sharing: Bools, rf: int) -> list[Fraction]:
     """Return every broker's fair share of one partition with `rf` replicas; 0 for brokers that are not `sharing`.
 
     The shares add up to `rf`, or to one each if there are fewer brokers.
@@ -82,7 +84,7 @@ def fair_bounds(
 
     `counts[t, i]` is the number of partitions of topic t with the replication factor `factors[i]`.
     """
-    share = [shares_of(brokers, sharing, factor) for factor in factors]
+    share = [broker_shares(brokers, sharing, factor) for factor in factors]
     whole = math.lcm(*(one.denominator for row in share for one in row))
     parts = [[int(one * whole) for one in row] for row in share]
     largest = max((part for row in parts for part in row), default=0) * (int(counts.sum()) + 1)
@@ -102,24 +104,24 @@ def broker_bounds(brokers: Brokers, factors: Ints, counts: Ints, held: Ints) -> 
     """
     usable = brokers.usable
     _, _, least, most = fair_bounds(brokers, usable, factors.tolist(), counts[None, :])
-    return within_reach((least, most), held, usable & ~brokers.receivers)
+    return limit_excluded_bounds((least, most), held, usable & ~brokers.receivers)
 
 
-def within_reach(bounds: tuple[Ints, Ints], held: Ints, excluded: Bools) -> tuple[Ints, Ints]:
+def limit_excluded_bounds(bounds: tuple[Ints, Ints], held: Ints, excluded: Bools) -> tuple[Ints, Ints]:
     """Return the bounds, with those of the excluded brokers cut down to what they hold: they receive nothing."""
     low, high = (np.where(excluded, np.minimum(bound, held), bound) for bound in bounds)
     return low, high
 
 
-def groups_of(brokers: Brokers) -> Ints:
+def rack_groups(brokers: Brokers) -> Ints:
     """Return each broker's rack, and for brokers without a rack one group more, a rack to the flow."""
     rack = brokers.rack
     return np.where(rack < 0, int(rack.max(initial=-1)) + 1, rack)
 
 
-def rack_tables(brokers: Brokers, factors: Sequence[int], reach: Bools) -> tuple[Ints, Ints]:
+def rack_bound_tables(brokers: Brokers, factors: Sequence[int], reach: Bools) -> tuple[Ints, Ints]:
     """Return the bounds per factor and group, where only the brokers in `reach` count."""
-    group = groups_of(brokers)
+    group = rack_groups(brokers)
     groups = int(group.max()) + 1
     sizes = np.bincount(group[reach], minlength=groups)
     racked = np.unique(group[brokers.rack >= 0])
@@ -142,5 +144,5 @@ def rack_spread_violated(row: Ints, broker: Ints, rows: int, brokers: Brokers) -
     racked = brokers.rack[broker] >= 0
     held = count_pairs(row[racked], brokers.rack[broker[racked]], (rows, racks))
     factors, which = np.unique(degree, return_inverse=True)
-    low, high = (table[which, :racks] for table in rack_tables(brokers, factors.tolist(), brokers.receivers))
+    low, high = (table[which, :racks] for table in rack_bound_tables(brokers, factors.tolist(), brokers.receivers))
     return np.asarray(((held > np.maximum(high, 1)) | (held < low)).any(axis=1), bool)

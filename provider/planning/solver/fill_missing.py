@@ -32,7 +32,7 @@ import numpy as np
 from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.solver.candidate import CandidatePlan
-from kafka_steward.planning.solver.fair_shares import fair_bounds, groups_of, water_fill
+from kafka_steward.planning.solver.fair_shares import fair_bounds, rack_groups, water_fill
 from kafka_steward.planning.solver.flow import UNLIMITED, PlacementNetwork, deal_in_turns
 from kafka_steward.planning.solver.leaders import choose_leaders
 from kafka_steward.planning.solver.problem import (
@@ -45,7 +45,7 @@ from kafka_steward.planning.solver.problem import (
     combine_shards,
     count_pairs,
     dispositions,
-    member,
+    is_pair_in,
 )
 
 _MAX_LEVEL_ARCS = 1_000_000
@@ -72,7 +72,7 @@ class OtherShards:
     total: ShardTotals
     before: int
 
-    def scaled(self, values: Ints, units: int) -> Ints:
+    def scale_to_shard(self, values: Ints, units: int) -> Ints:
         """Return this shard's part of cluster-wide `values`: each shard sees the cluster at its own scale.
 
         If each shard makes its own part even, the sum is even. The parts of all shards add up to `values` exactly.
@@ -82,7 +82,7 @@ class OtherShards:
         whole = self.total.units
         return values * (self.before + units) // whole - values * self.before // whole
 
-    def targets(self, brokers: Brokers, units: int) -> Ints:
+    def load_targets(self, brokers: Brokers, units: int) -> Ints:
         """Return the part of the whole cluster's even load that each broker should carry here; 0 for an only shard.
 
         It is rounded to whole replicas with another phase for each broker. With the same phase for all, the odd
@@ -102,7 +102,7 @@ class OtherShards:
         return targets
 
 
-def others_of(parts: Sequence[ShardTotals]) -> list[OtherShards]:
+def views_of_others(parts: Sequence[ShardTotals]) -> list[OtherShards]:
     """Return each shard's view of the others, given the totals of the shards in their order."""
     total, before = combine_shards(parts), np.cumsum([0, *(part.units for part in parts)]).tolist()
     return [OtherShards(total, units) for units in before[:-1]]
@@ -123,94 +123,94 @@ class _MissingReplicas:
     bound: int
 
     @cached_property
-    def units(self) -> int:
+    def missing_count(self) -> int:
         """The number of missing replicas."""
         return int(self.missing.sum())
 
     @cached_property
-    def incomplete(self) -> Ints:
+    def incomplete_rows(self) -> Ints:
         """The rows with missing replicas."""
         return np.flatnonzero(self.missing)
 
     @cached_property
-    def group(self) -> Ints:
+    def broker_groups(self) -> Ints:
         """Each broker's group: its rack, its own, or the common one of all brokers without a rack constraint."""
         brokers = self.problem.brokers
         own_rack = (brokers.rack < 0) & brokers.own_rack
-        return groups_of(brokers) + np.where(own_rack, np.cumsum(own_rack) - 1, 0)
+        return rack_groups(brokers) + np.where(own_rack, np.cumsum(own_rack) - 1, 0)
 
     @cached_property
-    def holds(self) -> Bools:
+    def held_brokers(self) -> Bools:
         """A mask of the brokers on which each incomplete row keeps a replica."""
-        return self._on(self.kept)
+        return self._broker_mask(self.kept)
 
     @cached_property
-    def lost(self) -> Bools:
+    def lost_brokers(self) -> Bools:
         """A mask of the brokers on which each incomplete row has a lost replica: Kafka takes no second one there."""
-        return self._on(self.problem.rows.lost)
+        return self._broker_mask(self.problem.rows.lost)
 
     @cached_property
-    def open(self) -> Bools:
+    def open_brokers(self) -> Bools:
         """A mask of the brokers on which each incomplete row may place a replica."""
-        everywhere = ~self.shrinks[self.incomplete][:, None]
-        held = self._on(np.ones(len(self.problem.rows.row), bool))
-        return (held | everywhere) & self.problem.brokers.receivers & ~self.holds & ~self.lost
+        everywhere = ~self.shrinks[self.incomplete_rows][:, None]
+        held = self._broker_mask(np.ones(len(self.problem.rows.row), bool))
+        return (held | everywhere) & self.problem.brokers.receivers & ~self.held_brokers & ~self.lost_brokers
 
-    def _on(self, which: Bools) -> Bools:
+    def _broker_mask(self, which: Bools) -> Bools:
         rows = self.problem.rows
         table = np.zeros((len(rows), len(self.problem.brokers)), bool)
         table[rows.row[which], rows.broker[which]] = True
-        return table[self.incomplete]
+        return table[self.incomplete_rows]
 
 
 def shard_totals(problem: Problem) -> ShardTotals:
     """Count the values from which `fill_missing` of this shard will start."""
-    return _totals(_missing(problem))
+    return _count_totals(_find_missing(problem))
 
 
 def fill_missing(problem: Problem, others: OtherShards | None = None) -> CandidatePlan:
     """Return new assignments of a shard. Without `others`, it is the only one."""
-    need, rows = _missing(problem), problem.rows
-    others = OtherShards(_totals(need), 0) if others is None else others
-    row, broker = _place(need, others)
+    need, rows = _find_missing(problem), problem.rows
+    others = OtherShards(_count_totals(need), 0) if others is None else others
+    row, broker = _place_missing(need, others)
     # A replica "added" on a broker that already has one is kept: it is neither lost nor added.
-    stays = ~need.kept & member(rows.row, rows.broker, row, broker) & need.shrinks[rows.row]
+    stays = ~need.kept & is_pair_in(rows.row, rows.broker, row, broker) & need.shrinks[rows.row]
     new = ~need.shrinks[row]
     need = replace(need, kept=need.kept | stays)
-    row, broker = _assemble(need, row[new], broker[new])
-    broker = _put_leaders_first(need, row, broker, others.scaled(others.total.led, need.units))
+    row, broker = _assemble_replicas(need, row[new], broker[new])
+    broker = _put_leaders_first(need, row, broker, others.scale_to_shard(others.total.led, need.missing_count))
     return CandidatePlan(rows, need.disposition, row, broker, bound=need.bound)
 
 
-def _missing(problem: Problem) -> _MissingReplicas:
+def _find_missing(problem: Problem) -> _MissingReplicas:
     rows, brokers = problem.rows, problem.brokers
     # To balance disks, draining brokers are emptied first.
     gone = ("failed", "draining") if problem.operation in EVEN_OPERATIONS else ("failed",)
-    alive = ~brokers.in_state(*gone)[rows.broker] & ~rows.lost
+    alive = ~brokers.state_mask(*gone)[rows.broker] & ~rows.lost
     keeps = np.bincount(rows.row[alive], minlength=len(rows))
     factor = _wanted_factor(problem, keeps)
     shrinks = factor < keeps
-    kept = alive & (~shrinks[rows.row] | _stays_leader(problem, alive))
+    kept = alive & (~shrinks[rows.row] | _staying_leaders(problem, alive))
     missing = factor - np.bincount(rows.row[kept], minlength=len(rows))
     optional = alive & shrinks[rows.row] & brokers.receivers[rows.broker] & ~kept
     room = np.where(shrinks, np.bincount(rows.row[optional], minlength=len(rows)), len(brokers))
     disposition = dispositions(problem, kept, missing, room, changes=shrinks)
     if problem.operation is Operation.SET_REPLICATION_FACTOR:
-        _refuse_too_many(problem, (disposition == Disposition.TOO_FEW_BROKERS) & (factor > keeps), factor)
+        _refuse_large_factor(problem, (disposition == Disposition.TOO_FEW_BROKERS) & (factor > keeps), factor)
     planned = disposition == Disposition.PLANNED
     bound = int(np.maximum(factor - keeps, 0)[planned].sum())
     return _MissingReplicas(problem, kept, np.where(planned, missing, 0), disposition, factor, shrinks, bound)
 
 
-def _refuse_too_many(problem: Problem, short: Bools, factor: Ints) -> None:
+def _refuse_large_factor(problem: Problem, short: Bools, factor: Ints) -> None:
     """Raise PlanError if too few brokers may hold the requested replication factor."""
     rows, brokers = problem.rows, problem.brokers
     for row in np.flatnonzero(short)[:1]:
         usable = brokers.receivers.copy()
         held = rows.broker[rows.row == row]
-        usable[held[~brokers.in_state("failed")[held]]] = True
+        usable[held[~brokers.state_mask("failed")[held]]] = True
         raise PlanError(
-            f"The partition {rows.name(row)} is to have {factor[row]} replicas, "
+            f"The partition {rows.partition_name(row)} is to have {factor[row]} replicas, "
             f"and only {int(usable.sum())} brokers may hold one."
         )
 
@@ -226,7 +226,7 @@ def _wanted_factor(problem: Problem, keeps: Ints) -> Ints:
     return np.where(named, problem.options.replication_factor, keeps)
 
 
-def _stays_leader(problem: Problem, alive: Bools) -> Bools:
+def _staying_leaders(problem: Problem, alive: Bools) -> Bools:
     """Return a mask of the first replica of each row that may stay: it stays whatever else is removed."""
     rows = problem.rows
     may = np.flatnonzero(alive & problem.brokers.receivers[rows.broker])
@@ -235,14 +235,14 @@ def _stays_leader(problem: Problem, alive: Bools) -> Bools:
     return stays
 
 
-def _totals(need: _MissingReplicas) -> ShardTotals:
+def _count_totals(need: _MissingReplicas) -> ShardTotals:
     rows, brokers = need.problem.rows, len(need.problem.brokers)
     held = np.bincount(rows.broker[need.kept], minlength=brokers)
-    led = np.bincount(rows.broker[need.kept & (rows.place == 0)], minlength=brokers)
-    return ShardTotals(held, led, need.units, dict(Counter(need.factor.tolist())))
+    led = np.bincount(rows.broker[need.kept & (rows.replica_positions == 0)], minlength=brokers)
+    return ShardTotals(held, led, need.missing_count, dict(Counter(need.factor.tolist())))
 
 
-def _assemble(need: _MissingReplicas, added_row: Ints, added_broker: Ints) -> tuple[Ints, Ints]:
+def _assemble_replicas(need: _MissingReplicas, added_row: Ints, added_broker: Ints) -> tuple[Ints, Ints]:
     """Return old and new replicas; a new one takes the place of a lost one, or the end."""
     rows: PartitionTable = need.problem.rows
     stays = need.kept | (need.disposition != Disposition.PLANNED)[rows.row]
@@ -252,19 +252,19 @@ def _assemble(need: _MissingReplicas, added_row: Ints, added_broker: Ints) -> tu
     has_place = replaced < len(lost)
     has_place[has_place] = rows.row[lost[replaced[has_place]]] == added_row[has_place]
     place = rows.replica_count[added_row] + turn
-    place[has_place] = rows.place[lost[replaced[has_place]]]
+    place[has_place] = rows.replica_positions[lost[replaced[has_place]]]
     row = np.concatenate([rows.row[stays], added_row])
     broker = np.concatenate([rows.broker[stays], added_broker])
-    order = np.lexsort((np.concatenate([rows.place[stays], place]), row))
+    order = np.lexsort((np.concatenate([rows.replica_positions[stays], place]), row))
     return row[order], broker[order]
 
 
 def _put_leaders_first(need: _MissingReplicas, row: Ints, broker: Ints, load: Ints) -> Ints:
     """Return the assembled brokers, with a kept replica in front wherever the preferred leader was lost."""
     rows, brokers = need.problem.rows, need.problem.brokers
-    leaderless = (need.disposition == Disposition.PLANNED) & ~need.kept[rows.start[:-1]]
+    leaderless = (need.disposition == Disposition.PLANNED) & ~need.kept[rows.row_starts[:-1]]
     able = need.kept & leaderless[rows.row]
-    second_choice = ~rows.in_sync | brokers.in_state("draining")[rows.broker]
+    second_choice = ~rows.in_sync | brokers.state_mask("draining")[rows.broker]
     chosen_row, chosen = choose_leaders(rows.row[able], rows.broker[able], second_choice[able], load)
     first = np.searchsorted(row, chosen_row)
     leader = np.full(len(rows), -1)
@@ -275,13 +275,13 @@ def _put_leaders_first(need: _MissingReplicas, row: Ints, broker: Ints, load: In
     return broker
 
 
-def _place(need: _MissingReplicas, others: OtherShards) -> tuple[Ints, Ints]:
+def _place_missing(need: _MissingReplicas, others: OtherShards) -> tuple[Ints, Ints]:
     """Return row and broker of every replica to add, in that order. Rows must have enough free brokers."""
-    if len(need.incomplete) == 0:
+    if len(need.incomplete_rows) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     index, broker = _FillFlow(need, others).solve()
     order = np.lexsort((broker, index))
-    return need.incomplete[index[order]], broker[order]
+    return need.incomplete_rows[index[order]], broker[order]
 
 
 def _rack_room(need: _MissingReplicas) -> tuple[Ints, Ints]:
@@ -290,19 +290,19 @@ def _rack_room(need: _MissingReplicas) -> tuple[Ints, Ints]:
     The spread is the most even one that the kept replicas allow: see `fair_shares.rack_bounds`, here for each row on
     its own, because each row keeps other replicas.
     """
-    brokers, missing = need.problem.brokers, need.missing[need.incomplete]
-    groups = int(need.group.max()) + 1
-    member_of = need.group[:, None] == np.arange(groups)
-    kept, room = (mask.astype(np.int64) @ member_of for mask in (need.holds, need.open))
+    brokers, missing = need.problem.brokers, need.missing[need.incomplete_rows]
+    groups = int(need.broker_groups.max()) + 1
+    member_of = need.broker_groups[:, None] == np.arange(groups)
+    kept, room = (mask.astype(np.int64) @ member_of for mask in (need.held_brokers, need.open_brokers))
     racked = (member_of & (brokers.rack >= 0)[:, None]).any(axis=0)
-    height = _height(kept + room, racked, kept.sum(axis=1) + missing, own_rack=brokers.own_rack)
+    height = _fill_height_per_rack(kept + room, racked, kept.sum(axis=1) + missing, own_rack=brokers.own_rack)
     top = np.minimum(height[:, None], kept + room)
     most = np.where(racked, np.clip(top - kept, 0, room), np.minimum(room, missing[:, None]))
     first = np.where(racked, np.clip(np.minimum(height[:, None] - 1, top) - kept, 0, most), 0)
     return most, first
 
 
-def _height(places: Ints, racked: Bools, rf: Ints, *, own_rack: bool) -> Ints:
+def _fill_height_per_rack(places: Ints, racked: Bools, rf: Ints, *, own_rack: bool) -> Ints:
     on_racks, rackless = places[:, racked], places[:, ~racked].sum(axis=1)
     # Brokers without a rack only count if they are racks themselves, or if the racks cannot hold all replicas.
     spare = np.where(own_rack | (on_racks.sum(axis=1) < rf), rackless, 0)
@@ -321,12 +321,12 @@ class _FillFlow:
     def __init__(self, need: _MissingReplicas, others: OtherShards) -> None:
         self.need, self.brokers = need, need.problem.brokers
         self.most, self.first = _rack_room(need)
-        self.topics, topic = np.unique(need.problem.rows.topic[need.incomplete], return_inverse=True)
-        self.net = PlacementNetwork(topic, len(self.topics), need.group)
+        self.topics, topic = np.unique(need.problem.rows.topic[need.incomplete_rows], return_inverse=True)
+        self.net = PlacementNetwork(topic, len(self.topics), need.broker_groups)
         self._measure_load(others)
         # Weights: each exceeds the most that one change of any lower-priority term can be worth.
-        self.step = max(1, need.units * len(self.brokers) // _MAX_LEVEL_ARCS)
-        self.height_cost = self._height_cost(others)
+        self.step = max(1, need.missing_count * len(self.brokers) // _MAX_LEVEL_ARCS)
+        self.height_cost = self._compute_load_cost(others)
         self.over_limit = int(self.height_cost.max(initial=0)) + 1
         self.over_ceiling = 4 * self.over_limit
         self.last_place = 1000 * self.over_ceiling
@@ -340,65 +340,65 @@ class _FillFlow:
         bounds = fair_bounds(self.brokers, self.brokers.receivers, factors, np.vstack([counts, everything]))
         cells = count_pairs(rows.topic[rows.row[need.kept]], rows.broker[need.kept], (len(counts), len(self.brokers)))
         self.room = np.maximum(bounds[1][:-1] - cells, 0)
-        self.limit = others.scaled(bounds[1][-1], need.units)
-        self.level = others.scaled(total.held, need.units)
+        self.limit = others.scale_to_shard(bounds[1][-1], need.missing_count)
+        self.level = others.scale_to_shard(total.held, need.missing_count)
 
     def solve(self) -> tuple[Ints, Ints]:
         """Return the index among the incomplete rows and the broker of every missing replica."""
         net = self.net
-        net.add_supply(net.part, self.need.missing[self.need.incomplete])
-        net.add_supply(net.sink, -self.need.units)
+        net.add_supply(net.part, self.need.missing[self.need.incomplete_rows])
+        net.add_supply(net.sink, -self.need.missing_count)
         for rooms, cost in ((self.first, 0), (self.most - self.first, self.last_place)):
             row, group = np.nonzero(rooms)
             net.add_arcs(net.part[row], net.share[row, group], rooms[row, group], cost)
-        self._pool_arcs()
-        self._direct_arcs()
-        self._cell_arcs()
-        self._level_arcs()
-        return self._decode(net.solve())
+        self._add_pool_arcs()
+        self._add_direct_arcs()
+        self._add_cell_arcs()
+        self._add_level_arcs()
+        return self._decode_flow(net.solve())
 
-    def _pool_arcs(self) -> None:
+    def _add_pool_arcs(self) -> None:
         net, need, target = self.net, self.need, self.brokers.receivers
-        row, broker = np.nonzero((need.holds | need.lost) & target)
-        keeps = count_pairs(row, need.group[broker], self.most.shape)
+        row, broker = np.nonzero((need.held_brokers | need.lost_brokers) & target)
+        keeps = count_pairs(row, need.broker_groups[broker], self.most.shape)
         # A row that may only choose among some brokers must not share a pool with all others.
-        self.pooled = (self.most == 1) & (keeps == 0) & ~need.shrinks[need.incomplete][:, None]
+        self.pooled = (self.most == 1) & (keeps == 0) & ~need.shrinks[need.incomplete_rows][:, None]
         self.pool_row, group = np.nonzero(self.pooled)
         self.into_pool = net.pool[net.topic[self.pool_row], group]
         self.to_pool = net.add_arcs(net.share[self.pool_row, group], self.into_pool, 1, 0)
         used = np.isin(net.pool, self.into_pool)
-        topic, self.pool_broker = np.nonzero(used[:, need.group] & target)
-        self.pool_of = net.pool[topic, need.group[self.pool_broker]]
+        topic, self.pool_broker = np.nonzero(used[:, need.broker_groups] & target)
+        self.pool_of = net.pool[topic, need.broker_groups[self.pool_broker]]
         self.from_pool = net.add_arcs(self.pool_of, net.cell[topic, self.pool_broker], UNLIMITED, 0)
 
-    def _direct_arcs(self) -> None:
+    def _add_direct_arcs(self) -> None:
         need = self.need
         open_here = (self.most > 0) & ~self.pooled
-        self.direct_row, self.direct_broker = np.nonzero(open_here[:, need.group] & need.open)
+        self.direct_row, self.direct_broker = np.nonzero(open_here[:, need.broker_groups] & need.open_brokers)
         self.direct = self.net.add_replica_arcs(self.direct_row, self.direct_broker, 0)
 
-    def _cell_arcs(self) -> None:
+    def _add_cell_arcs(self) -> None:
         topic, broker = np.nonzero(np.broadcast_to(self.brokers.receivers, self.net.cell.shape))
         tail, head = self.net.cell[topic, broker], self.net.broker[broker]
         self.net.add_arcs(tail, head, self.room[self.topics[topic], broker], 0)
         for over, capacity in enumerate((1, 1, 2, 4, 8, 16, UNLIMITED), start=1):
             self.net.add_arcs(tail, head, capacity, over * self.over_ceiling)
 
-    def _height_cost(self, others: OtherShards) -> Ints:
+    def _compute_load_cost(self, others: OtherShards) -> Ints:
         """Return the cost of a broker's next replica: its load in units of an average broker's, from 0 on."""
         capacity = np.array([float(value) for value in self.brokers.capacity])
-        steps = np.arange(0, self.need.units, self.step)
-        above = self.level - others.targets(self.brokers, self.need.units)
+        steps = np.arange(0, self.need.missing_count, self.step)
+        above = self.level - others.load_targets(self.brokers, self.need.missing_count)
         height = (above[:, None] + steps) * (4 * capacity.mean() / capacity[:, None])
         cost = np.asarray(np.floor(height), np.int64)
         return cost - int(cost[self.brokers.receivers].min(initial=int(cost.min())))
 
-    def _level_arcs(self) -> None:
+    def _add_level_arcs(self) -> None:
         broker, step = np.nonzero(np.broadcast_to(self.brokers.receivers[:, None], self.height_cost.shape))
         over = np.where(self.level[broker] + step * self.step >= self.limit[broker], self.over_limit, 0)
         self.net.add_arcs(self.net.broker[broker], self.net.sink, self.step, self.height_cost[broker, step] + over)
 
-    def _decode(self, flow: Ints) -> tuple[Ints, Ints]:
+    def _decode_flow(self, flow: Ints) -> tuple[Ints, Ints]:
         hit = flow[self.direct] > 0
         taken = flow[self.to_pool] > 0
         row = self.pool_row[taken]

@@ -58,9 +58,9 @@ class Network:
         nodes = np.atleast_1d(np.asarray(nodes, np.int64))
         self._supplies.append((nodes, np.broadcast_to(np.asarray(amounts, np.int64), nodes.shape)))
 
-    def cost_of(self, flow: Ints) -> int:
+    def total_cost(self, flow: Ints) -> int:
         """Return the total cost of a flow, without the cost of the arcs' lower bounds."""
-        return int(flow @ self._all(3))
+        return int(flow @ self._concatenate_blocks(3))
 
     def dual_prices(self, flow: Ints) -> Ints:
         """Return for each node the least cost at which a unit could get there, if `flow` is the cheapest.
@@ -68,8 +68,8 @@ class Network:
         Along every arc with room the potential grows by at most the cost; along every arc in use by at least the cost.
         Raises Infeasible when the flow is not the cheapest: there are no potentials then.
         """
-        tail, head, cost = self._all(0), self._all(1), self._all(3)
-        forth, back = flow < self._all(2), flow > 0
+        tail, head, cost = self._concatenate_blocks(0), self._concatenate_blocks(1), self._concatenate_blocks(3)
+        forth, back = flow < self._concatenate_blocks(2), flow > 0
         source, target = np.concatenate([tail[forth], head[back]]), np.concatenate([head[forth], tail[back]])
         worth = np.concatenate([cost[forth], -cost[back]])
         order = np.argsort(target, kind="stable")
@@ -84,7 +84,7 @@ class Network:
             potential[target[first[better]]] = best[better]
         raise Infeasible
 
-    def _all(self, part: int) -> Ints:
+    def _concatenate_blocks(self, part: int) -> Ints:
         return np.concatenate([block[part] for block in self._blocks]) if self._blocks else np.zeros(0, np.int64)
 
     def solve(self) -> Ints:
@@ -92,7 +92,7 @@ class Network:
         if self._arcs == 0:
             return np.zeros(0, np.int64)
         solver = min_cost_flow.SimpleMinCostFlow()
-        tail, head, capacity, cost = (self._all(part) for part in range(4))
+        tail, head, capacity, cost = (self._concatenate_blocks(part) for part in range(4))
         # OR-tools takes int32 nodes.
         solver.add_arcs_with_capacity_and_unit_cost(tail.astype(np.int32), head.astype(np.int32), capacity, cost)
         balance = np.zeros(self._nodes, np.int64)

@@ -79,8 +79,8 @@ def leader_bounds(topic: Ints, replicas: Replicas, target: Bools, *, alike: bool
     every other replica leads every other partition. Brokers that are not `alike` in capacity share by replicas.
     """
     topics = int(topic.max()) + 1
-    share_low, share_high = _proportional(topic, replicas, topics, len(target))
-    total_low, total_high = _proportional(np.zeros_like(topic), replicas, 1, len(target))
+    share_low, share_high = _proportional_bounds(topic, replicas, topics, len(target))
+    total_low, total_high = _proportional_bounds(np.zeros_like(topic), replicas, 1, len(target))
     last = LeaderBounds("proportional", (share_low, share_high), (total_low[0], total_high[0]))
     if not alike:
         return [last]
@@ -92,7 +92,7 @@ def leader_bounds(topic: Ints, replicas: Replicas, target: Bools, *, alike: bool
     return [LeaderBounds("even", (low, high), level), LeaderBounds("global-even", wide, level), last]
 
 
-def _proportional(topic: Ints, replicas: Replicas, topics: int, brokers: int) -> tuple[Ints, Ints]:
+def _proportional_bounds(topic: Ints, replicas: Replicas, topics: int, brokers: int) -> tuple[Ints, Ints]:
     degree = np.bincount(replicas.row, minlength=len(topic))
     whole = math.lcm(*np.unique(degree[degree > 0]).tolist())
     cell = topic[replicas.row] * brokers + replicas.broker
@@ -129,7 +129,7 @@ def _leaders_within(topic: Ints, replicas: Replicas, bounds: LeaderBounds) -> In
         return None
 
 
-def failover_order(row: Ints, broker: Ints, brokers: int, *, exact: bool) -> Ints:
+def order_for_failover(row: Ints, broker: Ints, brokers: int, *, exact: bool) -> Ints:
     """Return the replicas' brokers with those after the first reordered, so that failover is as even as possible.
 
     Replicas are in order within ascending rows. Position by position, the next replica is chosen so that the pairs of
@@ -146,19 +146,19 @@ def failover_order(row: Ints, broker: Ints, brokers: int, *, exact: bool) -> Int
         index, turn = np.repeat(np.arange(len(rows)), count), positions_within(count)
         at = first[index] + turn
         _, pair = np.unique(broker[first[index] - 1] * brokers + broker[at], return_inverse=True)
-        chosen = _next_by_flow(index, turn, pair) if exact else _next_by_exchanges(index, turn, pair)
-        _bring_forward(broker, first, at[chosen])
+        chosen = _choose_next_by_flow(index, turn, pair) if exact else _choose_next_by_exchanges(index, turn, pair)
+        _move_chosen_first(broker, first, at[chosen])
     return broker
 
 
-def _next_by_flow(index: Ints, turn: Ints, pair: Ints) -> Ints:
+def _choose_next_by_flow(index: Ints, turn: Ints, pair: Ints) -> Ints:
     """Return the candidate that each row takes, given each candidate's row, position and pair of brokers."""
     height = positions_within(np.bincount(pair))
     level = (2 * height + 1) * (int(index[-1]) + 2)
     return np.flatnonzero(_assign_evenly(index, pair, int(pair.max()) + 1, np.where(turn > 0, 1, 0), level))
 
 
-def _next_by_exchanges(index: Ints, turn: Ints, pair: Ints) -> Ints:
+def _choose_next_by_exchanges(index: Ints, turn: Ints, pair: Ints) -> Ints:
     """Return the same by exchanges, the highest worth first; each row starts with its first candidate."""
     taken = np.flatnonzero(turn == 0)
     height = np.bincount(pair[taken], minlength=int(pair.max(initial=-1)) + 1)
@@ -179,7 +179,7 @@ def _next_by_exchanges(index: Ints, turn: Ints, pair: Ints) -> Ints:
     return taken
 
 
-def _bring_forward(broker: Ints, first: Ints, chosen: Ints) -> None:
+def _move_chosen_first(broker: Ints, first: Ints, chosen: Ints) -> None:
     """Put the chosen replicas first; the replicas that they pass keep their order."""
     moved = chosen > first
     first, chosen = first[moved], chosen[moved]
@@ -199,7 +199,7 @@ class Leadership:
     partitions: Ints
 
 
-def leadership_of(candidate: CandidatePlan, brokers: int, sharing: int) -> Leadership | None:
+def build_leadership(candidate: CandidatePlan, brokers: int, sharing: int) -> Leadership | None:
     """Return the leadership of the planned rows, None if there is none; `sharing` brokers are fit to lead."""
     rows, planned = candidate.rows, candidate.disposition == Disposition.PLANNED
     if not planned.any() or sharing == 0:
@@ -210,8 +210,8 @@ def leadership_of(candidate: CandidatePlan, brokers: int, sharing: int) -> Leade
     of_row[planned] = topic
     mine = planned[candidate.row]
     held = count_pairs(of_row[candidate.row[mine]], candidate.broker[mine], shape)
-    led = count_pairs(topic, rows.broker[rows.start[:-1]][planned], shape)
-    leads = count_pairs(topic, candidate.broker[candidate.start[:-1]][planned], shape)
+    led = count_pairs(topic, rows.broker[rows.row_starts[:-1]][planned], shape)
+    leads = count_pairs(topic, candidate.broker[candidate.row_starts[:-1]][planned], shape)
     count = np.bincount(topic)
     low, high = (count // sharing)[:, None], (-(-count // sharing))[:, None]
     total, every = leads.sum(axis=0), int(planned.sum())
@@ -245,7 +245,7 @@ def fewest_leader_changes(leadership: Leadership) -> int | None:
     net.add_supply(ends, low.sum(axis=0))
     net.add_supply(sink, -int(leadership.partitions.sum()))
     try:
-        changed = net.cost_of(net.solve())
+        changed = net.total_cost(net.solve())
     except Infeasible:
         return None
     return changed + int(np.maximum(low - leadership.kept, 0).sum())

@@ -38,7 +38,7 @@ MOVES = pa.schema(
 
 def planned_moves(candidate: CandidatePlan, brokers: Brokers, topic_ids: pa.Array, operation: Operation) -> pa.Table:
     """Return the changed rows as `MOVES`. `topic_ids` has one value per row of the shard."""
-    rows, at = candidate.rows, candidate.changed
+    rows, at = candidate.rows, candidate.changed_rows
     columns = {
         "topic": pa.array(rows.topics, pa.string()).take(pa.array(rows.topic[at])),
         "topic_id": topic_ids.take(pa.array(at)),
@@ -48,36 +48,36 @@ def planned_moves(candidate: CandidatePlan, brokers: Brokers, topic_ids: pa.Arra
         "adding": _sorted_broker_lists(candidate.row, candidate.broker, candidate.added, at, brokers),
         "removing": _sorted_broker_lists(rows.row, rows.broker, candidate.removed, at, brokers),
         "bytes": pa.array(rows.size[at], pa.int64(), mask=rows.unsized[at]),
-        "reason": reasons(candidate, brokers, operation),
+        "reason": move_reasons(candidate, brokers, operation),
         "in_sync": pa.array(rows.in_sync_count[at], pa.int32()),
         "out_of_sync": pa.array(rows.replica_count[at] - rows.in_sync_count[at], pa.int32()),
-        "source": pa.array(senders(rows, brokers)[at], pa.int32()),
+        "source": pa.array(sending_brokers(rows, brokers)[at], pa.int32()),
     }
     return pa.Table.from_arrays([columns[name] for name in MOVES.names], schema=MOVES)
 
 
-def senders(rows: PartitionTable, brokers: Brokers) -> Ints:
+def sending_brokers(rows: PartitionTable, brokers: Brokers) -> Ints:
     """Return the id of the broker that will send each row's data: its leader, or its first replica that is in sync."""
-    sender = brokers.ids[rows.broker[rows.start[:-1]]]
+    sender = brokers.ids[rows.broker[rows.row_starts[:-1]]]
     in_sync = np.flatnonzero(rows.in_sync)[::-1]
     # Of several replicas of a row, the one that is assigned last counts: the first in order.
     sender[rows.row[in_sync]] = brokers.ids[rows.broker[in_sync]]
     return np.where(rows.leader >= 0, rows.leader, sender)
 
 
-def reasons(candidate: CandidatePlan, brokers: Brokers, operation: Operation) -> pa.Array:
+def move_reasons(candidate: CandidatePlan, brokers: Brokers, operation: Operation) -> pa.Array:
     """Return the reason why each changed row moves: the most severe one that applies."""
-    rows, at = candidate.rows, candidate.changed
+    rows, at = candidate.rows, candidate.changed_rows
     removed = candidate.removed
-    moved = _rows_with(candidate.row[candidate.added], rows) | _rows_with(rows.row[removed], rows)
-    on = {state: _rows_with(rows.row[removed & brokers.in_state(state)[rows.broker]], rows) for state in STATES}
+    moved = _row_mask(candidate.row[candidate.added], rows) | _row_mask(rows.row[removed], rows)
+    on = {state: _row_mask(rows.row[removed & brokers.state_mask(state)[rows.broker]], rows) for state in STATES}
     applies = [
         (np.full(len(rows), operation in GIVEN_OPERATIONS), MoveReason.GIVEN),
         (~moved, MoveReason.REORDER),
         (on["failed"], MoveReason.BROKER_FAILED),
-        (_rows_with(rows.row[removed & rows.lost], rows), MoveReason.LOG_DIR_FAILED),
+        (_row_mask(rows.row[removed & rows.lost], rows), MoveReason.LOG_DIR_FAILED),
         (on["draining"], MoveReason.BROKER_DRAINING),
-        (np.diff(candidate.start) != rows.replica_count, MoveReason.REPLICATION_FACTOR),
+        (np.diff(candidate.row_starts) != rows.replica_count, MoveReason.REPLICATION_FACTOR),
         (rack_spread_violated(rows.row, rows.broker, len(rows), brokers), MoveReason.RACK_SPREAD),
     ]
     words = pa.array([*(word.value for _, word in applies), MoveReason.BALANCE.value], pa.string())
@@ -85,7 +85,7 @@ def reasons(candidate: CandidatePlan, brokers: Brokers, operation: Operation) ->
     return words.take(pa.array(found[at]))
 
 
-def _rows_with(row: Ints, rows: PartitionTable) -> Bools:
+def _row_mask(row: Ints, rows: PartitionTable) -> Bools:
     found = np.zeros(len(rows), bool)
     found[row] = True
     return found
@@ -142,14 +142,14 @@ def start_order(queue: MoveQueue, options: Options) -> Ints:
     by_urgency = np.lexsort((np.arange(len(work)), -work, -queue.out_of_sync, queue.in_sync))
     rank = np.empty_like(by_urgency)
     rank[by_urgency] = np.arange(len(work))
-    start = _waits(queue.source, rank, work, options.max_out_per_broker)
+    start = _work_before(queue.source, rank, work, options.max_out_per_broker)
     np.maximum.at(
-        start, queue.owner, _waits(queue.into, rank[queue.owner], work[queue.owner], options.max_in_per_broker)
+        start, queue.owner, _work_before(queue.into, rank[queue.owner], work[queue.owner], options.max_in_per_broker)
     )
     return np.lexsort((rank, start, -queue.out_of_sync, queue.in_sync))
 
 
-def _waits(broker: Ints, rank: Ints, work: Floats, at_once: int) -> Floats:
+def _work_before(broker: Ints, rank: Ints, work: Floats, at_once: int) -> Floats:
     """Return the work that comes before each item on its broker, which does so many `at_once`."""
     by_broker = np.lexsort((rank, broker))
     done = np.cumsum(work[by_broker]) - work[by_broker]

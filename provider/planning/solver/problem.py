@@ -71,7 +71,7 @@ class Brokers:
             rack=np.array(numbers if options.rack_aware else [0] * len(rows), np.int64),
             state=tuple(row["state"] for row in rows),
             receivers=np.array(receivers, bool),
-            capacity=_capacities([row["capacity"] for row in rows]),
+            capacity=_exact_capacities([row["capacity"] for row in rows]),
             free_bytes=np.array(free, np.int64),
             own_rack=options.rackless == "own-rack",
         )
@@ -79,19 +79,19 @@ class Brokers:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def in_state(self, *states: str) -> Bools:
+    def state_mask(self, *states: str) -> Bools:
         """Return a mask of the brokers in one of the states."""
         return np.array([state in states for state in self.state], bool)
 
     @property
-    def alike(self) -> bool:
+    def has_equal_capacities(self) -> bool:
         """True if all brokers have the same capacity."""
         return len(set(self.capacity)) == 1
 
     @property
     def usable(self) -> Bools:
         """A mask of the brokers that may hold a replica, even if they receive no further one."""
-        return self.in_state("live", "new")
+        return self.state_mask("live", "new")
 
 
 def _refuse_invalid_brokers(rows: Sequence[dict[str, object]], excluded: Collection[int]) -> None:
@@ -113,7 +113,7 @@ def _refuse_invalid_brokers(rows: Sequence[dict[str, object]], excluded: Collect
         raise PlanError(f"The option exclude_brokers names broker {unknown[0]}, which the snapshot does not have.")
 
 
-def _capacities(given: Sequence[float | None]) -> tuple[Fraction, ...]:
+def _exact_capacities(given: Sequence[float | None]) -> tuple[Fraction, ...]:
     known = [Fraction(value).limit_denominator(10**6) for value in given if value is not None]
     if any(value <= 0 for value in known):
         raise PlanError("A broker's capacity is zero or negative; leave it out, or drain the broker.")
@@ -149,64 +149,65 @@ class PartitionTable:
         """
         encoded = table.column("topic").combine_chunks().dictionary_encode()
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-        row, ids = _flat(table, "replicas")
-        isr_row, isr = _flat(table, "isr")
+        row, ids = _flatten_lists(table, "replicas")
+        isr_row, isr = _flatten_lists(table, "isr")
         found = cls(
             topics=tuple(encoded.dictionary.to_pylist()),
             topic=encoded.indices.to_numpy(False).astype(np.int64),
-            number=_ints(table, "partition"),
+            number=_int_column(table, "partition"),
             row=row,
             broker=np.minimum(np.searchsorted(brokers.ids, ids), len(brokers) - 1),
-            lost=member(row, ids, *_flat(table, "offline")),
-            in_sync=member(row, ids, isr_row, isr),
+            lost=is_pair_in(row, ids, *_flatten_lists(table, "offline")),
+            in_sync=is_pair_in(row, ids, isr_row, isr),
             in_sync_count=np.bincount(isr_row, minlength=len(table)),
-            leader=_ints(table, "leader"),
-            target_rf=_ints(table, "target_rf"),
-            size=np.maximum(_ints(table, "bytes"), 0),
-            unsized=_ints(table, "bytes", -1) < 0,
-            moving=(_lengths(table, "adding") > 0) | (_lengths(table, "removing") > 0),
+            leader=_int_column(table, "leader"),
+            target_rf=_int_column(table, "target_rf"),
+            size=np.maximum(_int_column(table, "bytes"), 0),
+            unsized=_int_column(table, "bytes", -1) < 0,
+            moving=(_list_lengths(table, "adding") > 0) | (_list_lengths(table, "removing") > 0),
         )
-        found._refuse_invalid(ids, brokers)
+        found._refuse_invalid_rows(ids, brokers)
         return found
 
-    def _refuse_invalid(self, ids: Ints, brokers: Brokers) -> None:
+    def _refuse_invalid_rows(self, ids: Ints, brokers: Brokers) -> None:
         for at in np.flatnonzero((np.diff(self.topic) == 0) & (np.diff(self.number) == 0))[:1]:
-            raise PlanError(f"The partition {self.name(at)} is in the snapshot twice; take a new snapshot.")
+            raise PlanError(f"The partition {self.partition_name(at)} is in the snapshot twice; take a new snapshot.")
         order = np.lexsort((ids, self.row))
         for at in order[:-1][(np.diff(self.row[order]) == 0) & (np.diff(ids[order]) == 0)][:1]:
             raise PlanError(
-                f"The partition {self.name(self.row[at])} lists broker {ids[at]} twice; correct its assignment."
+                f"The partition {self.partition_name(self.row[at])} lists broker {ids[at]} twice; correct its "
+                "assignment."
             )
         for at in np.flatnonzero(self.replica_count == 0)[:1]:
-            raise PlanError(f"The partition {self.name(at)} has no replica at all; take a new snapshot.")
+            raise PlanError(f"The partition {self.partition_name(at)} has no replica at all; take a new snapshot.")
         for at in np.flatnonzero(brokers.ids[self.broker] != ids)[:1]:
-            name = self.name(self.row[at])
+            name = self.partition_name(self.row[at])
             raise PlanError(f"The partition {name} is on broker {ids[at]}, which the snapshot does not have.")
         for at in np.flatnonzero(self.target_rf < 1)[:1]:
             factor = self.target_rf[at]
             raise PlanError(
-                f"The partition {self.name(at)} has the replication factor {factor}; it must be at least 1."
+                f"The partition {self.partition_name(at)} has the replication factor {factor}; it must be at least 1."
             )
 
     def __len__(self) -> int:
         return len(self.topic)
 
     @cached_property
-    def start(self) -> Ints:
+    def row_starts(self) -> Ints:
         """The start of each row's replicas, followed by the end of the last row's replicas."""
         return np.searchsorted(self.row, np.arange(len(self) + 1))
 
     @cached_property
     def replica_count(self) -> Ints:
         """The number of replicas of each row."""
-        return np.diff(self.start)
+        return np.diff(self.row_starts)
 
     @cached_property
-    def place(self) -> Ints:
+    def replica_positions(self) -> Ints:
         """Each replica's position in its row; 0 is the preferred leader."""
         return positions_within(self.replica_count)
 
-    def name(self, row: int) -> str:
+    def partition_name(self, row: int) -> str:
         """Return the row's display name, such as `orders-7`."""
         return f"{self.topics[self.topic[row]]}-{self.number[row]}"
 
@@ -236,7 +237,7 @@ class Disposition(IntEnum):
     EXCLUDED = 6
 
     @property
-    def word(self) -> str:
+    def reason_word(self) -> str:
         """The reason, as `unplaced` and `pinned` of a proof contain it."""
         return self.name.lower()
 
@@ -253,7 +254,7 @@ def static_dispositions(problem: Problem) -> Ints:
     excluded = np.array([excludes(name) for name in rows.topics], bool)
     disposition = np.where(rows.moving, Disposition.IN_FLIGHT, Disposition.UNTOUCHED)
     disposition[excluded[rows.topic]] = Disposition.EXCLUDED
-    disposition[_pinned(rows, options.pin)] = Disposition.PINNED
+    disposition[_pinned_rows(rows, options.pin)] = Disposition.PINNED
     return disposition
 
 
@@ -274,14 +275,16 @@ def dispositions(problem: Problem, kept: Bools, missing: Ints, room: Ints, chang
     return disposition
 
 
-def _pinned(rows: PartitionTable, names: Sequence[str]) -> Ints:
+def _pinned_rows(rows: PartitionTable, names: Sequence[str]) -> Ints:
     wanted = set(names)
     topics = {name.rsplit("-", 1)[0] for name in wanted}
     near = np.array([topic in topics for topic in rows.topics], bool)
-    return np.array([row for row in np.flatnonzero(near[rows.topic]) if rows.name(int(row)) in wanted], np.int64)
+    return np.array(
+        [row for row in np.flatnonzero(near[rows.topic]) if rows.partition_name(int(row)) in wanted], np.int64
+    )
 
 
-def member(row: Ints, value: Ints, other_row: Ints, other_value: Ints) -> Bools:
+def is_pair_in(row: Ints, value: Ints, other_row: Ints, other_value: Ints) -> Bools:
     """Return a mask of the pairs (row, value) that are among the other pairs."""
     values = 1 + max(int(value.max(initial=0)), int(other_value.max(initial=0)))
     pairs = values * (1 + max(int(row.max(initial=0)), int(other_row.max(initial=0))))
@@ -335,22 +338,22 @@ def _combine_values(values: list[Any]) -> Any:
     return combine_shards(values) if is_dataclass(values[0]) else sum(values)
 
 
-def numbers_of(chosen: Ints, total: int) -> Ints:
+def positions_in(chosen: Ints, total: int) -> Ints:
     """Return for each of `total` indices its position in `chosen`, or -1 if it is not chosen."""
     number = np.full(total, -1)
     number[chosen] = np.arange(len(chosen))
     return number
 
 
-def _ints(table: pa.Table, name: str, unknown: int = 0) -> Ints:
+def _int_column(table: pa.Table, name: str, unknown: int = 0) -> Ints:
     column = pc.fill_null(table.column(name).cast(pa.int64()), unknown)
     return np.asarray(column.to_numpy(), dtype=np.int64)
 
 
-def _lengths(table: pa.Table, name: str) -> Ints:
+def _list_lengths(table: pa.Table, name: str) -> Ints:
     return np.asarray(pc.fill_null(pc.list_value_length(table.column(name)), 0).to_numpy(), dtype=np.int64)
 
 
-def _flat(table: pa.Table, name: str) -> tuple[Ints, Ints]:
-    owner = np.repeat(np.arange(table.num_rows, dtype=np.int64), _lengths(table, name))
+def _flatten_lists(table: pa.Table, name: str) -> tuple[Ints, Ints]:
+    owner = np.repeat(np.arange(table.num_rows, dtype=np.int64), _list_lengths(table, name))
     return owner, np.asarray(pc.list_flatten(table.column(name)).to_numpy(), dtype=np.int64)

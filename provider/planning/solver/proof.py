@@ -15,8 +15,8 @@ from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.flow import mebibytes
-from kafka_steward.planning.solver.leaders import fewest_leader_changes, keepable_leaders, leadership_of
-from kafka_steward.planning.solver.plan_rows import senders
+from kafka_steward.planning.solver.leaders import build_leadership, fewest_leader_changes, keepable_leaders
+from kafka_steward.planning.solver.plan_rows import sending_brokers
 from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, count_pairs, sum_by
 
 #: Reasons that mean "not now" rather than "impossible".
@@ -69,15 +69,15 @@ class Balance:
         """Return one side of the field `spread` of a proof."""
         worst = sorted(self.widest, key=lambda one: (-one[1], one[0]))[:_NAMED]
         return {
-            "replicas": _by_broker(self.replicas, brokers),
-            "leaders": _by_broker(self.leaders, brokers),
-            "bytes": _by_broker(self.bytes, brokers),
+            "replicas": _summary_per_broker(self.replicas, brokers),
+            "leaders": _summary_per_broker(self.leaders, brokers),
+            "bytes": _summary_per_broker(self.bytes, brokers),
             "topics": {
                 "by_spread": self.spreads,
                 "widest": [{"topic": name, "spread": spread} for name, spread in worst],
             },
             "topic_widest": max(map(int, self.spreads), default=0),
-            "next_in_line": _failover(self.pairs, self.leaders, brokers),
+            "next_in_line": _failover_summary(self.pairs, self.leaders, brokers),
             "next_in_line_most": int(self.pairs.max(initial=0)),
         }
 
@@ -104,28 +104,28 @@ class Measures:
     prices: list[int]
 
 
-def measure(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Measures:
+def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Measures:
     """Measure a candidate plan."""
     rows, count = candidate.rows, len(brokers)
     row = candidate.row[candidate.added]
-    source = np.searchsorted(brokers.ids, senders(rows, brokers))[row]
+    source = np.searchsorted(brokers.ids, sending_brokers(rows, brokers))[row]
     planned = candidate.disposition == Disposition.PLANNED
-    leadership = leadership_of(candidate, count, int(brokers.receivers.sum()))
+    leadership = build_leadership(candidate, count, int(brokers.receivers.sum()))
     changes: int | None = 0
     keep, able = 0, np.zeros(count, np.int64)
     if leadership is not None:
         changes, (keep, able) = fewest_leader_changes(leadership), keepable_leaders(leadership)
     return Measures(
-        counts={**_counts(candidate, brokers), "leaders_keepable": keep},
+        counts={**_count_changes(candidate, brokers), "leaders_keepable": keep},
         before=Balance.of(rows, rows.row, rows.broker, brokers),
         after=Balance.of(rows, candidate.row, candidate.broker, brokers),
         bytes_in=sum_by(rows.size[row], candidate.broker[candidate.added], count),
         bytes_out=sum_by(rows.size[row], np.minimum(source, count - 1), count),
         leaders_keepable=able,
-        leaders_planned=np.bincount(candidate.broker[candidate.start[:-1]][planned], minlength=count),
+        leaders_planned=np.bincount(candidate.broker[candidate.row_starts[:-1]][planned], minlength=count),
         leader_bounds=[changes],
         not_planned=[
-            (rows.topics[rows.topic[at]], int(rows.number[at]), Disposition(candidate.disposition[at]).word)
+            (rows.topics[rows.topic[at]], int(rows.number[at]), Disposition(candidate.disposition[at]).reason_word)
             for at in np.flatnonzero(candidate.disposition > Disposition.PLANNED)
         ],
         notes=list(candidate.notes),
@@ -133,26 +133,26 @@ def measure(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Me
     )
 
 
-def _counts(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]:
+def _count_changes(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]:
     rows = candidate.rows
     added = candidate.row[candidate.added]
     return {
         "partitions": len(rows),
-        "partitions_moved": len(candidate.changed),
+        "partitions_moved": len(candidate.changed_rows),
         "replicas_moved": len(added),
         "bytes_moved": int(rows.size[added].sum()),
         "weight_moved": int(mebibytes(rows.size)[added].sum()),
         "lower_bound": candidate.bound,
-        "leader_changes": int((candidate.broker[candidate.start[:-1]] != rows.broker[rows.start[:-1]]).sum()),
+        "leader_changes": int((candidate.broker[candidate.row_starts[:-1]] != rows.broker[rows.row_starts[:-1]]).sum()),
         # A preferred leader whose broker no longer holds the partition has to change.
-        "leader_changes_forced": int(candidate.removed[rows.start[:-1]].sum()),
+        "leader_changes_forced": int(candidate.removed[rows.row_starts[:-1]].sum()),
         "rack_violations_before": int(rack_spread_violated(rows.row, rows.broker, len(rows), brokers).sum()),
         "rack_violations_after": int(rack_spread_violated(candidate.row, candidate.broker, len(rows), brokers).sum()),
         "partitions_without_size": int(rows.unsized.sum()),
     }
 
 
-def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options: Options) -> dict[str, Any]:
+def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, options: Options) -> dict[str, Any]:
     """Return the fields of `proof.json`; the caller adds the digests, the cluster id and `log_dirs_failed`.
 
     docs/planning.md explains each field.
@@ -174,21 +174,21 @@ def proof_of(measures: Measures, brokers: Brokers, operation: Operation, options
         "options": options.to_json(operation),
         **{name: counts[name] for name in _COUNTED},
         "gap": gap,
-        "gap_reason": _gap_reason(gap, options),
+        "gap_reason": _bound_gap_reason(gap, options),
         "leader_changes_bound": _leader_bound(measures, brokers, operation),
         "rack_violations": {"before": counts["rack_violations_before"], "after": counts["rack_violations_after"]},
-        "brokers_failed": _ids(brokers, "failed"),
-        "brokers_draining": _ids(brokers, "draining"),
+        "brokers_failed": _broker_ids(brokers, "failed"),
+        "brokers_draining": _broker_ids(brokers, "draining"),
         "spread": {name: {"before": side, "after": after[name]} for name, side in before.items()},
         "unplaced": [one for one in left if one["reason"] not in _PINNED],
         "pinned": [one for one in left if one["reason"] in _PINNED],
         "prices": dict(zip(usable, measures.prices, strict=False)),
-        "predicted_seconds": _seconds(measures, options),
+        "predicted_seconds": _transfer_seconds(measures, options),
         "notes": [*dict.fromkeys(measures.notes), *notes],
     }
 
 
-def _gap_reason(gap: int, options: Options) -> str | None:
+def _bound_gap_reason(gap: int, options: Options) -> str | None:
     if gap == 0:
         return None
     if options.balance == "bytes":
@@ -216,11 +216,11 @@ def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) ->
     return max(planned - min(measures.counts["leaders_keepable"], by_broker), 0)
 
 
-def _ids(brokers: Brokers, state: str) -> list[int]:
-    return [int(broker) for broker in brokers.ids[brokers.in_state(state)]]
+def _broker_ids(brokers: Brokers, state: str) -> list[int]:
+    return [int(broker) for broker in brokers.ids[brokers.state_mask(state)]]
 
 
-def _seconds(measures: Measures, options: Options) -> float | None:
+def _transfer_seconds(measures: Measures, options: Options) -> float | None:
     """Return the time that the busiest broker needs at the throttle, whatever the order; None when unthrottled."""
     if not options.throttle:
         return None
@@ -228,7 +228,7 @@ def _seconds(measures: Measures, options: Options) -> float | None:
     return round(busiest / options.throttle, 1)
 
 
-def _by_broker(values: Ints, brokers: Brokers) -> dict[str, Any]:
+def _summary_per_broker(values: Ints, brokers: Brokers) -> dict[str, Any]:
     usable = values[brokers.receivers]
     return {
         "by_broker": {str(broker): int(value) for broker, value in zip(brokers.ids, values, strict=True)},
@@ -237,7 +237,7 @@ def _by_broker(values: Ints, brokers: Brokers) -> dict[str, Any]:
     }
 
 
-def _failover(pairs: Ints, leaders: Ints, brokers: Brokers) -> dict[str, Any]:
+def _failover_summary(pairs: Ints, leaders: Ints, brokers: Brokers) -> dict[str, Any]:
     """Return adjacent pairs (preferred leader, next in line), and the broker failure that burdens another broker most.
 
     `partitions` of `heaviest` is what its successor would lead in addition, `leads` what it would lead in all.

@@ -24,7 +24,7 @@ def make_archive(path: str) -> None:
     """Write the archive, a `.tar.gz`. Raises PlanError when it cannot be written."""
     try:
         with tarfile.open(path, "w:gz", compresslevel=3, dereference=True) as archive:
-            for name, file in sorted(_members()):
+            for name, file in sorted(_archive_members()):
                 archive.add(file, name, recursive=False)
     except OSError as error:
         raise PlanError(f"The archive {path} cannot be written: {error.strerror}.") from error
@@ -35,23 +35,23 @@ def archive_conf(uri: str) -> dict[str, str]:
     return {"spark.archives": f"{uri}#{FOLDER}", "spark.executorEnv.PYTHONPATH": f"./{FOLDER}"}
 
 
-def _members() -> Iterator[tuple[str, Path]]:
+def _archive_members() -> Iterator[tuple[str, Path]]:
     for package, parts in (("kafka_steward", _OURS), ("ortools", _SOLVER), ("fsspec", (".",))):
-        folder = _folder(package)
+        folder = _package_folder(package)
         for part in parts:
-            yield from _files(folder / part, folder.parent)
+            yield from _walk_files(folder / part, folder.parent)
     # The wheel keeps the libraries that it bundles in this folder.
-    yield from _files(_folder("ortools").parent / "ortools.libs", _folder("ortools").parent)
+    yield from _walk_files(_package_folder("ortools").parent / "ortools.libs", _package_folder("ortools").parent)
 
 
-def _files(start: Path, base: Path) -> Iterator[tuple[str, Path]]:
+def _walk_files(start: Path, base: Path) -> Iterator[tuple[str, Path]]:
     found = [start] if start.is_file() else start.rglob("*")
     for file in found:
         if file.is_file() and "__pycache__" not in file.parts:
             yield str(file.relative_to(base)), file
 
 
-def _folder(package: str) -> Path:
+def _package_folder(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise PlanError(f"The archive cannot be made: {package} is not installed here.")

@@ -19,11 +19,11 @@ from kafka_steward.assignment import OPERATIONS, Operation
 from kafka_steward.errors import PlanError, StewardError
 from kafka_steward.planning.checker.check import PlanVerdict, check
 from kafka_steward.planning.files.formats import read_plan, read_snapshot, write_snapshot
-from kafka_steward.planning.files.options import Options, operation_of
+from kafka_steward.planning.files.options import Options, find_operation
 from kafka_steward.planning.files.reassignment import read_json, reassignment_json, snapshot_tables
 from kafka_steward.planning.spark.archive import make_archive
-from kafka_steward.planning.spark.pipeline import review, run
-from kafka_steward.planning.spark.session import local_session, worker_errors
+from kafka_steward.planning.spark.pipeline import check_with_spark, run
+from kafka_steward.planning.spark.session import local_session, translate_worker_errors
 
 #: Partitions up to which a plan is checked without Spark, which takes some seconds.
 _PLAIN_ROWS = 30_000
@@ -61,14 +61,14 @@ class CommandLine:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit code: 0, or 1 after a message on standard error."""
     try:
-        request = command_line(arguments)
+        request = parse_command_line(arguments)
         if request.archive:
             make_archive(request.archive)
             return 0
         if request.check:
             return print_verdict(request)
-        Options.of(operation_of(request.operation), request.options)
-        with local_session() as spark, worker_errors():
+        Options.of(find_operation(request.operation), request.options)
+        with local_session() as spark, translate_worker_errors():
             proof = run(spark, request.snapshot, request.out, request.operation, request.options)
         write_reassignments(request)
     except StewardError as error:
@@ -78,9 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def command_line(arguments: Sequence[str] | None) -> CommandLine:
+def parse_command_line(arguments: Sequence[str] | None) -> CommandLine:
     """Parse the arguments, and write the snapshot if it is given as files. Raises PlanError."""
-    parser = _parser()
+    parser = _build_parser()
     given = parser.parse_args(arguments)
     if given.make_archive:
         return CommandLine("", "", "", {}, None, check=False, archive=given.make_archive)
@@ -97,7 +97,7 @@ def command_line(arguments: Sequence[str] | None) -> CommandLine:
     return CommandLine(snapshot, given.out, given.operation or "", options, given.json, given.check)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     operations = "\n".join(f"  {name.value:24}{OPERATIONS[name].help}" for name in Operation if OPERATIONS[name].rule)
     parser = argparse.ArgumentParser(
         prog="python -m kafka_steward.planning",
@@ -149,7 +149,7 @@ def write_reassignments(request: CommandLine) -> None:
 
 def print_verdict(request: CommandLine) -> int:
     """Check a plan and print the verdict. Returns 0 if the plan is valid and proven, 1 if not."""
-    verdict = _verdict(request)
+    verdict = _check_requested_plan(request)
     for message in (*verdict.problems, *verdict.unproven):
         print(message, file=sys.stderr)
     found = {"valid": verdict.ok, "proven": verdict.ok and not verdict.unproven}
@@ -157,13 +157,13 @@ def print_verdict(request: CommandLine) -> int:
     return 0 if found["proven"] else 1
 
 
-def _verdict(request: CommandLine) -> PlanVerdict:
+def _check_requested_plan(request: CommandLine) -> PlanVerdict:
     """Check the plan with Spark if spark-submit started this process, or if plain Python would take long."""
     snapshot = read_snapshot(request.snapshot)
     if "PYSPARK_GATEWAY_PORT" not in os.environ and len(snapshot.partitions) <= _PLAIN_ROWS:
         return check(snapshot, read_plan(request.out))
-    with local_session() as spark, worker_errors():
-        return review(spark, snapshot, request.out)
+    with local_session() as spark, translate_worker_errors():
+        return check_with_spark(spark, snapshot, request.out)
 
 
 if __name__ == "__main__":

@@ -28,26 +28,26 @@ from pyspark.sql import types as t
 
 from kafka_steward.planning.checker.check import (
     DiskLoads,
-    Evenness,
+    EvennessFindings,
     Findings,
     PlanVerdict,
+    add_prices,
     check_topics,
     snapshot_problems,
     verdict,
-    with_prices,
 )
 from kafka_steward.planning.files.formats import (
     PLAN,
     SNAPSHOT_PARTITIONS,
     SnapshotFolder,
-    conform,
-    moves_of,
-    proven_hasher,
+    conform_to_schema,
+    hasher_with_proof,
+    moves_from_rows,
     read_plan_table,
     read_snapshot,
 )
 from kafka_steward.planning.files.options import Options
-from kafka_steward.planning.files.storage import Folder, for_spark
+from kafka_steward.planning.files.storage import Folder, spark_uri
 from kafka_steward.planning.shards import (
     ANSWER,
     SHARD_ROWS,
@@ -55,7 +55,7 @@ from kafka_steward.planning.shards import (
     PlanningJob,
     read_answers,
     shard_boundaries,
-    solve,
+    solve_shards,
 )
 from kafka_steward.planning.solver.plan_rows import order_plan
 from kafka_steward.planning.solver.problem import Ints
@@ -98,8 +98,10 @@ def run(
     if boundaries:
         persisted.append(packs := packs.persist())
     try:
-        result, measures = solve(_SparkShards(packs, persisted), job, snapshot.partitions, several=bool(boundaries))
-        proof = job.proof(measures, snapshot)
+        result, measures = solve_shards(
+            _SparkShards(packs, persisted), job, snapshot.partitions, several=bool(boundaries)
+        )
+        proof = job.build_proof(measures, snapshot)
         proof["digest"] = _write_rows(result, out_uri, proof, job.options)
     finally:
         for frame in persisted:
@@ -114,21 +116,21 @@ class _SparkShards:
     def __init__(self, packs: DataFrame, persisted: list[DataFrame]) -> None:
         self._packs, self._persisted = packs, persisted
 
-    def answers(self, kernel: Kernel) -> list[Any]:
-        return _answers(_per_shard(self._packs, kernel, ANSWER))
+    def collect_answers(self, kernel: Kernel) -> list[Any]:
+        return _collect_answers(_map_shards(self._packs, kernel, ANSWER))
 
-    def plan(self, kernel: Kernel) -> tuple[DataFrame, list[Any]]:
-        result = _per_shard(self._packs, partial(_with_packs, kernel), _PLANNED).persist()
+    def collect_moves(self, kernel: Kernel) -> tuple[DataFrame, list[Any]]:
+        result = _map_shards(self._packs, partial(_pack_result, kernel), _PLANNED).persist()
         self._persisted.append(result)
-        answers = _answers(result.where(f.col("pack").isNull()))
+        answers = _collect_answers(result.where(f.col("pack").isNull()))
         # Without any partition there is no shard: the kernel itself returns an empty plan.
         return result, answers or read_answers(kernel(0, SNAPSHOT_PARTITIONS.empty_table()).to_pylist())
 
-    def as_one(self) -> _SparkShards:
+    def merge_into_one(self) -> _SparkShards:
         return _SparkShards(self._packs.select(f.lit(0).alias("shard"), "pack").coalesce(1), self._persisted)
 
 
-def _answers(rows: DataFrame) -> list[Any]:
+def _collect_answers(rows: DataFrame) -> list[Any]:
     # Not `orderBy`: Spark would run every kernel once more to find the ranges to sort by.
     return read_answers(row.asDict() for row in rows.select(ANSWER.names).collect())
 
@@ -136,27 +138,27 @@ def _answers(rows: DataFrame) -> list[Any]:
 def _write_rows(result: DataFrame, out_uri: str, proof: Mapping[str, Any], options: Options) -> str:
     """Write the plan's rows, put in order by one task, and return the digest that this task computes."""
     moves = result.select("pack").where(f.col("pack").isNotNull())
-    rows = moves.coalesce(1).mapInArrow(partial(_in_order, options, proof), _spark_schema(_ORDERED))
+    rows = moves.coalesce(1).mapInArrow(partial(_order_rows, options, proof), _spark_schema(_ORDERED))
     # The digest is observed while the rows are written: nothing is cached or computed a second time for it.
     observed = Observation()
     rows = rows.observe(observed, f.max("digest").alias("digest")).where(f.col("topic").isNotNull()).drop("digest")
-    rows.write.mode("overwrite").parquet(for_spark(f"{out_uri.rstrip('/')}/plan.parquet"))
+    rows.write.mode("overwrite").parquet(spark_uri(f"{out_uri.rstrip('/')}/plan.parquet"))
     return str(observed.get["digest"])
 
 
-def _in_order(
+def _order_rows(
     options: Options, proof: Mapping[str, Any], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the digest in a row of its own, and the moves as rows in order."""
     packs = pa.chunked_array([batch.column("pack") for batch in batches], pa.binary())
-    rows = order_plan(_unpack(packs), options) if len(packs) else PLAN.empty_table()
-    hasher = proven_hasher(proof)
-    hasher.rows(rows)
+    rows = order_plan(_unpack_rows(packs), options) if len(packs) else PLAN.empty_table()
+    hasher = hasher_with_proof(proof)
+    hasher.hash_rows(rows)
     yield pa.RecordBatch.from_pylist([{"digest": hasher.hexdigest()}], _ORDERED)
     yield from rows.append_column("digest", pa.nulls(len(rows), pa.string())).cast(_ORDERED).to_batches()
 
 
-def review(
+def check_with_spark(
     spark: SparkSession, snapshot: SnapshotFolder, plan_uri: str, *, shard_rows: int = _CHECK_ROWS
 ) -> PlanVerdict:
     """Check the plan at an address against a snapshot that was read. Raises PlanError if the plan is unreadable.
@@ -166,17 +168,17 @@ def review(
     """
     rows, proof = read_plan_table(plan_uri)
     problems = snapshot_problems(snapshot, rows, proof)
-    proof = dict(proof if problems else with_prices(snapshot, rows, proof))
+    proof = dict(proof if problems else add_prices(snapshot, rows, proof))
     boundaries = shard_boundaries(snapshot.partitions.column("topic"), shard_rows)
     partitions = _read_partitions(spark, snapshot)
-    moves = spark.read.parquet(for_spark(f"{plan_uri.rstrip('/')}/plan.parquet"))
+    moves = spark.read.parquet(spark_uri(f"{plan_uri.rstrip('/')}/plan.parquet"))
     packs = [
         _cut_into_packs(frame, boundaries).withColumn("kind", f.lit(kind))
         for kind, frame in (("partitions", partitions), ("moves", moves))
     ]
     gathered = _gather_shards(packs[0].unionByName(packs[1]), len(boundaries) + 1)
     checked = gathered.mapInArrow(partial(_check_shard, snapshot.brokers, proof), "answer string")
-    parts = [_findings(row["answer"]) for row in checked.collect()]
+    parts = [_parse_findings(row["answer"]) for row in checked.collect()]
     found = Findings.combine(parts or [check_topics(snapshot.brokers, snapshot.partitions, [], rows, proof)])
     return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
 
@@ -188,21 +190,23 @@ def _check_shard(
     if not gathered:
         return
     packs = pa.Table.from_batches(gathered)
-    partitions = _rows(packs, "partitions", SNAPSHOT_PARTITIONS)
-    rows = _rows(packs, "moves", PLAN).sort_by([("chunk", "ascending"), ("position", "ascending")])
-    found = check_topics(brokers, partitions, moves_of(rows), rows, proof)
+    partitions = _unpack_rows_of_kind(packs, "partitions", SNAPSHOT_PARTITIONS)
+    rows = _unpack_rows_of_kind(packs, "moves", PLAN).sort_by([("chunk", "ascending"), ("position", "ascending")])
+    found = check_topics(brokers, partitions, moves_from_rows(rows), rows, proof)
     yield pa.RecordBatch.from_pydict({"answer": [json.dumps(asdict(found))]})
 
 
-def _rows(packs: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
+def _unpack_rows_of_kind(packs: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
     mine = packs.filter(pc.equal(packs.column("kind"), kind)).column("pack")
-    return conform(_unpack(mine), schema, kind) if len(mine) else schema.empty_table()
+    return conform_to_schema(_unpack_rows(mine), schema, kind) if len(mine) else schema.empty_table()
 
 
-def _findings(answer: str) -> Findings:
+def _parse_findings(answer: str) -> Findings:
     found = json.loads(answer)
     even = found.pop("evenness")
-    return Findings(**{**found, "loads": DiskLoads(**found["loads"]), "evenness": Evenness(**even) if even else None})
+    return Findings(
+        **{**found, "loads": DiskLoads(**found["loads"]), "evenness": EvennessFindings(**even) if even else None}
+    )
 
 
 def _spark_schema(schema: pa.Schema) -> t.StructType:
@@ -212,23 +216,23 @@ def _spark_schema(schema: pa.Schema) -> t.StructType:
 
 def _read_partitions(spark: SparkSession, snapshot: SnapshotFolder) -> DataFrame:
     """Return the partitions of a snapshot as Spark's executors read its file; absent optional columns are null."""
-    address, written = for_spark(f"{snapshot.uri.rstrip('/')}/partitions.parquet"), snapshot.written
+    address, written = spark_uri(f"{snapshot.uri.rstrip('/')}/partitions.parquet"), snapshot.written
     there = [field for field in SNAPSHOT_PARTITIONS if field.name in written.names]
     if all(field.type == written.field(field.name).type for field in there):
         # With the schema given, Spark starts no job to infer it.
         return spark.read.schema(_spark_schema(SNAPSHOT_PARTITIONS)).parquet(address)
     found = spark.read.parquet(address)
-    return found.select([_column(found, field) for field in SNAPSHOT_PARTITIONS])
+    return found.select([_cast_column(found, field) for field in SNAPSHOT_PARTITIONS])
 
 
-def _column(found: DataFrame, field: pa.Field) -> Any:
+def _cast_column(found: DataFrame, field: pa.Field) -> Any:
     column = f.col(field.name) if field.name in found.columns else f.lit(None)
     return column.cast(_SPARK[field.type]).alias(field.name)
 
 
 def _cut_into_packs(rows: DataFrame, boundaries: Sequence[str]) -> DataFrame:
     """Return rows that have a topic as packs with the number of their shard."""
-    return rows.mapInArrow(partial(_cut, list(boundaries)), _spark_schema(_SHARDED))
+    return rows.mapInArrow(partial(_pack_task_rows, list(boundaries)), _spark_schema(_SHARDED))
 
 
 def _gather_shards(packs: DataFrame, shards: int) -> DataFrame:
@@ -240,17 +244,17 @@ def _gather_shards(packs: DataFrame, shards: int) -> DataFrame:
     return packs.repartition(shards, f.col("shard"))
 
 
-def _cut(boundaries: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _pack_task_rows(boundaries: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task as packs per shard, given the first topic of each shard but the first."""
     for batch in batches:
-        number = _shard_of(boundaries, batch.column("topic"))
+        number = _find_shard_numbers(boundaries, batch.column("topic"))
         for one in np.unique(number).tolist():
             rows = pa.Table.from_batches([batch.filter(pa.array(number == one))])
-            packs = list(_pack(rows))
+            packs = list(_pack_rows(rows))
             yield pa.RecordBatch.from_pydict({"shard": [one] * len(packs), "pack": packs}, schema=_SHARDED)
 
 
-def _shard_of(boundaries: Sequence[str], topics: pa.Array) -> Ints:
+def _find_shard_numbers(boundaries: Sequence[str], topics: pa.Array) -> Ints:
     encoded = topics.dictionary_encode()
     # Python compares strings by code points, which is also Arrow's sort order.
     firsts = np.array(["", *boundaries], dtype=object)
@@ -258,7 +262,7 @@ def _shard_of(boundaries: Sequence[str], topics: pa.Array) -> Ints:
     return np.asarray(shards[encoded.indices.to_numpy()], np.int64)
 
 
-def _per_shard(packs: DataFrame, kernel: Kernel, schema: pa.Schema) -> DataFrame:
+def _map_shards(packs: DataFrame, kernel: Kernel, schema: pa.Schema) -> DataFrame:
     """Run `kernel` on each shard, whichever task it is in. The resulting rows have the given `schema`."""
     return packs.mapInArrow(partial(_run_per_shard, kernel, schema), _spark_schema(schema))
 
@@ -270,20 +274,20 @@ def _run_per_shard(kernel: Kernel, schema: pa.Schema, batches: Iterable[pa.Recor
         return
     table = pa.Table.from_batches(gathered)
     for number in sorted(table.column("shard").unique().to_pylist()):
-        rows = _unpack(table.filter(pc.equal(table.column("shard"), number)).column("pack"))
+        rows = _unpack_rows(table.filter(pc.equal(table.column("shard"), number)).column("pack"))
         rows = rows.sort_by([("topic", "ascending"), ("partition", "ascending")])
         yield from kernel(number, rows).select(schema.names).to_batches()
 
 
-def _with_packs(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
+def _pack_result(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
     found = kernel(number, rows)
     is_answer = pc.is_valid(found.column("shard"))
     moves = found.filter(pc.invert(is_answer)).drop_columns(ANSWER.names)
-    packs = pa.Table.from_pydict({"pack": list(_pack(moves))}, pa.schema([_PACK]))
+    packs = pa.Table.from_pydict({"pack": list(_pack_rows(moves))}, pa.schema([_PACK]))
     return pa.concat_tables([packs, found.filter(is_answer).select(ANSWER.names)], promote_options="default")
 
 
-def _pack(rows: pa.Table) -> Iterator[bytes]:
+def _pack_rows(rows: pa.Table) -> Iterator[bytes]:
     for start in range(0, len(rows), _PACK_ROWS):
         out = pa.BufferOutputStream()
         # An Arrow slice shares its parent's buffers. Other serializations would write them whole; the IPC stream writes
@@ -294,5 +298,5 @@ def _pack(rows: pa.Table) -> Iterator[bytes]:
         yield out.getvalue().to_pybytes()
 
 
-def _unpack(packs: pa.ChunkedArray) -> pa.Table:
+def _unpack_rows(packs: pa.ChunkedArray) -> pa.Table:
     return pa.concat_tables([pa.ipc.open_stream(pack.as_buffer()).read_all() for pack in packs if pack.is_valid])

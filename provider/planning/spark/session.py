@@ -38,7 +38,7 @@ def local_session() -> Iterator[SparkSession]:
             # A user with a Spark configuration of their own has JVM options of their own too.
             os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{QUICK_JAVA}' pyspark-shell")
     try:
-        spark = SparkSession.builder.config(conf=_conf()).getOrCreate()
+        spark = SparkSession.builder.config(conf=_spark_conf()).getOrCreate()
     except (PySparkRuntimeError, OSError) as error:
         words = str(error).strip().split("\n")[0].rstrip(".")
         raise PlanningFailed(
@@ -51,7 +51,7 @@ def local_session() -> Iterator[SparkSession]:
 
 
 @contextmanager
-def worker_errors() -> Iterator[None]:
+def translate_worker_errors() -> Iterator[None]:
     """Turn a failure on an executor into PlanningFailed with one message."""
     try:
         yield
@@ -67,7 +67,7 @@ def worker_errors() -> Iterator[None]:
         raise PlanningFailed(f"Spark failed: {words}.") from error
 
 
-def _conf() -> SparkConf:
+def _spark_conf() -> SparkConf:
     # Start the JVM if spark-submit has not, so that the configuration passed to spark-submit is visible.
     SparkContext._ensure_initialized()  # noqa: SLF001 - PySpark has no public way to read it before a session exists
     conf = SparkConf()

@@ -40,16 +40,16 @@ def main() -> None:
 def leave_behind(journal: Journal) -> None:
     """A heal that paused a rebalance and died in the middle of a step, with one document of each kind."""
     rebalance = _plan(journal, "aaaa", "rebalance", "events", 4)
-    journal.slot.take("aaaa")
+    journal.slot.acquire("aaaa")
     journal.plans.update(rebalance, status=PlanStatus.PREEMPTED, reason="Made way for the heal of broker 1.")
     heal = _plan(journal, "bbbb", "heal", "orders", 5)
     journal.slot.preempt_with("bbbb")
     fence = journal.step_lock("worker-1:4711", life_ms=1).acquire()
     heal = journal.plans.update(heal, fence=fence, status=PlanStatus.RUNNING, attempts=1)
-    journal.plans.mark("bbbb", _names(0, 1), MoveState.COMPLETED, fence=fence, isr_seen=True)
-    journal.plans.mark("bbbb", _names(2), MoveState.HELD, "Broker 4 announced a restart.", fence=fence)
+    journal.plans.set_move_states("bbbb", _names(0, 1), MoveState.COMPLETED, fence=fence, isr_seen=True)
+    journal.plans.set_move_states("bbbb", _names(2), MoveState.HELD, "Broker 4 announced a restart.", fence=fence)
     submit = _submit(journal)
-    journal.plans.mark("bbbb", _names(3), MoveState.SUBMITTED, fence=fence, attempt=1)
+    journal.plans.set_move_states("bbbb", _names(3), MoveState.SUBMITTED, fence=fence, attempt=1)
     journal.audit.record_outcome([submit], Outcome.DONE)
     _documents(journal)
 

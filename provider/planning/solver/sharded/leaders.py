@@ -46,10 +46,10 @@ def leader_quotas(summary: ShardSummary, topics: list[int], quotas: Quotas, targ
         except Infeasible:
             continue
         return [part.sum(axis=0) for part in np.split(led, ends)]
-    return _round_robin([int(part.sum()) for part in np.split(summary.partitions, ends)], target)
+    return _round_robin_leaders([int(part.sum()) for part in np.split(summary.partitions, ends)], target)
 
 
-def _round_robin(sizes: list[int], target: Bools) -> list[Ints]:
+def _round_robin_leaders(sizes: list[int], target: Bools) -> list[Ints]:
     """Divide each shard's leaders among the brokers, with another phase for each: the sums are even too."""
     brokers = int(target.sum())
     ends = np.cumsum([0, *sizes])[:, None] + np.arange(brokers)
@@ -64,7 +64,7 @@ class _LeaderQuotaFlow:
     def __init__(self, summary: ShardSummary, quotas: Quotas, target: Bools) -> None:
         self.summary, self.receivers = summary, target
         count, brokers = summary.partitions[:, None], int(target.sum())
-        self.holds = summary.low.astype(np.int64) + quotas.beyond_floors(summary)
+        self.holds = summary.low.astype(np.int64) + quotas.extra_beyond_floors(summary)
         self.high = np.minimum(np.where(target, -(-count // brokers), 0), self.holds)
         self.low = np.minimum(np.where(target, count // brokers, 0), self.high)
         self.net = Network()
@@ -107,7 +107,7 @@ class _LeaderQuotaFlow:
 
 
 @dataclass(frozen=True)
-class _Leaders:
+class _LeaderChoice:
     """Each row's leader, and the topics and brokers whose bounds or targets were missed."""
 
     leader: Ints
@@ -119,22 +119,22 @@ def leaders_for_targets(
     topic: Ints, replicas: Replicas, choices: list[LeaderBounds], targets: Ints
 ) -> tuple[Ints, str]:
     """Return each row's leader, and the name of the topics' bounds that could be met. Raises Infeasible."""
-    leader = _mostly_unchanged(topic, replicas, choices[0].cell, targets)
+    leader = _mostly_unchanged_leaders(topic, replicas, choices[0].cell, targets)
     if leader is not None:
         return leader, choices[0].name
     for bounds in choices:
-        found = _solve(topic, replicas, bounds.cell, targets)
+        found = _solve_leader_flow(topic, replicas, bounds.cell, targets)
         if len(found.topics) == 0:
             return found.leader, bounds.name
     raise Infeasible
 
 
-def _mostly_unchanged(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], targets: Ints) -> Ints | None:
+def _mostly_unchanged_leaders(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], targets: Ints) -> Ints | None:
     """Return leaders of which most are unchanged; None if they do not meet all bounds and targets."""
     leader = np.full(len(topic), -1)
     leader[replicas.row[replicas.leads]] = replicas.broker[replicas.leads]
-    led = _led(topic, replicas, replicas.leads, bounds[0].shape)
-    free = _must_choose(topic, replicas, bounds, led)
+    led = _count_per_cell(topic, replicas, replicas.leads, bounds[0].shape)
+    free = _rows_to_choose(topic, replicas, bounds, led)
     excess = np.minimum(led, bounds[1]).sum(axis=0) - targets
     release_rank = _release_order(replicas, excess)
     missed = np.zeros(0, np.int64)
@@ -144,7 +144,7 @@ def _mostly_unchanged(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints]
             # Between brokers that lead too many and brokers that lead too few, other rows have to change leaders. Any
             # rows will do.
             free[:: _BESIDE >> turn] = True
-        found = _with_others_fixed(topic, replicas, bounds, targets, free)
+        found = _choose_free_leaders(topic, replicas, bounds, targets, free)
         if len(found.topics) == 0 and len(found.brokers) == 0:
             return found.leader
         missed = found.brokers
@@ -155,12 +155,12 @@ def _mostly_unchanged(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints]
     return None
 
 
-def _led(topic: Ints, replicas: Replicas, which: Bools, shape: tuple[int, int]) -> Ints:
+def _count_per_cell(topic: Ints, replicas: Replicas, which: Bools, shape: tuple[int, int]) -> Ints:
     """Count the replicas in `which` per topic and broker."""
     return count_pairs(topic[replicas.row[which]], replicas.broker[which], shape)
 
 
-def _must_choose(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], led: Ints) -> Bools:
+def _rows_to_choose(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], led: Ints) -> Bools:
     """Return a mask of the rows that must enter the flow, and of the rows that block them.
 
     They lost their leader, or are led where too many of their topic are, or could lead where too few of their topic
@@ -172,7 +172,7 @@ def _must_choose(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], led
     free = np.ones(len(topic), bool)
     free[replicas.row[replicas.leads & (led <= high).ravel()[cell]]] = False
     free[replicas.row[(led < low).ravel()[cell]]] = True
-    stays = _led(topic, replicas, replicas.leads & ~free[replicas.row], high.shape)
+    stays = _count_per_cell(topic, replicas, replicas.leads & ~free[replicas.row], high.shape)
     blocked = free.copy()
     blocked[replicas.row[(stays < high).ravel()[cell]]] = False
     full = np.zeros(high.size, bool)
@@ -192,31 +192,31 @@ def _release_order(replicas: Replicas, excess: Ints) -> Ints:
     return rank
 
 
-def _with_others_fixed(
+def _choose_free_leaders(
     topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], targets: Ints, free: Bools
-) -> _Leaders:
+) -> _LeaderChoice:
     stays = replicas.leads & ~free[replicas.row]
-    fixed = _led(topic, replicas, stays, bounds[0].shape)
+    fixed = _count_per_cell(topic, replicas, stays, bounds[0].shape)
     mine = free[replicas.row]
     index = np.cumsum(free) - 1
     part = Replicas(index[replicas.row[mine]], replicas.broker[mine], replicas.leads[mine], replicas.added[mine])
     low, high = (np.maximum(bound - fixed, 0) for bound in bounds)
     left = targets - fixed.sum(axis=0)
-    found = _solve(topic[free], part, (low, high), np.maximum(left, 0))
+    found = _solve_leader_flow(topic[free], part, (low, high), np.maximum(left, 0))
     leader = np.full(len(topic), -1)
     leader[replicas.row[stays]] = replicas.broker[stays]
     leader[free] = found.leader
-    return _Leaders(leader, found.topics, np.union1d(found.brokers, np.flatnonzero(left < 0)))
+    return _LeaderChoice(leader, found.topics, np.union1d(found.brokers, np.flatnonzero(left < 0)))
 
 
-def _solve(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], targets: Ints) -> _Leaders:
+def _solve_leader_flow(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], targets: Ints) -> _LeaderChoice:
     """Return the leaders of least cost.
 
     Missing a topic's bound costs most, missing a broker's target costs less, and a change costs least.
     """
     rows, brokers = len(topic), len(targets)
     if rows == 0:
-        return _Leaders(topic, topic, np.flatnonzero(targets))
+        return _LeaderChoice(topic, topic, np.flatnonzero(targets))
     net = Network()
     cell = topic[replicas.row] * brokers + replicas.broker
     used, which, count = np.unique(cell, return_inverse=True, return_counts=True)
@@ -238,4 +238,4 @@ def _solve(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], targets: 
     flow = net.solve()
     missed = used[bound[(flow[within] < low) | (flow[beyond] > 0)]] // brokers
     over = np.flatnonzero(sum(flow[arcs] for arcs in above))
-    return _Leaders(replicas.broker[flow[chosen] > 0], np.unique(missed), over)
+    return _LeaderChoice(replicas.broker[flow[chosen] > 0], np.unique(missed), over)

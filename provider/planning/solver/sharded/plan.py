@@ -21,14 +21,14 @@ from kafka_steward.planning.solver.balance import (
     Bounds,
     Placement,
     PlacementProblem,
-    balanced,
-    placement_within,
+    balance_with_placement,
+    place_within_bounds,
 )
 from kafka_steward.planning.solver.candidate import CandidatePlan
-from kafka_steward.planning.solver.fair_shares import broker_bounds, groups_of
+from kafka_steward.planning.solver.fair_shares import broker_bounds, rack_groups
 from kafka_steward.planning.solver.flow import Infeasible, Network, deal_in_turns, mebibytes, placement_costs
 from kafka_steward.planning.solver.leaders import balanced_leaders
-from kafka_steward.planning.solver.problem import Bools, Brokers, Ints, Problem, numbers_of, positions_within, sum_by
+from kafka_steward.planning.solver.problem import Bools, Brokers, Ints, Problem, positions_in, positions_within, sum_by
 from kafka_steward.planning.solver.proof import Measures
 from kafka_steward.planning.solver.sharded.leaders import leader_quotas, leaders_for_targets
 from kafka_steward.planning.solver.sharded.quotas import (
@@ -94,11 +94,11 @@ def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedPlan
         return None
     low, high = broker_bounds(brokers, factors, counts, summary.held)
     try:
-        quotas = quotas_by_pricing(QuotaProblem(summary, groups_of(brokers), low, high))
+        quotas = quotas_by_pricing(QuotaProblem(summary, rack_groups(brokers), low, high))
     except Infeasible:
         return None
     topics = [part.topics for part in parts]
-    leaders = leader_quotas(summary, topics, quotas, brokers.receivers) if brokers.alike else None
+    leaders = leader_quotas(summary, topics, quotas, brokers.receivers) if brokers.has_equal_capacities else None
     quotas = replace(quotas, prices=quotas.prices[brokers.usable])
     return ShardedPlan(shard_quotas(summary, topics, quotas, leaders), quotas)
 
@@ -111,8 +111,8 @@ def balance_shard(problem: Problem, quota: ShardQuota) -> CandidatePlan:
         return Placement(row, broker, 0, within_bounds=True)
 
     if quota.leaders is None:
-        return balanced(problem, place, balanced_leaders, exact=True)
-    return balanced(problem, place, partial(leaders_for_targets, targets=quota.leaders), exact=False)
+        return balance_with_placement(problem, place, balanced_leaders, exact=True)
+    return balance_with_placement(problem, place, partial(leaders_for_targets, targets=quota.leaders), exact=False)
 
 
 def place_within_quota(problem: PlacementProblem, rack: tuple[Ints, Ints], quota: Ints) -> RowsAndBrokers:
@@ -122,20 +122,22 @@ def place_within_quota(problem: PlacementProblem, rack: tuple[Ints, Ints], quota
     """
     given = rack[1].sum(axis=1) == problem.factor
     separable = np.bincount(problem.topic[~given], minlength=len(quota)) == 0
-    pairs = _Pairs(problem, np.flatnonzero(separable[problem.topic]), rack[1], quota)
-    parts = [pairs.single(), pairs.several(), _inseparable(problem, rack, quota, ~separable)]
+    pairs = _PartitionRackPairs(problem, np.flatnonzero(separable[problem.topic]), rack[1], quota)
+    parts = [pairs.place_single(), pairs.place_several(), _place_inseparable_topics(problem, rack, quota, ~separable)]
     row, broker = (np.concatenate(found) for found in zip(*parts, strict=True))
     order = np.lexsort((broker, row))
     return row[order], broker[order]
 
 
-def _inseparable(problem: PlacementProblem, rack: tuple[Ints, Ints], quota: Ints, chosen: Bools) -> RowsAndBrokers:
+def _place_inseparable_topics(
+    problem: PlacementProblem, rack: tuple[Ints, Ints], quota: Ints, chosen: Bools
+) -> RowsAndBrokers:
     """Place the topics in `chosen`, partition by partition."""
     rows = np.flatnonzero(chosen[problem.topic])
     if len(rows) == 0:
         return rows, rows
     topics, topic = np.unique(problem.topic[rows], return_inverse=True)
-    entry = numbers_of(rows, len(problem.topic))[problem.row]
+    entry = positions_in(rows, len(problem.topic))[problem.row]
     bounds = (rack[0][rows], rack[1][rows])
     return _place_by_flow(problem, rows, entry, (topic, problem.factor[rows]), (bounds, quota[topics]))
 
@@ -163,11 +165,11 @@ def _place_by_flow(
     )
     rack, cell = bounds
     total = cell.sum(axis=0)
-    placed = placement_within(part, Bounds(rack, (cell, cell), (total, total)))
+    placed = place_within_bounds(part, Bounds(rack, (cell, cell), (total, total)))
     return rows[placed.row], placed.broker
 
 
-class _Pairs:
+class _PartitionRackPairs:
     """The places of partitions in racks, one entry per pair of partition and rack."""
 
     def __init__(self, problem: PlacementProblem, rows: Ints, high: Ints, quota: Ints) -> None:
@@ -181,13 +183,13 @@ class _Pairs:
         #: The pair of each replica that is held, -1 for none.
         self.pair = number[problem.row, problem.group[problem.broker]]
         self.has_several = np.bincount(self.pool[self.places > 1], minlength=len(quota) * self.groups) > 0
-        self.chooses = problem.on_racks[self.row, self.group] > self.places
+        self.chooses = problem.replicas_per_group[self.row, self.group] > self.places
 
-    def single(self) -> RowsAndBrokers:
+    def place_single(self) -> RowsAndBrokers:
         """Place the pairs of the racks where each partition has one place."""
         mine = ~self.has_several[self.pool]
         held = np.flatnonzero(self.pair >= 0)
-        keeps = self._kept(held[mine[self.pair[held]]])
+        keeps = self._kept_replicas(held[mine[self.pair[held]]])
         mine[self.pair[keeps]] = False
         pairs = np.flatnonzero(mine)
         pairs = pairs[np.argsort(self.pool[pairs], kind="stable")]
@@ -195,19 +197,19 @@ class _Pairs:
         rows = np.concatenate([self.problem.row[keeps], self.row[pairs]])
         return rows, np.concatenate([self.problem.broker[keeps], self._places_left(keeps)])
 
-    def _kept(self, replica: Ints) -> Ints:
-        cell = self.problem.cell[replica]
+    def _kept_replicas(self, replica: Ints) -> Ints:
+        cell = self.problem.replica_cells[replica]
         contended = np.zeros(self.quota.size, bool)
         contended[cell[self.chooses[self.pair[replica]]]] = True
         plain, other = replica[~contended[cell]], replica[contended[cell]]
-        return np.concatenate([plain[self._heaviest(plain)], other[self._most(other)]])
+        return np.concatenate([plain[self._heaviest_replicas(plain)], other[self._most_compatible_replicas(other)]])
 
-    def _most(self, replica: Ints) -> Bools:
+    def _most_compatible_replicas(self, replica: Ints) -> Bools:
         """Return a mask of the replicas that stay, of pairs that have to choose and their rivals: the most that can."""
         if len(replica) == 0:
             return np.zeros(0, bool)
         problem, pair = self.problem, self.pair[replica]
-        cells, at = np.unique(problem.cell[replica], return_inverse=True)
+        cells, at = np.unique(problem.replica_cells[replica], return_inverse=True)
         chooses = self.chooses[pair]
         pairs, which = np.unique(pair[chooses], return_inverse=True)
         net = Network()
@@ -225,9 +227,9 @@ class _Pairs:
         net.add_supply(sink, -len(replica))
         return np.asarray(net.solve()[stays] > 0, bool)
 
-    def _heaviest(self, replica: Ints) -> Bools:
+    def _heaviest_replicas(self, replica: Ints) -> Bools:
         """Return a mask of the heaviest replicas of their topic on their broker; of equals, leaders come first."""
-        problem, cell = self.problem, self.problem.cell[replica]
+        problem, cell = self.problem, self.problem.replica_cells[replica]
         order = np.lexsort((~problem.leads[replica], -mebibytes(problem.size)[problem.row[replica]], cell))
         rank = np.empty(len(replica), np.int64)
         rank[order] = positions_within(np.bincount(cell, minlength=self.quota.size))
@@ -235,20 +237,22 @@ class _Pairs:
 
     def _places_left(self, keeps: Ints) -> Ints:
         """Return the brokers of the places that no replica keeps, rack by rack of each topic, in turns."""
-        left = self.quota - np.bincount(self.problem.cell[keeps], minlength=self.quota.size).reshape(self.quota.shape)
+        left = self.quota - np.bincount(self.problem.replica_cells[keeps], minlength=self.quota.size).reshape(
+            self.quota.shape
+        )
         pool = np.arange(len(self.quota))[:, None] * self.groups + self.problem.group
         used = np.zeros(len(self.has_several), bool)
         used[self.pool] = True
         topic, broker = np.nonzero(np.where((used & ~self.has_several)[pool], left, 0))
         return deal_in_turns(left[topic, broker], broker, pool[topic, broker])
 
-    def several(self) -> RowsAndBrokers:
+    def place_several(self) -> RowsAndBrokers:
         """Place the pairs of the other racks by the flow, where a rack of a topic is a topic of its own."""
         pairs = np.flatnonzero(self.has_several[self.pool])
         if len(pairs) == 0:
             return pairs, pairs
         pools, topic = np.unique(self.pool[pairs], return_inverse=True)
-        entry = np.where(self.pair >= 0, numbers_of(pairs, len(self.pool))[self.pair], -1)
+        entry = np.where(self.pair >= 0, positions_in(pairs, len(self.pool))[self.pair], -1)
         rack = np.zeros((len(pairs), self.groups), np.int64)
         rack[np.arange(len(pairs)), self.group[pairs]] = self.places[pairs]
         inside = (pools % self.groups)[:, None] == self.problem.group

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_steward.planning.solver.flow import UNLIMITED, Infeasible, Network
-from kafka_steward.planning.solver.problem import Bools, Ints, numbers_of, sum_by
+from kafka_steward.planning.solver.problem import Bools, Ints, positions_in, sum_by
 from kafka_steward.planning.solver.sharded.summary import NO_OPTION, ShardSummary
 
 Floats = npt.NDArray[np.float64]
@@ -65,7 +65,7 @@ class QuotaProblem:
         return self.low - self.summary.guaranteed, self.high - self.summary.guaranteed
 
     @cached_property
-    def move(self) -> int:
+    def move_cost(self) -> int:
         """The cost of a move: more than all mebibytes, and than twice the sum of any path through the network."""
         summary = self.summary
         ways = np.maximum(summary.value, 0).sum(dtype=np.int64) + summary.uncontended_weight.sum()
@@ -90,7 +90,7 @@ class Quotas:
     weight: int
     prices: Ints
 
-    def beyond_floors(self, summary: ShardSummary) -> Ints:
+    def extra_beyond_floors(self, summary: ShardSummary) -> Ints:
         """Return replicas per topic and broker beyond the floors: 0 or 1."""
         more = self.extra.astype(np.int64)
         more[summary.cell_topic, summary.cell_broker] -= summary.cell_low
@@ -117,20 +117,20 @@ class QuotaFlow:
     def __init__(self, problem: QuotaProblem, part: SubProblem, bounds: tuple[Ints, Ints]) -> None:
         self.summary, self.group, self.bounds, self.part = problem.summary, problem.group, bounds, part
         self.topics = np.flatnonzero(part.rows.any(axis=1))
-        self.local = numbers_of(self.topics, len(part.rows))
+        self.local = positions_in(self.topics, len(part.rows))
         self.separable = problem.separable
         self.net = Network()
         racks = self.summary.least.shape[1]
         self.rack = self.net.add_nodes(len(self.topics) * racks).reshape(-1, racks)
         self.broker = self.net.add_nodes(len(self.group))
         self.sink = self.net.add_nodes(1)
-        self.move = problem.move
+        self.move = problem.move_cost
 
     def solve(self) -> QuotaSolution:
         """Return the cheapest flow. Raises Infeasible."""
-        self._supplies()
-        self._options()
-        self._contended()
+        self._add_supplies()
+        self._add_option_arcs()
+        self._add_contended_cells()
         self.net.add_bounded_arcs(self.broker, self.sink, self.bounds, 0)
         flow = self.net.solve()
         extra = np.zeros(self.summary.value.shape, np.int32)
@@ -144,9 +144,9 @@ class QuotaFlow:
         # potential of the moves alone.
         moves = (potential + self.move // 2) // self.move
         prices, full = (found[self.sink[0]] - found[self.broker] for found in (moves, potential))
-        return QuotaSolution(extra, self.net.cost_of(flow), prices, full, worth)
+        return QuotaSolution(extra, self.net.total_cost(flow), prices, full, worth)
 
-    def _supplies(self) -> None:
+    def _add_supplies(self) -> None:
         net, wants = self.net, self.summary.wants[self.topics]
         least, most = self.summary.least[self.topics], self.summary.most[self.topics]
         separable = self.separable[self.topics]
@@ -159,17 +159,17 @@ class QuotaFlow:
         net.add_bounded_arcs(source[:, None], self.rack[~separable], (least[~separable], most[~separable]), 0)
         net.add_supply(self.sink, -int(here[separable].sum() + wants[~separable].sum()))
 
-    def _options(self) -> None:
+    def _add_option_arcs(self) -> None:
         self.option_at = np.nonzero(self.part.open)
         topic, broker = self.option_at
         cost = option_costs(self.summary.value[self.option_at], self.move)
         tail = self.rack[self.local[topic], self.group[broker]]
         self.option = self.net.add_arcs(tail, self.broker[broker], 1, cost)
 
-    def _contended(self) -> None:
+    def _add_contended_cells(self) -> None:
         net, summary = self.net, self.summary
         self.cells = np.flatnonzero(self.part.rows[summary.cell_topic, self.group[summary.cell_broker]])
-        number = numbers_of(self.cells, len(summary.cell_topic))
+        number = positions_in(self.cells, len(summary.cell_topic))
         node = net.add_nodes(len(self.cells))
         topic, broker = self.local[summary.cell_topic[self.cells]], summary.cell_broker[self.cells]
         rack = self.rack[topic, self.group[broker]]
@@ -177,14 +177,14 @@ class QuotaFlow:
         at = number[summary.uncontended_cell[uncontended]]
         net.add_arcs(rack[at], node[at], 1, -(self.move + summary.uncontended_weight[uncontended]))
         net.add_arcs(rack, node, UNLIMITED, 0)
-        self._contenders(node)
+        self._add_contenders(node)
         low, high = summary.cell_low[self.cells], summary.cell_high[self.cells]
         self.cell_out = net.add_bounded_arcs(node, self.broker[broker], (low, high), 0)
 
-    def _contenders(self, node: Ints) -> None:
+    def _add_contenders(self, node: Ints) -> None:
         net, summary = self.net, self.summary
         chosen = np.flatnonzero(self.part.rows[summary.contended_topic, summary.contended_group])
-        number = numbers_of(chosen, len(summary.contended_topic))
+        number = positions_in(chosen, len(summary.contended_topic))
         contended = net.add_nodes(len(chosen))
         topic = self.local[summary.contended_topic[chosen]]
         net.add_arcs(self.rack[topic, summary.contended_group[chosen]], contended, summary.contended_most[chosen], 0)
@@ -201,7 +201,7 @@ def quotas_by_flow(problem: QuotaProblem) -> Quotas:
     summary = problem.summary
     everything = SubProblem(np.ones(summary.most.shape, bool), summary.value > NO_OPTION, np.zeros_like(summary.most))
     found = QuotaFlow(problem, everything, problem.extra_bounds).solve()
-    return Quotas(found.extra, *lower_bound(summary, problem.move, found.cost), found.prices)
+    return Quotas(found.extra, *lower_bound_of_cost(summary, problem.move_cost, found.cost), found.prices)
 
 
 def quotas_by_pricing(problem: QuotaProblem) -> Quotas:
@@ -217,7 +217,7 @@ def quotas_by_pricing(problem: QuotaProblem) -> Quotas:
         extra[:, rack.columns] = found.extra[:, rack.columns]
         prices[rack.columns] = found.prices[rack.columns]
         cost += found.cost
-    return Quotas(extra, *lower_bound(summary, problem.move, cost), prices)
+    return Quotas(extra, *lower_bound_of_cost(summary, problem.move_cost, cost), prices)
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ class _RackProblem:
         self.problem, self.number, summary = problem, number, problem.summary
         self.columns = np.flatnonzero(problem.group == number)
         self.option = summary.value[:, self.columns] > NO_OPTION
-        self.cost = option_costs(summary.value[:, self.columns], problem.move)
+        self.cost = option_costs(summary.value[:, self.columns], problem.move_cost)
         self.wants = summary.most[:, number]
         self.contended = np.zeros(summary.topics, bool)
         self.contended[summary.contended_topic[summary.contended_group == number]] = True
@@ -257,23 +257,23 @@ class _RackProblem:
         sample = max(_PER_BROKER * len(self.columns), int(_SAMPLE * topics))
         opened, taken = self.option, np.zeros_like(self.option)
         if sample < topics:
-            ranked = self._rank(self._first_prices(self.shuffled[:sample]))
-            opened, taken = self._filter(ranked, window)
+            ranked = self._rank_options(self._sample_prices(self.shuffled[:sample]))
+            opened, taken = self._filter_options(ranked, window)
         while True:
             try:
-                found = self._flow(opened, taken)
+                found = self._solve_filtered(opened, taken)
             except Infeasible:
                 if (opened | ~self.option).all():
                     raise
                 window *= 2
-                opened = opened | self._filter(ranked, window)[0]
+                opened = opened | self._filter_options(ranked, window)[0]
                 continue
-            mispriced = self._mispriced(found, opened)
+            mispriced = self._mispriced_options(found, opened)
             if not mispriced.any():
                 return found
             opened = opened | mispriced
 
-    def _first_prices(self, topics: Ints) -> Ints:
+    def _sample_prices(self, topics: Ints) -> Ints:
         """Return the prices of a sample alone, in which brokers share the replicas as they share all."""
         rows = np.zeros(len(self.wants), bool)
         rows[topics] = True
@@ -282,12 +282,12 @@ class _RackProblem:
         slack = 1 + len(self.columns) // 16
         bounds = (np.maximum(low * part // total - slack, 0), -(-high * part // total) + slack)
         try:
-            return self._network(rows, self.option & rows[:, None], self.wants * 0, bounds).solve().full_prices
+            return self._build_network(rows, self.option & rows[:, None], self.wants * 0, bounds).solve().full_prices
         except Infeasible:
             # The sample is not representative; the first round finds better prices.
             return np.zeros(len(self.problem.group), np.int64)
 
-    def _rank(self, prices: Ints) -> _OptionRanks:
+    def _rank_options(self, prices: Ints) -> _OptionRanks:
         """Return ranks at these prices.
 
         Among equals, options come first whose brokers got less than their part so far.
@@ -312,14 +312,14 @@ class _RackProblem:
             lack += int(got.sum()) * room - got
         return _OptionRanks(rank, distance)
 
-    def _filter(self, ranked: _OptionRanks, window: int) -> tuple[Bools, Bools]:
+    def _filter_options(self, ranked: _OptionRanks, window: int) -> tuple[Bools, Bools]:
         """Return masks of the options that are open, and of the other options that are taken."""
         first, last = self.takes[0][:, None] - window, self.takes[1][:, None] + window
         opened = (ranked.rank >= first) & (ranked.rank < last) & self.option
         taken = (ranked.rank < first) & self.option
-        return opened | self._needed(ranked, taken, window * _OPENED_PER_NEED // _WINDOW), taken
+        return opened | self._options_to_change(ranked, taken, window * _OPENED_PER_NEED // _WINDOW), taken
 
-    def _needed(self, ranked: _OptionRanks, taken: Bools, times: int) -> Bools:
+    def _options_to_change(self, ranked: _OptionRanks, taken: Bools, times: int) -> Bools:
         """Return a mask of the cheapest options to change of brokers that got too many or too few replicas."""
         summary, opened = self.problem.summary, np.zeros_like(taken)
         got = ((ranked.rank < self.middle[:, None]) & self.option).sum(axis=0)
@@ -335,18 +335,18 @@ class _RackProblem:
             opened[rows[near], column] = True
         return opened
 
-    def _flow(self, opened: Bools, taken: Bools) -> QuotaSolution:
+    def _solve_filtered(self, opened: Bools, taken: Bools) -> QuotaSolution:
         """Return the flow over the open options, plus the closed options that are taken. Raises Infeasible."""
         closed = taken & ~opened
         left = self.problem.summary.guaranteed.copy()
         left[self.columns] += closed.sum(axis=0)
         bounds = (self.problem.low - left, self.problem.high - left)
         rows = opened.any(axis=1) | self.contended
-        found = self._network(rows, opened, closed.sum(axis=1), bounds).solve()
+        found = self._build_network(rows, opened, closed.sum(axis=1), bounds).solve()
         found.extra[:, self.columns] += closed
         return replace(found, cost=found.cost + int(self.cost[closed].sum()))
 
-    def _network(self, rows: Bools, opened: Bools, taken: Ints, bounds: tuple[Ints, Ints]) -> QuotaFlow:
+    def _build_network(self, rows: Bools, opened: Bools, taken: Ints, bounds: tuple[Ints, Ints]) -> QuotaFlow:
         racks, brokers = self.problem.summary.most.shape[1], len(self.problem.group)
         here = np.arange(racks) == self.number
         everywhere = np.zeros((len(rows), brokers), bool)
@@ -355,7 +355,7 @@ class _RackProblem:
         part = SubProblem(rows[:, None] & here, everywhere, taken[:, None] * here)
         return QuotaFlow(self.problem, part, (np.where(mine, bounds[0], 0), np.where(mine, bounds[1], 0)))
 
-    def _mispriced(self, found: QuotaSolution, opened: Bools) -> Bools:
+    def _mispriced_options(self, found: QuotaSolution, opened: Bools) -> Bools:
         """Return a mask of the options that should change at the prices, and of those that could replace them."""
         cost = np.where(self.option, self.cost + found.full_prices[self.columns], _NEVER)
         taken = (found.extra[:, self.columns] > 0) & self.option
@@ -374,7 +374,7 @@ def option_costs(value: npt.NDArray[np.int32], move: int) -> Ints:
     return np.where(value >= 0, -(move + value.astype(np.int64)), 0)
 
 
-def lower_bound(summary: ShardSummary, move: int, cost: int) -> tuple[int, int]:
+def lower_bound_of_cost(summary: ShardSummary, move: int, cost: int) -> tuple[int, int]:
     """Return the moves and mebibytes of a cost, which counts replicas kept beyond the guaranteed ones as a gain."""
     total = (summary.wanted - summary.kept) @ np.array([move, 1])
     moves, weight = divmod(int(total) + cost, move)
@@ -400,6 +400,6 @@ def shard_quotas(
     summary: ShardSummary, topics: list[int], quotas: Quotas, leaders: list[Ints] | None
 ) -> list[ShardQuota]:
     """Return the quotas of the shards; `topics` is the number of topics of each."""
-    parts = np.split(quotas.beyond_floors(summary), np.cumsum(topics)[:-1])
+    parts = np.split(quotas.extra_beyond_floors(summary), np.cumsum(topics)[:-1])
     bits = [np.packbits(part.astype(bool)) for part in parts]
     return [ShardQuota(one, None if leaders is None else leaders[number]) for number, one in enumerate(bits)]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from kafka_steward.planning.solver.balance import Bounds, PlacementProblem
 from kafka_steward.planning.solver.flow import mebibytes
-from kafka_steward.planning.solver.problem import Bools, Ints, numbers_of, positions_within, sum_by
+from kafka_steward.planning.solver.problem import Bools, Ints, positions_in, positions_within, sum_by
 
 #: In `ShardSummary.value`: the broker gets its guaranteed replicas, and no more.
 NO_OPTION = -2
@@ -88,16 +88,16 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool) -> Sh
     """
     topics, brokers = bounds.cell[0].shape
     weight = mebibytes(problem.size)
-    contended = problem.on_racks > bounds.rack[1]
+    contended = problem.replicas_per_group > bounds.rack[1]
     in_contended = contended[problem.row, problem.group[problem.broker]]
-    touching = np.bincount(problem.cell[in_contended], minlength=topics * brokers)
+    touching = np.bincount(problem.replica_cells[in_contended], minlength=topics * brokers)
     low, high = (bound.ravel() for bound in bounds.cell)
     guaranteed = np.maximum(low - touching, 0)
-    ranked = _RankedReplicas(problem.cell[~in_contended], weight[problem.row[~in_contended]], topics * brokers)
+    ranked = _RankedReplicas(problem.replica_cells[~in_contended], weight[problem.row[~in_contended]], topics * brokers)
     per_group = guaranteed.reshape(topics, brokers) @ (problem.group[:, None] == np.arange(bounds.rack[0].shape[1]))
     least, most = (sum_by(bound, problem.topic, topics) - per_group for bound in bounds.rack)
     factors, counts = np.unique(problem.factor, return_counts=True)
-    leads = np.bincount(problem.cell[problem.leads], minlength=topics * brokers).reshape(topics, brokers)
+    leads = np.bincount(problem.replica_cells[problem.leads], minlength=topics * brokers).reshape(topics, brokers)
     with_leaders = topics if leaders else 0
     return ShardSummary(
         topics=topics,
@@ -105,14 +105,14 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool) -> Sh
         factor_count=counts,
         held=np.bincount(problem.broker, minlength=brokers),
         guaranteed=guaranteed.reshape(topics, brokers).sum(axis=0),
-        value=_values(ranked, low, (high > low) & (touching == 0)).reshape(topics, brokers),
+        value=_option_values(ranked, low, (high > low) & (touching == 0)).reshape(topics, brokers),
         least=least,
         most=most,
         wants=sum_by(problem.factor, problem.topic, topics) - per_group.sum(axis=1),
         wanted=np.array([problem.factor.sum(), (problem.factor * weight).sum()]),
-        kept=ranked.first(guaranteed),
-        **_contended(problem, bounds, contended, weight),
-        **_touched_cells(ranked, (low, high, touching, guaranteed), brokers),
+        kept=ranked.totals_of_first(guaranteed),
+        **_contended_fields(problem, bounds, contended, weight),
+        **_touched_cell_fields(ranked, (low, high, touching, guaranteed), brokers),
         low=bounds.cell[0][:with_leaders].astype(np.int32),
         leads=leads[:with_leaders].astype(np.int32),
         partitions=np.bincount(problem.topic, minlength=topics),
@@ -127,20 +127,20 @@ class _RankedReplicas:
         self.cell, self.weight = cell[order], weight[order]
         self.rank = positions_within(np.bincount(cell, minlength=cells))
 
-    def first(self, count: Ints) -> Ints:
+    def totals_of_first(self, count: Ints) -> Ints:
         """Return the number of replicas among the first `count` of their cell, and their weight."""
         mine = self.rank < count[self.cell]
         return np.array([mine.sum(), self.weight[mine].sum()])
 
 
-def _values(ranked: _RankedReplicas, low: Ints, optional: Bools) -> npt.NDArray[np.int32]:
+def _option_values(ranked: _RankedReplicas, low: Ints, optional: Bools) -> npt.NDArray[np.int32]:
     value = np.where(optional, _NOTHING_TO_KEEP, NO_OPTION).astype(np.int32)
     at = (ranked.rank == low[ranked.cell]) & optional[ranked.cell]
     value[ranked.cell[at]] = ranked.weight[at]
     return value
 
 
-def _contended(problem: PlacementProblem, bounds: Bounds, contended: Bools, weight: Ints) -> dict[str, Any]:
+def _contended_fields(problem: PlacementProblem, bounds: Bounds, contended: Bools, weight: Ints) -> dict[str, Any]:
     row, group = np.nonzero(contended)
     number = np.full(contended.shape, -1)
     number[row, group] = np.arange(len(row))
@@ -155,10 +155,10 @@ def _contended(problem: PlacementProblem, bounds: Bounds, contended: Bools, weig
     }
 
 
-def _touched_cells(ranked: _RankedReplicas, table: tuple[Ints, Ints, Ints, Ints], brokers: int) -> dict[str, Any]:
+def _touched_cell_fields(ranked: _RankedReplicas, table: tuple[Ints, Ints, Ints, Ints], brokers: int) -> dict[str, Any]:
     low, high, touching, guaranteed = table
     cells = np.flatnonzero(touching)
-    number = numbers_of(cells, len(low))
+    number = positions_in(cells, len(low))
     mine = (number[ranked.cell] >= 0) & (ranked.rank >= guaranteed[ranked.cell]) & (ranked.rank < high[ranked.cell])
     return {
         "cell_topic": cells // brokers,
