@@ -84,7 +84,7 @@ def test_what_is_kept_runs_until_ctrl_c_and_its_files_stay(tmp_path: Path) -> No
     with demo(tmp_path, "--keep") as child:
         said = told(child, "healed broker=")
         assert re.search(r"Airflow UI: http://127\.0\.0\.1:\d+  \(user admin, password admin\)", said)
-        files = re.search(r"Kafka: 127\.0\.0\.1:\S+\nFiles: (\S+)\nCtrl-C ends it all", said)
+        files = re.search(r"Kafka: 127\.0\.0\.1:\S+\nFiles: (\S+)\nCtrl-C stops everything", said)
         assert files, said
         assert len(_mentions(tmp_path)) >= 10
         errors = ctrl_c(child)

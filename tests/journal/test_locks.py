@@ -238,7 +238,7 @@ def test_who_was_killed_on_this_machine_holds_the_lock_for_seconds(timed: Memory
     with dead_process() as name:
         StepLock(timed, name).acquire()
     clock.ms += DEAD_MS - 1
-    with pytest.raises(LockLost, match=r"may step in 0 s"):
+    with pytest.raises(LockLost, match=r"its lock expires in 0 s"):
         StepLock(timed, "b").acquire()
     clock.ms += 1
     assert StepLock(timed, "b").acquire().token == 2

@@ -128,7 +128,7 @@ def test_a_server_that_hangs_is_told_in_words_and_nothing_is_made_later(
     hasty = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=2))
     patient.create("/a/b", "x")
     zookeeper.stop()
-    with pytest.raises(JournalUnreachable, match=r"ZooKeeper at 127.0.0.1:\d+/\S+ does not answer \(.*\); try again"):
+    with pytest.raises(JournalUnreachable, match=r"ZooKeeper at 127.0.0.1:\d+/\S+ does not answer \(.*\); retry when it does"):
         hasty.create("/a/late", "x")
     with pytest.raises(JournalUnreachable):
         hasty.get("/a/b")
@@ -156,7 +156,7 @@ def test_a_server_that_falls_silent_is_noticed_in_time(sqlite_url: str, cluster_
 
 def seconds_until_noticed(call: Callable[[], object]) -> float:
     began_s = time.monotonic()
-    with pytest.raises(JournalUnreachable, match=r"^ZooKeeper at \S+ does not answer \(.+\); try again"):
+    with pytest.raises(JournalUnreachable, match=r"^ZooKeeper at \S+ does not answer \(.+\); retry when it does"):
         call()
     return time.monotonic() - began_s
 
