@@ -128,7 +128,8 @@ def test_a_server_that_hangs_is_told_in_words_and_nothing_is_made_later(
     hasty = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=2))
     patient.create("/a/b", "x")
     zookeeper.stop()
-    with pytest.raises(JournalUnreachable, match=r"ZooKeeper at 127.0.0.1:\d+/\S+ does not answer \(.*\); retry when it does"):
+    silence = r"ZooKeeper at 127.0.0.1:\d+/\S+ does not answer \(.*\); retry when it does"
+    with pytest.raises(JournalUnreachable, match=silence):
         hasty.create("/a/late", "x")
     with pytest.raises(JournalUnreachable):
         hasty.get("/a/b")
