@@ -116,8 +116,13 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka
             raise _CertificateRefused(str(failure.args[0] if failure.args else failure))
         longest_ms = self._longest_ms if timeout_ms is None else min(timeout_ms, self._longest_ms)
         connection = super().get_connection(node_id, timeout_ms=longest_ms, **options)
-        connection.close_future.add_errback(partial(self.failures.__setitem__, node_id))
+        connection.close_future.add_errback(partial(self._keep_failure, node_id))
         return connection
+
+    def _keep_failure(self, node_id: Any, failure: Exception) -> None:
+        # An attempt that begins as the time ends is not made at all: what the server answered before says more.
+        if node_id not in self.failures or not isinstance(failure.__context__, kafka.errors.KafkaTimeoutError):
+            self.failures[node_id] = failure
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         transport = await super()._build_transport(node, timeout_at=timeout_at)

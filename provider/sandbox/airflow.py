@@ -229,14 +229,14 @@ class LocalAirflow:
     def call_api(self, method: str, path: str, body: Any = None, *, user: str = "admin") -> Any:
         """Call the REST API, e.g. `call_api("GET", "/api/v2/dags")`. Raises AirflowFailed with the server's answer.
 
-        With SQLite, one of two concurrent changes may wait until it times out; such a call is retried.
+        With SQLite, one of two concurrent changes may wait until it times out; such a call is retried. A read that was
+        not answered is sent once more: a machine that starts much at once may not run the api-server for long.
         """
         headers = {"Authorization": f"Bearer {self._access_token(user)}"}
-        for _ in range(_BUSY_TRIES):
-            with suppress(AirflowBusy):
-                return self._send_request(method, path, body, headers)
-            time.sleep(_BUSY_PAUSE_S)
-        return self._send_request(method, path, body, headers)
+        if method == "GET":
+            with suppress(AirflowSilent):
+                return self._retry_while_busy(method, path, body, headers)
+        return self._retry_while_busy(method, path, body, headers)
 
     def environment(self) -> dict[str, str]:
         """Return the environment of its processes, without the variables of any other Airflow."""
@@ -301,6 +301,13 @@ class LocalAirflow:
             answer = self._send_request("POST", "/auth/token", {"username": user, "password": user}, {})
             self._tokens[user] = answer["access_token"]
         return self._tokens[user]
+
+    def _retry_while_busy(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Any:
+        for _ in range(_BUSY_TRIES):
+            with suppress(AirflowBusy):
+                return self._send_request(method, path, body, headers)
+            time.sleep(_BUSY_PAUSE_S)
+        return self._send_request(method, path, body, headers)
 
     def _send_request(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Any:
         data = None if body is None else json.dumps(body).encode()

@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 import pytest
 
 from kafka_steward.sandbox import airflow
-from kafka_steward.sandbox.airflow import AirflowBusy, AirflowFailed, LocalAirflow
+from kafka_steward.sandbox.airflow import AirflowBusy, AirflowFailed, AirflowSilent, LocalAirflow
 
 pytestmark = pytest.mark.process
 
@@ -21,11 +21,13 @@ BUSY = '{"detail":{"reason":"Database error","statement":"hidden"}}'
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
-    """Status and text of the answers to come, after that to the log-in."""
+    """Status (0: none came) and text of the answers to come, after that to the log-in."""
     told = [(200, '{"access_token": "t"}')]
 
     def answer(request: Any, timeout: float) -> io.BytesIO:
         status, text = told.pop(0)
+        if not status:
+            raise TimeoutError(text)
         if status != 200:
             raise HTTPError(request.full_url, status, "", Message(), io.BytesIO(text.encode()))
         return io.BytesIO(text.encode())
@@ -52,4 +54,20 @@ def test_another_failure_is_told_at_once(answers: list[tuple[int, str]], tmp_pat
     answers += [(500, "broken"), (200, "{}")]
     with pytest.raises(AirflowFailed, match="answered 500: broken"):
         LocalAirflow(tmp_path).call_api("PATCH", "/api/v2/dags/heal", {})
+    assert answers == [(200, "{}")]
+
+
+def test_a_read_that_was_not_answered_is_asked_once_more(answers: list[tuple[int, str]], tmp_path: Path) -> None:
+    answers += [(0, "timed out"), (200, '{"state": "success"}'), (0, "timed out"), (0, "timed out")]
+    local = LocalAirflow(tmp_path)
+    assert local.call_api("GET", "/api/v2/dags/heal") == {"state": "success"}
+    with pytest.raises(AirflowSilent, match="was not answered: timed out"):
+        local.call_api("GET", "/api/v2/dags/heal")
+    assert answers == []
+
+
+def test_a_change_that_was_not_answered_is_not_sent_again(answers: list[tuple[int, str]], tmp_path: Path) -> None:
+    answers += [(0, "timed out"), (200, "{}")]
+    with pytest.raises(AirflowSilent):
+        LocalAirflow(tmp_path).call_api("POST", "/api/v2/dags/heal/dagRuns", {})
     assert answers == [(200, "{}")]
