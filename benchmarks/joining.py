@@ -90,7 +90,7 @@ def _create(sandbox: Sandbox, partitions: int, megabytes: int, cluster: KafkaClu
     ask_until(lambda: _JOINING not in cluster.live_brokers() or None, within_s=120)
     wanted = TopicSpec(_TOPIC, partitions, _BROKERS, {"min.insync.replicas": "2"})
     made = create_topic(cluster, journal, wanted, allowed=True, who=WHO)
-    if made.owed != partitions:
+    if made.pending != partitions:
         raise RuntimeError(made.sentence)
     sandbox.wait_replicated([_TOPIC])
     sandbox.fill(_TOPIC, megabytes * 1_000_000)

@@ -56,13 +56,13 @@ class CreateTopicOperator(StewardOperator):
             wanted = TopicSpec(self.topic, int(self.partitions), int(self.replication_factor), config)
             allowed = opened.settings.enable_under_replicated_topic_creation
             made = create_topic(opened.cluster, opened.journal, wanted, allowed=allowed, who=actor_of(context))
-            notice = unwatched_reason(opened.journal) if made.owed else ""
+            notice = unwatched_reason(opened.journal) if made.pending else ""
         sentence = _log_result(self, made.sentence, notice)
         return {
             "topic": self.topic,
             "existed": made.existed,
-            "pending": made.owed,
-            "owed": made.owed,
+            "pending": made.pending,
+            "owed": made.pending,
             "sentence": sentence,
         }
 

@@ -34,9 +34,9 @@ ROOTS = (
     "/steward/borrowed/broker/2",
     "/steward/borrowed/topic",
     "/steward/borrowed/topic/u",
-    "/steward/owed",
-    "/steward/owed/u",
-    "/steward/partitions_asked",
+    "/steward/pending_replicas",
+    "/steward/pending_replicas/u",
+    "/steward/deferred_partitions",
     "/steward/quarantine",
 )
 _SINGLE = (
@@ -44,9 +44,9 @@ _SINGLE = (
     "/admin/reassign_partitions_queue",
     "/steward/slot",
     "/steward/step_lock",
-    "/steward/switch",
-    "/steward/fill_announced",
-    "/steward/joined_brokers",
+    "/steward/disable_observed",
+    "/steward/fill_event",
+    "/steward/empty_brokers",
 )
 #: An announcement of these holds up what moves beside them, whatever it says, and is meant to.
 _MEANT = {"/admin/rolling_bounce/1", "/admin/rolling_bounce/2", "/admin/rolling_bounce/77"}

@@ -172,7 +172,7 @@ def _build_verb(
 
 _ON = "--cluster kafka_production"
 
-_OWED = """\
+_PENDING = """\
 A topic that was created while brokers were down has fewer replicas than requested (KIP-409). The missing
 replicas are pending; the DAG `fill` adds them when a broker that can host them joins. `placeholders` lists
 the brokers of a partition, and -1, -2, ... for each pending replica. A record that is obsolete (the replicas
@@ -201,12 +201,19 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
             examples=[f"audit --plan 3f2a91c0 {_ON}", "audit --topic orders --since 2h --output csv"],
         ),
         _build_verb(
-            "owed",
+            "pending",
             "The pending replicas of under-replicated topics, by partition",
             "documents.list_pending_replicas",
             (_TOPIC,),
-            examples=[f"owed {_ON}", "owed --topic orders --output json"],
-            details=_OWED,
+            examples=[f"pending {_ON}", "pending --topic orders --output json"],
+            details=_PENDING,
+        ),
+        _build_verb(
+            "owed",
+            "The former name of `pending`, until version 0.2",
+            "documents.list_pending_replicas",
+            (_TOPIC,),
+            examples=[f"pending {_ON}"],
         ),
     )
 

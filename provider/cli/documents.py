@@ -37,7 +37,7 @@ def list_pending_replicas(call: CommandContext) -> None:
         )
         for pending in chosen
     ]
-    table = Table(("partition", "has", "owed", "standing", "why"), cells)
+    table = Table(("partition", "has", "pending", "state", "why"), cells)
     call.out.print_rows([_pending_facts(pending) for pending in chosen], table)
     missing = sum(pending.missing for pending in chosen if not pending.is_obsolete)
     if not missing:
@@ -53,13 +53,17 @@ def list_pending_replicas(call: CommandContext) -> None:
 
 
 def _pending_facts(pending: PendingReplica) -> dict[str, Any]:
+    missing = 0 if pending.is_obsolete else pending.missing
     return {
         **pending.partition._asdict(),
         "placeholders": list(pending.document.replicas),
         "replication_factor": pending.document.target_rf,
-        "owed": 0 if pending.is_obsolete else pending.missing,
-        "standing": pending.state.value,
+        "pending": missing,
+        "state": pending.state.value,
         "sentence": pending.sentence,
+        # Until version 0.2, the former names repeat `pending` and `state`.
+        "owed": missing,
+        "standing": pending.state.value,
     }
 
 

@@ -97,20 +97,23 @@ def verify(call: CommandContext) -> Exit:
         rows = opened.journal.plans.rows(record.digest)
         snapshot = opened.cluster.snapshot(sorted({row.move.topic for row in rows}))
         verified = partition_statuses(record, rows, snapshot.partitions, snapshot.hidden)
-        given_back, owed = _release_throttles(call, opened)
+        released, unreleased = _release_throttles(call, opened)
     moves = [{**each.partition._asdict(), "exit": int(each.code), "sentence": each.sentence} for each in verified]
-    facts = {**plan_facts(record), "throttles_given_back": given_back, "throttles_owed": owed, "moves": moves}
+    throttles = {"throttles_released": released, "throttles_unreleased": unreleased}
+    # Until version 0.2, the former names repeat them.
+    former = {"throttles_given_back": released, "throttles_owed": unreleased}
+    facts = {**plan_facts(record), **throttles, **former, "moves": moves}
     lines = [f"Status of plan {record.digest[:12]}: {record.status.value}.", *(each.sentence for each in verified)]
-    lines += [f"Throttles of plan {plan[:12]} were released." for plan in given_back]
+    lines += [f"Throttles of plan {plan[:12]} were released." for plan in released]
     call.out.print_facts(facts, lines)
     astray = sum(each.code is not Exit.DONE for each in verified)
     if astray:
         print_error(
             f"{astray} of {len(rows)} partitions of plan {record.digest[:12]} do not have their target replicas."
         )
-    for plan in owed:
+    for plan in unreleased:
         print_error(f"Throttles of plan {plan[:12]} are still set; verify again.")
-    return overall_exit(verified) or (Exit.UNFINISHED if owed else Exit.DONE)
+    return overall_exit(verified) or (Exit.UNFINISHED if unreleased else Exit.DONE)
 
 
 def _release_throttles(call: CommandContext, opened: ClusterSession) -> tuple[list[str], list[str]]:
@@ -127,8 +130,8 @@ def _release_throttles(call: CommandContext, opened: ClusterSession) -> tuple[li
         release_orphaned_throttles(opened.cluster, opened.journal, frozenset(opened.cluster.live_brokers()), call.who)
     except (ClusterError, LockLost) as error:
         print_error(str(error))
-    owed = ended_plans_with_leases(opened.journal)
-    return [plan for plan in before if plan not in owed], owed
+    unreleased = ended_plans_with_leases(opened.journal)
+    return [plan for plan in before if plan not in unreleased], unreleased
 
 
 def set_plan_throttle(call: CommandContext) -> None:

@@ -90,7 +90,7 @@ class Health:
     max_lag: int | None
     replica_imbalance: float
     leader_imbalance: float
-    owed: int = 0
+    pending: int = 0
     bytes_in: Mapping[int, float] = field(default_factory=dict)
     bytes_out: Mapping[int, float] = field(default_factory=dict)
     failed_log_dirs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -112,7 +112,8 @@ class Health:
             "failed_log_dirs": count_failed_log_dirs(self.failed_log_dirs),
             "cordoned_brokers": len(self.cordoned),
             **hidden_known,
-            "owed_replicas": self.owed,
+            "pending_replicas": self.pending,
+            "owed_replicas": self.pending,  # the former name, until version 0.2
             "replica_imbalance": round(self.replica_imbalance, 4),
             "leader_imbalance": round(self.leader_imbalance, 4),
             **{f"reassignment_bytes_in_per_sec.{broker}": round(rate) for broker, rate in self.bytes_in.items()},
@@ -127,7 +128,7 @@ def measure_health(
     ends: Mapping[tuple[TopicPartition, int], int],
     copies: CopiedBytes,
     before: CopiedBytes | None = None,
-    owed: int = 0,
+    pending: int = 0,
     disks: Mapping[int, BrokerLogDirs] | None = None,
     hidden_topics: tuple[str, ...] | None = None,
 ) -> Health:
@@ -150,7 +151,7 @@ def measure_health(
         max_lag=_max_lag(snapshot.reassigning.values(), ends),
         replica_imbalance=_imbalance(snapshot, (broker for each in partitions.values() for broker in each.replicas)),
         leader_imbalance=_imbalance(snapshot, (each.leader for each in partitions.values() if each.leader is not None)),
-        owed=owed,
+        pending=pending,
         bytes_in=into,
         bytes_out=out_of,
         failed_log_dirs=failed_log_dirs(snapshot, disks or {}),

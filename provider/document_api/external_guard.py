@@ -34,7 +34,7 @@ _LATE_MS = 60_000
 
 @dataclass(frozen=True)
 class DisableObserved(Document):
-    """`/steward/switch`: the created id of the disable node that was seen, and the reassignments that are exempt."""
+    """`/steward/disable_observed`: the created id of the disable node that was seen, and the exempt reassignments."""
 
     switch: Annotated[int, partial(FieldReader.integer, high=2**63 - 1)]
     known: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class ExternalReassignmentGuard:
         Raises ClusterError, JournalError, LockLost.
         """
         self._restore_replica_orders()
-        switch, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), self._journal.tree.get(paths.SWITCH_SEEN)
+        switch, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), self._journal.tree.get(paths.DISABLE_OBSERVED)
         if switch is None:
             if seen is not None:
                 remove(self._journal.tree, seen)
@@ -151,7 +151,7 @@ class ExternalReassignmentGuard:
     def _store_exemptions(self, switch: Node, seen: Node | None, known: Collection[str]) -> None:
         text = DisableObserved(switch.created_id, tuple(sorted(known))).to_json()
         if seen is None:
-            self._journal.tree.create(paths.SWITCH_SEEN, text)
+            self._journal.tree.create(paths.DISABLE_OBSERVED, text)
         else:
             self._journal.tree.set(seen.path, text, version=seen.version)
 

@@ -41,14 +41,14 @@ class JoinPollResult:
     """The result of one poll. `due` are the brokers to emit an event for now.
 
     `able` are all brokers that can take a pending replica or let a deferred partition request execute. `empty` are live
-    brokers that hold no replica at all. `owed` is the number of pending replicas. Times are the journal's.
+    brokers that hold no replica at all. `pending` is the number of pending replicas. Times are the journal's.
     """
 
     due: tuple[int, ...]
     eligible: tuple[int, ...]
     empty: tuple[int, ...]
     live: tuple[int, ...]
-    owed: int
+    pending: int
     sentence: str
     now_ms: int
 
@@ -81,7 +81,7 @@ def poll_joined_brokers(
         eligible=_sorted_ids(able),
         empty=_sorted_ids(snapshot.live - snapshot.hosting_brokers),
         live=_sorted_ids(snapshot.live),
-        owed=missing,
+        pending=missing,
         sentence=_pending_message(pending, missing, able),
         now_ms=now_ms,
     )

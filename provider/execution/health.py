@@ -31,6 +31,7 @@ _MEASURES = (
     "reassignment_max_lag",
     "failed_brokers",
     "cordoned_brokers",
+    "pending_replicas",
     "owed_replicas",
     "replica_imbalance",
     "leader_imbalance",
@@ -68,7 +69,7 @@ def check_health(
         ends=cluster.log_ends(held) if held else {},
         copies=copies,
         before=before,
-        owed=count_pending(journal.tree),
+        pending=count_pending(journal.tree),
         disks=cluster.directories(sorted(snapshot.live)),
         hidden_topics=tuple(find_hidden_topics(cluster, snapshot, log_dirs)) if thorough else None,
     )
@@ -99,10 +100,9 @@ def health_message(health: Health) -> str:
         ]
     )
     gone = f" Broker {', '.join(map(str, health.gone))} is down." if health.gone else ""
-    owed = f" {health.owed} replicas are pending." if health.owed else ""
-    return (
-        f"{message}.{_reassigning_message(health)}{gone}{_disk_message(health)}{_hidden_topics_message(health)}{owed}"
-    )
+    pending = f" {health.pending} replicas are pending." if health.pending else ""
+    rest = f"{gone}{_disk_message(health)}{_hidden_topics_message(health)}{pending}"
+    return f"{message}.{_reassigning_message(health)}{rest}"
 
 
 def _disk_message(health: Health) -> str:

@@ -56,11 +56,11 @@ def reconcile_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot
 
 
 def record_pending(
-    journal: Journal, owed: Mapping[TopicPartition, PendingReplicas], reason: str, who: Actor
+    journal: Journal, pending: Mapping[TopicPartition, PendingReplicas], reason: str, who: Actor
 ) -> list[TopicPartition]:
     """Record pending replicas before the topic or partitions are created; returns the newly recorded partitions."""
     new = []
-    for name, document in owed.items():
+    for name, document in pending.items():
         if put_new(journal.tree, paths.pending_replicas(name), document.to_json()) is None:
             continue  # recorded by an earlier attempt, which may have got further
         journal.audit.record(_build_audit_record(Action.PENDING, name, reason, who, document))
@@ -81,11 +81,11 @@ def _evaluate_records(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, 
     now_ms, filled = journal.now_ms(), _read_fill_assignments(journal) if written else {}
     found = []
     for each in written:
-        name, node, owed = TopicPartition(*each.key), each.node, each.document
+        name, node, pending = TopicPartition(*each.key), each.node, each.document
         partition = snapshot.partitions.get(name)
         age_ms = now_ms - node.created_ms
         hidden = name.topic in snapshot.hidden
-        judged = evaluate_pending(name, owed, partition, age_ms=age_ms, filled=filled.get(name, ()), hidden=hidden)
+        judged = evaluate_pending(name, pending, partition, age_ms=age_ms, filled=filled.get(name, ()), hidden=hidden)
         found.append((node, judged))
     return found
 
@@ -107,6 +107,8 @@ def _read_fill_assignments(journal: Journal) -> dict[TopicPartition, list[Assign
 
 
 def _build_audit_record(
-    action: Action, name: TopicPartition, reason: str, who: Actor, owed: PendingReplicas
+    action: Action, name: TopicPartition, reason: str, who: Actor, pending: PendingReplicas
 ) -> AuditRecord:
-    return AuditRecord(action, reason, topic=name.topic, partition=name.partition, after=list(owed.replicas), who=who)
+    return AuditRecord(
+        action, reason, topic=name.topic, partition=name.partition, after=list(pending.replicas), who=who
+    )

@@ -38,7 +38,7 @@ class PendingState(Enum):
 
 @dataclass(frozen=True)
 class PendingReplica:
-    """The pending replicas of one partition. `owed` is the document to store now; `sentence` gives the reason."""
+    """The pending replicas of one partition. `document` is the one to store now; `sentence` gives the reason."""
 
     partition: TopicPartition
     document: PendingReplicas
@@ -58,7 +58,7 @@ class PendingReplica:
 
 def evaluate_pending(
     name: TopicPartition,
-    owed: PendingReplicas,
+    pending: PendingReplicas,
     partition: Partition | None,
     *,
     age_ms: int,
@@ -71,36 +71,36 @@ def evaluate_pending(
     `hidden`, `partition` is None because we are not authorized to describe its topic.
     """
     if partition is None:
-        return _evaluate_unseen_partition(name, owed, age_ms, hidden=hidden)
-    if None not in (owed.topic_id, partition.topic_id) and owed.topic_id != partition.topic_id:
-        return PendingReplica(name, owed, PendingState.DROPPED, f"{name}: its topic was deleted and re-created.")
+        return _evaluate_unseen_partition(name, pending, age_ms, hidden=hidden)
+    if None not in (pending.topic_id, partition.topic_id) and pending.topic_id != partition.topic_id:
+        return PendingReplica(name, pending, PendingState.DROPPED, f"{name}: its topic was deleted and re-created.")
     if partition.reassigning:
-        return PendingReplica(name, owed, PendingState.MOVING, f"{name} is being moved.")
-    known = PendingReplicas.from_brokers(partition.replicas, owed.target_rf, owed.topic_id or partition.topic_id)
-    before, now, target = len(owed.brokers), len(partition.replicas), owed.target_rf
+        return PendingReplica(name, pending, PendingState.MOVING, f"{name} is being moved.")
+    known = PendingReplicas.from_brokers(partition.replicas, pending.target_rf, pending.topic_id or partition.topic_id)
+    before, now, target = len(pending.brokers), len(partition.replicas), pending.target_rf
     if before <= now < target and (now == before or partition.replicas in filled):
         # A heal may have moved a replica since, so only the number of replicas is compared.
-        kept = replace(owed, replicas=known.replicas, topic_id=known.topic_id)
+        kept = replace(pending, replicas=known.replicas, topic_id=known.topic_id)
         return PendingReplica(name, kept, PendingState.OPEN, f"{name} has {now} of {target} replicas.")
     if now == target:
         return PendingReplica(name, known, PendingState.SETTLED, f"{name} has all its {target} replicas.")
     return PendingReplica(
         name,
-        owed,
+        pending,
         PendingState.DROPPED,
         f"{name}: its replication factor was changed externally from {before} to {now}.",
     )
 
 
 def _evaluate_unseen_partition(
-    name: TopicPartition, owed: PendingReplicas, age_ms: int, *, hidden: bool
+    name: TopicPartition, pending: PendingReplicas, age_ms: int, *, hidden: bool
 ) -> PendingReplica:
     if hidden:
         why = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"
-        return PendingReplica(name, owed, PendingState.HIDDEN, f"{name}: {why}.")
+        return PendingReplica(name, pending, PendingState.HIDDEN, f"{name}: {why}.")
     if age_ms < PROPAGATION_MS:
-        return PendingReplica(name, owed, PendingState.COMING, f"{name} is not visible yet.")
-    return PendingReplica(name, owed, PendingState.DROPPED, f"{name}: its topic was deleted, or never created.")
+        return PendingReplica(name, pending, PendingState.COMING, f"{name} is not visible yet.")
+    return PendingReplica(name, pending, PendingState.DROPPED, f"{name}: its topic was deleted, or never created.")
 
 
 def target_replication_factors(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> dict[TopicPartition, int]:

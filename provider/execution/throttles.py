@@ -117,11 +117,11 @@ class ThrottleLeases:
         and is released later. So does that of a topic whose settings Kafka does not let us read or change: see
         `refusals`.
         """
-        owed = []
+        unreleased = []
         for side in ThrottleSide:
             self._release_entries(side, need)
-            owed += self._release_rates(side, need, live)
-        return sorted(owed)
+            unreleased += self._release_rates(side, need, live)
+        return sorted(unreleased)
 
     def _acquire_rates(
         self, side: ThrottleSide, brokers: Collection[int], rate: str | None, *, insist: bool = True
@@ -171,12 +171,12 @@ class ThrottleLeases:
     def _release_entries(self, side: ThrottleSide, need: ThrottleDemand) -> None:
         mine = self._read_own_leases("topic", side.replicas_key)
         kept = {topic: need.entries.get((topic, side), frozenset()) for topic in mine}
-        owed = {topic: set(mine[topic][1].entries[self._plan]) - kept[topic] for topic in mine}
-        owed = {topic: several for topic, several in owed.items() if several}
-        now, refused = readable_topic_configs(self._cluster, list(owed), [side.replicas_key], own_only=True)
-        owed = {topic: several for topic, several in owed.items() if topic not in refused}
+        removable = {topic: set(mine[topic][1].entries[self._plan]) - kept[topic] for topic in mine}
+        removable = {topic: several for topic, several in removable.items() if several}
+        now, refused = readable_topic_configs(self._cluster, list(removable), [side.replicas_key], own_only=True)
+        removable = {topic: several for topic, several in removable.items() if topic not in refused}
         changes, entries = {}, {}
-        for topic, several in owed.items():
+        for topic, several in removable.items():
             had = parse_list(now.get(topic, {}).get(side.replicas_key))
             # Entries that are gone, with their topic or by an external change, are not ours to remove.
             there = sorted(several & set(had))
@@ -186,10 +186,10 @@ class ThrottleLeases:
         answers = self._calls.execute(entries, lambda batch: self._change_lists(changes, batch))
         unchanged = {topic: error for topic, error in answers.items() if _is_relevant_error(error)}
         self.refusals += [error for error in (*refused.values(), *unchanged.values()) if error is not None]
-        if owed:
+        if removable:
             # A document that another plan has written since ours was deleted may have the same version.
             self._calls.check_fence()
-        for topic, several in owed.items():
+        for topic, several in removable.items():
             if topic not in unchanged:
                 self._remove_lease_entries(("topic", topic, side.replicas_key), several)
 
@@ -313,10 +313,10 @@ class ThrottleLeases:
             raise _lease_conflict(key)
         self._read_leases()[key] = written, lease
 
-    def _remove_lease_entries(self, key: _Key, owed: Collection[str]) -> None:
+    def _remove_lease_entries(self, key: _Key, removed: Collection[str]) -> None:
         """Remove released entries from the document; delete the document with its last entry."""
         node, lease = self._read_leases()[key]
-        mine = tuple(entry for entry in lease.entries[self._plan] if entry not in owed)
+        mine = tuple(entry for entry in lease.entries[self._plan] if entry not in removed)
         others = {plan: several for plan, several in lease.entries.items() if plan != self._plan}
         left = {**others, self._plan: mine} if mine else others
         if left:
@@ -414,14 +414,14 @@ def _is_relevant_error(error: ClusterError | None) -> bool:
     return error is not None and not (isinstance(error, KafkaRefused) and error.code == _UNKNOWN_TOPIC)
 
 
-def _removal_change(key: str, now: Collection[str], owed: Collection[str], lease: ThrottleLease) -> ConfigChange:
+def _removal_change(key: str, now: Collection[str], removed: Collection[str], lease: ThrottleLease) -> ConfigChange:
     """Return the change that removes our entries from a list.
 
     If the list did not exist before and would be left empty, it is deleted.
     """
-    if lease.before is None and set(now) <= set(owed):
+    if lease.before is None and set(now) <= set(removed):
         return ConfigChange(key, ConfigOp.DELETE)
-    return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(owed))
+    return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(removed))
 
 
 def _lease_conflict(key: _Key) -> VersionConflict:

@@ -94,10 +94,10 @@ class TopicSpec:
 
 @dataclass(frozen=True)
 class CreateTopicResult:
-    """The result: whether the topic existed before, the number of pending replicas (`owed`), and the message."""
+    """The result: whether the topic existed before, the number of `pending` replicas, and the message."""
 
     existed: bool
-    owed: int
+    pending: int
     sentence: str
 
 
@@ -145,9 +145,9 @@ def create_topic(
     min_isr = _effective_min_isr(cluster, wanted, snapshot)
     able = snapshot.live - cordoned_brokers(cluster, snapshot.live)
     assignments = assign_to_live_brokers(wanted, able, allowed=allowed, min_isr=min_isr)
-    owed = _build_pending_replicas(wanted, assignments or ())
+    pending = _build_pending_replicas(wanted, assignments or ())
     reason = f"{len(snapshot.live)} brokers are live, and {wanted.replication_factor} replicas were requested"
-    new = record_pending(journal, owed, reason, who)
+    new = record_pending(journal, pending, reason, who)
     refused = _submit_topic(cluster, journal, wanted, assignments, who)
     if refused is not None and refused.code == _EXISTS and _is_as_requested(cluster, wanted, assignments):
         refused = None
@@ -156,8 +156,8 @@ def create_topic(
         raise _add_hint_to_refusal(refused, wanted, snapshot, allowed=allowed)
     return CreateTopicResult(
         False,
-        _count_missing_replicas(owed),
-        _creation_message(wanted, owed, f"was created with {wanted.partitions} partitions"),
+        _count_missing_replicas(pending),
+        _creation_message(wanted, pending, f"was created with {wanted.partitions} partitions"),
     )
 
 
@@ -232,8 +232,10 @@ def _check_existing_topic(
             f"Topic {wanted.topic} exists with {len(there)} partitions, and {wanted.partitions} were requested; to "
             "add partitions, use CreatePartitionsOperator."
         )
-    owed = {name: still[name] for name in there if name in still}
-    return CreateTopicResult(True, _count_missing_replicas(owed), _creation_message(wanted, owed, "already exists"))
+    pending = {name: still[name] for name in there if name in still}
+    return CreateTopicResult(
+        True, _count_missing_replicas(pending), _creation_message(wanted, pending, "already exists")
+    )
 
 
 def _build_pending_replicas(
@@ -245,16 +247,16 @@ def _build_pending_replicas(
     }
 
 
-def _count_missing_replicas(owed: Mapping[TopicPartition, PendingReplicas]) -> int:
-    return sum(each.target_rf - len(each.brokers) for each in owed.values())
+def _count_missing_replicas(pending: Mapping[TopicPartition, PendingReplicas]) -> int:
+    return sum(each.target_rf - len(each.brokers) for each in pending.values())
 
 
-def _creation_message(wanted: TopicSpec, owed: Mapping[TopicPartition, PendingReplicas], what: str) -> str:
+def _creation_message(wanted: TopicSpec, pending: Mapping[TopicPartition, PendingReplicas], what: str) -> str:
     message = f"Topic {wanted.topic} {what}"
-    if not owed:
+    if not pending:
         return f"{message}, each with {wanted.replication_factor} replicas."
-    missing = _count_missing_replicas(owed)
-    return f"{message}; {missing} replicas of {len(owed)} partitions are pending, and are added when brokers join."
+    missing = _count_missing_replicas(pending)
+    return f"{message}; {missing} replicas of {len(pending)} partitions are pending, and are added when brokers join."
 
 
 def _effective_min_isr(cluster: ClusterPort, wanted: TopicSpec, snapshot: Snapshot) -> int:
@@ -417,9 +419,9 @@ def _create_partitions(
     if refused is not None and not (refused.code == _AS_MANY and _has_partition_count(cluster, topic, count)):
         delete_pending(journal, new)
         raise refused
-    owed = f" {len(new)} of the new partitions have pending replicas." if new else ""
+    pending_part = f" {len(new)} of the new partitions have pending replicas." if new else ""
     return AddPartitionsResult(
-        True, False, f"Topic {topic} has {count} partitions, {count - len(there)} of them new.{owed}"
+        True, False, f"Topic {topic} has {count} partitions, {count - len(there)} of them new.{pending_part}"
     )
 
 
@@ -441,10 +443,10 @@ def _pending_of_new_partitions(
     }
     if not targets or max(targets) <= _replication_factor(there):
         return {}
-    owed = PendingReplicas.from_brokers(
+    pending = PendingReplicas.from_brokers(
         there[0].replicas[: _replication_factor(there)], max(targets), there[0].topic_id
     )
-    return {TopicPartition(topic, number): owed for number in range(len(there), count)}
+    return {TopicPartition(topic, number): pending for number in range(len(there), count)}
 
 
 def _store_deferred_request(journal: Journal, asked: DeferredPartitions, topic: str) -> None:

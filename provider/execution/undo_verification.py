@@ -28,10 +28,10 @@ from kafka_steward.journal.records import PlanRecord, PlanStatus, ThrottleLease
 from kafka_steward.journal.store import Journal
 
 #: Partitions of each kind that are listed in full; the rest is counted.
-_TOLD = 20
+_LISTED = 20
 
 #: Seconds between two polls for the deletion of abandoned replicas, which Kafka deletes asynchronously.
-_LOOK_S = 2.0
+_POLL_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True, order=True)
@@ -55,8 +55,8 @@ class UndoVerification:
 
     `returned` are the ones that are; `wrong` are the ones that are not, and why. `left_alone` need not be: they were
     changed externally, or cannot go back. `skipped` were not cancelled because of a rule of KIP-236, and are where the
-    plan moved them. `throttles` are throttles of ours that are still set and should not be; `owed` are our throttles on
-    dead brokers, which are released when the broker returns.
+    plan moved them. `throttles` are throttles of ours that are still set and should not be; `on_dead_brokers`
+    are our throttles on dead brokers, which are released when the broker returns.
     """
 
     plan: str
@@ -68,7 +68,7 @@ class UndoVerification:
     left_alone: tuple[SkippedPartition, ...]
     skipped: tuple[SkippedPartition, ...]
     throttles: tuple[str, ...]
-    owed: tuple[str, ...]
+    on_dead_brokers: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
@@ -86,15 +86,18 @@ class UndoVerification:
         messages += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
         messages += [f"{len(self.skipped)} not cancelled because of a rule of KIP-236"] if self.skipped else []
         messages += [f"throttles still set: {self.throttles[0]}"] if self.throttles else []
-        messages += [f"released when its broker returns: {', '.join(self.owed)}"] if self.owed else []
+        if self.on_dead_brokers:
+            messages.append(f"released when its broker returns: {', '.join(self.on_dead_brokers)}")
         return f"{'; '.join(messages)}."
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, some KB at most."""
-        lists = {name: [asdict(each) for each in getattr(self, name)[:_TOLD]] for name in _LISTS}
+        lists = {name: [asdict(each) for each in getattr(self, name)[:_LISTED]] for name in _LISTS}
         counts = {f"{name}_count": len(getattr(self, name)) for name in _LISTS}
         plain = {name: getattr(self, name) for name in ("plan", "rollback", "status", "partitions", "sentence")}
-        return {**plain, "as_before": self.ok, **lists, **counts, "owed": list(self.owed[:_TOLD])}
+        absent = list(self.on_dead_brokers[:_LISTED])
+        # Until version 0.2, `owed` repeats `on_dead_brokers`.
+        return {**plain, "as_before": self.ok, **lists, **counts, "on_dead_brokers": absent, "owed": absent}
 
 
 _LISTS = ("returned", "left_alone", "skipped", "wrong")
@@ -104,11 +107,11 @@ def poll_until_undone(
     look: Callable[[], UndoVerification], wait: Callable[[float], None], *, within_s: float = 300.0
 ) -> UndoVerification:
     """Poll `look` until its result is `ok`, for at most `within_s` seconds; returns the last result."""
-    for _ in range(int(within_s / _LOOK_S)):
+    for _ in range(int(within_s / _POLL_INTERVAL_S)):
         found = look()
         if found.ok:
             return found
-        wait(_LOOK_S)
+        wait(_POLL_INTERVAL_S)
     return look()
 
 
@@ -135,7 +138,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
         if row.topic_partition not in astray
     ]
     back = {(each.topic, each.partition) for each in returned}
-    left, owed = _find_remaining_throttles(
+    left, on_dead_brokers = _find_remaining_throttles(
         cluster, journal, [digest, *filter(None, [record.rolled_back_by])], snapshot.live
     )
     return UndoVerification(
@@ -153,7 +156,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
             if (each.topic, each.partition) not in back
         ),
         throttles=tuple(left),
-        owed=tuple(owed),
+        on_dead_brokers=tuple(on_dead_brokers),
     )
 
 

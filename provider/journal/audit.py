@@ -69,13 +69,13 @@ class Action(str, Enum):
     #: A partition was restored to its original replicas (KIP-236).
     ROLL_BACK = "roll_back"
     #: An external reassignment was observed to start while reassignments are disabled (KIP-236).
-    EXTERNAL = "foreign"
+    EXTERNAL = "external"
     #: An unreadable document was moved to quarantine, and repaired.
-    REPAIR = "mend"
+    REPAIR = "repair"
     #: A topic, or partitions of one, were created.
     CREATE = "create"
     #: A partition was given fewer replicas than its target: the others are pending replicas (KIP-409).
-    PENDING = "owe"
+    PENDING = "pending"
     #: A plan ended.
     FINISH = "finish"
 

@@ -48,7 +48,7 @@ _SINGLE = (
     paths.REASSIGN_QUEUE,
     paths.SLOT,
     paths.STEP_LOCK,
-    paths.SWITCH_SEEN,
+    paths.DISABLE_OBSERVED,
     paths.FILL_EVENT,
     paths.EMPTY_BROKERS,
 )

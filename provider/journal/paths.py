@@ -47,7 +47,7 @@ SLOT = "/steward/slot"
 #: The process that steps the plan.
 STEP_LOCK = "/steward/step_lock"
 #: The last observed `REASSIGN_CANCEL` node, and the reassignments that were in flight then.
-SWITCH_SEEN = "/steward/switch"
+DISABLE_OBSERVED = "/steward/disable_observed"
 #: One record per plan, named by its digest.
 PLANS = "/steward/plans"
 #: One approval per plan that needed one, named by its digest.
@@ -56,13 +56,22 @@ APPROVALS = "/steward/approvals"
 LEASES = "/steward/borrowed"
 
 #: KIP-409: pending replicas, one node per partition.
-PENDING_REPLICAS = "/steward/owed"
+PENDING_REPLICAS = "/steward/pending_replicas"
 #: Partitions that are to be added once there are brokers for them, one node per topic.
-DEFERRED_PARTITIONS = "/steward/partitions_asked"
+DEFERRED_PARTITIONS = "/steward/deferred_partitions"
 #: The last event that announced that pending replicas can be filled.
-FILL_EVENT = "/steward/fill_announced"
+FILL_EVENT = "/steward/fill_event"
 #: Brokers that joined and are empty.
-EMPTY_BROKERS = "/steward/joined_brokers"
+EMPTY_BROKERS = "/steward/empty_brokers"
+
+#: Paths that version 0.1.0 wrote, and the paths that replace them: nodes are moved when a journal is opened.
+FORMER_PATHS = {
+    "/steward/owed": PENDING_REPLICAS,
+    "/steward/partitions_asked": DEFERRED_PARTITIONS,
+    "/steward/fill_announced": FILL_EVENT,
+    "/steward/joined_brokers": EMPTY_BROKERS,
+    "/steward/switch": DISABLE_OBSERVED,
+}
 
 #: The longest path that every backend accepts, in characters.
 MAX_PATH = 1024

@@ -256,7 +256,7 @@ class ThrottleLease(Document):
 
 @dataclass(frozen=True)
 class PendingReplicas(Document):
-    """`/steward/owed/<topic>/<partition>`: a partition's replicas, with a placeholder -1, -2, … per pending replica.
+    """`/steward/pending_replicas/<topic>/<partition>`: its replicas, with a placeholder -1, -2, … per pending replica.
 
     The placeholders are those of KIP-409, which proposes that Kafka itself keeps them in the assignment. Without a
     `topic_id`, the topic was about to be created, or Kafka is too old to have topic ids.
@@ -285,7 +285,7 @@ class PendingReplicas(Document):
 
 @dataclass(frozen=True)
 class DeferredPartitions(Document):
-    """`/steward/partitions_asked/<topic>`: a deferred request for partitions, until there are brokers for them.
+    """`/steward/deferred_partitions/<topic>`: a deferred request for partitions, until there are brokers for them.
 
     `count` is the total number of partitions that the topic will then have.
     """
@@ -297,7 +297,7 @@ class DeferredPartitions(Document):
 
 @dataclass(frozen=True)
 class FillEvent(Document):
-    """`/steward/fill_announced`: the watch's last event for pending replicas, and the brokers eligible for them then.
+    """`/steward/fill_event`: the watch's last event for pending replicas, and the brokers eligible for them then.
 
     `announced_ms` is the time of the event in milliseconds, by the journal's clock.
     """
@@ -308,7 +308,7 @@ class FillEvent(Document):
 
 @dataclass(frozen=True)
 class EmptyBrokersDocument(Document):
-    """`/steward/joined_brokers`: brokers that were observed to be live and empty, and the state of their claims.
+    """`/steward/empty_brokers`: brokers that were observed to be live and empty, and the state of their claims.
 
     `waiting` lists the brokers that no run has claimed, even if a fill has placed replicas on them since. `old` lists
     the brokers that a run claimed or that held replicas, as long as they are live. `announced_ms` is the time of the

@@ -157,8 +157,8 @@ def test_the_max_lag_is_zero_while_nothing_is_reassigned() -> None:
     assert (health.max_lag, health.measures["reassignment_max_lag"]) == (0, 0)
 
 
-def test_owed_replicas_are_a_measure() -> None:
-    assert looked(one("12", "12"), owed=3).measures["owed_replicas"] == 3
+def test_pending_replicas_are_a_measure() -> None:
+    assert looked(one("12", "12"), pending=3).measures["pending_replicas"] == 3
 
 
 def test_only_what_replicas_being_added_hold_counts_as_copied() -> None:

@@ -33,7 +33,7 @@ def test_a_topic_is_created_and_filled_around_a_cordoned_broker() -> None:
     journal = memory_journal(simulator)
     simulator.cordoned.add(2)
     created = create_topic(simulator, journal, TopicSpec("t", 1, 3), allowed=True, who=WHO)
-    assert created.owed == 1
+    assert created.pending == 1
     assert set(simulator.topics[TopicPartition("t", 0)].replicas) == {1, 3}
     joined = poll_joined_brokers(simulator, journal, EVERY, WHO)
     assert joined is not None

@@ -75,16 +75,16 @@ def test_a_topic_whose_creation_was_not_answered_is_owed_what_it_lacks(how: str,
     simulator, journal = two_brokers()
     cluster = Unsteady(simulator, how)
     told = created(cluster, journal, **settings)
-    assert (told.existed, told.owed, cluster.asked) == (False, 2, 1)
+    assert (told.existed, told.pending, cluster.asked) == (False, 2, 1)
     assert owed(journal) == ["t-0", "t-1"]
     again = create_topic(simulator, journal, TopicSpec("t", 2, 3, settings), allowed=True, who=WHO)
-    assert (again.existed, again.owed) == (True, 2)
+    assert (again.existed, again.pending) == (True, 2)
 
 
 def test_a_topic_that_kafka_places_itself_is_compared_too(how: str) -> None:
     simulator = Simulator.of("1a 2b 3c")
     journal = memory_journal(simulator)
-    assert created(Unsteady(simulator, how), journal).owed == 0
+    assert created(Unsteady(simulator, how), journal).pending == 0
 
 
 @pytest.mark.parametrize(

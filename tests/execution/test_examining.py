@@ -76,16 +76,16 @@ def test_a_partition_with_all_its_replicas_in_sync_is_never_under_min_isr() -> N
     assert health.under_min_isr == (TopicPartition("t", 0),)
 
 
-def test_owed_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limit() -> None:
+def test_pending_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limit() -> None:
     simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = memory_journal(simulator)
     simulator.kill(3)
     create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
     health, _ = check_health(simulator, journal)
-    assert health.measures["owed_replicas"] == 2
+    assert health.measures["pending_replicas"] == health.measures["owed_replicas"] == 2
     assert health_message(health).endswith("None is being reassigned. 2 replicas are pending.")
-    assert violated_limits(health, {"owed_replicas": 1}) == ["owed_replicas"]
-    assert violated_limits(health, {"owed_replicas": 2}) == []
+    assert violated_limits(health, {"pending_replicas": 1, "owed_replicas": 1}) == ["pending_replicas", "owed_replicas"]
+    assert violated_limits(health, {"pending_replicas": 2, "owed_replicas": 2}) == []
 
 
 def test_limits_are_held_to_known_measures() -> None:

@@ -89,10 +89,10 @@ def _documents(simulator: Simulator, journal: Journal, *, zookeeper: bool) -> No
     protocol = DocumentController(simulator, journal, SETTINGS, WHO, zookeeper=zookeeper)
     disable_reassignment(journal, who=WHO, reason="a test")
     protocol.poll()
-    assert journal.tree.get(paths.SWITCH_SEEN) is not None
+    assert journal.tree.get(paths.DISABLE_OBSERVED) is not None
     enable_reassignment(journal, who=WHO)
     protocol.poll()
-    assert journal.tree.get(paths.SWITCH_SEEN) is None
+    assert journal.tree.get(paths.DISABLE_OBSERVED) is None
     journal.tree.create_sequential(paths.REQUEST_PREFIX, _asked("t", 0, [4, 2, 3]))
     garbage = journal.tree.create_sequential(paths.REQUEST_PREFIX, "garbage")
     _look_until(protocol, simulator, lambda: _at(simulator, 0) == (4, 2, 3))

@@ -34,7 +34,7 @@ def test_a_topic_made_while_a_broker_is_away_gets_its_replica_when_one_joins(
     sandbox.kill(4)
     eventually(lambda: assert_live(script, 1, 2, 3), within=60)
     made = create_topic(script.cluster, script.journal, wanted, allowed=True, who=WHO)
-    assert (made.existed, made.owed) == (False, 3)
+    assert (made.existed, made.pending) == (False, 3)
     sandbox.wait_replicated([topic])
     assert script.replicas(topic) == {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)}
     sandbox.fill(topic, 300_000)  # acks=all works
@@ -42,7 +42,7 @@ def test_a_topic_made_while_a_broker_is_away_gets_its_replica_when_one_joins(
         create_topic(script.cluster, script.journal, replace(wanted, replication_factor=2), allowed=True, who=WHO)
     add_partitions(script.cluster, script.journal, topic, 4, later=False, who=WHO)
     assert (looked := look(script)) is not None
-    assert (looked.due, looked.owed) == ((), 4)
+    assert (looked.due, looked.pending) == ((), 4)
 
     sandbox.restart(4)
     began_s = time.monotonic()

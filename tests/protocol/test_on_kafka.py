@@ -221,7 +221,8 @@ def test_236_what_others_begin_while_reassign_cancel_is_there_is_cancelled_if_so
     slow_down(site, "0:4")
     with site.watch(foreign_while_disabled="cancel"):
         site.hands.put(CANCEL, '{"person": "ada", "reason": "moving racks"}')
-        eventually(lambda: same(site.hands.get("/steward/switch") is None, False))  # what begins from now on counts
+        # What begins from now on counts.
+        eventually(lambda: same(site.hands.get("/steward/disable_observed") is None, False))
         site.cluster.alter({TopicPartition(site.topic, 0): (4, 2, 3)})
         said = eventually(lambda: next_saying(site, f"Someone reassigns {site.topic}-0 though reassignments are"))
         assert said.endswith("(moving racks); it is cancelled.")

@@ -40,8 +40,8 @@ DOCUMENTS = [
     ("reassign_partitions_queue", (KIPS / "236_queue.json").read_text()),
     ("reassign_chunks", Chunk(MOVED, True, "d", 0).to_json()),
     ("reassignments", InFlight((1, 2), (2, 3), True, 2, "d").to_json()),
-    ("owed", PendingReplicas.from_brokers((2, 1), 3, "id").to_json()),
-    ("partitions_asked", DeferredPartitions(12, "id", "ada").to_json()),
+    ("pending_replicas", PendingReplicas.from_brokers((2, 1), 3, "id").to_json()),
+    ("deferred_partitions", DeferredPartitions(12, "id", "ada").to_json()),
     ("approvals", Approval("3f2a91c0" * 8, "ann", "looks right", 5).to_json()),
 ]
 

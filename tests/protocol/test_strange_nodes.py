@@ -44,8 +44,8 @@ NODES = {
     "a throttle of a broker beyond 32 bits": ("/steward/borrowed/broker/99999999999/x", "{}"),
     "a throttle of a broker of 300 digits": ("/steward/borrowed/broker/" + "9" * 300, "{}"),
     "a throttle of nonsense": ("/steward/borrowed/topic/t/x", '{"version": 1, "entries": {"a b": ["x"]}}'),
-    "owed to no topic": ("/steward/owed/my topic/0", '{"version": 1, "replicas": [1, -1]}'),
-    "owed to a partition of no digits": ("/steward/owed/t/²", '{"version": 1, "replicas": [1, -1]}'),
+    "owed to no topic": ("/steward/pending_replicas/my topic/0", '{"version": 1, "replicas": [1, -1]}'),
+    "owed to a partition of no digits": ("/steward/pending_replicas/t/²", '{"version": 1, "replicas": [1, -1]}'),
     "a plan of no name": ("/steward/plans/no digest", "{}"),
     "a request for no topic": ("/admin/reassignment_requests/request_0000000000", NO_TOPIC),
     "a request for a partition beyond all": (

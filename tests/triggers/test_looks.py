@@ -98,7 +98,7 @@ def test_a_poll_that_fails_is_not_recorded(kind: str, watched: Watched) -> None:
     poll = POLLS[kind]()
     watched.simulator.reachable = False
     # Without these documents, the poll of the documents and the poll for joined brokers ask Kafka nothing.
-    watched.opened.journal.tree.create("/steward/owed/t/0", '{"version": 1, "replicas": [1, 2, -1]}')
+    watched.opened.journal.tree.create("/steward/pending_replicas/t/0", '{"version": 1, "replicas": [1, 2, -1]}')
     watched.opened.journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 23"]))
     with pytest.raises(ClusterUnreachable):
         poll(watched.opened)

@@ -78,7 +78,7 @@ def fill(simulator: Simulator, journal: Journal, *names: str, to: str = "") -> N
 def test_with_too_few_brokers_a_topic_is_created_with_fewer_replicas_and_the_rest_is_owed(mode: str) -> None:
     simulator, journal = two_of_three(mode)
     assert {name.partition: each.replicas for name, each in simulator.topics.items()} == {0: (1, 2), 1: (2, 1)}
-    written = journal.tree.get("/steward/owed/t/0")
+    written = journal.tree.get("/steward/pending_replicas/t/0")
     assert written is not None
     assert written.data == '{"version":1,"replicas":[1,2,-1]}'
     assert count_pending(journal.tree) == 2
@@ -139,7 +139,7 @@ def test_with_fewer_live_brokers_than_the_topics_own_min_isr_nothing_is_created(
     wanted = TopicSpec("t", 2, 3, {"min.insync.replicas": "2"})
     assert_refused(simulator, journal, wanted, needed=2, live=1)
     simulator.restart(2)
-    assert create_topic(simulator, journal, wanted, allowed=True, who=WHO).owed == 2
+    assert create_topic(simulator, journal, wanted, allowed=True, who=WHO).pending == 2
 
 
 def test_a_topic_without_min_isr_of_its_own_is_held_to_the_largest_default_of_the_live_brokers() -> None:
@@ -151,7 +151,7 @@ def test_a_topic_without_min_isr_of_its_own_is_held_to_the_largest_default_of_th
     assert_refused(simulator, journal, TopicSpec("t", 1, 4), needed=3, live=2)
     simulator.restart(3)
     simulator.broker_settings[3]["min.insync.replicas"] = "1"
-    assert create_topic(simulator, journal, TopicSpec("t", 1, 4), allowed=True, who=WHO).owed == 1
+    assert create_topic(simulator, journal, TopicSpec("t", 1, 4), allowed=True, who=WHO).pending == 1
 
 
 def test_the_topics_own_min_isr_wins_over_the_brokers_default() -> None:
@@ -159,20 +159,20 @@ def test_the_topics_own_min_isr_wins_over_the_brokers_default() -> None:
     journal = with_live(simulator, 1)
     simulator.broker_settings[1]["min.insync.replicas"] = "2"
     wanted = TopicSpec("t", 1, 3, {"min.insync.replicas": "1"})
-    assert create_topic(simulator, journal, wanted, allowed=True, who=WHO).owed == 2
+    assert create_topic(simulator, journal, wanted, allowed=True, who=WHO).pending == 2
 
 
 def test_with_enough_brokers_kafka_places_them_and_nothing_is_owed() -> None:
     simulator = Simulator.of("1a 2b 3c")
     journal = memory_journal(simulator)
-    assert created(simulator, journal).owed == 0
+    assert created(simulator, journal).pending == 0
     assert journal.tree.children(paths.PENDING_REPLICAS) == []
 
 
 def test_a_second_try_finds_what_the_first_has_made() -> None:
     simulator, journal = two_of_three()
     again = created(simulator, journal)
-    assert (again.existed, again.owed) == (True, 2)
+    assert (again.existed, again.pending) == (True, 2)
     assert len(journal.audit.rows(action=Action.PENDING)) == 2
 
 
@@ -425,10 +425,10 @@ def test_a_debt_waits_while_its_partition_moves_and_while_a_broker_of_it_is_dead
 
 def test_a_garbled_document_is_left_out() -> None:
     simulator, journal = two_of_three()
-    journal.tree.create("/steward/owed/u/0", "[")
+    journal.tree.create("/steward/pending_replicas/u/0", "[")
     assert len(list_pending(journal, simulator.snapshot())) == 2
     with pytest.raises(DocumentError, match="broker ids and placeholders"):
-        PendingReplicas.from_json('{"version":1,"replicas":["1"]}', "/steward/owed/u/0")
+        PendingReplicas.from_json('{"version":1,"replicas":["1"]}', "/steward/pending_replicas/u/0")
 
 
 # more partitions

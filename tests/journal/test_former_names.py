@@ -1,0 +1,59 @@
+"""Names that version 0.1.0 wrote: an opened journal has them in today's words, and nothing is lost."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.store import Journal, open_journal
+from tests.journal.recorded import record
+
+NODES = {
+    "/steward/owed/t/0": (paths.PENDING_REPLICAS + "/t/0", '{"version":1,"replicas":[1,-1]}'),
+    "/steward/owed/t/1": (paths.PENDING_REPLICAS + "/t/1", '{"version":1,"replicas":[2,-1]}'),
+    "/steward/partitions_asked/u": (paths.DEFERRED_PARTITIONS + "/u", '{"version":1,"partitions":3}'),
+    "/steward/fill_announced": (paths.FILL_EVENT, "{}"),
+    "/steward/joined_brokers": (paths.EMPTY_BROKERS, "{}"),
+    "/steward/switch": (paths.DISABLE_OBSERVED, "not even JSON"),
+}
+
+
+def test_the_documents_are_at_their_paths_of_today(open_it: Callable[[], Journal]) -> None:
+    former = open_it().tree
+    for path, (_, text) in NODES.items():
+        former.create(path, text)
+    tree = open_it().tree
+    assert [tree.get(path) for path in NODES] == [None] * len(NODES)
+    now = zip(NODES, tree.read([path for path, _ in NODES.values()]), strict=True)
+    assert {path: (node.path, node.data) for path, node in now if node} == NODES
+
+
+def test_what_is_at_both_paths_was_moved_already(open_it: Callable[[], Journal]) -> None:
+    former = open_it().tree
+    former.create("/steward/fill_announced", "moved, and not yet deleted")
+    former.create(paths.FILL_EVENT, "moved, and changed since")
+    tree = open_it().tree
+    kept = tree.get(paths.FILL_EVENT)
+    assert (tree.get("/steward/fill_announced"), kept and kept.data) == (None, "moved, and changed since")
+
+
+def test_the_actions_of_the_audit_trail(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript((record.FOLDER / "0.1.0" / "journal.sql").read_text())
+        for number, action in enumerate(("mend", "owe", "foreign", "drop")):
+            row = (1, record.CLUSTER, "old", 0, "t", number, -1, action, 0, "", "done", "")
+            database.execute(
+                "INSERT INTO steward_audit (when_ms, cluster_id, plan, chunk, topic, partition, broker, action,"
+                " attempt, reason, outcome, detail) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+                row,
+            )
+        database.commit()
+    with open_journal(f"sqlite:///{path}", record.CLUSTER, host=record.HOST) as journal:
+        found = {row.entry.partition: row.entry.action for row in journal.audit.rows(plan="old")}
+        assert found == dict(enumerate((Action.REPAIR, Action.PENDING, Action.EXTERNAL, Action.DROP)))
+        assert [row.entry.partition for row in journal.audit.rows(action=Action.REPAIR)] == [0]
