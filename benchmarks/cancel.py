@@ -23,7 +23,7 @@ from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.execution.undo_verification import verify_undone

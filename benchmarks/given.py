@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Actor

@@ -25,9 +25,9 @@ from benchmarks.stages import Stages, ask_until
 from benchmarks.ways import bounded
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.broker_joins import poll_joined_brokers
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import target_replication_factors
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.execution.snapshot import take_snapshot

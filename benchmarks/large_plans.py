@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from benchmarks.report import table, write_between
 from kafka_steward.assignment import Move
 from kafka_steward.journal.audit import Action, AuditRecord
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import Settings

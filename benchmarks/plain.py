@@ -9,9 +9,9 @@ from pathlib import Path
 
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.effects import elect_preferred_leaders
 from kafka_steward.execution.failure_detector import FailureDetector
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, run_to_end

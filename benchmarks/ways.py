@@ -14,7 +14,7 @@ from benchmarks.given import WHO, publish_given, reassignment_of
 from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.readiness import announce_restart
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal.records import PlanStatus

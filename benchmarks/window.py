@@ -19,7 +19,7 @@ from benchmarks.report import table, write_between
 from benchmarks.ways import bounded
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal

@@ -19,7 +19,7 @@ from kafka_steward.value_parsing import require_choice
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.replication_status import DrainStatus
+    from kafka_steward.execution.plan_report import DrainStatus
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.records import PlanRecord
 
@@ -160,7 +160,7 @@ class ReportPlanOperator(StewardOperator):
 
         Raises AirflowException when logs remain after `_DELETED_WITHIN_S` seconds.
         """
-        from kafka_steward.execution.replication_status import drain_status
+        from kafka_steward.execution.plan_report import drain_status
 
         brokers = sorted(int(broker) for broker in self.brokers or ())
         if not brokers:

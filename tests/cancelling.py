@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafka_steward.execution.cancel_restoration import find_externally_reordered
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import Scope, request_cancel
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.rollback import SkippedPartition, find_left_alone
 from kafka_steward.execution.runner import PlanRunner

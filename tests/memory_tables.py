@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.audit import Action, AuditRecord, Outcome, StoredAuditRecord
-from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
-from kafka_steward.journal.records import ENDED, PlanRecord
+from kafka_steward.journal.records import ENDED, Cause, MoveRow, MoveState, Phase, PlanRecord
 
 
 class MemoryMoves:

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
-from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Actor, Audit
-from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.plans import Plans
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.history import EndedPlans

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.requests import elect_leaders_request
 from kafka_steward.errors import JournalError, PlanError
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.schema.upgrade import VERSION_TABLE
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions

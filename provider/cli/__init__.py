@@ -366,7 +366,7 @@ def _build_journal_group() -> GroupCommand:
     copy = _build_verb(
         "copy",
         "Copy plans, documents and the audit trail into another journal, which replaces this one",
-        "journal.copy_to_connection",
+        "documents.copy_to_connection",
         (to,),
         examples=[f"journal copy {_ON} --to kafka_production_new"],
         details=_COPY,
@@ -374,14 +374,14 @@ def _build_journal_group() -> GroupCommand:
     pair = _build_verb(
         "pair",
         "Pair the journal's rows and documents again, after one half was lost or replaced",
-        "journal.pair_journal_halves",
+        "documents.pair_journal_halves",
         examples=[f"journal pair {_ON}"],
         details=_PAIR,
     )
     archive = _build_verb(
         "archive",
         "Write old rows of the audit trail to a file, and delete them from the journal",
-        "journal.archive_rows",
+        "documents.archive_rows",
         (file, before),
         examples=[f"journal archive audit-2025.jsonl.gz --before 2026-01-01 {_ON}"],
         details=_ARCHIVE,

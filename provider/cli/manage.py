@@ -19,8 +19,7 @@ from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix, resolve_plan
 from kafka_steward.execution.upkeep import ended_plans_with_leases, release_orphaned_throttles
 from kafka_steward.hooks.steward import ClusterSession
-from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 
 _BEGINS = "Reassignment of partition"
 

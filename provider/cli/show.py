@@ -16,8 +16,7 @@ from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.listing import FAILED_BROKERS, list_unreadable
-from kafka_steward.journal.moves import MoveRow
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import MoveRow, PlanRecord
 from kafka_steward.journal.render import audit_table, moves_table, plan_lines, plans_table
 
 

@@ -22,9 +22,8 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster import configs, requests
 from kafka_steward.cluster.configs import ConfigChange
 from kafka_steward.cluster.connection import validate_config
-from kafka_steward.cluster.lag import without_stray_replicas
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
-from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot, without_stray_replicas
 from kafka_steward.cluster.transport import KafkaTransport, batches
 from kafka_steward.errors import ClusterError, KafkaRefused
 

@@ -17,8 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.lag import lag
-from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot, lag
 
 DOWN_QUORUM = 2
 

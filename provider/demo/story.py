@@ -28,8 +28,7 @@ from kafka_steward.demo.screen import (
 from kafka_steward.errors import StewardError
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import FailedBroker
-from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowDag, AirflowSilent, LocalAirflow

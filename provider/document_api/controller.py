@@ -25,7 +25,6 @@ from kafka_steward.document_api.document_plans import (
     blocked_reason,
 )
 from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
-from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.document_api.request_documents import (
     RequestDocument,
     find_dequeued_partitions,
@@ -33,7 +32,7 @@ from kafka_steward.document_api.request_documents import (
     read_requests,
     remove_started_from_queue,
 )
-from kafka_steward.document_api.request_intake import RequestIntake, active_reassignments
+from kafka_steward.document_api.request_intake import PartialCancel, RequestIntake, active_reassignments
 from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import DocumentError, KafkaRefused, LockLost, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.execution.cancel_signal import consume_cancel_signal

@@ -17,10 +17,9 @@ from typing import Any
 
 from kafka_steward.assignment import Move, Operation
 from kafka_steward.errors import DocumentError, SlotTaken
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.in_flight_records import flag_in_flight_legacy
 from kafka_steward.execution.plan_slot import claim_slot
-from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths

@@ -21,8 +21,8 @@ from kafka_steward.execution.moves import OPEN
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import ChunkPartition, Request
-from kafka_steward.journal.moves import MoveRow
 from kafka_steward.journal.paths import REQUEST, request_number
+from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, put_new, remove, replace_text
 

@@ -16,7 +16,7 @@ from kafka_steward.execution.observe import Observation, ObservedState
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.staging import can_roll_back_stages, stage_number, stage_reached
 from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.moves import Cause, MoveRow
+from kafka_steward.journal.records import Cause, MoveRow
 from kafka_steward.journal.store import Journal
 
 _LOST = "the cancel did not restore the replica order"

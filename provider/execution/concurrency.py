@@ -15,8 +15,7 @@ from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.execution.moves import OPEN, filter_unsettled
 from kafka_steward.execution.preflight import LogDirRoom, place_replica
-from kafka_steward.journal.moves import MoveRow
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import MoveRow, PlanRecord
 from kafka_steward.maintenance import parse_window
 from kafka_steward.settings import Settings
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.health import CopiedBytes, Health, copied_bytes, failed_paths_text, measure_health
-from kafka_steward.cluster.lag import LogEndSource, partitions_by_broker
+from kafka_steward.cluster.state import LogEndSource, partitions_by_broker
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.cluster_queries import find_hidden_topics, min_isr_by_topic
 from kafka_steward.execution.pending_replicas import count_pending

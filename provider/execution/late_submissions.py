@@ -22,8 +22,7 @@ from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_
 from kafka_steward.execution.moves import SETTLED
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.moves import MoveRow, MoveState, Phase
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveRow, MoveState, Phase, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 
 #: Polls in one call: the cancel, the reorder, and three for a cluster that is slow to report.

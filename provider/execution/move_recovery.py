@@ -25,12 +25,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition
-from kafka_steward.cluster.lag import bytes_missing
-from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot, bytes_missing
 from kafka_steward.execution.moves import OPEN, phase_of
 from kafka_steward.execution.observe import TRANSITION_OF, Observation, ObservedState
 from kafka_steward.execution.staging import part_in_flight, stage_reached
-from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 
 #: The reason for a partition whose topic an ACL hides: its state is unknown.
 HIDDEN = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"

@@ -20,8 +20,7 @@ from kafka_steward.execution.observe import CAUSES, TRANSITION_OF, Observation, 
 from kafka_steward.execution.staging import stage_number, stage_text
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanRecord
 from kafka_steward.journal.store import Journal
 
 #: Moves that are written in one transaction, which takes some tenths of a second.

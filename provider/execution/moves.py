@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.journal.moves import MoveRow, MoveState, Phase
+from kafka_steward.journal.records import MoveRow, MoveState, Phase
 
 
 class Event(str, Enum):

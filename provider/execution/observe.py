@@ -10,7 +10,7 @@ from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.moves import OPEN, Event, phase_of
 from kafka_steward.execution.staging import is_rolling_back, part_in_flight, stage_reached, target_in_flight
-from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 
 
 class ObservedState(Enum):

@@ -13,8 +13,7 @@ from kafka_steward.execution.staging import intermediate_assignments
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.listing import PENDING_REPLICAS
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PendingReplicas
+from kafka_steward.journal.records import MoveState, PendingReplicas
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree, put_new, remove, replace_text
 

@@ -1,14 +1,21 @@
-"""The interface of a cluster for execution. `KafkaCluster` implements it, and so does the simulator of the tests."""
+"""The interface of a cluster for execution, and the context of execution, which holds it.
+
+`KafkaCluster` implements the interface, and so does the simulator of the tests.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot
 from kafka_steward.errors import ClusterError, KafkaRefused
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.store import Journal
+from kafka_steward.settings import Settings
 
 
 class ClusterPort(Protocol):
@@ -78,3 +85,13 @@ class ClusterPort(Protocol):
 
     def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
         """Change single keys of brokers."""
+
+
+@dataclass(frozen=True)
+class ClusterContext:
+    """One cluster with its journal and settings, and the actor whom the audit trail names for each change."""
+
+    cluster: ClusterPort
+    journal: Journal
+    settings: Settings
+    actor: Actor

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.moves import OPEN
-from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.preflight import (
     IncomingReplica,
     PreflightInputs,
@@ -18,8 +17,7 @@ from kafka_steward.execution.preflight import (
 from kafka_steward.execution.publishing import is_approved
 from kafka_steward.execution.readiness import announced_restarts, disabled_reason
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
 from kafka_steward.journal.tree import Tree
 
 _MIN_ISR = "min.insync.replicas"

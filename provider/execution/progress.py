@@ -10,8 +10,7 @@ from typing import Any
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.moves import Held, filter_unsettled
-from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 
 #: The weight of the newest interval in the smoothed rate: about the last five polls count.
 _NEWEST = 0.3

@@ -11,10 +11,9 @@ from dataclasses import replace
 
 from kafka_steward.assignment import Move, Operation
 from kafka_steward.errors import DocumentError, NodeExists, PlanError
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot
-from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.plans import Approval

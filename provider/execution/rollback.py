@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.cluster_queries import with_hidden_topics
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.move_recovery import RollbackMoves, plan_rollback_moves
 from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot, release_slot
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import cancel_outcome_message
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
-from kafka_steward.journal.moves import Cause, MoveState
-from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
+from kafka_steward.journal.records import ROLLS_BACK, Cause, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_digest, plan_table
 

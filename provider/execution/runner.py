@@ -19,7 +19,6 @@ from kafka_steward.errors import (
 )
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.concurrency import outside_window_reason
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.lifecycle import (
     completion_of,
@@ -36,6 +35,7 @@ from kafka_steward.execution.move_recovery import (
     stall_message,
 )
 from kafka_steward.execution.plan_slot import release_slot, waiting_reason
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import (
     Progress,
     TransferRate,
@@ -57,8 +57,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import Fence, PlanSlot, StepLock
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.tree import Node
 
 

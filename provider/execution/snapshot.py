@@ -11,8 +11,8 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.execution.cluster_queries import min_isr_by_topic, refuse_hidden_topics
 from kafka_steward.execution.moves import filter_unsettled
+from kafka_steward.execution.plan_report import refuse_invalid_drain
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.replication_status import refuse_invalid_drain
 from kafka_steward.execution.staging import stage_reached
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot

@@ -22,7 +22,7 @@ from dataclasses import replace
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.moves import OPEN
-from kafka_steward.journal.moves import MoveRow
+from kafka_steward.journal.records import MoveRow
 
 
 def stage_reached(move: Move, replicas: Collection[int]) -> int:

@@ -22,7 +22,6 @@ from kafka_steward.execution.concurrency import (
     chunk_pause_left_ms,
     select_chunk_moves,
 )
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
 from kafka_steward.execution.late_submissions import LateRetraction
 from kafka_steward.execution.move_recovery import (
@@ -39,6 +38,7 @@ from kafka_steward.execution.move_recovery import (
 from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event, Held, HoldReason, next_state, no_progress_possible, phase_of
 from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.preflight import PreflightInputs, preflight
 from kafka_steward.execution.preflight_inputs import load_preflight_inputs, restarting_brokers
 from kafka_steward.execution.progress import arrived_bytes
@@ -47,8 +47,7 @@ from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.journal.audit import Action, Code
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanRecord
 
 
 @dataclass(frozen=True)

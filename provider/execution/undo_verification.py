@@ -23,8 +23,7 @@ from kafka_steward.execution.throttle_rates import ThrottleSide, parse_list
 from kafka_steward.execution.throttles import list_leased_rates
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Code, Outcome
-from kafka_steward.journal.moves import Cause, MoveRow, MoveState
-from kafka_steward.journal.records import PlanRecord, PlanStatus, ThrottleLease
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus, ThrottleLease
 from kafka_steward.journal.store import Journal
 
 #: Partitions of each kind that are listed in full; the rest is counted.

@@ -11,19 +11,17 @@ moves out of the polled documents once no request can refer to it.
 
 from __future__ import annotations
 
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.failures import is_plan_idle
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight_plans
 from kafka_steward.execution.late_submissions import LateRetraction, find_orphaned_moves
-from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.rollback import is_cancel_unfinished
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttles import release_leases_of_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.listing import list_throttle_leases
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 

@@ -24,7 +24,7 @@ from airflow.sdk.log import mask_secret
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, SettingError, StewardError, VersionConflict
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.znode_submission import ZnodeReassignmentClient
 from kafka_steward.hooks.cluster_config import (
     ClusterConfig,
@@ -234,7 +234,7 @@ class StewardHook(BaseHook):
         journal = open_journal(self._journal_url, cluster_id, zookeeper=options, compare=compare)
         try:
             if journal.identity is not None:
-                journal.identity.require_same(self.expected_origin)
+                journal.identity.require_same_journal(self.expected_origin)
         except BaseException:
             journal.close()
             raise

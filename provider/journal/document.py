@@ -37,7 +37,7 @@ from typing import (
 from kafka_steward.assignment import Assignment
 from kafka_steward.errors import DocumentError
 from kafka_steward.escaping import UNPRINTABLE, printable
-from kafka_steward.journal.paths import DIGEST, MAX_ID, TOPIC, is_id, is_topic
+from kafka_steward.journal.paths import DIGEST, MAX_ID, TOPIC, is_broker_or_partition_id, is_topic
 from kafka_steward.journal.tree import MAX_BYTES, Node
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class FieldReader:
     def brokers(self, key: str) -> Assignment:
         """Read a list of distinct broker ids, in order."""
         value = self._take_list(key)
-        self._require_valid(all(is_id(each) for each in value), key, value, "a list of broker ids")
+        self._require_valid(all(is_broker_or_partition_id(each) for each in value), key, value, "a list of broker ids")
         return self._distinct_brokers(key, value)
 
     def replicas(self, key: str) -> Assignment:

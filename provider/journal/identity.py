@@ -47,7 +47,7 @@ class Identity:
         """Return the identity as a watch's trigger event carries it."""
         return {"id": self.id, "place": self.place}
 
-    def require_same(self, other: Mapping[str, Any] | None) -> None:
+    def require_same_journal(self, other: Mapping[str, Any] | None) -> None:
         """Raise WrongJournal unless `other`, a result of `to_json` elsewhere, is this journal. None is accepted."""
         if other is None or other.get("id") == self.id:
             return

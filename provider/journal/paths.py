@@ -131,7 +131,7 @@ def is_topic(value: object) -> bool:
     return isinstance(value, str) and _TOPIC.fullmatch(value) is not None and value not in {".", ".."}
 
 
-def is_id(value: object) -> bool:
+def is_broker_or_partition_id(value: object) -> bool:
     """Return whether `value` is a valid broker id or partition number."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_ID
 
@@ -239,6 +239,6 @@ def _validate_segment(what: str, name: str) -> str:
 
 
 def _validate_number(what: str, number: int) -> int:
-    if not is_id(number):
+    if not is_broker_or_partition_id(number):
         raise RequestError(f"{number!r} is no {what}: it is a number from 0 to 2147483647.")
     return number

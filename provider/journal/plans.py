@@ -22,8 +22,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.document import Digest, Document, FieldPresence, Words, parse_valid_nodes
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
-from kafka_steward.journal.records import ENDED, PlanRecord
+from kafka_steward.journal.records import ENDED, Cause, MoveRow, MoveState, Phase, PlanRecord
 from kafka_steward.journal.tree import Node, Tree, put_new, remove
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from kafka_steward.escaping import printable, utc_text
 from kafka_steward.journal.audit import AuditRecord, StoredAuditRecord
-from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
 
 _AUDIT = ("when", "action", "partition", "before -> after", "outcome", "reason", "who")
 _MOVES = ("chunk", "partition", "before -> after", "state", "detail")

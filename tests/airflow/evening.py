@@ -15,7 +15,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from tests.airflow.conftest import Desk

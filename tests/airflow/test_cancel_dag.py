@@ -10,8 +10,7 @@ import pytest
 from kafka_steward.assignment import Assignment
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
 from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually

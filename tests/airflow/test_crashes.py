@@ -21,8 +21,7 @@ from kafka_steward.assignment import Move
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.planning.files.formats import plan_table, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.journal import paths
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.tree import ZkTree
 from kafka_steward.sandbox import Sandbox

@@ -11,13 +11,12 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import MoveState, PlanRecord
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
 from tests.cli.airflow_command import assignments, call

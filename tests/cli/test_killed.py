@@ -14,8 +14,7 @@ from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect

@@ -6,8 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.lag import bytes_missing, lag, partitions_by_broker, without_stray_replicas
-from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
+from kafka_steward.cluster.state import (
+    BrokerLogDirs,
+    Partition,
+    Snapshot,
+    bytes_missing,
+    lag,
+    partitions_by_broker,
+    without_stray_replicas,
+)
 
 NAME = TopicPartition("t", 0)
 PARTITION = Partition("t", 0, replicas=(1, 2, 3), isr=frozenset({1, 2}), leader=1)

@@ -7,7 +7,7 @@ from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.demo.screen import broker_table, cluster_table, merged_audit_table
 from kafka_steward.demo.story import DemoResult, count_moves
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.records import MoveRow, MoveState
 
 WHO = Actor(dag_id="heal", task_id="submit")
 

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import (
     approval_exemption,
     approve_plan,

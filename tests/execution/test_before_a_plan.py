@@ -8,12 +8,19 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.context import ClusterContext
-from kafka_steward.execution.plan_report import constraint_regressions, format_bytes, format_duration, plan_summary
+from kafka_steward.execution.plan_report import (
+    DrainStatus,
+    constraint_regressions,
+    drain_status,
+    format_bytes,
+    format_duration,
+    plan_summary,
+    refuse_invalid_drain,
+)
 from kafka_steward.execution.plan_requests import no_op_reason, planner_options
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.readiness import check_readiness, disable_reassignment, evaluate_readiness
-from kafka_steward.execution.replication_status import DrainStatus, drain_status, refuse_invalid_drain
 from kafka_steward.rebalance_request import REBALANCE_OPERATIONS, RebalanceRequest
 from kafka_steward.settings import Settings
 from tests.builders import cluster, planned, snapshot_of

@@ -8,13 +8,12 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, PlanError
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.move_recovery import cancel_forbidden_reason, plan_rollback_moves
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.rollback import publish_rollback
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.moves import Phase
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import Phase, PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator

@@ -11,8 +11,8 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterUnreachable, KafkaRefused
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import abandon_plan
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths

@@ -16,8 +16,7 @@ from kafka_steward.execution.pending_state import PendingReplica, evaluate_pendi
 from kafka_steward.execution.pending_state import PendingState as Owed
 from kafka_steward.execution.preflight import LogDirRoom, compute_rooms
 from kafka_steward.execution.throttle_rates import decide_rate, lease_late_rate
-from kafka_steward.journal.moves import MoveRow, MoveState, Phase
-from kafka_steward.journal.records import PendingReplicas, ThrottleLease
+from kafka_steward.journal.records import MoveRow, MoveState, PendingReplicas, Phase, ThrottleLease
 from kafka_steward.settings import Settings
 from tests.execution.looks import brokers, look, part
 from tests.simulated_plan import move

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import ClusterUnreachable
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.execution.moves import Held, HoldReason
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import MoveState
 from tests.execution.runs import apply, simulator
 from tests.simulated_plan import World, move
 from tests.simulator import DISK, Simulator

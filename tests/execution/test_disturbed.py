@@ -9,8 +9,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.moves import Cause
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import Cause, PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator
 from tests.simulated_plan import move

@@ -11,9 +11,8 @@ from contextlib import suppress
 import pytest
 
 from kafka_steward.errors import ClusterError, JournalError
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.failure_detector import FailureDetector
-from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.rollback import find_unfinished_cancels
@@ -23,8 +22,7 @@ from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import QUARANTINE, RESTARTS
 from kafka_steward.journal.locks import PlanSlot
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.history import EndedPlans
 from kafka_steward.journal.sql.moves import MoveTable

@@ -15,7 +15,7 @@ from kafka_steward.execution.external_reassignments import cancel_external_reass
 from kafka_steward.execution.late_submissions import LateRetraction
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.journal import paths
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import MoveState
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.execution.runs import TOPIC, apply, simulator

@@ -10,7 +10,6 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.failures import LivenessView, decide_log_dir_failures
 from kafka_steward.execution.health import (
@@ -20,10 +19,11 @@ from kafka_steward.execution.health import (
     violated_limits,
 )
 from kafka_steward.execution.lifecycle import _is_fully_replicated
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.journal.moves import MoveRow
+from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings

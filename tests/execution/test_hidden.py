@@ -10,7 +10,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal_error
-from kafka_steward.document_api.partial_cancel import PartialCancel
+from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.errors import KafkaRefused, PlanError, RequestError
 from kafka_steward.execution import failure_detector
 from kafka_steward.execution.broker_joins import poll_joined_brokers
@@ -31,8 +31,7 @@ from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.execution.upkeep import release_orphaned_throttles
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import DeferredPartitions, PendingReplicas, ThrottleLease
+from kafka_steward.journal.records import DeferredPartitions, MoveState, PendingReplicas, ThrottleLease
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, simulator
 from tests.simulated_plan import FOLLOWERS, WHO, memory_journal, move

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.moves import Event, Held, HoldReason, no_progress_possible
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.records import MoveRow, MoveState
 from tests.simulated_plan import move
 
 WAITING, HELD, FLIES, DONE = MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED, MoveState.COMPLETED

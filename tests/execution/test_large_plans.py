@@ -13,7 +13,7 @@ from kafka_steward.assignment import Move
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.locks import LIFE_MS
-from kafka_steward.journal.moves import Cause, MoveState
+from kafka_steward.journal.records import Cause, MoveState
 from kafka_steward.journal.store import open_journal
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner

@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.document_api.partial_cancel import PartialCancel
+from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.errors import JournalError, KafkaTimeout, LockLost
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.in_flight_records import record_in_flight
 from kafka_steward.execution.late_submissions import LateRetraction
 from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, StepRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.moves import Cause, MoveState, Phase
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import Cause, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.crash import Faults

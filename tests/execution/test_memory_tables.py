@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.audit import Action, AuditRecord, Code, Outcome
-from kafka_steward.journal.moves import Cause, MoveState, Phase
+from kafka_steward.journal.records import Cause, MoveState, Phase
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.database import Database, open_database
 from kafka_steward.journal.sql.moves import MoveTable

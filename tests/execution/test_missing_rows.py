@@ -8,9 +8,9 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.document_repair import repair_documents
 from kafka_steward.execution.lifecycle import Scope
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths

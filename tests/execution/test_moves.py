@@ -15,7 +15,7 @@ from kafka_steward.execution.moves import (
     next_state,
     phase_of,
 )
-from kafka_steward.journal.moves import MoveRow, MoveState, Phase
+from kafka_steward.journal.records import MoveRow, MoveState, Phase
 from tests.simulated_plan import move
 
 

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import Scope, request_cancel
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress, cancel_outcome_message
 from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.simulated_plan import WHO, World, memory_journal, move

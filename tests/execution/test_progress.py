@@ -10,8 +10,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.moves import Held, HoldReason
 from kafka_steward.execution.progress import Progress, TransferRate, progress_of
-from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from tests.simulated_plan import move
 
 RECORD = PlanRecord("d1", "c", "heal", PlanStatus.RUNNING, reason="As the record says.", left=3)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import PlanError, SlotTaken
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.lifecycle import abandon_plan, resume_plan
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot

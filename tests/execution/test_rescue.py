@@ -11,7 +11,7 @@ from kafka_steward.execution.move_recovery import (
     find_unfinishable_moves,
     is_cancel_safe,
 )
-from kafka_steward.journal.moves import MoveRow, MoveState, Phase
+from kafka_steward.journal.records import MoveRow, MoveState, Phase
 from tests.execution.looks import brokers, look, part
 from tests.simulated_plan import move
 

@@ -9,7 +9,7 @@ import pytest
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.move_recovery import cancel_forbidden_reason, plan_rollback_moves
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.records import MoveRow, MoveState
 from tests.execution.looks import brokers, look, part
 from tests.simulated_plan import move
 

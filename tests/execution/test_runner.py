@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome

@@ -25,9 +25,9 @@ from hypothesis.stateful import (
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError, PlanError
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.lifecycle import change_plan_throttle, request_cancel, resume_plan
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.rollback import find_left_alone, find_unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner, StepRunner
@@ -35,9 +35,8 @@ from kafka_steward.execution.staging import intermediate_assignments
 from kafka_steward.execution.upkeep import pause_idle_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.locks import PlanSlot
-from kafka_steward.journal.moves import MoveState
 from kafka_steward.journal.plans import ORPHAN_MS
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner

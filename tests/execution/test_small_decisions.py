@@ -10,6 +10,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.effects import elect_preferred_leaders, find_not_led_by_preferred
 from kafka_steward.execution.move_recovery import dead_target_brokers, find_unfinishable_moves
+from kafka_steward.execution.plan_report import find_out_of_sync
 from kafka_steward.execution.progress import (
     TransferRate,
     arrived_bytes,
@@ -18,11 +19,10 @@ from kafka_steward.execution.progress import (
     eta_s,
     find_stalled,
 )
-from kafka_steward.execution.replication_status import find_out_of_sync
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.throttle_rates import NO_DEMAND, ThrottleSide, throttle_demand
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.moves import MoveRow, MoveState, Phase
+from kafka_steward.journal.records import MoveRow, MoveState, Phase
 from kafka_steward.planning.files.formats import read_snapshot
 from tests.simulated_plan import WHO, memory_journal, move
 from tests.simulator import Simulator

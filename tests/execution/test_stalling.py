@@ -23,8 +23,7 @@ from kafka_steward.execution.move_recovery import (
     stall_message,
 )
 from kafka_steward.execution.observe import Observation, ObservedState
-from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import World, memory_journal, move
 from tests.simulator import Simulator

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.settings import Settings

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import JournalError
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.failure_detector import FailureDetector
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action

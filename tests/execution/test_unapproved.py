@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.document_repair import repair_documents
 from kafka_steward.execution.lifecycle import request_cancel, resume_plan
 from kafka_steward.execution.moves import HoldReason
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import approve_plan, publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths

@@ -14,8 +14,7 @@ from kafka_steward.execution.rollback import SkippedPartition, find_unfinished_c
 from kafka_steward.execution.runner import run_to_end
 from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.journal import paths
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
+from kafka_steward.journal.records import ROLLS_BACK, MoveState, PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.simulated_plan import WHO, World, memory_journal, move

@@ -19,7 +19,7 @@ from kafka_steward.execution.concurrency import (
     select_chunk_moves,
 )
 from kafka_steward.execution.preflight import LogDirRoom
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.records import MoveRow, MoveState
 from tests.simulated_plan import move
 from tests.simulator import Simulator
 

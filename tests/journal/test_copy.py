@@ -13,8 +13,7 @@ from kafka_steward.errors import LockLost, RequestError, WrongJournal
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord, Outcome
 from kafka_steward.journal.copy import CopyCounts, copy_journal
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.test_plans import moves_of, record_of

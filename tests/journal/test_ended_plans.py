@@ -11,8 +11,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import JournalUnreachable, VersionConflict
 from kafka_steward.journal import paths
 from kafka_steward.journal.copy import copy_journal
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.test_plans import moves_of, record_of
 

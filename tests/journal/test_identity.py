@@ -199,11 +199,11 @@ def test_another_journal_than_the_one_that_the_work_was_begun_with_is_refused() 
     here = Identity(
         "aa", "sqlite:////airflow/journal.db on the host pod-7", "sqlite:////airflow/journal.db on the host pod-7"
     )
-    here.require_same(None)
-    here.require_same({"id": "aa", "place": "elsewhere"})
+    here.require_same_journal(None)
+    here.require_same_journal({"id": "aa", "place": "elsewhere"})
     words = (
         "started with the journal at postgresql://db/x, and this process opened another one, at sqlite:.* on "
         "the host pod-7;"
     )
     with pytest.raises(WrongJournal, match=words):
-        here.require_same({"id": "bb", "place": "postgresql://db/x"})
+        here.require_same_journal({"id": "bb", "place": "postgresql://db/x"})

@@ -11,9 +11,8 @@ from kafka_steward.errors import JournalUnreachable, LockLost, PlanError, Versio
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
-from kafka_steward.journal.moves import MoveRow, MoveState
 from kafka_steward.journal.plans import MOST_CHUNKS, Plans
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from tests.eventually import eventually
 

@@ -15,8 +15,7 @@ from kafka_steward.errors import LockLost
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import Chunk
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.journal.store import Journal
 from tests.eventually import eventually
 from tests.journal.test_plans import moves_of, record_of

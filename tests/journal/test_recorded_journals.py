@@ -20,8 +20,7 @@ from kafka_steward.journal.kip_documents import (
     InFlight,
     Request,
 )
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanStatus, ThrottleLease
+from kafka_steward.journal.records import MoveState, PlanStatus, ThrottleLease
 from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.recorded import record
 

@@ -7,8 +7,7 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
-from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
 
 SUBMIT = AuditRecord(

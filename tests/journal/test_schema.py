@@ -21,7 +21,7 @@ from kafka_steward.assignment import Move
 from kafka_steward.errors import JournalError
 from kafka_steward.journal import schema
 from kafka_steward.journal.audit import Actor, AuditRecord, StoredAuditRecord
-from kafka_steward.journal.moves import MoveRow
+from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.schema import tables, upgrade
 from kafka_steward.journal.sql import sqlite
 from kafka_steward.journal.sql.database import open_database

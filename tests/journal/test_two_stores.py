@@ -12,7 +12,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import JournalUnreachable, LockLost, WrongCluster, WrongJournal
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.sql.database import Database, SqlFencingStore, open_database
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions

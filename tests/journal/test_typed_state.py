@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.journal.audit import Code
-from kafka_steward.journal.moves import Cause, MoveRow, Phase
+from kafka_steward.journal.records import Cause, MoveRow, Phase
 from kafka_steward.journal.store import open_journal
 from tests.journal.recorded import record
 

@@ -24,7 +24,7 @@ from kafka_steward.errors import (
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.listing import QUARANTINE
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.session import CloseNodesRequest, our_acl

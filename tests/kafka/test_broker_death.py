@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from kafka_steward.assignment import Move
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.moves import HoldReason
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import change_plan_throttle
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.journal.records import PlanRecord

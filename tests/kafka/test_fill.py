@@ -9,9 +9,9 @@ import pytest
 
 from kafka_steward.errors import KafkaRefused, RequestError
 from kafka_steward.execution.broker_joins import JoinPollResult, poll_joined_brokers
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import target_replication_factors
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot

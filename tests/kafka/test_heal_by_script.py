@@ -18,12 +18,12 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.effects import elect_preferred_leaders, find_not_led_by_preferred
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.moves import HoldReason
+from kafka_steward.execution.plan_report import find_out_of_sync
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.replication_status import find_out_of_sync
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal import paths

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.lag import bytes_missing, lag, partitions_by_broker
+from kafka_steward.cluster.state import bytes_missing, lag, partitions_by_broker
 from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.client import admin_client

@@ -19,10 +19,10 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import AuthenticationFailed, ClusterError, KafkaRefused, KafkaTimeout, RequestError
 from kafka_steward.execution.cluster_queries import describe_topic
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.effects import elect_preferred_leaders
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.health import check_health, health_message
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot

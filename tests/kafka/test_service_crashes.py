@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import JournalError
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.undo_verification import verify_undone

@@ -12,9 +12,9 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import change_plan_throttle
 from kafka_steward.execution.moves import HoldReason
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import ThrottleSide

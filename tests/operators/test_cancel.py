@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators.cancel import CancelReassignmentOperator

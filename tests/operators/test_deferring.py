@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.identity import Identity

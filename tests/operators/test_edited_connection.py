@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import WrongJournal
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.identity import Identity
@@ -121,7 +121,9 @@ def test_another_journal_is_refused_in_the_middle_of_a_plan(
 
     def journal(hook: StewardHook, *_: Any, **__: Any) -> Any:
         begun_with.append(hook.expected_origin)
-        Identity("0a1b" if len(begun_with) == 1 else "ffff", "memory", "memory").require_same(hook.expected_origin)
+        Identity("0a1b" if len(begun_with) == 1 else "ffff", "memory", "memory").require_same_journal(
+            hook.expected_origin
+        )
         return cluster.journal
 
     monkeypatch.setattr(StewardHook, "journal", journal)

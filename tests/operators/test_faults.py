@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterUnreachable
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.store import Journal
 from kafka_steward.operators.failures import FindFailuresOperator

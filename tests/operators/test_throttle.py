@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import abandon_plan
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action, Actor

@@ -19,10 +19,10 @@ from airflow.sdk.exceptions import (
 )
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.store import Journal
 from kafka_steward.operators.approve import ApprovePlanOperator
 from kafka_steward.operators.gate import ClusterReadyOperator

@@ -10,7 +10,7 @@ import pytest
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.planning.solver.proof import Measures
-from kafka_steward.planning.solver.sharded.plan import ShardedPlan
+from kafka_steward.planning.solver.sharded.plan import ShardedQuotas
 from kafka_steward.planning.solver.sharded.quotas import QuotaProblem, Quotas, quotas_by_flow, quotas_by_pricing
 from tests.builders import cluster, planned
 from tests.planning.integer_solver import MIB, random_case
@@ -36,14 +36,14 @@ class Cut:
 @pytest.fixture(scope="module")
 def cut() -> Cut:
     closed, pairs = [], {}
-    needs_one_flow = ShardedPlan.needs_one_flow
+    needs_one_flow = ShardedQuotas.needs_one_flow
 
-    def spy(parts: ShardedPlan, measures: Measures) -> bool:
+    def spy(parts: ShardedQuotas, measures: Measures) -> bool:
         closed.append(parts.meets_bound(measures))
         return needs_one_flow(parts, measures)
 
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(ShardedPlan, "needs_one_flow", spy)
+        monkeypatch.setattr(ShardedQuotas, "needs_one_flow", spy)
         for seed in range(1000, 1000 + tried(75)):
             options = {"rackless": ["free", "own-rack"][seed % 2], "rack_aware": seed % 7 != 0}
             snapshot = random_case(seed)

@@ -20,7 +20,7 @@ from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_plan, read_snapshot
 from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.solver.proof import Measures
-from kafka_steward.planning.solver.sharded.plan import ShardedPlan, is_shardable
+from kafka_steward.planning.solver.sharded.plan import ShardedQuotas, is_shardable
 from kafka_steward.planning.spark.pipeline import run
 from tests.builders import cluster, snapshot_of, written
 from tests.local_plan import plan_folder, planned
@@ -154,13 +154,13 @@ def test_every_option_of_a_case_changes_its_plan(case: Case) -> None:
 
 def test_some_cases_are_planned_in_shards_and_others_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     as_one = []
-    needs_one_flow = ShardedPlan.needs_one_flow
+    needs_one_flow = ShardedQuotas.needs_one_flow
 
-    def seen(parts: ShardedPlan, measures: Measures) -> bool:
+    def seen(parts: ShardedQuotas, measures: Measures) -> bool:
         as_one.append(needs_one_flow(parts, measures))
         return as_one[-1]
 
-    monkeypatch.setattr(ShardedPlan, "needs_one_flow", seen)
+    monkeypatch.setattr(ShardedQuotas, "needs_one_flow", seen)
     for case in CUT:
         planned(case.snapshot, case.operation.value, case.options, FEW)
     assert set(as_one) == {True, False}

@@ -8,16 +8,15 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.document_plans import DocumentPlans
-from kafka_steward.document_api.partial_cancel import PartialCancel
 from kafka_steward.document_api.request_documents import read_requests
-from kafka_steward.document_api.request_intake import RequestIntake, active_reassignments
+from kafka_steward.document_api.request_intake import PartialCancel, RequestIntake, active_reassignments
 from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import ClusterUnreachable, LockLost
 from kafka_steward.execution.in_flight_records import record_external_in_flight
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import InFlight
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import MoveState
 from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.simulator import Simulator
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.preflight_inputs import restarting_brokers
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.readiness import (

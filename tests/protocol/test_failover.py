@@ -8,14 +8,13 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.journal.store import Journal
 from tests.crash import Died, Faults
 from tests.protocol.simulated_watch import WATCH, Yard, document

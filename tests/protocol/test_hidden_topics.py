@@ -16,7 +16,7 @@ from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import InFlight
-from kafka_steward.journal.moves import MoveState
+from kafka_steward.journal.records import MoveState
 from tests.protocol.simulated_watch import WATCH, Yard, document, partition
 from tests.simulator import Simulator
 

@@ -9,8 +9,8 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.request_documents import queue_add, queue_list, queue_remove, remove_started_from_queue
 from kafka_steward.errors import DocumentError, RequestError
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import PlanStatus

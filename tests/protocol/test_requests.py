@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.errors import KafkaRefused
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome

@@ -10,8 +10,8 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.document_plans import PollResult
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.in_flight_records import record_external_in_flight
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from kafka_steward.journal.audit import Actor, AuditRecord, StoredAuditRecord
-from kafka_steward.journal.moves import Cause, MoveState, Phase
+from kafka_steward.journal.records import Cause, MoveState, Phase
 from kafka_steward.journal.sql.dialect import LONG_TEXT, NAME, PATH, ROW_ID, WORD, partial_index_options
 
 #: Characters that are kept of a text, unless said otherwise.

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.journal.moves import Cause, MoveRow, MoveState, Phase
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database, split_into_batches
 from kafka_steward.journal.sql.dialect import now_ms

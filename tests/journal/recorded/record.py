@@ -15,8 +15,7 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, CancelRequest, FailedBroker, InFlight, Request
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanRecord, PlanStatus, ThrottleLease
+from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus, ThrottleLease
 from kafka_steward.journal.store import Journal, open_journal
 
 FOLDER = Path(__file__).parent

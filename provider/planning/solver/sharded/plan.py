@@ -55,7 +55,7 @@ def is_shardable(operation: Operation, options: Options) -> bool:
 
 
 @dataclass(frozen=True)
-class ShardedPlan:
+class ShardedQuotas:
     """The shards' quotas, and the least moves and mebibytes that any plan needs."""
 
     shard_quotas: Sequence[ShardQuota]
@@ -85,7 +85,7 @@ class ShardedPlan:
         return replace(measures, counts=counts, prices=prices, notes=notes)
 
 
-def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedPlan | None:
+def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedQuotas | None:
     """Return the quotas of shards from their summaries; None if none meet all floors and ceilings."""
     summary = ShardSummary.combine(parts)
     factors, which = np.unique(summary.factor, return_inverse=True)
@@ -100,7 +100,7 @@ def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedPlan
     topics = [part.topics for part in parts]
     leaders = leader_quotas(summary, topics, quotas, brokers.receivers) if brokers.has_equal_capacities else None
     quotas = replace(quotas, prices=quotas.prices[brokers.usable])
-    return ShardedPlan(shard_quotas(summary, topics, quotas, leaders), quotas)
+    return ShardedQuotas(shard_quotas(summary, topics, quotas, leaders), quotas)
 
 
 def balance_shard(problem: Problem, quota: ShardQuota) -> CandidatePlan:

@@ -73,7 +73,7 @@ class QuotaProblem:
 
 
 @dataclass(frozen=True)
-class SubProblem:
+class QuotaSubproblem:
     """The part of all topics in a network: their racks, their open options, and what each rack has taken besides."""
 
     rows: Bools
@@ -114,7 +114,7 @@ class QuotaSolution:
 class QuotaFlow:
     """The network over a part (all racks of a topic that is not separable), within the brokers' bounds."""
 
-    def __init__(self, problem: QuotaProblem, part: SubProblem, bounds: tuple[Ints, Ints]) -> None:
+    def __init__(self, problem: QuotaProblem, part: QuotaSubproblem, bounds: tuple[Ints, Ints]) -> None:
         self.summary, self.group, self.bounds, self.part = problem.summary, problem.group, bounds, part
         self.topics = np.flatnonzero(part.rows.any(axis=1))
         self.local = positions_in(self.topics, len(part.rows))
@@ -199,7 +199,9 @@ class QuotaFlow:
 def quotas_by_flow(problem: QuotaProblem) -> Quotas:
     """Return the quotas of all topics, computed by one flow. Raises Infeasible."""
     summary = problem.summary
-    everything = SubProblem(np.ones(summary.most.shape, bool), summary.value > NO_OPTION, np.zeros_like(summary.most))
+    everything = QuotaSubproblem(
+        np.ones(summary.most.shape, bool), summary.value > NO_OPTION, np.zeros_like(summary.most)
+    )
     found = QuotaFlow(problem, everything, problem.extra_bounds).solve()
     return Quotas(found.extra, *lower_bound_of_cost(summary, problem.move_cost, found.cost), found.prices)
 
@@ -352,7 +354,7 @@ class _RackProblem:
         everywhere = np.zeros((len(rows), brokers), bool)
         everywhere[:, self.columns] = opened
         mine = self.problem.group == self.number
-        part = SubProblem(rows[:, None] & here, everywhere, taken[:, None] * here)
+        part = QuotaSubproblem(rows[:, None] & here, everywhere, taken[:, None] * here)
         return QuotaFlow(self.problem, part, (np.where(mine, bounds[0], 0), np.where(mine, bounds[1], 0)))
 
     def _mispriced_options(self, found: QuotaSolution, opened: Bools) -> Bools:

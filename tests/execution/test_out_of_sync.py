@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.replication_status import OutOfSyncPartition, find_out_of_sync
+from kafka_steward.execution.plan_report import OutOfSyncPartition, find_out_of_sync
 from tests.execution.looks import look, part
 
 SNAPSHOT = look(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.execution.context import ClusterContext
 from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults, points
 from tests.crash_environment import LOCK_TICKS, Place, persist

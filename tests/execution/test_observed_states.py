@@ -15,7 +15,7 @@ from kafka_steward.execution.observe import (
     observe_move,
     observe_moves,
 )
-from kafka_steward.journal.moves import MoveRow, MoveState, Phase
+from kafka_steward.journal.records import MoveRow, MoveState, Phase
 from tests.simulated_plan import move
 
 LIVE = frozenset({2, 3, 4})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.execution.plan_report import PlanOutcome, summarize_outcome
-from kafka_steward.journal.moves import MoveRow, MoveState
+from kafka_steward.journal.records import MoveRow, MoveState
 from tests.simulated_plan import move
 
 #: What the row of a move in each state says.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_steward.document_api.partial_cancel import PartialCancel
+from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.execution.undo_verification import verify_undone
-from kafka_steward.journal.moves import MoveState
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner

@@ -14,8 +14,7 @@ from kafka_steward.cli import Exit
 from kafka_steward.cli.manage import overall_exit, partition_statuses
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.move_recovery import HIDDEN
-from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from tests.cli.scene import CLUSTER, Scene
 
 MOVE = Move("t", 0, (1, 2, 3), (4, 2, 3), 0, 0, "given")

@@ -24,8 +24,7 @@ from kafka_steward.execution.staging import (
 )
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.journal import paths
-from kafka_steward.journal.moves import MoveRow, MoveState
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import MoveRow, MoveState, PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.staged_moves import (
     BROKERS,

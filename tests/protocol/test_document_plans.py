@@ -13,7 +13,7 @@ from kafka_steward.document_api.document_plans import (
     has_legacy_source,
     publish_document_plan,
 )
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
