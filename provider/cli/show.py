@@ -15,8 +15,8 @@ from kafka_steward.execution.failures import is_outage
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
-from kafka_steward.journal.listing import FAILED_BROKERS, list_unreadable
-from kafka_steward.journal.records import MoveRow, PlanRecord
+from kafka_steward.journal.listing import list_unreadable
+from kafka_steward.journal.records import APPROVALS, FAILED_BROKERS, WRITTEN, MoveRow, PlanRecord
 from kafka_steward.journal.render import audit_table, moves_table, plan_lines, plans_table
 
 
@@ -110,7 +110,7 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
         "dead_brokers": sorted(dead),
         "outage": is_outage(len(dead), len(snapshot.live | snapshot.hosting_brokers), opened.settings),
         "failures_written_down": [each.key[0] for each in FAILED_BROKERS.list_valid(journal.tree)],
-        "documents_that_cannot_be_read": [each.path for each in list_unreadable(journal.tree)],
+        "documents_that_cannot_be_read": [each.path for each in list_unreadable(journal.tree, (*WRITTEN, APPROVALS))],
         "partitions": len(snapshot.partitions),
         "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
         "reassigning": len(snapshot.reassigning),

@@ -45,8 +45,8 @@ from kafka_steward.execution.readiness import disabled_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import ChunkPartition, InFlight, Request
-from kafka_steward.journal.listing import SWEEP_MS, WRITTEN, quarantine_unreadable
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.listing import SWEEP_MS, quarantine_unreadable
+from kafka_steward.journal.records import WRITTEN, PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import remove
 from kafka_steward.settings import Settings

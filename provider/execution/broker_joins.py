@@ -28,7 +28,7 @@ from kafka_steward.execution.topics import find_due_deferred_partitions
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import parse_valid_nodes
-from kafka_steward.journal.records import EmptyBrokersDocument, FillEvent
+from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS, EmptyBrokersDocument, FillEvent
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, put, remove
 from kafka_steward.settings import Settings
@@ -64,7 +64,7 @@ def poll_joined_brokers(
     Raises ClusterError, JournalError.
     """
     if announce and not (
-        journal.tree.children(paths.PENDING_REPLICAS) or journal.tree.children(paths.DEFERRED_PARTITIONS)
+        journal.tree.children(PENDING_REPLICAS.parent) or journal.tree.children(DEFERRED_PARTITIONS.parent)
     ):
         return None
     snapshot = cluster.snapshot()

@@ -16,9 +16,19 @@ from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.document import NewerDocument
-from kafka_steward.journal.listing import RATES, THROTTLED_TOPICS, quarantine_document
+from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.locks import LIFE_MS
-from kafka_steward.journal.records import ASKED, ROLLS_BACK, Lock, PlanRecord, PlanStatus, SlotOwnership, ThrottleLease
+from kafka_steward.journal.records import (
+    ASKED,
+    RATES,
+    ROLLS_BACK,
+    THROTTLED_TOPICS,
+    Lock,
+    PlanRecord,
+    PlanStatus,
+    SlotOwnership,
+    ThrottleLease,
+)
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
 

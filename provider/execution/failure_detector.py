@@ -43,8 +43,9 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.document import Document
 from kafka_steward.journal.kip_documents import FailedBroker
-from kafka_steward.journal.listing import FAILED_BROKERS, SWEEP_MS, WRITTEN, DocumentCollection, quarantine_unreadable
+from kafka_steward.journal.listing import SWEEP_MS, DocumentCollection, quarantine_unreadable
 from kafka_steward.journal.paths import BROKER
+from kafka_steward.journal.records import FAILED_BROKERS, WRITTEN
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import put_new, remove, replace_text
 from kafka_steward.settings import Settings

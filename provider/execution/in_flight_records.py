@@ -13,7 +13,7 @@ from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
-from kafka_steward.journal.listing import IN_FLIGHT
+from kafka_steward.journal.records import IN_FLIGHT
 from kafka_steward.journal.tree import Node, Tree, put, remove
 
 

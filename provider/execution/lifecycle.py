@@ -24,9 +24,9 @@ from kafka_steward.execution.moves import filter_unsettled
 from kafka_steward.execution.plan_slot import release_slot
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.listing import APPROVALS, quarantine_unreadable
+from kafka_steward.journal.listing import quarantine_unreadable
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import APPROVALS, Cause, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.retention import delete_old_documents
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings

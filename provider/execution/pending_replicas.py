@@ -10,10 +10,8 @@ from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.pending_state import PendingReplica, PendingState, evaluate_pending
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.staging import intermediate_assignments
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.listing import PENDING_REPLICAS
-from kafka_steward.journal.records import MoveState, PendingReplicas
+from kafka_steward.journal.records import PENDING_REPLICAS, MoveState, PendingReplicas
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree, put_new, remove, replace_text
 
@@ -60,7 +58,7 @@ def record_pending(
     """Record pending replicas before the topic or partitions are created; returns the newly recorded partitions."""
     new = []
     for name, document in pending.items():
-        if put_new(journal.tree, paths.pending_replicas(name), document.to_json()) is None:
+        if put_new(journal.tree, PENDING_REPLICAS.path(*name), document.to_json()) is None:
             continue  # recorded by an earlier attempt, which may have got further
         journal.audit.record(_build_audit_record(Action.PENDING, name, reason, who, document))
         new.append(name)
@@ -70,7 +68,7 @@ def record_pending(
 def delete_pending(journal: Journal, names: Sequence[TopicPartition]) -> None:
     """Delete the records that were written for a request that Kafka then refused."""
     for name in names:
-        node = journal.tree.get(paths.pending_replicas(name))
+        node = journal.tree.get(PENDING_REPLICAS.path(*name))
         if node is not None:
             remove(journal.tree, node)
 

@@ -27,7 +27,7 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, ReassignmentsDisabled
-from kafka_steward.journal.listing import RESTARTS
+from kafka_steward.journal.records import RESTARTS
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree, put, put_new, remove
 from kafka_steward.settings import Settings

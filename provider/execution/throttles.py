@@ -41,8 +41,7 @@ from kafka_steward.execution.throttle_rates import (
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.listing import RATES
-from kafka_steward.journal.records import ThrottleLease
+from kafka_steward.journal.records import RATES, ThrottleLease
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, put, remove
 

@@ -23,10 +23,8 @@ from kafka_steward.errors import KafkaRefused, KafkaTimeout, RequestError
 from kafka_steward.execution.cluster_queries import MIN_ISR, cordoned_brokers, describe_topic, with_hidden_topics
 from kafka_steward.execution.pending_replicas import delete_pending, list_pending, reconcile_pending, record_pending
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
-from kafka_steward.journal.listing import DEFERRED_PARTITIONS
-from kafka_steward.journal.records import DeferredPartitions, PendingReplicas
+from kafka_steward.journal.records import DEFERRED_PARTITIONS, DeferredPartitions, PendingReplicas
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import put, remove
 
@@ -370,7 +368,7 @@ def add_deferred_partitions(cluster: TopicAdminPort, journal: Journal, who: Acto
             except KafkaRefused as refused:
                 refusals.append(refused)
                 continue
-        node = journal.tree.get(paths.deferred_partitions(topic))
+        node = journal.tree.get(DEFERRED_PARTITIONS.path(topic))
         if node is not None:
             remove(journal.tree, node)
     if refusals:
@@ -450,7 +448,7 @@ def _pending_of_new_partitions(
 
 
 def _store_deferred_request(journal: Journal, asked: DeferredPartitions, topic: str) -> None:
-    path = paths.deferred_partitions(topic)
+    path = DEFERRED_PARTITIONS.path(topic)
     node = journal.tree.get(path)
     if node is not None and DeferredPartitions.from_node(node).count >= asked.count:
         return

@@ -20,8 +20,7 @@ from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttles import release_leases_of_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.listing import list_throttle_leases
-from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus, list_throttle_leases
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 

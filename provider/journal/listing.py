@@ -21,9 +21,7 @@ from kafka_steward.escaping import printable
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.document import Document, FieldReader, NewerDocument, warn_once
-from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, FailedBroker, InFlight
-from kafka_steward.journal.paths import BROKER, DIGEST, PARTITION, REQUEST, TOPIC, NodeName
-from kafka_steward.journal.records import DeferredPartitions, PendingReplicas, ThrottleLease
+from kafka_steward.journal.paths import NodeName
 from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, remove, replace_text
 
 if TYPE_CHECKING:
@@ -38,8 +36,6 @@ MAX_BYTES_AT_ONCE = 10_000_000
 SWEEP_MS = 30_000
 #: The limits per sweep on quarantined entries of one kind, and on the nodes below one invalid name.
 _SWEPT, _SWEPT_BELOW = 100, 20
-#: The number of requests that are checked for nodes below them.
-_LOOKED_BELOW = 1_000
 _NO_DOCUMENT = "has child nodes where a document is expected; delete them."
 #: Paths at which there is a single document.
 _SINGLE = (
@@ -93,13 +89,24 @@ class DocumentCollection(Generic[T]):
     """All documents of one kind: those below `parent`, as many levels deep as there are `names`, parsed by `read`.
 
     `rebuilt` makes the value that an unreadable document counts as, and that replaces it. Without `rebuilt`, an
-    unreadable document is not listed and is not replaced.
+    unreadable document is not listed and is not replaced. With `names_only`, a sweep does not read the values: they are
+    read, quarantined or re-created where they are needed. A sweep checks the first `looked_below` of them for nodes
+    below where the document is missing.
     """
 
     parent: str
     names: tuple[NodeName[Any], ...]
     read: Callable[[Node], T]
     rebuilt: Callable[[Node], str] | None = None
+    names_only: bool = False
+    looked_below: int = 0
+
+    def path(self, *key: object) -> str:
+        """Return the path of the document with `key`, or of a parent of documents, if `key` has fewer names.
+
+        Raises RequestError for an invalid name.
+        """
+        return "/".join([self.parent, *(name.validate(part) for name, part in zip(self.names, key, strict=False))])
 
     def list_valid(self, tree: Tree) -> list[ListedDocument[T]]:
         """Return the readable documents."""
@@ -157,52 +164,11 @@ class DocumentCollection(Generic[T]):
                 listing.found.append(ListedDocument(key, node, self.read(replace(node, data=self.rebuilt(node)))))
 
 
-def _rebuild_failed_broker(node: Node) -> str:
-    return FailedBroker(node.created_ms).to_json()
-
-
-def _rebuild_restart(node: Node) -> str:
-    return AnnouncedRestartDocument(node.modified_ms).to_json()
-
-
-_SETTING: NodeName[str] = NodeName("setting of Kafka", TOPIC.parse)
-FAILED_BROKERS = DocumentCollection(paths.FAILED_BROKERS, (BROKER,), FailedBroker.from_node, _rebuild_failed_broker)
-RESTARTS = DocumentCollection(paths.ROLLING_BOUNCE, (BROKER,), AnnouncedRestartDocument.from_node, _rebuild_restart)
-IN_FLIGHT = DocumentCollection(paths.REASSIGNMENTS, (TOPIC, PARTITION), InFlight.from_node)
-PENDING_REPLICAS = DocumentCollection(paths.PENDING_REPLICAS, (TOPIC, PARTITION), PendingReplicas.from_node)
-DEFERRED_PARTITIONS = DocumentCollection(paths.DEFERRED_PARTITIONS, (TOPIC,), DeferredPartitions.from_node)
-RATES = DocumentCollection(paths.leases_of("broker"), (BROKER, _SETTING), ThrottleLease.from_node)
-THROTTLED_TOPICS = DocumentCollection(paths.leases_of("topic"), (TOPIC, _SETTING), ThrottleLease.from_node)
-#: Only the names of these are swept: their values are read, quarantined or re-created where they are needed.
-REQUESTS: DocumentCollection[None] = DocumentCollection(paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None)
-PLANS: DocumentCollection[None] = DocumentCollection(paths.PLANS, (DIGEST,), lambda _: None)
-APPROVALS: DocumentCollection[None] = DocumentCollection(paths.APPROVALS, (DIGEST,), lambda _: None)
-_NAMES_ONLY = {paths.REASSIGNMENT_REQUESTS, paths.PLANS, paths.APPROVALS, RATES.parent, THROTTLED_TOPICS.parent}
-#: All collections that polls sweep, except those that only the watch knows. The approvals, which grow with the plans
-#: that have ended, are swept when another one ends.
-WRITTEN: tuple[DocumentCollection[Any], ...] = (
-    FAILED_BROKERS,
-    RESTARTS,
-    IN_FLIGHT,
-    PENDING_REPLICAS,
-    DEFERRED_PARTITIONS,
-    REQUESTS,
-    PLANS,
-    RATES,
-    THROTTLED_TOPICS,
-)
-
-
-def list_throttle_leases(tree: Tree) -> list[ThrottleLease]:
-    """Return the throttle leases of all plans. Raises DocumentError for a corrupt one, which must be re-created."""
-    return [each.document for collection in (RATES, THROTTLED_TOPICS) for each in collection.list_all(tree)]
-
-
-def list_unreadable(tree: Tree) -> list[UnreadableNode]:
-    """Return the nodes that the next sweep would quarantine, except in collections that only the watch knows."""
+def list_unreadable(tree: Tree, collections: Sequence[DocumentCollection[Any]]) -> list[UnreadableNode]:
+    """Return the nodes that the next sweep of these collections would quarantine."""
     return [
         *_find_paths_without_document(tree, _SINGLE),
-        *(each for of in (*WRITTEN, APPROVALS) for each in _find_unreadable(tree, of)),
+        *(each for of in collections for each in _find_unreadable(tree, of)),
     ]
 
 
@@ -233,13 +199,12 @@ def _quarantine_with_audit(
 
 
 def _find_unreadable(tree: Tree, collection: DocumentCollection[Any]) -> list[UnreadableNode]:
-    if collection.parent not in _NAMES_ONLY:
+    if not collection.names_only:
         return [each for each in collection.list_with_unreadable(tree).unreadable if not each.newer]
     unreadable: list[UnreadableNode] = []
     named = collection.list_paths(tree, unreadable)
-    if collection is REQUESTS:
-        unreadable += _find_paths_without_document(tree, [path for _, path in named[:_LOOKED_BELOW]])
-    return unreadable
+    looked_below = [path for _, path in named[: collection.looked_below]]
+    return unreadable + _find_paths_without_document(tree, looked_below)
 
 
 def _find_paths_without_document(tree: Tree, documents: Sequence[str]) -> list[UnreadableNode]:

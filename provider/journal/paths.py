@@ -55,10 +55,6 @@ APPROVALS = "/steward/approvals"
 #: Throttle leases: changes of Kafka's configuration that must be released.
 LEASES = "/steward/borrowed"
 
-#: KIP-409: pending replicas, one node per partition.
-PENDING_REPLICAS = "/steward/pending_replicas"
-#: Partitions that are to be added once there are brokers for them, one node per topic.
-DEFERRED_PARTITIONS = "/steward/deferred_partitions"
 #: The last event that announced that pending replicas can be filled.
 FILL_EVENT = "/steward/fill_event"
 #: Brokers that joined and are empty.
@@ -66,8 +62,8 @@ EMPTY_BROKERS = "/steward/empty_brokers"
 
 #: Paths that version 0.1.0 wrote, and the paths that replace them: nodes are moved when a journal is opened.
 FORMER_PATHS = {
-    "/steward/owed": PENDING_REPLICAS,
-    "/steward/partitions_asked": DEFERRED_PARTITIONS,
+    "/steward/owed": "/steward/pending_replicas",
+    "/steward/partitions_asked": "/steward/deferred_partitions",
     "/steward/fill_announced": FILL_EVENT,
     "/steward/joined_brokers": EMPTY_BROKERS,
     "/steward/switch": DISABLE_OBSERVED,
@@ -96,6 +92,13 @@ class NodeName(Generic[T]):
 
     what: str
     parse: Callable[[str], T | None]
+
+    def validate(self, value: object) -> str:
+        """Return the name of the node for `value`. Raises RequestError if it is invalid."""
+        name = str(value)
+        if self.parse(name) is None:
+            raise RequestError(f"{name[:80]!r} is no {self.what}.")
+        return name
 
 
 def _parse_id(name: str) -> int | None:
@@ -159,21 +162,6 @@ def reassignments_of(topic: str) -> str:
 def reassignment(partition: TopicPartition) -> str:
     """Return the path of the reassignment in flight of `partition` (KIP-236)."""
     return f"{reassignments_of(partition.topic)}/{_validate_number('partition', partition.partition)}"
-
-
-def pending_of_topic(topic: str) -> str:
-    """Return the parent path of `topic`'s partitions with pending replicas (KIP-409)."""
-    return f"{PENDING_REPLICAS}/{_validate_segment('topic', topic)}"
-
-
-def pending_replicas(partition: TopicPartition) -> str:
-    """Return the path of the pending replicas of `partition` (KIP-409)."""
-    return f"{pending_of_topic(partition.topic)}/{_validate_number('partition', partition.partition)}"
-
-
-def deferred_partitions(topic: str) -> str:
-    """Return the path of the deferred request for more partitions of `topic`."""
-    return f"{DEFERRED_PARTITIONS}/{_validate_segment('topic', topic)}"
 
 
 def chunk(name: str) -> str:

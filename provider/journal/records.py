@@ -20,8 +20,10 @@ from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import Digest, Document, FieldPresence, FieldReader, Words, json_excerpt
-from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.tree import Node
+from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, CancelRequest, FailedBroker, InFlight
+from kafka_steward.journal.listing import DocumentCollection
+from kafka_steward.journal.paths import BROKER, DIGEST, PARTITION, REQUEST, TOPIC, NodeName
+from kafka_steward.journal.tree import Node, Tree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -409,3 +411,46 @@ class MoveRow:
     def topic_partition(self) -> TopicPartition:
         """The partition that is moved."""
         return self.move.topic_partition
+
+
+def _rebuild_failed_broker(node: Node) -> str:
+    return FailedBroker(node.created_ms).to_json()
+
+
+def _rebuild_restart(node: Node) -> str:
+    return AnnouncedRestartDocument(node.modified_ms).to_json()
+
+
+_SETTING: NodeName[str] = NodeName("setting of Kafka", TOPIC.parse)
+FAILED_BROKERS = DocumentCollection(paths.FAILED_BROKERS, (BROKER,), FailedBroker.from_node, _rebuild_failed_broker)
+RESTARTS = DocumentCollection(paths.ROLLING_BOUNCE, (BROKER,), AnnouncedRestartDocument.from_node, _rebuild_restart)
+IN_FLIGHT = DocumentCollection(paths.REASSIGNMENTS, (TOPIC, PARTITION), InFlight.from_node)
+PENDING_REPLICAS = DocumentCollection("/steward/pending_replicas", (TOPIC, PARTITION), PendingReplicas.from_node)
+DEFERRED_PARTITIONS = DocumentCollection("/steward/deferred_partitions", (TOPIC,), DeferredPartitions.from_node)
+RATES = DocumentCollection(paths.leases_of("broker"), (BROKER, _SETTING), ThrottleLease.from_node, names_only=True)
+THROTTLED_TOPICS = DocumentCollection(
+    paths.leases_of("topic"), (TOPIC, _SETTING), ThrottleLease.from_node, names_only=True
+)
+REQUESTS: DocumentCollection[None] = DocumentCollection(
+    paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None, names_only=True, looked_below=1_000
+)
+PLANS: DocumentCollection[None] = DocumentCollection(paths.PLANS, (DIGEST,), lambda _: None, names_only=True)
+APPROVALS: DocumentCollection[None] = DocumentCollection(paths.APPROVALS, (DIGEST,), lambda _: None, names_only=True)
+#: All collections that polls sweep, except those that only the watch knows. The approvals, which grow with the plans
+#: that have ended, are swept when another one ends.
+WRITTEN: tuple[DocumentCollection[Any], ...] = (
+    FAILED_BROKERS,
+    RESTARTS,
+    IN_FLIGHT,
+    PENDING_REPLICAS,
+    DEFERRED_PARTITIONS,
+    REQUESTS,
+    PLANS,
+    RATES,
+    THROTTLED_TOPICS,
+)
+
+
+def list_throttle_leases(tree: Tree) -> list[ThrottleLease]:
+    """Return the throttle leases of all plans. Raises DocumentError for a corrupt one, which must be re-created."""
+    return [each.document for collection in (RATES, THROTTLED_TOPICS) for each in collection.list_all(tree)]

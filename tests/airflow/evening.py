@@ -14,8 +14,7 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.hooks.steward import ClusterSession
-from kafka_steward.journal import paths
-from kafka_steward.journal.records import MoveRow, MoveState
+from kafka_steward.journal.records import PENDING_REPLICAS, MoveRow, MoveState
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from tests.airflow.conftest import Desk
@@ -159,7 +158,7 @@ class Evening:
         self.sandbox.kill(4)
         eventually(lambda: self._assert_live(1, 2, 3), within=60)
         ended(self.desk, self._dag("topic"), self._trigger("topic", {}))
-        owed = self.opened.journal.tree.children(paths.pending_of_topic("owed"))
+        owed = self.opened.journal.tree.children(PENDING_REPLICAS.path("owed"))
         self._pause("fill", paused=False)
         self._pause("expand", paused=False)
         self.sandbox.restart(4)
@@ -167,7 +166,7 @@ class Evening:
         ended(self.desk, self._dag("fill"), run["dag_run_id"])
         facts = reported(self.desk, self._dag("fill"), run["dag_run_id"])
         self._pause("fill", paused=True)
-        left = self.opened.journal.tree.children(paths.PENDING_REPLICAS)
+        left = self.opened.journal.tree.children(PENDING_REPLICAS.parent)
         return {**facts, "started": run["run_type"], "were owed": owed, "are owed": left, "replicas": self._at("owed")}
 
     def _expand(self) -> dict[str, Any]:

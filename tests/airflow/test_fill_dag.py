@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_steward.hooks.steward import ClusterSession
-from kafka_steward.journal import paths
+from kafka_steward.journal.records import PENDING_REPLICAS
 from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
@@ -54,7 +54,7 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
     made = desk.trigger(topics, {}, "ann")
     eventually(lambda: assert_state(desk, topics, made, "grow", "success"), within=240)
     assert desk.xcom(topics, made, "create")["pending"] == 3
-    assert opened.journal.tree.children(paths.pending_of_topic(topic)) == ["0", "1", "2", "3"]
+    assert opened.journal.tree.children(PENDING_REPLICAS.path(topic)) == ["0", "1", "2", "3"]
     assert desk.runs(fill) == [], "nobody can take what is owed"
 
     sandbox.restart(4)
@@ -67,7 +67,7 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
     report = desk.xcom(fill, run["dag_run_id"], "report")
     assert (report["pending"], report["partitions"], report["replicas_moved"], report["lower_bound"]) == (0, 4, 4, 4)
     assert report["sentence"] == "Filled 4 replicas of 4 partitions. No replica is pending."
-    assert opened.journal.tree.children(paths.PENDING_REPLICAS) == []
+    assert opened.journal.tree.children(PENDING_REPLICAS.parent) == []
     assert described(sandbox, topic) == [{"1", "2", "3", "4"}] * 4
     eventually(lambda: assert_state(desk, topics, made, "joined", "success", "deferred"), within=60)
 

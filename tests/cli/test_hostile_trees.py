@@ -19,7 +19,7 @@ from kafka_steward.execution.broker_joins import poll_empty_brokers, poll_joined
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.listing import FAILED_BROKERS
+from kafka_steward.journal.records import FAILED_BROKERS
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import Settings

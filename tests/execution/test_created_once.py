@@ -9,7 +9,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, KafkaTimeout
 from kafka_steward.execution.topics import CreateTopicResult, TopicSpec, add_partitions, create_topic
-from kafka_steward.journal import paths
+from kafka_steward.journal.records import PENDING_REPLICAS
 from kafka_steward.journal.store import Journal
 from tests.simulated_plan import WHO, memory_journal
 from tests.simulator import Simulator
@@ -63,11 +63,11 @@ def created(cluster: Any, journal: Journal, **settings: str) -> CreateTopicResul
 
 
 def owed(journal: Journal) -> list[str]:
-    return [f"{topic}-{n}" for topic in journal.tree.children(paths.PENDING_REPLICAS) for n in _below(journal, topic)]
+    return [f"{topic}-{n}" for topic in journal.tree.children(PENDING_REPLICAS.parent) for n in _below(journal, topic)]
 
 
 def _below(journal: Journal, topic: str) -> list[str]:
-    return sorted(journal.tree.children(f"{paths.PENDING_REPLICAS}/{topic}"))
+    return sorted(journal.tree.children(f"{PENDING_REPLICAS.parent}/{topic}"))
 
 
 @pytest.mark.parametrize("settings", [{}, RETENTION])

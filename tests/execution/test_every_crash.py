@@ -20,9 +20,9 @@ from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.listing import QUARANTINE, RESTARTS
+from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.locks import PlanSlot
-from kafka_steward.journal.records import MoveState, PlanStatus
+from kafka_steward.journal.records import RESTARTS, MoveState, PlanStatus
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.history import EndedPlans
 from kafka_steward.journal.sql.moves import MoveTable

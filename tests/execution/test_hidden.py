@@ -31,7 +31,13 @@ from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.execution.upkeep import release_orphaned_throttles
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
-from kafka_steward.journal.records import DeferredPartitions, MoveState, PendingReplicas, ThrottleLease
+from kafka_steward.journal.records import (
+    DEFERRED_PARTITIONS,
+    DeferredPartitions,
+    MoveState,
+    PendingReplicas,
+    ThrottleLease,
+)
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, simulator
 from tests.simulated_plan import FOLLOWERS, WHO, memory_journal, move
@@ -281,10 +287,10 @@ def test_partitions_that_were_asked_for_a_hidden_topic_are_neither_added_nor_str
     simulator.create("u", [(1, 2)])
     for topic in ("u", "t"):
         asked = DeferredPartitions(2 if topic == "u" else 7, simulator.topics[TopicPartition(topic, 0)].topic_id)
-        journal.tree.create(paths.deferred_partitions(topic), asked.to_json())
+        journal.tree.create(DEFERRED_PARTITIONS.path(topic), asked.to_json())
     simulator.hidden.add("u")
     assert add_deferred_partitions(simulator, journal, WHO) == ["Topic t has 7 partitions, 1 of them new."]
-    assert journal.tree.children(paths.DEFERRED_PARTITIONS) == ["u"]
+    assert journal.tree.children(DEFERRED_PARTITIONS.parent) == ["u"]
     looked = poll_joined_brokers(simulator, journal, Settings(), WHO)
     assert looked is not None
     assert looked.due == ()
@@ -298,7 +304,7 @@ def test_a_refusal_of_one_topic_keeps_no_other_from_its_partitions(
     journal = memory_journal(simulator)
     simulator.create("u", [(1, 2)])
     for topic, count in (("t", 7), ("u", 2)):
-        journal.tree.create(paths.deferred_partitions(topic), DeferredPartitions(count).to_json())
+        journal.tree.create(DEFERRED_PARTITIONS.path(topic), DeferredPartitions(count).to_json())
     create, refused = simulator.create_partitions, refusal_error(NOT_AUTHORIZED, None, "adding partitions to topic t")
     monkeypatch.setattr(
         simulator, "create_partitions", lambda topic, count: refused if topic == "t" else create(topic, count)
@@ -306,7 +312,7 @@ def test_a_refusal_of_one_topic_keeps_no_other_from_its_partitions(
     with pytest.raises(KafkaRefused, match="adding partitions to topic t"):
         add_deferred_partitions(simulator, journal, WHO)
     assert TopicPartition("u", 1) in simulator.topics
-    assert journal.tree.children(paths.DEFERRED_PARTITIONS) == ["t"]
+    assert journal.tree.children(DEFERRED_PARTITIONS.parent) == ["t"]
 
 
 def test_a_hidden_topic_is_not_said_to_be_missing_where_partitions_are_added(simulator: Simulator) -> None:

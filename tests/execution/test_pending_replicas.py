@@ -31,9 +31,8 @@ from kafka_steward.execution.topics import (
     assign_to_live_brokers,
     create_topic,
 )
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.records import PendingReplicas
+from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.execution.looks import look, part
@@ -166,7 +165,7 @@ def test_with_enough_brokers_kafka_places_them_and_nothing_is_owed() -> None:
     simulator = Simulator.of("1a 2b 3c")
     journal = memory_journal(simulator)
     assert created(simulator, journal).pending == 0
-    assert journal.tree.children(paths.PENDING_REPLICAS) == []
+    assert journal.tree.children(PENDING_REPLICAS.parent) == []
 
 
 def test_a_second_try_finds_what_the_first_has_made() -> None:
@@ -191,7 +190,7 @@ def test_what_kafka_refuses_leaves_no_debt(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(simulator, "create_topic", lambda *_, **__: refused)
     with pytest.raises(KafkaRefused, match="No"):
         created(simulator, journal)
-    assert journal.tree.children(paths.PENDING_REPLICAS) == []
+    assert journal.tree.children(PENDING_REPLICAS.parent) == []
 
 
 # what becomes of it
@@ -257,7 +256,7 @@ def test_a_debt_that_is_paid_in_part_stays_open_with_fewer_placeholders() -> Non
 
 def dropped(simulator: Simulator, journal: Journal) -> list[str]:
     reconcile_pending(simulator, journal, simulator.snapshot(), WHO)
-    assert journal.tree.children(paths.PENDING_REPLICAS) == []
+    assert journal.tree.children(PENDING_REPLICAS.parent) == []
     return [row.entry.reason for row in journal.audit.rows(action=Action.DROP)]
 
 
@@ -441,7 +440,7 @@ def test_on_kraft_fenced_brokers_take_their_place_and_nothing_is_owed() -> None:
     added = add_partitions(simulator, journal, "t", 3, later=False, who=WHO)
     assert added.done
     assert len(simulator.topics) == 3
-    assert journal.tree.children(paths.PENDING_REPLICAS) == []
+    assert journal.tree.children(PENDING_REPLICAS.parent) == []
 
 
 def test_too_few_brokers_for_partitions_are_refused_with_a_sentence_or_left_as_a_request() -> None:

@@ -11,9 +11,14 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument, list_unreadable, quarantine_document
+from kafka_steward.journal.listing import (
+    QUARANTINE,
+    QuarantinedDocument,
+    list_unreadable,
+    quarantine_document,
+)
 from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import APPROVALS, WRITTEN, PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator
 from tests.simulated_plan import WHO, World, heal_moves, journal_of, memory_journal, move
@@ -103,10 +108,10 @@ def test_approvals_and_quarantined_documents_are_deleted_with_the_plans_of_their
 def test_what_is_no_approval_is_moved_aside_when_a_plan_ends(simulator: Simulator) -> None:
     world, path = heal(simulator), f"{paths.APPROVALS}/no digest"
     world.journal.tree.create(path, "mine")
-    assert [each.path for each in list_unreadable(world.journal.tree)] == [path]
+    assert [each.path for each in list_unreadable(world.journal.tree, (*WRITTEN, APPROVALS))] == [path]
     assert world.run().ended
     assert [QuarantinedDocument.from_node(node).path for node in world.journal.tree.below(QUARANTINE)] == [path]
-    assert list_unreadable(world.journal.tree) == []
+    assert list_unreadable(world.journal.tree, (*WRITTEN, APPROVALS)) == []
 
 
 @pytest.mark.parametrize(("minutes", "kept"), [(59, True), (61, False)])

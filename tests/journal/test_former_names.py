@@ -9,13 +9,14 @@ from pathlib import Path
 
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
+from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS
 from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.recorded import record
 
 NODES = {
-    "/steward/owed/t/0": (paths.PENDING_REPLICAS + "/t/0", '{"version":1,"replicas":[1,-1]}'),
-    "/steward/owed/t/1": (paths.PENDING_REPLICAS + "/t/1", '{"version":1,"replicas":[2,-1]}'),
-    "/steward/partitions_asked/u": (paths.DEFERRED_PARTITIONS + "/u", '{"version":1,"partitions":3}'),
+    "/steward/owed/t/0": (PENDING_REPLICAS.parent + "/t/0", '{"version":1,"replicas":[1,-1]}'),
+    "/steward/owed/t/1": (PENDING_REPLICAS.parent + "/t/1", '{"version":1,"replicas":[2,-1]}'),
+    "/steward/partitions_asked/u": (DEFERRED_PARTITIONS.parent + "/u", '{"version":1,"partitions":3}'),
     "/steward/fill_announced": (paths.FILL_EVENT, "{}"),
     "/steward/joined_brokers": (paths.EMPTY_BROKERS, "{}"),
     "/steward/switch": (paths.DISABLE_OBSERVED, "not even JSON"),

@@ -7,6 +7,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import RequestError
 from kafka_steward.journal import paths
+from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS
 
 
 @pytest.mark.parametrize(
@@ -26,9 +27,9 @@ from kafka_steward.journal import paths
         (paths.STEP_LOCK, "/steward/step_lock"),
         (paths.plan("ab12"), "/steward/plans/ab12"),
         (paths.approval("ab12"), "/steward/approvals/ab12"),
-        (paths.pending_replicas(TopicPartition("t", 7)), "/steward/pending_replicas/t/7"),
-        (paths.pending_of_topic("t"), "/steward/pending_replicas/t"),
-        (paths.deferred_partitions("t"), "/steward/deferred_partitions/t"),
+        (PENDING_REPLICAS.path("t", 7), "/steward/pending_replicas/t/7"),
+        (PENDING_REPLICAS.path("t"), "/steward/pending_replicas/t"),
+        (DEFERRED_PARTITIONS.path("t"), "/steward/deferred_partitions/t"),
         (paths.failed_broker(2**31 - 1), "/admin/failed_brokers/2147483647"),
         (paths.reassignments_of("t" * 249), f"/admin/reassignments/{'t' * 249}"),
         (paths.lease("broker", "3", "a.rate"), "/steward/borrowed/broker/3/a.rate"),
@@ -49,9 +50,6 @@ OTHERS = ["", ".", "..", "a/b", "../steward/slot", "a b", "ü", "a\n", "a" * 250
     [
         ("topic", lambda name: paths.reassignment(TopicPartition(name, 0))),
         ("topic", paths.reassignments_of),
-        ("topic", lambda name: paths.pending_replicas(TopicPartition(name, 0))),
-        ("topic", paths.pending_of_topic),
-        ("topic", paths.deferred_partitions),
         ("chunk", paths.chunk),
         ("plan digest", paths.plan),
         ("plan digest", paths.approval),
@@ -76,13 +74,31 @@ def test_no_name_reaches_another_node(what: str, path: Callable[[str], str], nam
         ("broker", paths.failed_broker),
         ("broker", paths.rolling_bounce),
         ("partition", lambda number: paths.reassignment(TopicPartition("t", number))),
-        ("partition", lambda number: paths.pending_replicas(TopicPartition("t", number))),
     ],
 )
 def test_numbers_are_kafkas(what: str, path: Callable[[int], str], number: int) -> None:
     with pytest.raises(RequestError) as refused:
         path(number)
     assert str(refused.value) == f"{number!r} is no {what}: it is a number from 0 to 2147483647."
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_name_of_a_collection_reaches_another_node(name: str) -> None:
+    for path in (PENDING_REPLICAS.path, DEFERRED_PARTITIONS.path, lambda topic: PENDING_REPLICAS.path(topic, 0)):
+        with pytest.raises(RequestError) as refused:
+            path(name)
+        assert str(refused.value) == (
+            f"{name[:80]!r} is no topic: at most 249 letters, digits, dots, underscores and hyphens."
+        )
+
+
+@pytest.mark.parametrize("number", [-1, 2**31, True])
+def test_numbers_of_a_collection_are_kafkas(number: int) -> None:
+    with pytest.raises(RequestError) as refused:
+        PENDING_REPLICAS.path("t", number)
+    assert str(refused.value) == (
+        f"'{number}' is no partition, a whole number from 0 to 2147483647 without leading zeros."
+    )
 
 
 def test_a_path_is_as_long_as_every_backend_takes() -> None:

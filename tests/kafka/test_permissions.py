@@ -29,8 +29,7 @@ from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import TopicSpec, add_deferred_partitions, add_partitions, create_topic
 from kafka_steward.hooks.cluster_config import ClusterConfig
 from kafka_steward.hooks.steward import ClusterSession
-from kafka_steward.journal import paths
-from kafka_steward.journal.records import DeferredPartitions
+from kafka_steward.journal.records import DEFERRED_PARTITIONS, DeferredPartitions
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
@@ -259,7 +258,7 @@ class Doing:
         self._carry_out()
 
     def fill(self) -> None:
-        asked = paths.deferred_partitions(self.topic)
+        asked = DEFERRED_PARTITIONS.path(self.topic)
         if self.journal.tree.get(asked) is None:
             self.journal.tree.create(asked, DeferredPartitions(3).to_json())
         add_deferred_partitions(self.cluster, self.journal, WHO)

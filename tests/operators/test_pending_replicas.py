@@ -11,8 +11,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.pending_replicas import count_pending
 from kafka_steward.execution.pending_state import PROPAGATION_MS
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
+from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS
 from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
@@ -114,7 +114,7 @@ def test_partitions_that_waited_for_a_broker_are_added(make_cluster: MakeCluster
         find()
     assert [len(each) for each in cluster.replicas().values()] == [3, 3, 3]
     assert cluster.noted(Action.CREATE) == [("orders", "find_pending")]
-    assert cluster.journal.tree.children(paths.DEFERRED_PARTITIONS) == []
+    assert cluster.journal.tree.children(DEFERRED_PARTITIONS.parent) == []
 
 
 # the snapshot
@@ -169,7 +169,7 @@ def test_the_report_counts_what_is_still_owed_and_what_was_dropped(make_cluster:
     facts = report({}, {})
     assert (facts["settled"], facts["dropped"], facts["pending"]) == (0, 1, 1)
     assert facts["sentence"].endswith("1 replicas are still pending, and are added when brokers join.")
-    assert cluster.journal.tree.children(paths.pending_of_topic("orders")) == ["1"]
+    assert cluster.journal.tree.children(PENDING_REPLICAS.path("orders")) == ["1"]
 
 
 # from the first task to the last

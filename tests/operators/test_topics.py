@@ -11,8 +11,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution.pending_replicas import count_pending
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
+from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS
 from kafka_steward.journal.store import open_journal
 from kafka_steward.operators.topics import CreatePartitionsOperator, CreateTopicOperator
 from tests.airflow_home import context
@@ -44,7 +44,7 @@ def assert_owing(cluster: Cluster, made: dict[str, Any]) -> None:
         "sentence": "Topic orders was created with 2 partitions; 2 replicas of 2 partitions are pending, and are added "
         "when brokers join.",
     }
-    assert cluster.journal.tree.children(paths.pending_of_topic("orders")) == ["0", "1"]
+    assert cluster.journal.tree.children(PENDING_REPLICAS.path("orders")) == ["0", "1"]
     assert count_pending(cluster.journal.tree) == 2
     assert cluster.noted(Action.PENDING) == [("orders", "create")] * 2
     assert cluster.noted(Action.CREATE) == [("orders", "create")]
@@ -155,7 +155,7 @@ def test_too_few_brokers_for_partitions_fail_the_task_for_good_and_leave_no_requ
     cluster.kill(3)
     with pytest.raises(AirflowFailException, match="pass later=True to add them when a broker joins"):
         add(3)
-    assert cluster.journal.tree.children(paths.DEFERRED_PARTITIONS) == []
+    assert cluster.journal.tree.children(DEFERRED_PARTITIONS.parent) == []
     assert list(cluster.topics) == [TopicPartition("orders", 0)]
 
 
@@ -165,7 +165,7 @@ def test_with_later_too_few_brokers_for_partitions_leave_a_request(make_cluster:
     asked = add(3, later=True)
     assert (asked["done"], asked["waits"]) == (False, True)
     assert asked["sentence"].endswith("the cluster has 2 brokers: they are added when a broker joins.")
-    assert cluster.journal.tree.children(paths.DEFERRED_PARTITIONS) == ["orders"]
+    assert cluster.journal.tree.children(DEFERRED_PARTITIONS.parent) == ["orders"]
     assert list(cluster.topics) == [TopicPartition("orders", 0)]
 
 
