@@ -22,6 +22,8 @@ _ORDER = (
     "zookeeper",
     "kraft",
     "airflow",
+    # Its tests mostly wait: for servers that do not answer.
+    "tests/journal",
     "tests/airflow/test_crashes",
     "tests/airflow/test_two_hosts",
     "tests/kafka",
@@ -29,6 +31,7 @@ _ORDER = (
     "tests/cli/test_killed",
     "tests/demo/test_demo",
     "spark",
+    "tests/cli",
     "tests/test_wheel",
 )
 _PROPERTY = "modes"

@@ -16,7 +16,7 @@ from kafka_steward.escaping import printable
 from kafka_steward.triggers.base import ClusterTrigger
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.replication_status import OutOfSyncPartition
+    from kafka_steward.execution.plan_report import OutOfSyncPartition
     from kafka_steward.hooks.steward import ClusterSession
 
 
@@ -58,7 +58,7 @@ def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> Che
     `plan` is a digest. A plan's replicas on brokers that have failed since are not waited for: the heal of that failure
     replaces them. Raises PlanError for an unknown plan, and RequestError for a partition that does not exist.
     """
-    from kafka_steward.execution.replication_status import find_out_of_sync
+    from kafka_steward.execution.plan_report import find_out_of_sync
 
     snapshot = opened.cluster.snapshot()
     if digest := arguments.get("plan"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.document_api.request_documents import queue_add, queue_remove
-from kafka_steward.execution.context import ClusterContext
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Audit, AuditRecord, StoredAuditRecord
