@@ -14,6 +14,7 @@ from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor, Audit
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
@@ -173,7 +174,7 @@ class World:
     def borrowed(self) -> list[str]:
         """Everything written down as borrowed."""
         tree = self.journal.tree
-        return [f"{kind}/{name}" for kind in ("broker", "topic") for name in tree.children(f"/steward/borrowed/{kind}")]
+        return [f"{kind}/{name}" for kind in ("broker", "topic") for name in tree.children(paths.leases_of(kind))]
 
     def throttles(self) -> list[str]:
         """Every throttle that Kafka holds now."""

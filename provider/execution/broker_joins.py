@@ -133,15 +133,15 @@ class EmptyBrokers:
     now_ms: int
 
 
-def update_empty_brokers(known: EmptyBrokersDocument, snapshot: Snapshot) -> EmptyBrokersDocument:
+def update_empty_brokers(before: EmptyBrokersDocument, snapshot: Snapshot) -> EmptyBrokersDocument:
     """Return the updated record after a poll. Pure. If no broker holds replicas, no broker becomes unclaimed."""
-    waited = frozenset(known.waiting) & snapshot.live
+    still_unclaimed = frozenset(before.unclaimed) & snapshot.live
     # A broker that holds replicas is not new, and a drained broker is not new either: an expand would undo the drain.
-    old = (frozenset(known.old) | snapshot.hosting_brokers) & snapshot.live - waited
-    waiting = waited | (snapshot.live - old if snapshot.hosting_brokers else frozenset[int]())
+    known = (frozenset(before.known) | snapshot.hosting_brokers) & snapshot.live - still_unclaimed
+    unclaimed = still_unclaimed | (snapshot.live - known if snapshot.hosting_brokers else frozenset[int]())
     # A new broker is announced at once.
-    announced_ms = known.announced_ms if waiting <= frozenset(known.waiting) else 0
-    return replace(known, waiting=_sorted_ids(waiting), old=_sorted_ids(old), announced_ms=announced_ms)
+    announced_ms = before.announced_ms if unclaimed <= frozenset(before.unclaimed) else 0
+    return replace(before, unclaimed=_sorted_ids(unclaimed), known=_sorted_ids(known), announced_ms=announced_ms)
 
 
 def poll_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Settings) -> EmptyBrokers:
@@ -150,16 +150,16 @@ def poll_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Setting
     Raises ClusterError, JournalError.
     """
     snapshot, node = cluster.snapshot(), journal.tree.get(paths.EMPTY_BROKERS)
-    known, now_ms = _read_empty_brokers(node), journal.now_ms()
-    found = update_empty_brokers(known, snapshot)
+    before, now_ms = _read_empty_brokers(node), journal.now_ms()
+    found = update_empty_brokers(before, snapshot)
     why = _fill_first_reason(journal, snapshot)
-    announced_ms = dict.fromkeys(found.waiting, found.announced_ms)
-    again = brokers_to_announce(found.waiting, announced_ms, now_ms, settings)
+    announced_ms = dict.fromkeys(found.unclaimed, found.announced_ms)
+    again = brokers_to_announce(found.unclaimed, announced_ms, now_ms, settings)
     due = _find_claimable_brokers(cluster, found) if again and not why else ()
     found = replace(found, announced_ms=now_ms) if due else found
-    if found != known and put(journal.tree, paths.EMPTY_BROKERS, node, found.to_json()) is None:
+    if found != before and put(journal.tree, paths.EMPTY_BROKERS, node, found.to_json()) is None:
         due = ()  # another watch polls concurrently
-    return _build_empty_brokers(found.waiting, due, snapshot, why, now_ms)
+    return _build_empty_brokers(found.unclaimed, due, snapshot, why, now_ms)
 
 
 def claim_empty_brokers(cluster: ClusterPort, journal: Journal, run: str) -> EmptyBrokers:
@@ -169,18 +169,16 @@ def claim_empty_brokers(cluster: ClusterPort, journal: Journal, run: str) -> Emp
     JournalError; VersionConflict when a watch polls concurrently: try again.
     """
     snapshot, node = cluster.snapshot(), journal.tree.get(paths.EMPTY_BROKERS)
-    known, now_ms = _read_empty_brokers(node), journal.now_ms()
-    if run == known.run:
-        return _build_empty_brokers(known.told, (), snapshot, "", now_ms)
-    found = update_empty_brokers(known, snapshot)
+    before, now_ms = _read_empty_brokers(node), journal.now_ms()
+    if run == before.run:
+        return _build_empty_brokers(before.claimed, (), snapshot, "", now_ms)
+    found = update_empty_brokers(before, snapshot)
     why = _fill_first_reason(journal, snapshot)
     ready = () if why else _find_claimable_brokers(cluster, found)
     if ready:
-        old, later = (
-            _sorted_ids(frozenset((*found.old, *ready))),
-            _sorted_ids(frozenset(found.waiting) - frozenset(ready)),
-        )
-        taken = replace(found, waiting=later, old=old, run=run, told=ready)
+        unclaimed = _sorted_ids(frozenset(found.unclaimed) - frozenset(ready))
+        known = _sorted_ids(frozenset((*found.known, *ready)))
+        taken = replace(found, unclaimed=unclaimed, known=known, run=run, claimed=ready)
         if put(journal.tree, paths.EMPTY_BROKERS, node, taken.to_json()) is None:
             raise VersionConflict(f"{paths.EMPTY_BROKERS} was changed by another process; it is retried.")
     return _build_empty_brokers(ready, (), snapshot, why, now_ms)
@@ -188,7 +186,7 @@ def claim_empty_brokers(cluster: ClusterPort, journal: Journal, run: str) -> Emp
 
 def _find_claimable_brokers(cluster: ClusterPort, found: EmptyBrokersDocument) -> tuple[int, ...]:
     """Return the unclaimed brokers that may receive replicas: a cordoned broker waits until it is not (KIP-1066)."""
-    return _sorted_ids(frozenset(found.waiting) - cordoned_brokers(cluster, found.waiting))
+    return _sorted_ids(frozenset(found.unclaimed) - cordoned_brokers(cluster, found.unclaimed))
 
 
 def _fill_first_reason(journal: Journal, snapshot: Snapshot) -> str:

@@ -53,7 +53,7 @@ PLANS = "/steward/plans"
 #: One approval per plan that needed one, named by its digest.
 APPROVALS = "/steward/approvals"
 #: Throttle leases: changes of Kafka's configuration that must be released.
-LEASES = "/steward/borrowed"
+LEASES = "/steward/throttle_leases"
 
 #: The last event that announced that pending replicas can be filled.
 FILL_EVENT = "/steward/fill_event"
@@ -62,6 +62,7 @@ EMPTY_BROKERS = "/steward/empty_brokers"
 
 #: Paths that version 0.1.0 wrote, and the paths that replace them: nodes are moved when a journal is opened.
 FORMER_PATHS = {
+    "/steward/borrowed": LEASES,
     "/steward/owed": "/steward/pending_replicas",
     "/steward/partitions_asked": "/steward/deferred_partitions",
     "/steward/fill_announced": FILL_EVENT,

@@ -231,7 +231,7 @@ def _read_throttle_entries(fields: FieldReader, key: str) -> dict[str, tuple[str
 
 @dataclass(frozen=True)
 class ThrottleLease(Document):
-    """`/steward/borrowed/...`: a throttle lease, a setting of Kafka that we changed temporarily.
+    """`/steward/throttle_leases/...`: a throttle lease, a setting of Kafka that we changed temporarily.
 
     `before` is the previous value (None: it was not set). `entries` maps each plan to the entries that it added to a
     list setting, or to the one rate that it requests. `ours` is the rate that we set, None while another client's
@@ -312,17 +312,17 @@ class FillEvent(Document):
 class EmptyBrokersDocument(Document):
     """`/steward/empty_brokers`: brokers that were observed to be live and empty, and the state of their claims.
 
-    `waiting` lists the brokers that no run has claimed, even if a fill has placed replicas on them since. `old` lists
-    the brokers that a run claimed or that held replicas, as long as they are live. `announced_ms` is the time of the
-    watch's last event for the waiting brokers, by the journal's clock, 0 if no event has included all of them yet.
-    `run` is the last run that claimed brokers, and `told` lists the brokers that it claimed.
+    `unclaimed` lists the brokers that no run has claimed, even if a fill has placed replicas on them since. `known`
+    lists the brokers that a run claimed or that held replicas, as long as they are live. `announced_ms` is the time of
+    the watch's last event for the unclaimed brokers, by the journal's clock, 0 if no event has included all of them
+    yet. `run` is the last run that claimed brokers, and `claimed` lists the brokers that it claimed.
     """
 
-    waiting: Assignment = ()
-    old: Assignment = ()
+    unclaimed: Annotated[Assignment, "waiting"] = ()
+    known: Annotated[Assignment, "old"] = ()
     announced_ms: int = 0
     run: str = ""
-    told: Assignment = ()
+    claimed: Annotated[Assignment, "told"] = ()
 
 
 class MoveState(str, Enum):

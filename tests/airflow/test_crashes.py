@@ -164,7 +164,7 @@ class Healing:
         submitted = Counter(row.entry.partition for row in rows if row.entry.action is Action.SUBMIT)
         assert submitted == dict.fromkeys(BEFORE, 1)
         assert not [row for row in rows if row.entry.action in {Action.CANCEL, Action.REQUEST}]
-        assert not self.opened.journal.tree.children("/steward/borrowed/topic")
+        assert not self.opened.journal.tree.children("/steward/throttle_leases/topic")
 
 
 def parent_of(pid: int) -> int:

@@ -109,7 +109,7 @@ def test_a_fill_under_way_is_waited_for() -> None:
 
 def test_on_a_cluster_without_topics_nobody_has_joined() -> None:
     simulator = Simulator.of("1a 2b 3c")
-    assert update_empty_brokers(EmptyBrokersDocument(), simulator.snapshot()).waiting == ()
+    assert update_empty_brokers(EmptyBrokersDocument(), simulator.snapshot()).unclaimed == ()
 
 
 def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:

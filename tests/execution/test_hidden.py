@@ -199,14 +199,14 @@ def test_a_topic_keeps_no_other_from_its_throttles_and_no_other_record_in_flight
     with caplog.at_level(logging.INFO):
         watch.poll()
     assert simulator.topic_settings["u"] == {}
-    assert tree.children("/steward/borrowed/topic") == ["secret"]
+    assert tree.children("/steward/throttle_leases/topic") == ["secret"]
     assert tree.children(paths.REASSIGNMENTS) == (["secret"] if lacking == "every right" else [])
     assert any("of secret" in each and "grant our principal" in each for each in caplog.messages)
     simulator.hidden.clear()
     monkeypatch.undo()
     watch.poll()
     assert simulator.topic_settings["secret"] == {}
-    assert (tree.children("/steward/borrowed/topic"), tree.children(paths.REASSIGNMENTS)) == ([], [])
+    assert (tree.children("/steward/throttle_leases/topic"), tree.children(paths.REASSIGNMENTS)) == ([], [])
 
 
 @pytest.mark.parametrize("task", ["pause_idle_plans", "delete_stale_in_flight_records", "release_orphaned_throttles"])

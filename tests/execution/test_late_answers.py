@@ -286,7 +286,7 @@ def nothing_is_left(at: Place, call: str) -> None:
     assert not any(entries for of in simulator.topic_settings.values() for entries in of.values()), call
     assert not any(simulator.broker_settings.values()), call
     tree = at.stores[0]
-    assert not [path for path in tree._nodes if path.startswith((paths.REASSIGNMENTS, "/steward/borrowed"))], call
+    assert not [path for path in tree._nodes if path.startswith((paths.REASSIGNMENTS, paths.LEASES))], call
 
 
 def test_a_stride_that_comes_too_late_for_a_plan_that_is_complete_is_taken_back() -> None:

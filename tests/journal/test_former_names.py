@@ -14,6 +14,7 @@ from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.recorded import record
 
 NODES = {
+    "/steward/borrowed/broker/3/a.rate": (paths.lease("broker", "3", "a.rate"), '{"version":1}'),
     "/steward/owed/t/0": (PENDING_REPLICAS.parent + "/t/0", '{"version":1,"replicas":[1,-1]}'),
     "/steward/owed/t/1": (PENDING_REPLICAS.parent + "/t/1", '{"version":1,"replicas":[2,-1]}'),
     "/steward/partitions_asked/u": (DEFERRED_PARTITIONS.parent + "/u", '{"version":1,"partitions":3}'),

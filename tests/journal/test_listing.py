@@ -88,7 +88,7 @@ def test_no_more_documents_and_bytes_are_read_at_once_than_the_limits_say(
         "/admin/failed_brokers/3/deeper/still",
         "/admin/reassign_cancel/below",
         "/steward/slot/below",
-        "/steward/borrowed/topic/my topic/follower.replication.throttled.replicas",
+        "/steward/throttle_leases/topic/my topic/follower.replication.throttled.replicas",
         "/steward/plans/no digest",
     ],
 )

@@ -32,8 +32,8 @@ from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS
         (DEFERRED_PARTITIONS.path("t"), "/steward/deferred_partitions/t"),
         (paths.failed_broker(2**31 - 1), "/admin/failed_brokers/2147483647"),
         (paths.reassignments_of("t" * 249), f"/admin/reassignments/{'t' * 249}"),
-        (paths.lease("broker", "3", "a.rate"), "/steward/borrowed/broker/3/a.rate"),
-        (paths.leases_of("topic"), "/steward/borrowed/topic"),
+        (paths.lease("broker", "3", "a.rate"), "/steward/throttle_leases/broker/3/a.rate"),
+        (paths.leases_of("topic"), "/steward/throttle_leases/topic"),
     ],
 )
 def test_paths_are_the_designs(path: str, expected: str) -> None:

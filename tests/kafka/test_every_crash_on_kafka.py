@@ -112,7 +112,7 @@ class Site:
         assert record.status is status
         assert self.journal.slot.owner() is None
         for kind in ("topic", "broker"):
-            assert not self.journal.tree.children(f"/steward/borrowed/{kind}")
+            assert not self.journal.tree.children(f"/steward/throttle_leases/{kind}")
         # With ZooKeeper, a broker hears of a change of its settings a moment after it was made.
         eventually(self.is_unthrottled, within=10)
 

@@ -90,7 +90,7 @@ def is_done(cluster: KafkaCluster, journal: Journal, runner: PlanRunner, topic: 
     rows = journal.audit.rows(action=Action.SUBMIT)
     assert {each for each, _ in Counter(row.entry.partition for row in rows).items()} == set(BEFORE)
     assert journal.slot.owner() is None
-    assert not journal.tree.children("/steward/borrowed/topic")
+    assert not journal.tree.children("/steward/throttle_leases/topic")
 
 
 def restarted(sandbox: Sandbox) -> Process:

@@ -185,7 +185,7 @@ def test_236_no_original_in_sync_and_a_new_one_online_is_skipped_and_all_offline
         site.sandbox.restart(2)
         site.eventually_at([1], [1], within=90)  # an original is in sync again: that rule holds no more
         # The throttle of a dead broker is given back when it is there again.
-        eventually(lambda: same(site.hands.children("/steward/borrowed/broker"), []), within=60)
+        eventually(lambda: same(site.hands.children("/steward/throttle_leases/broker"), []), within=60)
         eventually(gone(site.hands, *(f"/admin/reassignments/{site.topic}/{number}" for number in (0, 1))))
 
 
