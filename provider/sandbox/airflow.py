@@ -30,6 +30,8 @@ from kafka_steward.sandbox.cluster_layout import pick_ports
 from kafka_steward.sandbox.processes import ProcessGroup, run_to_end
 
 _EVERY_S = 0.5
+#: Seconds within which the api-server answers.
+_ANSWER_S = 30.0
 
 _ENDED = frozenset({"success", "failed"})
 
@@ -282,6 +284,10 @@ class LocalAirflow:
             if dead or time.monotonic() > deadline:
                 raise AirflowFailed(self._unhealthy_message(dead))
             time.sleep(0.5)
+        # At the first request to the API of the tasks, the api-server builds every version of it, for some seconds of a
+        # processor, and answers nobody else. On a busy machine, the client of a task would give up before that.
+        left_s = max(deadline - time.monotonic(), _ANSWER_S)
+        self._send_request("GET", "/execution/health", None, {}, timeout_s=left_s)
 
     def _is_healthy(self) -> bool:
         try:
@@ -309,11 +315,13 @@ class LocalAirflow:
             time.sleep(_BUSY_PAUSE_S)
         return self._send_request(method, path, body, headers)
 
-    def _send_request(self, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Any:
+    def _send_request(
+        self, method: str, path: str, body: Any, headers: Mapping[str, str], *, timeout_s: float = _ANSWER_S
+    ) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = Request(self.url + path, data, {"Content-Type": "application/json", **headers}, method=method)  # noqa: S310 - http on 127.0.0.1
         try:
-            with urlopen(request, timeout=30) as answer:  # noqa: S310 - http on 127.0.0.1
+            with urlopen(request, timeout=timeout_s) as answer:  # noqa: S310 - http on 127.0.0.1
                 text = answer.read().decode()
         except HTTPError as error:
             text = error.read().decode()[:500]

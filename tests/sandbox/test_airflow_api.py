@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from email.message import Message
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,18 @@ def test_a_change_that_was_not_answered_is_not_sent_again(answers: list[tuple[in
     with pytest.raises(AirflowSilent):
         LocalAirflow(tmp_path).call_api("POST", "/api/v2/dags/heal/dagRuns", {})
     assert answers == [(200, "{}")]
+
+
+def test_the_api_of_the_tasks_has_answered_before_any_task_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    parts = ("metadatabase", "scheduler", "triggerer", "dag_processor")
+    asked: list[tuple[str, bool]] = []
+
+    def answer(request: Any, timeout: float) -> io.BytesIO:
+        asked.append((request.selector, timeout > 100))
+        return io.BytesIO(json.dumps({part: {"status": "healthy"} for part in parts}).encode())
+
+    monkeypatch.setattr(airflow, "urlopen", answer)
+    LocalAirflow(tmp_path)._wait_until_healthy(time.monotonic() + 180)
+    assert asked == [("/api/v2/monitor/health", False), ("/execution/health", True)], "the second takes long at first"
