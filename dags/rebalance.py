@@ -15,8 +15,12 @@ from kafka_steward.errors import SettingError
 from kafka_steward.operators.approve import Approvers
 from kafka_steward.operators.base import Notifiers
 from kafka_steward.operators.gate import ClusterReadyOperator
-from kafka_steward.operators.joined import ClaimEmptyBrokersOperator
-from kafka_steward.operators.rebalance import REQUEST_FIELDS, PlanRebalanceOperator, refuse_wrong_form
+from kafka_steward.operators.rebalance import (
+    REQUEST_FIELDS,
+    ClaimEmptyBrokersOperator,
+    PlanRebalanceOperator,
+    refuse_wrong_form,
+)
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["empty_broker_joined", "rebalance"]

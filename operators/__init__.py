@@ -2,4 +2,4 @@
 
 from kafka_steward.deprecated import keep_former_modules
 
-keep_former_modules(__name__, "conf", "given", "notify", "outcome", "owed", "people", "rollback", "spark")
+keep_former_modules(__name__, "conf", "given", "joined", "notify", "outcome", "owed", "people", "rollback", "spark")

@@ -46,7 +46,7 @@ _FORMER: Mapping[str, _FormerName] = {
     "operators.owed.FindOwedOperator": _FormerName("operators.pending_replicas.FindPendingReplicasOperator"),
     "operators.given.CheckReassignmentOperator": _FormerName("operators.reassignment.CheckReassignmentOperator"),
     "operators.gate.GateOperator": _FormerName("operators.gate.ClusterReadyOperator"),
-    "operators.joined.FindJoinedOperator": _FormerName("operators.joined.ClaimEmptyBrokersOperator"),
+    "operators.joined.FindJoinedOperator": _FormerName("operators.rebalance.ClaimEmptyBrokersOperator"),
     "operators.bounce.AnnounceBounceOperator": _FormerName("operators.bounce.AnnounceBrokerRestartOperator"),
     "operators.rebalance.WISHES": _FormerName("operators.rebalance.REQUEST_FIELDS"),
     "dags.documents.work_asked": _FormerName("dags.documents.reassignment_requested"),

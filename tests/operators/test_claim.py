@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.broker_joins import poll_empty_brokers
-from kafka_steward.operators.joined import ClaimEmptyBrokersOperator
+from kafka_steward.operators.rebalance import ClaimEmptyBrokersOperator
 from tests.operators.test_workflow import Desk, desk, run_of
 
 __all__ = ["desk"]
