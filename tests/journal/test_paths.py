@@ -114,3 +114,28 @@ def test_a_path_is_as_long_as_every_backend_takes() -> None:
 @pytest.mark.parametrize(("name", "broker"), [("3", 3), ("0", 0), ("x", None), ("-1", None), ("٣", None), ("", None)])
 def test_a_child_that_names_no_broker_is_left_out(name: str, broker: int | None) -> None:
     assert paths.broker_from_name(name) == broker
+
+
+LEASES = "/steward/throttle_leases"
+
+
+@pytest.mark.parametrize(
+    ("path", "parsed"),
+    [
+        (f"{LEASES}/broker/3/a.rate", ("broker", "3", "a.rate")),
+        (f"{LEASES}/topic/broker/a.replicas", ("topic", "broker", "a.replicas")),
+        (f"{LEASES}/broker/three/a.rate", None),
+        (f"{LEASES}/broker/3/a rate", None),
+        (f"{LEASES}/topic/my topic/a.replicas", None),
+        (f"{LEASES}/topic/t", None),
+        (f"{LEASES}/topic/t/a/b", None),
+    ],
+)
+def test_the_path_of_a_lease_names_what_it_is_on(path: str, parsed: tuple[str, str, str] | None) -> None:
+    assert paths.parse_lease_path(path) == parsed
+
+
+def test_names_and_ids_at_their_limits() -> None:
+    longest = "r" * 900
+    assert [paths.REQUEST.parse(name) for name in (longest, longest + "r", ".", "..")] == [longest, None, None, None]
+    assert [paths.is_broker_or_partition_id(number) for number in (0, 2**31 - 1, 2**31)] == [True, True, False]
