@@ -123,11 +123,15 @@ def request_number(name: str) -> int | None:
     return None if found is None else int(found[1])
 
 
+_FORM = "at most 249 letters, digits, dots, underscores and hyphens"
 BROKER: NodeName[int] = NodeName("broker id, a whole number from 0 to 2147483647 without leading zeros", _parse_id)
 PARTITION: NodeName[int] = NodeName("partition, a whole number from 0 to 2147483647 without leading zeros", _parse_id)
-TOPIC: NodeName[str] = NodeName("topic: at most 249 letters, digits, dots, underscores and hyphens", _parse_topic)
+TOPIC: NodeName[str] = NodeName(f"topic: {_FORM}", _parse_topic)
 REQUEST: NodeName[str] = NodeName("request: at most 900 printable characters", _parse_request_name)
-DIGEST: NodeName[str] = NodeName("plan: at most 249 letters, digits, dots, underscores and hyphens", _parse_topic)
+DIGEST: NodeName[str] = NodeName(f"plan: {_FORM}", _parse_topic)
+SETTING: NodeName[str] = NodeName(f"setting of Kafka: {_FORM}", _parse_topic)
+_CHUNK: NodeName[str] = NodeName(f"chunk: {_FORM}", _parse_topic)
+_LEASED: NodeName[str] = NodeName(f"kind or name of what a throttle is on: {_FORM}", _parse_topic)
 
 
 def is_topic(value: object) -> bool:
@@ -142,12 +146,12 @@ def is_broker_or_partition_id(value: object) -> bool:
 
 def failed_broker(broker: int) -> str:
     """Return the path of the failure entry of `broker` (KIP-46)."""
-    return f"{FAILED_BROKERS}/{_validate_number('broker', broker)}"
+    return f"{FAILED_BROKERS}/{BROKER.validate(broker)}"
 
 
 def rolling_bounce(broker: int) -> str:
     """Return the path of the announced shutdown of `broker` (KIP-46)."""
-    return f"{ROLLING_BOUNCE}/{_validate_number('broker', broker)}"
+    return f"{ROLLING_BOUNCE}/{BROKER.validate(broker)}"
 
 
 def broker_from_name(name: str) -> int | None:
@@ -157,37 +161,37 @@ def broker_from_name(name: str) -> int | None:
 
 def reassignments_of(topic: str) -> str:
     """Return the parent path of `topic`'s partitions with a reassignment in flight (KIP-236)."""
-    return f"{REASSIGNMENTS}/{_validate_segment('topic', topic)}"
+    return f"{REASSIGNMENTS}/{TOPIC.validate(topic)}"
 
 
 def reassignment(partition: TopicPartition) -> str:
     """Return the path of the reassignment in flight of `partition` (KIP-236)."""
-    return f"{reassignments_of(partition.topic)}/{_validate_number('partition', partition.partition)}"
+    return f"{reassignments_of(partition.topic)}/{PARTITION.validate(partition.partition)}"
 
 
 def chunk(name: str) -> str:
     """Return the path of a chunk from its node's name, such as `chunk_0000000003`."""
-    return f"{REASSIGN_CHUNKS}/{_validate_segment('chunk', name)}"
+    return f"{REASSIGN_CHUNKS}/{_CHUNK.validate(name)}"
 
 
 def plan(digest: str) -> str:
     """Return the path of the record of the plan with `digest`."""
-    return f"{PLANS}/{_validate_segment('plan digest', digest)}"
+    return f"{PLANS}/{DIGEST.validate(digest)}"
 
 
 def approval(digest: str) -> str:
     """Return the path of the approval of the plan with `digest`."""
-    return f"{APPROVALS}/{_validate_segment('plan digest', digest)}"
+    return f"{APPROVALS}/{DIGEST.validate(digest)}"
 
 
 def leases_of(kind: str) -> str:
     """Return the parent path of the throttle leases of `kind` "broker" or "topic"; its children are named by them."""
-    return f"{LEASES}/{_validate_segment('kind', kind)}"
+    return f"{LEASES}/{_LEASED.validate(kind)}"
 
 
 def lease(kind: str, name: str, config: str) -> str:
     """Return the path of the throttle lease on the setting `config` of a broker or topic."""
-    return f"{leases_of(kind)}/{_validate_segment('name', name)}/{_validate_segment('setting', config)}"
+    return f"{leases_of(kind)}/{_LEASED.validate(name)}/{SETTING.validate(config)}"
 
 
 def parse_lease_path(path: str) -> tuple[str, str, str] | None:
@@ -217,17 +221,3 @@ def is_path(path: str) -> bool:
 def is_digest(name: str) -> bool:
     """Return whether `name` is a valid name of a plan."""
     return DIGEST.parse(name) is not None
-
-
-def _validate_segment(what: str, name: str) -> str:
-    if not is_topic(name):
-        raise RequestError(
-            f"{name[:80]!r} is no {what}: use at most 249 letters, digits, dots, underscores and hyphens."
-        )
-    return name
-
-
-def _validate_number(what: str, number: int) -> int:
-    if not is_broker_or_partition_id(number):
-        raise RequestError(f"{number!r} is no {what}: it is a number from 0 to 2147483647.")
-    return number

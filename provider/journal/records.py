@@ -22,7 +22,7 @@ from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import Digest, Document, FieldPresence, FieldReader, Words, json_excerpt
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, CancelRequest, FailedBroker, InFlight
 from kafka_steward.journal.listing import DocumentCollection
-from kafka_steward.journal.paths import BROKER, DIGEST, PARTITION, REQUEST, TOPIC, NodeName
+from kafka_steward.journal.paths import BROKER, DIGEST, PARTITION, REQUEST, SETTING, TOPIC
 from kafka_steward.journal.tree import Node, Tree
 
 if TYPE_CHECKING:
@@ -421,15 +421,14 @@ def _rebuild_restart(node: Node) -> str:
     return AnnouncedRestartDocument(node.modified_ms).to_json()
 
 
-_SETTING: NodeName[str] = NodeName("setting of Kafka", TOPIC.parse)
 FAILED_BROKERS = DocumentCollection(paths.FAILED_BROKERS, (BROKER,), FailedBroker.from_node, _rebuild_failed_broker)
 RESTARTS = DocumentCollection(paths.ROLLING_BOUNCE, (BROKER,), AnnouncedRestartDocument.from_node, _rebuild_restart)
 IN_FLIGHT = DocumentCollection(paths.REASSIGNMENTS, (TOPIC, PARTITION), InFlight.from_node)
 PENDING_REPLICAS = DocumentCollection("/steward/pending_replicas", (TOPIC, PARTITION), PendingReplicas.from_node)
 DEFERRED_PARTITIONS = DocumentCollection("/steward/deferred_partitions", (TOPIC,), DeferredPartitions.from_node)
-RATES = DocumentCollection(paths.leases_of("broker"), (BROKER, _SETTING), ThrottleLease.from_node, names_only=True)
+RATES = DocumentCollection(paths.leases_of("broker"), (BROKER, SETTING), ThrottleLease.from_node, names_only=True)
 THROTTLED_TOPICS = DocumentCollection(
-    paths.leases_of("topic"), (TOPIC, _SETTING), ThrottleLease.from_node, names_only=True
+    paths.leases_of("topic"), (TOPIC, SETTING), ThrottleLease.from_node, names_only=True
 )
 REQUESTS: DocumentCollection[None] = DocumentCollection(
     paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None, names_only=True, looked_below=1_000

@@ -48,12 +48,7 @@ def test_the_actions_of_the_audit_trail(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.executescript((record.FOLDER / "0.1.0" / "journal.sql").read_text())
         for number, action in enumerate(("mend", "owe", "foreign", "drop")):
-            row = (1, record.CLUSTER, "old", 0, "t", number, -1, action, 0, "", "done", "")
-            database.execute(
-                "INSERT INTO steward_audit (when_ms, cluster_id, plan, chunk, topic, partition, broker, action,"
-                " attempt, reason, outcome, detail) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-                row,
-            )
+            record.insert_audit_row(database, number, action)
         database.commit()
     with open_journal(f"sqlite:///{path}", record.CLUSTER, host=record.HOST) as journal:
         found = {row.entry.partition: row.entry.action for row in journal.audit.rows(plan="old")}

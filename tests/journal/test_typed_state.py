@@ -71,12 +71,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, MoveRo
                 move,
             )
         for number, reason in enumerate(SKIPS):
-            row = (1, record.CLUSTER, "old", 0, "t", number, -1, "skip", 0, reason, "done", "")
-            database.execute(
-                "INSERT INTO steward_audit (when_ms, cluster_id, plan, chunk, topic, partition, broker, action,"
-                " attempt, reason, outcome, detail) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-                row,
-            )
+            record.insert_audit_row(database, number, "skip", reason)
         database.commit()
     with open_journal(f"sqlite:///{path}", record.CLUSTER, host=record.HOST) as journal:
         rows = {row.move.topic: row for row in journal.plans.rows("old")}

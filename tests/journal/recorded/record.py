@@ -24,6 +24,16 @@ HOST = "recorded-host"
 WHO = Actor("heal", "manual__2026-01-01", "submit", 1, "ann")
 
 
+def insert_audit_row(database: sqlite3.Connection, number: int, action: str, reason: str = "") -> None:
+    """Add a row about partition `number` of topic t, of a plan `old`, to a database of version 0.1.0."""
+    row = (1, CLUSTER, "old", 0, "t", number, -1, action, 0, reason, "done", "")
+    database.execute(
+        "INSERT INTO steward_audit (when_ms, cluster_id, plan, chunk, topic, partition, broker, action,"
+        " attempt, reason, outcome, detail) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+        row,
+    )
+
+
 def main() -> None:
     """Write `<version>/journal.sql`, which must not exist."""
     target = FOLDER / kafka_steward.__version__ / "journal.sql"
