@@ -189,7 +189,7 @@ def _sentences(rows: Sequence[Row], seconds: float) -> Iterator[str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     yield (
         f"{os.cpu_count()} cores, {memory} GiB; Python {platform.python_version()}, PySpark {pyspark.__version__}, "
-        f"OR-tools {metadata.version('ortools')}; {seconds / 60:.0f} minutes in all."
+        f"pylmcf {metadata.version('pylmcf')}; {seconds / 60:.0f} minutes in all."
     )
 
 

@@ -51,7 +51,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
     `snapshot` is the result of SnapshotClusterOperator. Without `spark_conn_id` the job runs on the worker (local[*]).
     Other arguments of SparkSubmitOperator (`conf`, `driver_memory`, `py_files`, ...) are passed on. `options` are the
-    planner's. A Spark cluster whose Python lacks `kafka_steward` and OR-tools gets them from `archive`: the address of
+    planner's. A Spark cluster whose Python lacks `kafka_steward` and pylmcf gets them from `archive`: the address of
     the output of `python -m kafka_steward.planning --make-archive`, readable from the submitting machine.
 
     The plan is written beside the snapshot and read back from there. Its digest is verified, and a checker that does

@@ -16,7 +16,7 @@ READ_ALL = """
 import runpy, sys
 from pathlib import Path
 
-heavy = {"kafka", "kazoo", "pyspark", "pyarrow", "ortools", "numpy"}
+heavy = {"kafka", "kazoo", "pyspark", "pyarrow", "pylmcf", "numpy"}
 parts = ("journal", "cluster", "execution", "planning", "hooks.s")
 ours = tuple(f"kafka_steward.{part}" for part in parts)
 for path in sorted(Path(sys.argv[1]).iterdir()):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
-from ortools.sat.python import cp_model
+import highspy
 
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.solver.balance import Bounds, PlacementProblem
@@ -64,54 +65,65 @@ def carried_out(snapshot: SnapshotFolder, plan: PlanFolder) -> SnapshotFolder:
 
 def fewest(problem: PlacementProblem, bounds: Bounds) -> tuple[int, int] | None:
     """Moves and mebibytes of the best placement: fewest moves, then fewest mebibytes. None if there is none."""
-    model = cp_model.CpModel()
+    model = _model()
     rows, brokers = len(problem.topic), len(problem.group)
-    x = {(p, b): model.new_bool_var(f"{p},{b}") for p in range(rows) for b in range(brokers)}
+    x = {(p, b): model.addBinary() for p in range(rows) for b in range(brokers)}
     held = {(int(p), int(b)) for p, b in zip(problem.row, problem.broker, strict=True)}
     for p in range(rows):
         for b in range(brokers):
             if problem.receive_excluded[b] and (p, b) not in held:
-                model.add(x[p, b] == 0)
-        model.add(sum(x[p, b] for b in range(brokers)) == int(problem.factor[p]))
+                model.addConstr(x[p, b] == 0)
+        _within(model, [x[p, b] for b in range(brokers)], int(problem.factor[p]), int(problem.factor[p]))
         for g in range(bounds.rack[0].shape[1]):
-            here = sum(x[p, b] for b in range(brokers) if problem.group[b] == g)
-            model.add(here >= int(bounds.rack[0][p, g]))
-            model.add(here <= int(bounds.rack[1][p, g]))
+            here = [x[p, b] for b in range(brokers) if problem.group[b] == g]
+            _within(model, here, int(bounds.rack[0][p, g]), int(bounds.rack[1][p, g]))
     for b in range(brokers):
         for t in range(bounds.cell[0].shape[0]):
-            here = sum(x[p, b] for p in range(rows) if problem.topic[p] == t)
-            model.add(here >= int(bounds.cell[0][t, b]))
-            model.add(here <= int(bounds.cell[1][t, b]))
-        everything = sum(x[p, b] for p in range(rows))
-        model.add(everything >= int(bounds.broker[0][b]))
-        model.add(everything <= int(bounds.broker[1][b]))
+            here = [x[p, b] for p in range(rows) if problem.topic[p] == t]
+            _within(model, here, int(bounds.cell[0][t, b]), int(bounds.cell[1][t, b]))
+        _within(model, [x[p, b] for p in range(rows)], int(bounds.broker[0][b]), int(bounds.broker[1][b]))
     weight = [-(-int(size) // MIB) for size in problem.size]
     move = sum(weight) * brokers + 1
-    model.minimize(sum((move + weight[p]) * x[p, b] for p, b in x if (p, b) not in held))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    if solver.solve(model) != cp_model.OPTIMAL:
-        return None
-    return divmod(round(solver.objective_value), move)
+    least = _minimum(model, [(move + weight[p], x[p, b]) for p, b in x if (p, b) not in held])
+    return None if least is None else divmod(least, move)
 
 
 def fewest_leader_changes(topic: Ints, replicas: Replicas, bounds: LeaderBounds) -> int | None:
     """Preferred-leader changes of the best choice of leaders within a bounds; None if it cannot be met."""
-    model = cp_model.CpModel()
-    lead = [model.new_bool_var(str(replica)) for replica in range(len(replicas.row))]
+    model = _model()
+    lead = [model.addBinary() for _ in range(len(replicas.row))]
     brokers = len(bounds.broker[0])
     where = list(zip(replicas.row.tolist(), replicas.broker.tolist(), strict=True))
     for p in range(len(topic)):
-        model.add_exactly_one(lead[s] for s, (row, _) in enumerate(where) if row == p)
+        _within(model, [lead[s] for s, (row, _) in enumerate(where) if row == p], 1, 1)
     for b in range(brokers):
         mine = [s for s, (_, broker) in enumerate(where) if broker == b]
-        model.add_linear_constraint(
-            sum(lead[s] for s in mine) + 0 * lead[0], int(bounds.broker[0][b]), int(bounds.broker[1][b])
-        )
+        _within(model, [lead[s] for s in mine], int(bounds.broker[0][b]), int(bounds.broker[1][b]))
         for t in range(bounds.cell[0].shape[0]):
-            total = sum(lead[s] for s in mine if topic[where[s][0]] == t) + 0 * lead[0]
-            model.add_linear_constraint(total, int(bounds.cell[0][t, b]), int(bounds.cell[1][t, b]))
-    model.minimize(sum(lead[s] for s in range(len(lead)) if not replicas.leads[s]))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    return round(solver.objective_value) if solver.solve(model) == cp_model.OPTIMAL else None
+            here = [lead[s] for s in mine if topic[where[s][0]] == t]
+            _within(model, here, int(bounds.cell[0][t, b]), int(bounds.cell[1][t, b]))
+    return _minimum(model, [(1, lead[s]) for s in range(len(lead)) if not replicas.leads[s]])
+
+
+def _model() -> Any:
+    model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    # By default the best solution may be worse than the optimum by a ten-thousandth.
+    for option, value in (("output_flag", False), ("threads", 1), ("mip_rel_gap", 0.0), ("mip_abs_gap", 0.0)):
+        model.setOptionValue(option, value)
+    return model
+
+
+def _within(model: Any, variables: Sequence[Any], low: int, high: int) -> None:
+    """Add a constraint on the sum of variables; one that no variable can change is met or makes all impossible."""
+    count = len(variables)
+    model.addRow(low, high, count, [each.index for each in variables], [1.0] * count)
+
+
+def _minimum(model: Any, costs: Sequence[tuple[int, Any]]) -> int | None:
+    for cost, variable in costs:
+        model.changeColCost(variable.index, float(cost))
+    model.run()
+    if model.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    value: float = model.getInfo().objective_function_value
+    return round(value)

@@ -23,7 +23,7 @@ from tests.planning.test_job import TOPICS
 
 SPARK = Path(pyspark.__file__).parent
 SNAPSHOT = cluster("1a 2b 3c 4a! 5b 6c", *TOPICS)
-#: What Spark's own Arrow functions need; nothing of ours, and no OR-tools.
+#: What Spark's own Arrow functions need; nothing of ours, and no solver.
 BARE = ("numpy", "numpy.libs", "pandas", "pandas.libs", "py4j", "pyarrow", "pyspark", "dateutil", "six.py", "pytz")
 
 
@@ -37,7 +37,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         source = SPARK.parent / name
         if source.exists():
             (packages / name).symlink_to(source)
-    probe = "import importlib.util as u; print([n for n in ('kafka_steward', 'ortools', 'pyarrow') if u.find_spec(n)])"
+    probe = "import importlib.util as u; print([n for n in ('kafka_steward', 'pylmcf', 'pyarrow') if u.find_spec(n)])"
     found = subprocess.run([home / "bin/python", "-c", probe], capture_output=True, text=True, check=True, timeout=300)
     assert found.stdout.strip() == "['pyarrow']"
     return home / "bin" / "python"

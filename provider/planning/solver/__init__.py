@@ -1,1 +1,1 @@
-"""The solver: it finds the plan with NumPy and OR-tools, without Spark."""
+"""The solver: it finds the plan with NumPy and LEMON, without Spark."""

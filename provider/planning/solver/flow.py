@@ -1,10 +1,10 @@
-"""Minimum-cost flows: a network built from arrays, solved by OR-tools. No other module uses OR-tools."""
+"""Minimum-cost flows: a network built from arrays, solved by LEMON's network simplex. No other module uses pylmcf."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from ortools.graph.python import min_cost_flow
+from pylmcf import Graph
 
 from kafka_steward.planning.solver.problem import Ints, positions_within
 
@@ -13,8 +13,9 @@ UNLIMITED = 1 << 40
 MIB = 1 << 20
 #: Upper limit of a weight: more mebibytes are counted as this number.
 _MAX_MEBIBYTES = 2**31 - 1
-#: OR-tools multiplies costs by the number of nodes; beyond this limit they would overflow.
-_MAX_SCALED_COST = 1 << 61
+#: LEMON adds costs up along paths, and gives arcs of its own a cost of 2^62: no path of a network may cost more than
+#: this.
+_MAX_PATH_COST = 1 << 61
 
 
 class Infeasible(Exception):
@@ -62,47 +63,46 @@ class Network:
         """Return the total cost of a flow, without the cost of the arcs' lower bounds."""
         return int(flow @ self._concatenate_blocks(3))
 
-    def dual_prices(self, flow: Ints) -> Ints:
-        """Return for each node the least cost at which a unit could get there, if `flow` is the cheapest.
+    def solve(self) -> Ints:
+        """Return the flow on every arc, of least total cost. Raises Infeasible."""
+        return self._solve()[0]
 
-        Along every arc with room the potential grows by at most the cost; along every arc in use by at least the cost.
-        Raises Infeasible when the flow is not the cheapest: there are no potentials then.
+    def solve_with_prices(self) -> tuple[Ints, Ints]:
+        """Return the flow on every arc, of least total cost, and for each node its price. Raises Infeasible.
+
+        The price is the least cost at which a unit could get to the node: along every arc with room it grows by at most
+        the cost, along every arc in use by at least the cost. Of all such prices, none above 0, they are the largest.
         """
-        tail, head, cost = self._concatenate_blocks(0), self._concatenate_blocks(1), self._concatenate_blocks(3)
-        forth, back = flow < self._concatenate_blocks(2), flow > 0
-        source, target = np.concatenate([tail[forth], head[back]]), np.concatenate([head[forth], tail[back]])
-        worth = np.concatenate([cost[forth], -cost[back]])
-        order = np.argsort(target, kind="stable")
-        source, target, worth = source[order], target[order], worth[order]
-        first = np.flatnonzero(np.diff(target, prepend=-1))
-        potential = np.zeros(self._nodes, np.int64)
-        for _ in range(self._nodes + 1):
-            best = np.minimum.reduceat(potential[source] + worth, first) if len(first) else first
-            better = best < potential[target[first]]
-            if not better.any():
-                return potential
-            potential[target[first[better]]] = best[better]
-        raise Infeasible
+        flow, graph = self._solve()
+        return flow, np.asarray(graph.potentials(), np.int64)
 
     def _concatenate_blocks(self, part: int) -> Ints:
         return np.concatenate([block[part] for block in self._blocks]) if self._blocks else np.zeros(0, np.int64)
 
-    def solve(self) -> Ints:
-        """Return the flow on every arc, of least total cost. Raises Infeasible."""
-        if self._arcs == 0:
-            return np.zeros(0, np.int64)
-        solver = min_cost_flow.SimpleMinCostFlow()
+    def _solve(self) -> tuple[Ints, Graph]:
         tail, head, capacity, cost = (self._concatenate_blocks(part) for part in range(4))
-        # OR-tools takes int32 nodes.
-        solver.add_arcs_with_capacity_and_unit_cost(tail.astype(np.int32), head.astype(np.int32), capacity, cost)
         balance = np.zeros(self._nodes, np.int64)
         for nodes, amounts in self._supplies:
             np.add.at(balance, nodes, amounts)
-        used = np.flatnonzero(balance)
-        solver.set_nodes_supplies(used.astype(np.int32), balance[used])
-        if solver.solve() != solver.OPTIMAL:
+        # LEMON takes no negative costs. An arc with one is full, but for what flows back on its reverse.
+        full = cost < 0
+        np.subtract.at(balance, tail[full], capacity[full])
+        np.add.at(balance, head[full], capacity[full])
+        tail, head = np.where(full, head, tail), np.where(full, tail, head)
+        order = np.lexsort((head, tail))
+        graph = Graph(self._nodes, tail[order].astype(np.int32), head[order].astype(np.int32))
+        graph.set_node_supply(balance)
+        graph.set_edge_capacities(capacity[order])
+        graph.set_edge_costs(np.abs(cost)[order])
+        if balance.sum():
             raise Infeasible
-        return np.asarray(solver.flows(np.arange(self._arcs, dtype=np.int32)), dtype=np.int64)
+        try:
+            graph.solve()
+        except RuntimeError as error:
+            raise Infeasible from error
+        flow = np.empty_like(capacity)
+        flow[order] = graph.result()
+        return np.where(full, capacity - flow, flow), graph
 
 
 class PlacementNetwork(Network):
@@ -144,7 +144,7 @@ def placement_costs(size: Ints, factor: Ints, nodes: int, *, soft: bool) -> tupl
         scale = len(size) + 1 if lead else 1
         price = (weight + move) * scale
         far = 8 * int(price.max())
-        if (far if soft else int(price.max())) * (nodes + 1) < _MAX_SCALED_COST:
+        if (far if soft else int(price.max())) * (nodes + 1) < _MAX_PATH_COST:
             return price, lead, far
     raise AssertionError("costs of one unit always fit")
 

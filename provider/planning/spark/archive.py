@@ -1,4 +1,4 @@
-"""The archive for remote executors: the planning code, OR-tools' flow solver and fsspec, in one file.
+"""The archive for remote executors: the planning code, LEMON's flow solver and fsspec, in one file.
 
 NumPy and pyarrow are left to the cluster, because its Spark needs them for Arrow anyway. Binary parts fit one platform
 and one version of Python: make the archive with the version that the executors run.
@@ -17,7 +17,6 @@ from kafka_steward.errors import PlanError
 FOLDER = "kafka_steward_archive"
 
 _OURS = ("__init__.py", "assignment.py", "errors.py", "escaping.py", "planning")
-_SOLVER = ("__init__.py", ".libs", "graph")
 
 
 def make_archive(path: str) -> None:
@@ -36,12 +35,11 @@ def archive_conf(uri: str) -> dict[str, str]:
 
 
 def _archive_members() -> Iterator[tuple[str, Path]]:
-    for package, parts in (("kafka_steward", _OURS), ("ortools", _SOLVER), ("fsspec", (".",))):
+    whole = (".",)
+    for package, parts in (("kafka_steward", _OURS), ("pylmcf", whole), ("nanobind_backend", whole), ("fsspec", whole)):
         folder = _package_folder(package)
         for part in parts:
             yield from _walk_files(folder / part, folder.parent)
-    # The wheel keeps the libraries that it bundles in this folder.
-    yield from _walk_files(_package_folder("ortools").parent / "ortools.libs", _package_folder("ortools").parent)
 
 
 def _walk_files(start: Path, base: Path) -> Iterator[tuple[str, Path]]:

@@ -57,7 +57,7 @@ def translate_worker_errors() -> Iterator[None]:
         yield
     except (PythonException, Py4JJavaError) as error:
         text = str(error)
-        lacking = re.search(r"No module named '(kafka_steward|ortools|fsspec)[.\w]*'", text)
+        lacking = re.search(r"No module named '(kafka_steward|pylmcf|fsspec)[.\w]*'", text)
         if lacking:
             raise PlanningFailed(
                 f"Spark's executors have no {lacking[1]}; make an archive with --make-archive and pass it to them."

@@ -132,12 +132,11 @@ class QuotaFlow:
         self._add_option_arcs()
         self._add_contended_cells()
         self.net.add_bounded_arcs(self.broker, self.sink, self.bounds, 0)
-        flow = self.net.solve()
+        flow, potential = self.net.solve_with_prices()
         extra = np.zeros(self.summary.value.shape, np.int32)
         extra[self.option_at] = flow[self.option]
         cells = flow[self.cell_out] + self.summary.cell_low[self.cells]
         extra[self.summary.cell_topic[self.cells], self.summary.cell_broker[self.cells]] = cells
-        potential = self.net.dual_prices(flow)
         worth = np.zeros(self.part.rows.shape, np.int64)
         worth[self.topics] = potential[self.sink[0]] - potential[self.rack]
         # A potential is a sum of moves and of mebibytes, which are worth less than half a move. Rounded, it is the
