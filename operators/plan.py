@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.operators.plan_folders import write_plan_page
+from kafka_steward.planning.spark.installed import find_spark
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -240,15 +241,9 @@ def offer_local_connection() -> None:
 def local_environment() -> dict[str, str]:
     """Return the environment variables that spark-submit needs to run here, with this Python and its PySpark.
 
-    Raises PlanningFailed, with the command that repairs it, when PySpark is missing or is the client without jars.
+    Raises PlanningFailed, with the command that repairs it, when PySpark is missing or cannot be used.
     """
-    home = os.environ.get("SPARK_HOME") or _pyspark_home()
-    if not (Path(home) / "jars").is_dir():
-        raise PlanningFailed(
-            f"Spark is missing: {home} has no jars, because the package pyspark-client was installed over pyspark. Run "
-            f"`{sys.executable} -m pip install --force-reinstall --no-deps pyspark=={_pyspark_version()}` on the "
-            "worker."
-        )
+    home = find_spark()
     binaries = os.pathsep.join((f"{home}/bin", str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     return {
         "SPARK_HOME": str(home),
@@ -257,18 +252,3 @@ def local_environment() -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PATH": binaries,
     }
-
-
-def _pyspark_home() -> str:
-    found = util.find_spec("pyspark")
-    if found is None or found.origin is None:
-        raise PlanningFailed(
-            "Spark is missing: the package pyspark is not installed on the worker. Run "
-            f"`{sys.executable} -m pip install 'apache-airflow-providers-apache-spark[pyspark]'`."
-        )
-    return str(Path(found.origin).parent)
-
-
-def _pyspark_version() -> str:
-    installed = {one.name: one.version for one in metadata.distributions() if one.name.startswith("pyspark")}
-    return installed.get("pyspark") or installed.get("pyspark-client") or "4.*"

@@ -48,6 +48,6 @@ def test_spark_without_jars_is_one_sentence_with_the_one_command(
 
 def test_no_spark_at_all_is_one_sentence_with_the_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    monkeypatch.setattr("kafka_steward.operators.plan.util.find_spec", lambda _: None)
+    monkeypatch.setattr("kafka_steward.planning.spark.installed.util.find_spec", lambda _: None)
     with pytest.raises(PlanningFailed, match=r"the package pyspark is not installed on the worker. Run `.*pip install"):
         local_environment()

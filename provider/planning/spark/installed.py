@@ -1,0 +1,88 @@
+"""The Spark that is installed with Python: found and checked without being imported.
+
+Airflow's Spark provider requires the package pyspark-client. It holds the Python code of pyspark without the jars, in
+the same folder, and may be of another version: what pip installs last overwrites the code of what it installed first,
+and then no job runs. The jars bring the Python code of their own version as an archive, which takes precedence here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from importlib import metadata, util
+from pathlib import Path
+
+from kafka_steward.errors import PlanningFailed
+
+_VERSION = re.compile(r"""^__version__.*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
+
+
+def find_spark() -> Path:
+    """Return the folder of the installed Spark, or of SPARK_HOME.
+
+    The folder has jars, and Python code of their version, in place or as an archive. Raises PlanningFailed, with the
+    command that repairs it.
+    """
+    home = Path(os.environ.get("SPARK_HOME") or _package_folder())
+    if not (home / "jars").is_dir():
+        raise PlanningFailed(f"Spark is missing: {home} has no jars{_CLIENT_ONLY}. {_repair_message()}")
+    if _has_other_code(home) and not _archived_code(home):
+        raise PlanningFailed(
+            f"Spark cannot be used: in {home} the jars are of version {_jars_version(home)} and the Python code is of "
+            f"version {_code_version(home)}{_CLIENT_OVER_IT}. {_repair_message()}"
+        )
+    return home
+
+
+def prefer_code_of_jars() -> None:
+    """Make `import pyspark` find the code that belongs to the jars. Call this before the first import of it.
+
+    Raises PlanningFailed as `find_spark` does. Spark sees to it by itself where it starts Python.
+    """
+    home = find_spark()
+    if _has_other_code(home):
+        sys.path[:0] = [str(path) for path in _archived_code(home)]
+
+
+_CLIENT_ONLY = ", because the package pyspark-client was installed instead of pyspark, or over it"
+_CLIENT_OVER_IT = ", because the package pyspark-client was installed over pyspark"
+
+
+def _package_folder() -> str:
+    found = util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise PlanningFailed(
+            "Spark is missing: the package pyspark is not installed on the worker. Run "
+            f"`{sys.executable} -m pip install 'apache-airflow-providers-apache-spark[pyspark]'`."
+        )
+    return str(Path(found.origin).parent)
+
+
+def _has_other_code(home: Path) -> bool:
+    code, jars = _code_version(home), _jars_version(home)
+    return code is not None and jars is not None and code != jars
+
+
+def _code_version(home: Path) -> str | None:
+    """Return the version of the Python code in place; None for a Spark that has only the archive, as SPARK_HOME has."""
+    file = home / "version.py"
+    found = _VERSION.search(file.read_text()) if file.is_file() else None
+    return None if found is None else found[1]
+
+
+def _jars_version(home: Path) -> str | None:
+    names = [path.stem for path in (home / "jars").glob("spark-core_*.jar")]
+    return names[0].rpartition("-")[2] if names else None
+
+
+def _archived_code(home: Path) -> list[Path]:
+    """Return the archives of pyspark and of py4j that the jars came with; empty if either is missing."""
+    archives = [*home.glob("python/lib/pyspark.zip"), *home.glob("python/lib/py4j-*-src.zip")]
+    return archives if len(archives) > 1 else []
+
+
+def _repair_message() -> str:
+    installed = {one.name: one.version for one in metadata.distributions() if one.name.startswith("pyspark")}
+    version = installed.get("pyspark") or installed.get("pyspark-client") or "4.*"
+    return f"Run `{sys.executable} -m pip install --force-reinstall --no-deps pyspark=={version}` on the worker."
