@@ -19,6 +19,7 @@ _FIRST = ("airflow", "zookeeper", "kraft", "spark")
 #: Groups are handed out in this order, by the beginnings of their names.
 _ORDER = (
     "tests/airflow/test_workflows",
+    "tests/install/test_plain_pip",
     "zookeeper",
     "kraft",
     "airflow",
@@ -29,10 +30,9 @@ _ORDER = (
     "tests/kafka",
     "tests/protocol/test_on_kafka",
     "tests/cli/test_killed",
-    "tests/demo/test_demo",
     "spark",
     "tests/cli",
-    "tests/test_wheel",
+    "tests/install/test_versions",
 )
 _PROPERTY = "modes"
 

@@ -1,0 +1,139 @@
+"""The wheel, installed into fresh environments as its users do, and what has to work in each of them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+UV = Path(sys.executable).parent / "uv"
+PACKAGE = "airflow-provider-kafka-steward"
+#: The folders and files that a wheel is built from.
+SOURCES = ("provider", "operators", "sensors", "dags")
+_FILES = ("pyproject.toml", "README.md", "LICENSE")
+_KINDS = ("operators", "sensors", "hooks", "triggers")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python environment with the wheel in it. `bin` is its folder of programs."""
+
+    bin: Path
+
+    @property
+    def python(self) -> Path:
+        return self.bin / "python"
+
+    def run(self, *command: object, cwd: Path, **variables: str) -> str:
+        """Run a program with those of the environment before all others; return its standard output."""
+        return run(*command, cwd=cwd, PATH=f"{self.bin}{os.pathsep}{os.environ['PATH']}", **variables)
+
+    def version(self, package: str, cwd: Path) -> str:
+        asked = f"from importlib.metadata import version; print(version({package!r}))"
+        return self.run("python", "-c", asked, cwd=cwd).strip()
+
+
+def run(*command: object, cwd: Path, within_s: float = 900, **variables: str) -> str:
+    """Run a command without what this process was told about Airflow and Python; return its standard output."""
+    ours = ("AIRFLOW", "PYTHON", "VIRTUAL_ENV", "SPARK")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**clean, **variables},
+        capture_output=True,
+        text=True,
+        timeout=within_s,
+        check=False,
+    )
+    shown = " ".join(str(part) for part in command)[:300]
+    assert done.returncode == 0, f"{shown} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel from a copy: the work tree's build folder holds the links of the development install."""
+    for name in SOURCES:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in _FILES:
+        shutil.copy(ROOT / name, folder)
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder / "dist", cwd=folder)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
+
+
+def find_pythons() -> dict[str, Path]:
+    """Return each Python of this machine that the wheel is for, by its version, oldest first: at least this one."""
+    ours = sys.version_info.minor
+    found = {minor: [Path(sys.executable)] if minor == ours else [*_candidates(minor)] for minor in range(10, 15)}
+    return {f"3.{minor}": candidates[0] for minor, candidates in found.items() if candidates}
+
+
+def _candidates(minor: int) -> Iterator[Path]:
+    """Yield the Python of that version on the PATH, and those that pyenv keeps beside it."""
+    on_path = shutil.which(f"python3.{minor}")
+    kept = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv").glob(f"versions/3.{minor}.*/bin/python")
+    for candidate in filter(None, (on_path, *sorted(kept))):
+        # Debian's lacks ensurepip unless another package is installed; a shim of pyenv may run nothing.
+        works = subprocess.run([candidate, "-c", "import ensurepip, sqlite3, ssl"], capture_output=True, check=False)
+        if works.returncode == 0:
+            yield Path(candidate)
+
+
+def uv_environment(place: Path, python: Path, wheel: Path, *options: object) -> Environment:
+    """Install the wheel with uv, as a plain `uv pip install` does it but for the `options`."""
+    run(UV, "venv", "--quiet", "--python", python, place / "venv", cwd=place)
+    made = Environment(place / "venv" / "bin")
+    run(UV, "pip", "install", "--quiet", "--python", made.python, *options, wheel, cwd=place)
+    run(UV, "pip", "check", "--python", made.python, cwd=place)
+    return made
+
+
+def requirements_of(wheel: Path) -> Sequence[str]:
+    """Return what the wheel requires without any extra."""
+    (metadata,) = importlib.metadata.distributions(name=PACKAGE, path=[str(wheel)])
+    return [one for one in metadata.requires or () if "extra ==" not in one]
+
+
+def assert_works(environment: Environment, cwd: Path) -> None:
+    """Assert that Airflow lists all that the provider brings, and that the documentation's plan is made."""
+    _assert_airflow_lists(environment, cwd)
+    follow_documentation(environment, cwd)
+
+
+def _assert_airflow_lists(environment: Environment, cwd: Path) -> None:
+    home = {"AIRFLOW_HOME": str(cwd), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+    shown = environment.run("airflow", "providers", "get", PACKAGE, "--full", "-o", "json", cwd=cwd, **home)
+    listed = json.loads(shown[shown.index("[") :])[0]
+    assert set(listed) >= {*_KINDS, "connection-types", "config", "cli"}
+    assert listed["package-name"] == PACKAGE
+    brought = modules(listed)
+    assert {"kafka_steward.hooks.steward", "kafka_steward.operators.plan"} <= brought
+    environment.run("python", "-c", "".join(f"import {name}\n" for name in sorted(brought)), cwd=cwd, **home)
+
+
+def modules(info: dict[str, Any]) -> set[str]:
+    return {module for kind in _KINDS for entry in info[kind] for module in entry["python-modules"]}
+
+
+def follow_documentation(environment: Environment, cwd: Path) -> None:
+    """Type what docs/planning.md types, and assert that it prints what the page shows."""
+    page = (ROOT / "docs" / "planning.md").read_text()
+    block = re.search(r"```console\n(.*?)```", page, re.DOTALL)
+    assert block is not None
+    for typed in re.split(r"^\$ ", block[1], flags=re.MULTILINE)[1:]:
+        lines = typed.splitlines(keepends=True)
+        ends = next(number for number, line in enumerate(lines, 1) if not line.endswith("\\\n"))
+        command, shown = "".join(lines[:ends]), "".join(lines[ends:])
+        if re.fullmatch(r"cat (current|brokers)\.json\n", command):
+            (cwd / command.split()[1]).write_text(shown)
+        assert environment.run("bash", "-c", command, cwd=cwd) == shown, command

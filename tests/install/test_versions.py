@@ -1,0 +1,130 @@
+"""The wheel with the oldest and the newest versions of what it requires, and with those that others prescribe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.install.environments import (
+    PACKAGE,
+    ROOT,
+    UV,
+    Environment,
+    assert_works,
+    build_wheel,
+    find_pythons,
+    requirements_of,
+    run,
+    uv_environment,
+)
+from tests.toml import read_toml
+
+#: All that `requires-python` admits.
+ADMITTED = [f"3.{minor}" for minor in range(10, 15)]
+OFFICIAL = Path(__file__).with_name("airflow-constraints-2026-10-01-python3.13.txt")
+
+pytestmark = [pytest.mark.process, pytest.mark.ci, pytest.mark.apart]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("sources"))
+
+
+def oldest() -> Path:
+    return next(iter(find_pythons().values()))
+
+
+def newest() -> Path:
+    return [*find_pythons().values()][-1]
+
+
+def lowest(place: Path, wheel: Path) -> Environment:
+    """The oldest version of each package that we name, on the oldest Python."""
+    (place / "ours.txt").write_text("\n".join(requirements_of(wheel)))
+    return uv_environment(place, oldest(), wheel, "--resolution", "lowest-direct", "--requirements", place / "ours.txt")
+
+
+def highest(place: Path, wheel: Path) -> Environment:
+    return uv_environment(place, newest(), wheel)
+
+
+def official_constraints(place: Path, wheel: Path) -> Environment:
+    """Under Airflow's own constraints. They were made for Python 3.13, and may be met on an earlier one, too."""
+    return uv_environment(place, newest(), wheel, "--constraints", OFFICIAL)
+
+
+def as_airflow_alone(place: Path, wheel: Path) -> Environment:
+    """Under the versions that Airflow resolves to when nothing of ours is there."""
+    python = find_pythons().get("3.12", Path(sys.executable))
+    (place / "airflow.in").write_text("apache-airflow>=3.3,<4\n")
+    run(
+        *(UV, "pip", "compile", "--quiet", "--python", python, place / "airflow.in"),
+        *("--output-file", place / "airflow.txt"),
+        cwd=place,
+    )
+    return uv_environment(place, python, wheel, "--constraints", place / "airflow.txt")
+
+
+def pinned(environment: Environment, constraints: Path) -> dict[str, tuple[str, str]]:
+    """Return the prescribed and the installed version of each installed package that `constraints` name."""
+    lines = [line for line in constraints.read_text().splitlines() if line and not line.startswith(("#", " "))]
+    wanted = {name.lower().replace("_", "-"): version for name, _, version in (line.partition("==") for line in lines)}
+    frozen = run(UV, "pip", "freeze", "--python", environment.python, cwd=environment.bin).splitlines()
+    found = {name.lower().replace("_", "-"): version for name, _, version in (one.partition("==") for one in frozen)}
+    return {name: (wanted[name], found[name]) for name in wanted.keys() & found.keys()}
+
+
+@pytest.mark.parametrize(
+    "install",
+    [lowest, official_constraints, *(pytest.param(one, marks=pytest.mark.slow) for one in (highest, as_airflow_alone))],
+)
+def test_airflow_lists_it_and_the_documented_plan_is_made(
+    install: Callable[[Path, Path], Environment], wheel: Path, tmp_path: Path
+) -> None:
+    environment = install(tmp_path, wheel)
+    if install is lowest:
+        for requirement in map(Requirement, requirements_of(wheel)):
+            (least,) = (one.version for one in requirement.specifier if one.operator == ">=")
+            version = environment.version(requirement.name, tmp_path)
+            assert version.startswith(least), requirement
+    if install is official_constraints:
+        both = pinned(environment, OFFICIAL)
+        assert len(both) > 100
+        assert {name: versions for name, versions in both.items() if len(set(versions)) > 1} == {}
+    assert_works(environment, tmp_path)
+
+
+def test_every_python_that_is_admitted_gets_the_newest_airflow(wheel: Path, tmp_path: Path) -> None:
+    """By resolver: whether or not an interpreter of that version is here."""
+    (tmp_path / "ours.in").write_text("\n".join(requirements_of(wheel)))
+    for version in ADMITTED:
+        run(
+            *(UV, "pip", "compile", "--quiet", "--python-version", version, "--only-binary", ":all:"),
+            *(
+                "--no-binary",
+                "pyspark",
+                "--no-binary",
+                "pyspark-client",
+                "--output-file",
+                tmp_path / version,
+                "ours.in",
+            ),
+            cwd=tmp_path,
+        )
+        chosen = dict(line.split("==") for line in (tmp_path / version).read_text().splitlines() if line[:1].isalpha())
+        assert chosen["apache-airflow"].startswith("3.3."), version
+        assert chosen["kafka-python"].startswith("3.0."), version
+
+
+def test_the_extras_resolve_together_with_airflow(wheel: Path, tmp_path: Path) -> None:
+    (tmp_path / "ours.in").write_text(f"{PACKAGE}[all] @ {wheel.as_uri()}\n")
+    run(UV, "pip", "compile", "--quiet", "--output-file", tmp_path / "all.txt", "ours.in", cwd=tmp_path)
+    chosen = {line.partition("==")[0] for line in (tmp_path / "all.txt").read_text().splitlines()}
+    assert {"adlfs", "botocore", "gcsfs", "jgo", "psycopg", "s3fs"} <= chosen
+    extras = read_toml(ROOT / "pyproject.toml")["project"]["optional-dependencies"]
+    assert set(extras) == {"all", "azure", "dev", "gcs", "msk", "postgres", "s3", "sandbox"}
