@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaGateway
 
-from kafka_steward.sandbox.artifacts import KAFKA_KRAFT, KAFKA_ZOOKEEPER, find_or_install_java, kafka_jars, spark_home
+from kafka_steward.sandbox.artifacts import KAFKA_KRAFT, KAFKA_ZOOKEEPER, find_or_install_java, kafka_jars
 
 VERSIONS = (KAFKA_ZOOKEEPER, KAFKA_KRAFT)
 
@@ -67,11 +66,8 @@ _ENTRY = re.compile(r"(?:t-)?(\d+)=\[([\d, ]+)\]")
 def generator(version: str, rack: Mapping[int, str]) -> Iterator[Generator]:
     """A JVM with the jars of one Kafka version, which ends with the block."""
     runtime = find_or_install_java()
-    jars = [str(path) for path in kafka_jars(version, runtime)]
-    (py4j,) = (spark_home() / "jars").glob("py4j-*.jar")
-    gateway = JavaGateway.launch_gateway(
-        jarpath=str(py4j), classpath=":".join(jars), java_path=str(Path(runtime.executable)), die_on_exit=True
-    )
+    jars = [str(path) for path in kafka_jars(version)]
+    gateway = JavaGateway.launch_gateway(classpath=":".join(jars), java_path=str(runtime.executable), die_on_exit=True)
     try:
         yield Generator(version, gateway.jvm, rack)
     finally:

@@ -1,8 +1,8 @@
 """The Java and the Kafka jars that a sandbox runs, each compared with the SHA-256 in a lock file of this folder.
 
-Kafka and Spark run on the machine's Java, or else on a private one from PyPI. The jars of a Kafka version are fetched
-through Spark's own Maven resolver: PySpark is a dependency anyway, mvn is not. It never returns scala-library, so
-PySpark's own is used, and locked too. `kafka-<version>.lock` has one line `sha256  file name` per jar.
+Kafka and Spark run on the machine's Java, or else on a private one from PyPI. The jars of a Kafka version are
+downloaded from a Maven repository by jgo, which needs neither Java nor Maven. `kafka-<version>.lock` has one line
+`sha256  group:artifact:version` per jar, dependencies included.
 
 Downloads go to a cache outside the work tree, so that a second run downloads nothing. Its locks let one process at a
 time fill a part of it.
@@ -18,16 +18,20 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
-from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.processes import run_to_end
+
+if TYPE_CHECKING:
+    from jgo.maven import MavenContext
 
 #: Kafka 4 and Spark 4 are compiled for Java 17.
 MINIMUM_JAVA = 17
@@ -66,7 +70,6 @@ class Java:
 
     home: Path
     version: int
-    private: bool = False
 
     @property
     def executable(self) -> Path:
@@ -119,7 +122,7 @@ def private_java() -> Java:
     if known is None:
         shutil.rmtree(folder, ignore_errors=True)
         raise SandboxFailed(f"The Java that pip installed does not run here: {_ADVICE}")
-    return Java(folder / "home", known.version, private=True)
+    return Java(folder / "home", known.version)
 
 
 _ADVICE = (
@@ -150,122 +153,115 @@ def _install_java(folder: Path, lock: str) -> None:
     wrapper.chmod(0o755)
 
 
-#: The logging binding that Kafka's own dependencies lack, by Kafka version.
-_LOGGING = {
-    KAFKA_ZOOKEEPER: ("ch.qos.reload4j:reload4j:1.2.25", "org.slf4j:slf4j-reload4j:1.7.36"),
-    KAFKA_KRAFT: ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",),
-}
-#: Dependencies of the command-line tools for Connect, which no sandbox runs.
-_EXCLUDED = (
-    "org.apache.kafka:connect-api",
-    "org.apache.kafka:connect-json",
-    "org.apache.kafka:connect-runtime",
-    "org.apache.kafka:kafka-log4j-appender",
-    "com.fasterxml.jackson.jakarta.rs:jackson-jakarta-rs-json-provider",
-    "com.fasterxml.jackson.jaxrs:jackson-jaxrs-json-provider",
-)
-_RESOLVED_WITHIN_S = 900
-# The Java from PyPI trusts its own list of certificates; the system's list may also include a company's.
-_TRUST_STORES = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacerts"))
+_DOWNLOADS_AT_ONCE = 8
+_ANSWER_WITHIN_S = 20
+# A download that failed is tried again after each of these pauses.
+_PAUSES_S = (1.0, 4.0)
 
 
-def kafka_jars(version: str, java: Java) -> list[Path]:
-    """Return the verified jars of a Kafka version; fetch them if the cache lacks one. Raises SandboxFailed."""
+@dataclass(frozen=True, slots=True)
+class LockedJar:
+    """A line of a lock file: a jar's SHA-256 and its Maven coordinate."""
+
+    sha256: str
+    group: str
+    artifact: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+    @property
+    def path(self) -> Path:
+        """Its path in a Maven repository."""
+        return Path(*self.group.split("."), self.artifact, self.version, f"{self.artifact}-{self.version}.jar")
+
+
+def kafka_jars(version: str) -> list[Path]:
+    """Return the verified jars of a Kafka version; download those that the cache lacks. Raises SandboxFailed."""
     lock = read_lock(version)
-    with locked_cache(f"kafka-{version}") as cache:
-        folder = cache / f"kafka-{version}"
-        if any(not (folder / name).exists() for name in lock):
-            _fetch_jars(version, java, folder, lock)
-        verify_jars(folder, lock)
-    return [folder / name for name in sorted(lock)]
+    with locked_cache("maven") as cache:
+        folder = cache / "maven"
+        missing = [jar for jar in lock if not (folder / jar.path).exists()]
+        if missing:
+            _download_jars(missing, folder)
+        for jar in lock:
+            _verify_jar(folder / jar.path, jar)
+    return [folder / jar.path for jar in lock]
 
 
-def read_lock(version: str) -> dict[str, str]:
-    """Return SHA-256 by file name, as committed. Raises SandboxFailed for a version that is not pinned."""
+def read_lock(version: str) -> list[LockedJar]:
+    """Return the jars of a Kafka version, as committed. Raises SandboxFailed for a version that is not pinned."""
     lock = _LOCKS.joinpath(f"kafka-{version}.lock")
     if not lock.is_file():
         raise SandboxFailed(f"Kafka {version} is not pinned here; there are {KAFKA_ZOOKEEPER} and {KAFKA_KRAFT}.")
-    return {name: digest for digest, name in (line.split() for line in lock.read_text().splitlines())}
+    lines = (line.split() for line in lock.read_text().splitlines())
+    return [LockedJar(digest, *coordinate.split(":")) for digest, coordinate in lines]
 
 
-def verify_jars(folder: Path, lock: Mapping[str, str]) -> None:
-    """Compare each jar with the lock. Raises SandboxFailed for the first that is missing, or differs and is deleted."""
-    for name, expected in lock.items():
-        jar = folder / name
-        if not jar.exists():
-            raise SandboxFailed(f"{name} is missing in {folder}: {_missing_jar_remedy(name, folder)}")
-        found = hashlib.sha256(jar.read_bytes()).hexdigest()
-        if found != expected:
-            jar.unlink()
-            raise SandboxFailed(
-                f"{name} in {folder} has the SHA-256 {found}, not {expected} as pinned: it was removed; run again to "
-                "download it again, and if it differs again, find out who changed it."
-            )
+def _verify_jar(path: Path, jar: LockedJar) -> None:
+    """Compare the jar at `path` with the lock. Raises SandboxFailed if it differs, and deletes it."""
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != jar.sha256:
+        path.unlink()
+        raise SandboxFailed(
+            f"{path.name} in {path.parent} has the SHA-256 {found}, not {jar.sha256} as pinned: it was removed; run "
+            "again to download it again, and if it differs again, find out who changed it."
+        )
 
 
-def _missing_jar_remedy(missing: str, folder: Path) -> str:
-    if missing.startswith("scala-library") and (others := sorted(folder.glob("scala-library-*.jar"))):
-        return f"PySpark brought {others[0].name}; install the PySpark version that requirements.txt pins."
-    return "run again to download it."
-
-
-def _fetch_jars(version: str, java: Java, folder: Path, lock: Mapping[str, str]) -> None:
-    ivy = folder.with_name(f"{folder.name}.ivy")
+def _download_jars(jars: Sequence[LockedJar], folder: Path) -> None:
+    """Download jars into `folder`, a Maven repository. Raises SandboxFailed."""
+    try:
+        from jgo.maven import MavenContext  # noqa: PLC0415
+    except ImportError as missing:
+        raise SandboxFailed(
+            f"Kafka's jars cannot be downloaded, because the package jgo is missing: run `{sys.executable} -m pip "
+            "install 'airflow-provider-kafka-steward[sandbox]'`."
+        ) from missing
     partial = folder.with_name(f"{folder.name}.partial")
-    for leftover in (ivy, partial):
-        shutil.rmtree(leftover, ignore_errors=True)
-    coordinates = [f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}"]
-    fetched = resolve_jars([*coordinates, *_LOGGING[version]], _EXCLUDED, ivy=ivy, java=java)
-    partial.mkdir()
-    for jar in (*fetched, *(spark_home() / "jars").glob("scala-library-*.jar")):
-        shutil.copyfile(jar, partial / jar.name)
-    verify_jars(partial, lock)
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
-    shutil.rmtree(ivy)
+    shutil.rmtree(partial, ignore_errors=True)
+    mirror = _mirror()
+    # Without remote repositories, jgo takes Maven Central.
+    remote = {"mirror": mirror.rstrip("/")} if mirror else None
+    repository = MavenContext(repo_cache=partial, remote_repos=remote, timeout=_ANSWER_WITHIN_S)
+    with ThreadPoolExecutor(_DOWNLOADS_AT_ONCE) as pool:
+        # The first failure raises, and cancels what has not begun.
+        list(pool.map(lambda jar: _download_jar(jar, repository, folder), jars))
+    shutil.rmtree(partial)
 
 
-def resolve_jars(coordinates: Iterable[str], excluded: Iterable[str], *, ivy: Path, java: Java) -> list[Path]:
-    """Fetch `group:artifact:version` coordinates with their dependencies into `ivy`; return the jars.
-
-    `excluded` are `group:artifact` pairs to leave out. Spark itself always leaves out scala-library. Raises
-    SandboxFailed.
-    """
-    wanted = list(coordinates)
-    home = spark_home()
-    store = next((path for path in _TRUST_STORES if path.exists()), None) if java.private else None
-    with tempfile.TemporaryDirectory() as folder:
-        # spark-submit resolves before it runs the program, so an empty program is sufficient.
-        program = Path(folder) / "empty.py"
-        program.touch()
-        command = [
-            str(home / "bin" / "spark-submit"),
-            *("--master", "local[1]", "--conf", f"spark.jars.ivy={ivy}"),
-            *("--packages", ",".join(wanted), "--exclude-packages", ",".join(excluded)),
-            *(["--driver-java-options", f"-Djavax.net.ssl.trustStore={store}"] if store else []),
-            str(program),
-        ]
-        spark = {"JAVA_HOME": str(java.home), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
-        done = run_to_end(command, environment={**os.environ, **spark}, within_s=_RESOLVED_WITHIN_S)
-    jars = sorted((ivy / "jars").glob("*.jar"))
-    if done.returncode or not jars:
-        ivy.mkdir(parents=True, exist_ok=True)
-        log = ivy / "resolver.log"
-        log.write_text(done.stdout + done.stderr)
-        raise SandboxFailed(
-            f"Spark's resolver could not fetch {wanted[0]} and what it needs (its output is in {log}): check the "
-            "network, or name a Maven mirror in the environment variable DEFAULT_ARTIFACT_REPOSITORY."
-        )
-    return jars
+def _mirror() -> str | None:
+    return os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
 
 
-def spark_home() -> Path:
-    """Return the folder of the installed PySpark. Raises SandboxFailed if it is the client-only package, or missing."""
-    spec = find_spec("pyspark")
-    roots = spec.submodule_search_locations if spec and spec.submodule_search_locations else []
-    home = next((Path(root) for root in roots if (Path(root) / "jars").is_dir()), None)
-    if home is None:
-        raise SandboxFailed(
-            "PySpark's jars are missing (the client-only package won): run pip install --force-reinstall pyspark."
-        )
-    return home
+def _download_jar(jar: LockedJar, repository: MavenContext, folder: Path) -> None:
+    downloaded = _resolve_jar(jar, repository, _PAUSES_S)
+    _verify_jar(downloaded, jar)
+    # Only verified jars get into the folder: a wrong or interrupted download need not be removed from there.
+    place = folder / jar.path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    downloaded.replace(place)
+
+
+def _resolve_jar(jar: LockedJar, repository: MavenContext, pauses_s: Sequence[float]) -> Path:
+    """Download a jar into the repository's cache; try again after each pause. Raises SandboxFailed."""
+    try:
+        return repository.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        # A broken connection leaves the beginning of a jar, which jgo would take for the jar.
+        (repository.repo_cache / jar.path).unlink(missing_ok=True)
+        if not pauses_s:
+            raise SandboxFailed(_failure_message(jar, error)) from error
+    time.sleep(pauses_s[0])
+    return _resolve_jar(jar, repository, pauses_s[1:])
+
+
+def _failure_message(jar: LockedJar, error: Exception) -> str:
+    source = "the repository that DEFAULT_ARTIFACT_REPOSITORY names" if _mirror() else "Maven Central"
+    # jgo's own error says no more than that, and would print a password that is part of the address.
+    reason = "it did not answer with the jar" if isinstance(error, RuntimeError) else " ".join(str(error).split())
+    return (
+        f"{jar} could not be downloaded from {source} ({reason}): check the network, or name a Maven mirror in the "
+        "environment variable DEFAULT_ARTIFACT_REPOSITORY."
+    )

@@ -41,7 +41,7 @@ class Sandbox:
         self.folder = layout.folder
         self._layout = layout
         self._temporary = temporary
-        jars = kafka_jars(MODES[mode].version, runtime)
+        jars = kafka_jars(MODES[mode].version)
         self._jvm = Jvm(runtime.executable, jars, layout.folder, class_archive(runtime.executable, jars), heap_mb)
         self._kind = MODES[mode](layout, self._jvm)
         self._service: Process | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.sandbox.artifacts import Java, find_java, find_or_install_java, private_java
+from kafka_steward.sandbox.artifacts import Java, cache_folder, find_java, find_or_install_java, private_java
 
 pytestmark = pytest.mark.process
 
@@ -76,7 +76,7 @@ def test_a_java_that_does_not_run_is_no_java(no_java: Path) -> None:
 
 def test_without_java_a_private_one_is_brought(no_java: Path) -> None:
     found = find_or_install_java()
-    assert found.private
+    assert found.home.is_relative_to(cache_folder())
     assert found.version >= 17
     said = subprocess.run(
         [found.executable, "-version"], capture_output=True, text=True, timeout=300, check=True
