@@ -28,7 +28,7 @@ class FindPendingReplicasOperator(StewardOperator):
     The event that started the run is not read: Airflow may duplicate or drop trigger events. If no live broker can take
     a pending replica, the task and its downstream tasks are skipped, with the reason in the log. Returns
     `{"pending", "partitions", "sentence"}`: the number of pending replicas, and of partitions that can be filled now.
-    Until version 0.2 `owed` repeats `pending`.
+    Until version 0.3 `owed` repeats `pending`.
 
     >>> FindPendingReplicasOperator(task_id="find_pending")
     <Task(FindPendingReplicasOperator): find_pending>

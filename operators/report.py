@@ -62,7 +62,7 @@ class ReportPlanOperator(StewardOperator):
     `under_replicated`, `left`, `audit`, `cancelled`.
 
     `fill` (event `filled`) reconciles the pending replicas (KIP-409). Adds `settled` and `dropped`, which count
-    partitions, and `pending`, which counts the replicas that still are; until version 0.2 `owed` repeats it.
+    partitions, and `pending`, which counts the replicas that still are; until version 0.3 `owed` repeats it.
 
     >>> ReportPlanOperator(task_id="report", verify="heal", brokers=[3], plan={"digest": "3f2a"}, submitted={"left": 0})
     <Task(ReportPlanOperator): report>

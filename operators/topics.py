@@ -21,7 +21,7 @@ class CreateTopicOperator(StewardOperator):
     those, and the missing replicas are recorded as pending: the `fill` DAG adds them when brokers join. `config` are
     the topic's own settings. An existing topic with the same partition count and replication factor is left unchanged;
     if they differ, the task fails without a retry. Returns `{"topic", "existed", "pending", "sentence"}`;
-    `pending` counts pending replicas, and until version 0.2 `owed` repeats it.
+    `pending` counts pending replicas, and until version 0.3 `owed` repeats it.
 
     >>> CreateTopicOperator(
     ...     task_id="orders", topic="orders", partitions=12, config={"min.insync.replicas": "2"},

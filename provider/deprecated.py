@@ -1,4 +1,4 @@
-"""Former names, importable from where they were until version 0.2 with a DeprecationWarning that names the current one.
+"""Former names, importable from where they were until version 0.3 with a DeprecationWarning that names the current one.
 
 A current name's module is imported when a former one is used: DAG files are parsed with this one.
 """
@@ -88,7 +88,7 @@ def keep_former_names(module: str) -> None:
         former = _FORMER.get(prefix + name)
         if former is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        message = f"{module}.{name} is deprecated, and gone in version 0.2; use {_replacement_text(former)}."
+        message = f"{module}.{name} is deprecated, and gone in version 0.3; use {_replacement_text(former)}."
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         return _resolve_former_name(prefix + name)
 
@@ -98,7 +98,7 @@ def keep_former_names(module: str) -> None:
 
 def warn_of_former_argument(operator: type, former: str, current: str) -> None:
     """Warn that an operator was called with a renamed argument."""
-    message = f"The argument {former} of {operator.__name__} is deprecated, and gone in version 0.2; use {current}."
+    message = f"The argument {former} of {operator.__name__} is deprecated, and gone in version 0.3; use {current}."
     warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 

@@ -210,7 +210,7 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
         ),
         _build_verb(
             "owed",
-            "The former name of `pending`, until version 0.2",
+            "The former name of `pending`, until version 0.3",
             "documents.list_pending_replicas",
             (_TOPIC,),
             examples=[f"pending {_ON}"],

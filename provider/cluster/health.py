@@ -112,7 +112,7 @@ class Health:
             "cordoned_brokers": len(self.cordoned),
             **hidden_known,
             "pending_replicas": self.pending,
-            "owed_replicas": self.pending,  # the former name, until version 0.2
+            "owed_replicas": self.pending,  # the former name, until version 0.3
             "replica_imbalance": round(self.replica_imbalance, 4),
             "leader_imbalance": round(self.leader_imbalance, 4),
             **{f"reassignment_bytes_in_per_sec.{broker}": round(rate) for broker, rate in self.bytes_in.items()},

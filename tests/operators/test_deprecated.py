@@ -16,7 +16,7 @@ from kafka_steward.triggers.watch import WatchTrigger
 
 def former(key: str) -> Any:
     module, name = f"kafka_steward.{key}".rsplit(".", 1)
-    with pytest.warns(DeprecationWarning, match=f"{name} is deprecated, and gone in version 0.2; use "):
+    with pytest.warns(DeprecationWarning, match=f"{name} is deprecated, and gone in version 0.3; use "):
         return getattr(importlib.import_module(module), name)
 
 
