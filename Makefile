@@ -1,4 +1,4 @@
-.PHONY: demo quick test ci slow mutants check install benchmark clean help
+.PHONY: demo quick test ci slow mutants check install benchmark dist distributions sbom clean help
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -13,6 +13,10 @@ SPREAD := -n 4 --dist loadgroup --no-loadscope-reorder --retry-real
 SOURCES := $(shell find provider operators sensors dags -name '*.py' -o -name '*.lock' -o -name '*.json' 2>/dev/null)
 # The link tree of the strict editable install knows only the files that it was made from: it is made anew when the list changes.
 LISTING := $(shell printf '%s\n' $(sort $(SOURCES)) | cksum | cut -d' ' -f1)
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' provider/__init__.py)
+RELEASE = airflow_provider_kafka_steward-$(VERSION)
+# The commit's time, which is also that of all files of an sdist.
+dist distributions sbom: export SOURCE_DATE_EPOCH ?= $(shell test -e .git && git log -1 --format=%ct || stat -c %Y pyproject.toml)
 
 help:  ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 12
@@ -43,6 +47,31 @@ check: install  ## ruff, mypy --strict, import-linter
 benchmark: install  ## the tables in docs/benchmarks.md, measured on this machine
 	@$(BIN)/python -m benchmarks
 
+dist: install  ## the sdist, the wheel and its SBOM, in dist/: the same bytes wherever and whenever they are built
+	@$(MAKE) --no-print-directory distributions sbom
+	@ls -l dist
+
+# setuptools writes times, owners and modes of the work tree into an sdist, and files of its own that are other ones when an sdist is
+# made from an sdist: it is packed anew, without them. The wheel is built from the sdist, because setuptools takes into a wheel what
+# earlier builds left in the folder build/.
+distributions:
+	@rm -rf dist build/dist *.egg-info && mkdir -p dist build/dist
+	@$(BIN)/python -m build --quiet --sdist --no-isolation --outdir build/dist .
+	@rm -rf *.egg-info
+	@tar -C build/dist -xzf build/dist/$(RELEASE).tar.gz && chmod -R u=rwX,go=rX build/dist/$(RELEASE)
+	@rm -rf build/dist/$(RELEASE)/setup.cfg build/dist/$(RELEASE)/*.egg-info
+	@tar -C build/dist --sort=name --format=pax --pax-option=delete=atime,delete=ctime --mtime=@$$SOURCE_DATE_EPOCH \
+		--owner=0 --group=0 --numeric-owner --use-compress-program='gzip -9n' -cf dist/$(RELEASE).tar.gz $(RELEASE)
+	@umask 022 && $(BIN)/python -m build --quiet --wheel --no-isolation --outdir dist build/dist/$(RELEASE)
+
+# What the wheel requires, in the versions that are installed here, without what only tests and development need.
+sbom:
+	@rm -rf build/sbom && mkdir -p dist build/sbom
+	@$(BIN)/python -m tests.required_distributions build/sbom/environment
+	@sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > build/sbom/pyproject.toml
+	@PYTHONPATH=build/sbom/environment $(BIN)/cyclonedx-py environment -S --pyproject build/sbom/pyproject.toml --mc-type library \
+		--output-reproducible --output-file dist/$(RELEASE).cdx.json $(BIN)/python
+
 install: $(VENV)/.requirements $(VENV)/.linked-$(LISTING)
 
 $(VENV)/.requirements: requirements.txt
@@ -60,4 +89,4 @@ $(VENV)/.linked-%: $(VENV)/.requirements pyproject.toml
 	@touch $@
 
 clean:  ## remove the virtual environment and build leftovers (the jar cache stays)
-	@rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -38,7 +38,7 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [
             {
                 "integration-name": _NAME,
-                "external-doc-url": "https://kafka.apache.org/documentation/",
+                "external-doc-url": "https://github.com/kafka-steward/airflow-provider-kafka-steward/tree/main/docs",
                 "tags": ["service"],
             }
         ],
