@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -44,30 +42,6 @@ SHIPPED = {".py", ".lock", ".typed", ".mako", ".ini"}
 
 def sources() -> list[Path]:
     return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    # From a copy: setuptools would take in what an earlier build left in the work tree's build folder.
-    copy = shutil.copytree(ROOT, folder / "source", ignore=shutil.ignore_patterns(".*", "build", "*.egg-info"))
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(copy)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
-    return next(folder.glob("*.whl"))
-
-
-@pytest.mark.process
-def test_the_wheel_holds_every_module_of_the_folders_and_nothing_else(wheel: Path) -> None:
-    expected = {
-        f"{package}/{path.relative_to(ROOT / folder)}"
-        for folder, package in FOLDERS.items()
-        for path in (ROOT / folder).rglob("*")
-        if path.is_file()
-        and path.suffix in {".py", ".lock", ".typed", ".mako", ".ini"}
-        and "__pycache__" not in path.parts
-    }
-    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert held == expected
 
 
 @pytest.mark.process

@@ -10,7 +10,6 @@ be translated are refused by name, because a security setting that is silently d
 from __future__ import annotations
 
 import ssl
-import sys
 from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,8 +44,8 @@ _NEEDED_BY: Mapping[str, tuple[Collection[str], str]] = {
     "OAUTHBEARER": (("sasl_oauth_token_provider",), "the dotted path of a class or function that returns tokens"),
 }
 
-#: The package that kafka-python needs for each mechanism.
-_PACKAGES = {"AWS_MSK_IAM": "botocore", "GSSAPI": "sspi" if sys.platform == "win32" else "gssapi"}
+#: The module that kafka-python needs for each mechanism, and what to install for it.
+_PACKAGES = {"AWS_MSK_IAM": ("botocore", "airflow-provider-kafka-steward[msk]"), "GSSAPI": ("gssapi", "gssapi")}
 
 #: Settings that have an effect only together with another one.
 _NEEDS = {"ssl_keyfile": "ssl_certfile", "ssl_password": "ssl_certfile"}
@@ -119,10 +118,10 @@ def _check_mechanism(given: Mapping[str, Any], protocol: str) -> None:
         )
     if mechanism == "AWS_MSK_IAM" and protocol != "SASL_SSL":
         raise SettingError("The mechanism AWS_MSK_IAM requires TLS; set security_protocol to SASL_SSL.")
-    package = _PACKAGES.get(mechanism)
-    if package and find_spec(package) is None:
+    module, package = _PACKAGES.get(mechanism, (None, None))
+    if module and find_spec(module) is None:
         raise SettingError(
-            f"The mechanism {mechanism} needs the Python package {package}, which is not installed here."
+            f"The mechanism {mechanism} needs the Python module {module}, which is missing here; install {package}."
         )
 
 

@@ -200,8 +200,14 @@ def test_a_token_provider_is_found_by_its_path() -> None:
         ({**OAUTH, "sasl_oauth_token_provider": 5}, "sasl_oauth_token_provider is not a dotted path"),
         ({**OAUTH, "sasl_oauth_token_provider": "x"}, "token provider 'x' is not a dotted path"),
         ({**OAUTH}, "sasl_oauth_token_provider is missing; OAUTHBEARER needs the dotted path of a class or function"),
-        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}, "GSSAPI needs the Python package gssapi"),
-        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"}, "needs the Python package botocore"),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"},
+            "gssapi, which is missing here; install gssapi.",
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"},
+            r"botocore, which .* install airflow-provider-kafka-steward\[msk\].",
+        ),
         ({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "AWS_MSK_IAM"}, "set security_protocol to SASL_SSL"),
     ],
 )

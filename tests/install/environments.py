@@ -19,7 +19,7 @@ UV = Path(sys.executable).parent / "uv"
 PACKAGE = "airflow-provider-kafka-steward"
 #: The folders and files that a wheel is built from.
 SOURCES = ("provider", "operators", "sensors", "dags")
-_FILES = ("pyproject.toml", "README.md", "LICENSE")
+_FILES = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
 _KINDS = ("operators", "sensors", "hooks", "triggers")
 
 
@@ -42,7 +42,7 @@ class Environment:
         return self.run("python", "-c", asked, cwd=cwd).strip()
 
 
-def run(*command: object, cwd: Path, within_s: float = 900, **variables: str) -> str:
+def run(*command: object, cwd: Path, **variables: str) -> str:
     """Run a command without what this process was told about Airflow and Python; return its standard output."""
     ours = ("AIRFLOW", "PYTHON", "VIRTUAL_ENV", "SPARK")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
@@ -52,7 +52,7 @@ def run(*command: object, cwd: Path, within_s: float = 900, **variables: str) ->
         env={**clean, **variables},
         capture_output=True,
         text=True,
-        timeout=within_s,
+        timeout=900,
         check=False,
     )
     shown = " ".join(str(part) for part in command)[:300]
@@ -82,11 +82,11 @@ def _candidates(minor: int) -> Iterator[Path]:
     """Yield the Python of that version on the PATH, and those that pyenv keeps beside it."""
     on_path = shutil.which(f"python3.{minor}")
     kept = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv").glob(f"versions/3.{minor}.*/bin/python")
-    for candidate in filter(None, (on_path, *sorted(kept))):
+    for candidate in (*([Path(on_path)] if on_path else []), *sorted(kept)):
         # Debian's lacks ensurepip unless another package is installed; a shim of pyenv may run nothing.
         works = subprocess.run([candidate, "-c", "import ensurepip, sqlite3, ssl"], capture_output=True, check=False)
         if works.returncode == 0:
-            yield Path(candidate)
+            yield candidate
 
 
 def uv_environment(place: Path, python: Path, wheel: Path, *options: object) -> Environment:

@@ -162,6 +162,14 @@ def test_a_workspace_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert str(target) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("uri", "extra"), [("s3://b/s", "s3"), ("s3a://b/s", "s3"), ("gs://b/s", "gcs"), ("abfss://c@a/s", "azure")]
+)
+def test_a_store_whose_package_is_missing_names_the_extra(uri: str, extra: str) -> None:
+    with pytest.raises(PlanError, match=rf"cannot be opened: .* Install airflow-provider-kafka-steward\[{extra}\]\.$"):
+        read_snapshot(uri)
+
+
 def test_an_address_that_nothing_opens_is_named() -> None:
     with pytest.raises(PlanError, match="gopher://x cannot be opened"):
         read_snapshot("gopher://x")

@@ -40,6 +40,17 @@ def is_local_uri(uri: str) -> bool:
     return spark_uri(uri).startswith("file:")
 
 
+_EXTRAS = {
+    scheme: f" Install airflow-provider-kafka-steward[{extra}]."
+    for extra, schemes in {"s3": ("s3",), "gcs": ("gs", "gcs"), "azure": ("az", "abfs", "abfss")}.items()
+    for scheme in schemes
+}
+
+
+def _scheme(uri: str) -> str:
+    return fsspec_uri(uri).partition(":")[0]
+
+
 class Folder:
     """One folder of a workspace. `what` is the noun for it in messages: "snapshot" or "plan"."""
 
@@ -51,7 +62,10 @@ class Folder:
         try:
             self._fs, self._path = fsspec.core.url_to_fs(fsspec_uri(uri))
         except (ImportError, ValueError) as error:
-            raise PlanError(f"The {what} address {uri} cannot be opened: {error}.") from error
+            # A protocol that a package adds to fsspec is unknown until it is installed: a ValueError.
+            missing = isinstance(error, ImportError) or _scheme(uri) not in fsspec.available_protocols()
+            remedy = _EXTRAS.get(_scheme(uri), "") if missing else ""
+            raise PlanError(f"The {what} address {uri} cannot be opened: {error}.{remedy}") from error
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Return a JSON object. Raises PlanError when the file is missing or holds anything else."""
