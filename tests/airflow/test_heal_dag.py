@@ -112,7 +112,7 @@ def test_a_killed_broker_is_healed_and_nobody_looks(
     assert_nobody_need_look(desk, kraft_sandbox, opened, topic)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_killed_broker_is_healed_with_zookeeper_too(
     desk: Desk, zookeeper_sandbox: Sandbox, opened: ClusterSession, topic: str
 ) -> None:

@@ -11,7 +11,6 @@ from packaging.requirements import Requirement
 
 from tests.install.environments import (
     PACKAGE,
-    ROOT,
     UV,
     Environment,
     assert_works,
@@ -21,7 +20,6 @@ from tests.install.environments import (
     run,
     uv_environment,
 )
-from tests.toml import read_toml
 
 #: All that `requires-python` admits.
 ADMITTED = [f"3.{minor}" for minor in range(10, 15)]
@@ -126,5 +124,3 @@ def test_the_extras_resolve_together_with_airflow(wheel: Path, tmp_path: Path) -
     run(UV, "pip", "compile", "--quiet", "--output-file", tmp_path / "all.txt", "ours.in", cwd=tmp_path)
     chosen = {line.partition("==")[0] for line in (tmp_path / "all.txt").read_text().splitlines()}
     assert {"adlfs", "botocore", "gcsfs", "jgo", "psycopg", "s3fs"} <= chosen
-    extras = read_toml(ROOT / "pyproject.toml")["project"]["optional-dependencies"]
-    assert set(extras) == {"all", "azure", "dev", "gcs", "msk", "postgres", "s3", "sandbox"}
