@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from pylmcf import Graph
 
+from kafka_steward.planning.solver.presolve import Arcs, Reduction
 from kafka_steward.planning.solver.problem import Ints, positions_within
 
 #: The capacity of an arc without a limit.
@@ -73,36 +74,45 @@ class Network:
         The price is the least cost at which a unit could get to the node: along every arc with room it grows by at most
         the cost, along every arc in use by at least the cost. Of all such prices, none above 0, they are the largest.
         """
-        flow, graph = self._solve()
-        return flow, np.asarray(graph.potentials(), np.int64)
+        flow, carried, reduction, graph = self._solve()
+        return flow, reduction.prices(np.asarray(graph.potentials(), np.int64), carried)
 
     def _concatenate_blocks(self, part: int) -> Ints:
         return np.concatenate([block[part] for block in self._blocks]) if self._blocks else np.zeros(0, np.int64)
 
-    def _solve(self) -> tuple[Ints, Graph]:
+    def _solve(self) -> tuple[Ints, Ints, Reduction, Graph]:
+        """Return the flow on every arc, the flow where arcs with a negative cost are reversed, and what was solved."""
         tail, head, capacity, cost = (self._concatenate_blocks(part) for part in range(4))
-        balance = np.zeros(self._nodes, np.int64)
+        supply = np.zeros(self._nodes, np.int64)
         for nodes, amounts in self._supplies:
-            np.add.at(balance, nodes, amounts)
+            np.add.at(supply, nodes, amounts)
         # LEMON takes no negative costs. An arc with one is full, but for what flows back on its reverse.
         full = cost < 0
-        np.subtract.at(balance, tail[full], capacity[full])
-        np.add.at(balance, head[full], capacity[full])
-        tail, head = np.where(full, head, tail), np.where(full, tail, head)
-        order = np.lexsort((head, tail))
-        graph = Graph(self._nodes, tail[order].astype(np.int32), head[order].astype(np.int32))
-        graph.set_node_supply(balance)
-        graph.set_edge_capacities(capacity[order])
-        graph.set_edge_costs(np.abs(cost)[order])
-        if balance.sum():
+        np.subtract.at(supply, tail[full], capacity[full])
+        np.add.at(supply, head[full], capacity[full])
+        arcs = Arcs(np.where(full, head, tail), np.where(full, tail, head), capacity, np.abs(cost))
+        if supply.sum():
             raise Infeasible
-        try:
-            graph.solve()
-        except RuntimeError as error:
-            raise Infeasible from error
-        flow = np.empty_like(capacity)
-        flow[order] = graph.result()
-        return np.where(full, capacity - flow, flow), graph
+        reduction = Reduction(arcs, supply)
+        carried, graph = _solve_with_lemon(reduction.arcs, reduction.supply)
+        carried = reduction.flow(carried)
+        return np.where(full, capacity - carried, carried), carried, reduction, graph
+
+
+def _solve_with_lemon(arcs: Arcs, supply: Ints) -> tuple[Ints, Graph]:
+    order = np.lexsort((arcs.head, arcs.tail))
+    ordered = arcs.take(order)
+    graph = Graph(len(supply), ordered.tail.astype(np.int32), ordered.head.astype(np.int32))
+    graph.set_node_supply(supply)
+    graph.set_edge_capacities(ordered.capacity)
+    graph.set_edge_costs(ordered.cost)
+    try:
+        graph.solve()
+    except RuntimeError as error:
+        raise Infeasible from error
+    flow = np.empty_like(arcs.capacity)
+    flow[order] = graph.result()
+    return flow, graph
 
 
 class PlacementNetwork(Network):
