@@ -73,13 +73,13 @@ def test_its_flow_is_one_of_the_drawn_network_and_costs_the_least(network: tuple
     assert_array_equal(prices, expected[1])
 
 
-def test_what_nothing_enters_is_left_out_and_arcs_in_series_are_one() -> None:
-    #: 0 → 1 → 2, and 3 → 2, which nothing enters.
-    arcs = Arcs(*(np.array(row, np.int64) for row in ([0, 1, 3], [1, 2, 2], [5, 4, 9], [10, 7, 1])))
-    reduction = Reduction(arcs, np.array([3, 0, -3, 0], np.int64))
+def test_what_no_supply_gets_to_is_left_out_and_arcs_in_series_are_one() -> None:
+    # 0 → 1 → 2; and 4 → 3 → 2, to which nothing gets; and 0 → 2 without a capacity.
+    rows = ([0, 1, 3, 4, 0], [1, 2, 2, 3, 2], [5, 4, 9, 9, 0], [10, 7, 1, 1, 0])
+    reduction = Reduction(Arcs(*(np.array(row, np.int64) for row in rows)), np.array([3, 0, -3, 0, 0], np.int64))
     only = reduction.arcs
     assert [part.tolist() for part in (only.tail, only.head, only.capacity, only.cost)] == [[0], [1], [4], [17]]
     assert reduction.supply.tolist() == [3, -3]
     flow = reduction.flow(np.array([3]))
-    assert flow.tolist() == [3, 3, 0]
-    assert reduction.prices(np.array([-17, 0]), flow).tolist() == [-17, -7, 0, 0]
+    assert flow.tolist() == [3, 3, 0, 0, 0]
+    assert reduction.prices(np.array([-17, 0]), flow).tolist() == [-17, -7, 0, 0, 0]

@@ -380,9 +380,15 @@ class _FillFlow:
     def _add_cell_arcs(self) -> None:
         topic, broker = np.nonzero(np.broadcast_to(self.brokers.receivers, self.net.cell.shape))
         tail, head = self.net.cell[topic, broker], self.net.broker[broker]
-        self.net.add_arcs(tail, head, self.room[self.topics[topic], broker], 0)
+        room = self.room[self.topics[topic], broker]
+        self.net.add_arcs(tail, head, room, 0)
+        missing = np.zeros(len(self.topics), np.int64)
+        np.add.at(missing, self.net.topic, self.need.missing[self.need.incomplete_rows])
         for over, capacity in enumerate((1, 1, 2, 4, 8, 16, UNLIMITED), start=1):
-            self.net.add_arcs(tail, head, capacity, over * self.over_ceiling)
+            # No broker gets more of a topic than the topic lacks.
+            short = np.flatnonzero(room < missing[topic])
+            self.net.add_arcs(tail[short], head[short], capacity, over * self.over_ceiling)
+            room = room + capacity
 
     def _compute_load_cost(self, others: OtherShards) -> Ints:
         """Return the cost of a broker's next replica: its load in units of an average broker's, from 0 on."""

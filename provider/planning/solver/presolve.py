@@ -1,7 +1,7 @@
 """A smaller network with the same flows of least cost, for a solver whose time grows with the nodes.
 
-Of a placement's nodes, more than half are useless or in series: a topic's pool on a broker that no partition may use,
-or that one alone may. With them, 10,000 partitions on 300 brokers took LEMON's network simplex three times as long.
+Of a placement's nodes, more than half are useless or in series: a topic's cell on a broker that no partition may use,
+or that one alone may. With them, LEMON's network simplex took three times as long for 10,000 partitions on 300 brokers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Arcs:
 class Reduction:
     """A network without its useless nodes, and without one of each two arcs in series.
 
-    - An arc is useless if nothing enters its tail: no arc does, and there is no supply.
+    - An arc is useless if it has no capacity, or if no supply gets to its tail.
     - Two arcs are in series at a node that has no others and no supply: what the first carries, the second does.
 
     `arcs` and `supply` are the smaller network, whose nodes have numbers of their own.
@@ -40,7 +40,7 @@ class Reduction:
 
     def __init__(self, arcs: Arcs, supply: Ints) -> None:
         self._given, self._nodes = arcs, len(supply)
-        used = np.flatnonzero((np.bincount(arcs.head, minlength=self._nodes) > 0)[arcs.tail] | (supply != 0)[arcs.tail])
+        used = _find_used(arcs, supply)
         self._first, self._second = self._find_series(used, supply)
         kept = np.setdiff1d(used, self._second, assume_unique=True)
         bridged = np.isin(kept, self._first)
@@ -83,3 +83,14 @@ class Reduction:
         backward = np.where(carried > 0, prices[second.head] - second.cost, 0)
         prices[first.head] = np.minimum(0, np.minimum(forward, backward))
         return prices
+
+
+def _find_used(arcs: Arcs, supply: Ints) -> Ints:
+    """Return the arcs with a capacity that some supply gets to."""
+    wide = np.flatnonzero(arcs.capacity > 0)
+    tail, head = arcs.tail[wide], arcs.head[wide]
+    reached, before = supply > 0, 0
+    while before < (found := int(np.count_nonzero(reached))):
+        before = found
+        reached[head[reached[tail]]] = True
+    return wide[reached[tail]]
