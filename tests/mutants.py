@@ -40,7 +40,8 @@ _COLUMNS = ("tried", "killed", "survived", "timed out")
 #: A quoted text. Where it holds a space it is a sentence: its words are tested where they matter, not letter by letter.
 _QUOTED = re.compile(r"""\"{3}.*?\"{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""", re.DOTALL)
 #: Whether `zip` asserts that both sides have one length: they have, by construction, and no test can make it otherwise.
-_STRICT = re.compile(r"\s*strict=\w+\s*")
+#: mutmut leaves the comma before an argument that it removes.
+_STRICT = re.compile(r",\s*(?:strict=\w+\s*,?\s*)?(?=\))")
 
 
 @dataclass(frozen=True)
