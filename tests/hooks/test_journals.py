@@ -12,7 +12,6 @@ from sqlalchemy import create_engine, make_url, text
 from kafka_steward.errors import JournalError, SettingError
 from kafka_steward.hooks.cluster_config import ConnectionFields as Fields
 from kafka_steward.hooks.cluster_config import find_secrets, journal_url, refuse_airflow_database
-from kafka_steward.journal.sql.dialect import list_secrets, mask_secrets, mask_url
 
 
 def no_connection(conn_id: str) -> NoReturn:
@@ -104,13 +103,6 @@ def test_a_file_that_cannot_be_looked_at_does_not_pass(tmp_path: Path) -> None:
 def test_a_url_that_the_journal_cannot_be_at_does_not_pass(url: str, sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
         refuse_airflow_database(make_url(url))
-
-
-def test_no_secret_of_a_url_is_shown() -> None:
-    url = make_url("postgresql+psycopg://me:p%40ss:word@db/x?sslpassword=other+word&sslmode=require")
-    assert mask_url(url) == "postgresql+psycopg://me:***@db/x?sslmode=require&sslpassword=***"
-    assert list_secrets(url) == ["p%40ss%3Aword", "other%20word", "other word", "other+word", "p@ss:word"]
-    assert mask_secrets("no p@ss:word, no other word", url) == "no ***, no ***"
 
 
 def test_a_journal_in_memory_is_refused() -> None:

@@ -167,6 +167,16 @@ def test_rows_of_all_pages_are_imported_unchanged_and_counted_once(audit: Audit,
         assert other.audit.rows() == imported
 
 
+@pytest.mark.parametrize("bounded", [False, True])
+def test_pages_are_in_the_order_of_ids_even_where_the_times_are_not(audit: Audit, bounded: bool) -> None:
+    audit.record(DETECT)
+    (row,) = audit.rows()
+    audit.import_rows([[replace(row, when_ms=row.when_ms - back_ms) for back_ms in (1, 2, 3)]])
+    (page,) = audit.pages(row.when_ms + 1 if bounded else None)
+    assert [each.when_ms - row.when_ms for each in page] == [0, -1, -2, -3]
+    assert [each.id for each in page] == sorted(each.id for each in page)
+
+
 def test_nothing_is_nothing(audit: Audit) -> None:
     audit.record_intent([])
     audit.record_outcome([], Outcome.DONE)

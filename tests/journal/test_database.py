@@ -17,14 +17,17 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError, VersionConflict
 from kafka_steward.journal.audit import Action, AuditRecord
+from kafka_steward.journal.document import MAX_NUMBER
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql import database as database_module
 from kafka_steward.journal.sql import postgres
 from kafka_steward.journal.sql import sqlite as sqlite_dialect
 from kafka_steward.journal.sql.database import IDS, Database, as_journal_error, open_database, table_names
-from kafka_steward.journal.sql.dialect import journal_dialect, parse_url
+from kafka_steward.journal.sql.dialect import journal_dialect, list_secrets, mask_secrets, mask_url, parse_url
 from kafka_steward.journal.sql.sqlite import Sqlite
+from kafka_steward.journal.sql.tree import SqlTree
 from kafka_steward.journal.store import open_journal
+from tests.hostile import HostileNode, sql_writer
 from tests.journal.test_plans import moves_of, record_of
 
 SECRET = "s3cret"
@@ -74,6 +77,13 @@ def test_a_secret_that_contains_another_is_hidden_as_a_whole() -> None:
     )
 
 
+def test_no_secret_of_a_url_is_shown() -> None:
+    url = sa.make_url("postgresql+psycopg://me:p%40ss:word@db/x?sslpassword=other+word&sslmode=require")
+    assert mask_url(url) == "postgresql+psycopg://me:***@db/x?sslmode=require&sslpassword=***"
+    assert list_secrets(url) == ["p%40ss%3Aword", "other%20word", "other word", "other+word", "p@ss:word"]
+    assert mask_secrets("no p@ss:word, no other word", url) == "no ***, no ***"
+
+
 def test_without_a_password_its_words_stay_as_they_are() -> None:
     error = sa.exc.IntegrityError("INSERT", {}, Exception("None of it"))
     told = as_journal_error(sa.create_engine("postgresql+psycopg://db/steward"), error)
@@ -108,6 +118,23 @@ def test_the_row_that_writers_lock_is_there_for_each_cluster(database: Database)
 
 def test_a_database_shows_where_it_is_and_no_password() -> None:
     assert repr(Database(sa.create_engine(POSTGRESQL), "c1", "here")) == f"Database({SHOWN!r}, 'c1')"
+
+
+@pytest.mark.parametrize(
+    ("fields", "extra", "useless"),
+    [
+        ({"username": "ann"}, {}, "login"),
+        ({"password": SECRET}, {}, "password"),
+        ({"port": 5432}, {}, "port"),
+        ({}, {"mode": "ro"}, "extra"),
+    ],
+)
+def test_a_field_of_a_connection_that_sqlite_does_not_use_is_refused_by_its_name(
+    fields: Mapping[str, Any], extra: Mapping[str, Any], useless: str
+) -> None:
+    given = sa.URL.create("sqlite", host="/a/journal.db", **fields)
+    with pytest.raises(SettingError, match=f"^The journal is set to the sqlite connection lite, whose {useless} noth"):
+        Sqlite().connection_url("lite", given, extra)
 
 
 @pytest.fixture
@@ -393,3 +420,16 @@ def test_a_server_whose_tables_cannot_be_read_does_not_answer(monkeypatch: pytes
     assert str(refused.value) == (
         f"The journal at {SHOWN} does not answer (password *** is wrong); retry when it does."
     )
+
+
+@pytest.mark.parametrize(
+    ("stored_ms", "read_ms"), [(-5, 0), (0, 0), (1, 1), (MAX_NUMBER, MAX_NUMBER), (MAX_NUMBER + 1, MAX_NUMBER)]
+)
+def test_a_time_that_no_clock_shows_is_read_as_the_nearest_possible_one(
+    database: Database, stored_ms: int, read_ms: int
+) -> None:
+    hostile = HostileNode("/a/b", "{}", (0, 1, 1, stored_ms, stored_ms))
+    assert sql_writer(database.engine, database.cluster_id)([hostile]) == 1
+    node = SqlTree(database).get("/a/b")
+    assert node is not None
+    assert (node.created_ms, node.modified_ms) == (read_ms, read_ms)

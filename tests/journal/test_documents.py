@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.document import Document
+from kafka_steward.journal.document import Document, FieldPresence, TopicName, Words
 from kafka_steward.journal.kip_documents import (
     AnnouncedRestartDocument,
     CancelRequest,
@@ -80,6 +81,28 @@ def test_the_kips_examples_are_read_and_written_back_unchanged(text: str, docume
 )
 def test_new_documents_have_the_kips_keys(document: Document, text: str) -> None:
     assert document.to_json() == text
+
+
+def test_each_field_is_read_and_written_as_its_annotation_says() -> None:
+    @dataclass(frozen=True)
+    class Sample(Document):  # a new class each time: its format is made when it is first read, and kept
+        topic: TopicName
+        renamed: Annotated[int, "otherName"]
+        lock: Lock
+        person: Words | None = None
+        few: Annotated[int, FieldPresence.OMITTED] = 0
+        hidden: Annotated[int, FieldPresence.NEVER] = 0
+
+    whole = Sample("t", 1, Lock("here", 5, 2), "ann", 3, 9)
+    text = '{"version":1,"topic":"t","otherName":1,"lock":{"version":1,"owner":"here","life_ms":5,"claim":2},'
+    assert whole.to_json() == text + '"person":"ann","few":3}'
+    assert Sample.from_json(whole.to_json()) == replace(whole, hidden=0)
+    assert replace(whole, person=None, few=0).to_json() == text[:-1] + "}"
+    assert Sample.from_json(text[:-1] + "}") == replace(whole, person=None, few=0, hidden=0)
+    with pytest.raises(DocumentError, match="/x has no 'topic'"):
+        Sample.from_json('{"version":1,"otherName":1}', "/x")
+    with pytest.raises(DocumentError, match="/x has 'topic' = \"my topic\" where"):
+        Sample.from_json('{"version":1,"topic":"my topic"}', "/x")
 
 
 def test_a_changed_document_is_written_anew() -> None:

@@ -7,10 +7,15 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS
+from kafka_steward.journal.sql.tree import SqlTree
 from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.tree import MAX_BYTES, Node
+from tests.hostile import HostileNode, sql_writer
 from tests.journal.recorded import record
 
 NODES = {
@@ -54,3 +59,30 @@ def test_the_actions_of_the_audit_trail(tmp_path: Path) -> None:
         found = {row.entry.partition: row.entry.action for row in journal.audit.rows(plan="old")}
         assert found == dict(enumerate((Action.REPAIR, Action.PENDING, Action.EXTERNAL, Action.DROP)))
         assert [row.entry.partition for row in journal.audit.rows(action=Action.REPAIR)] == [0]
+
+
+def test_a_document_that_cannot_be_moved_stays_and_is_tried_once(
+    open_sql: Callable[[], Journal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = open_sql().tree
+    assert isinstance(tree, SqlTree)
+    too_large = HostileNode("/steward/fill_announced", "x" * (MAX_BYTES + 1), (0, 1, 1, 1, 1))
+    assert sql_writer(tree.database.engine, tree.database.cluster_id)([too_large]) == 1
+    tree.create("/steward/joined_brokers", "{}")
+    read = SqlTree.subtree
+    reads: list[str] = []
+
+    def read_at_most_twice(tree: SqlTree, path: str, most: int) -> list[Node]:
+        reads.append(path)
+        assert reads.count(path) <= 2
+        return read(tree, path, most)
+
+    monkeypatch.setattr(SqlTree, "subtree", read_at_most_twice)
+    tree = open_sql().tree
+    assert {path: reads.count(path) for path in ("/steward/fill_announced", "/steward/joined_brokers")} == {
+        "/steward/fill_announced": 1,
+        "/steward/joined_brokers": 2,
+    }
+    assert tree.get(too_large.path) is not None
+    assert tree.get(paths.FILL_EVENT) is None
+    assert tree.get(paths.EMPTY_BROKERS) is not None

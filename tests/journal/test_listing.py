@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,20 @@ def test_some_are_moved_aside_at_once_and_the_rest_later(journal: Journal, monke
     for number in range(5):
         journal.tree.create(f"/admin/failed_brokers/x{number}", "")
     assert [len(quarantine_unreadable(journal, [FAILED_BROKERS], WATCH)) for _ in range(3)] == [3, 2, 0]
+
+
+def test_no_more_nodes_below_an_invalid_name_are_moved_aside_at_once_than_the_limit_says(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_SWEPT_BELOW", 3)
+    for number in range(5):
+        journal.tree.create(f"/admin/failed_brokers/foo/{number}", "")
+    counts = [0]
+    for _ in range(3):
+        quarantine_unreadable(journal, [FAILED_BROKERS], WATCH)
+        counts.append(len(kept(journal.tree)))
+    assert all(0 <= after - before <= 3 for before, after in itertools.pairwise(counts))
+    assert journal.tree.children("/admin/failed_brokers") == []
 
 
 def test_what_the_backend_keeps_to_itself_is_told_once_and_kept_nowhere(

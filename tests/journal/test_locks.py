@@ -15,6 +15,9 @@ from kafka_steward.journal.tree import Node, Tree
 from tests.journal.dead import dead_process
 from tests.memory_tree import MemoryTree
 
+#: Linux gives none above 2**22.
+PID_OF_NO_PROCESS = 2**22 + 1
+
 
 class Clock:
     def __init__(self) -> None:
@@ -242,6 +245,19 @@ def test_who_was_killed_on_this_machine_holds_the_lock_for_seconds(timed: Memory
         StepLock(timed, "b").acquire()
     clock.ms += 1
     assert StepLock(timed, "b").acquire().token == 2
+
+
+@pytest.mark.parametrize(("ttl_ms", "held_ms"), [(LIFE_MS, DEAD_MS), (1000, 1000)])
+def test_a_process_of_this_machine_that_is_no_more_holds_the_lock_for_seconds_at_most(
+    timed: MemoryTree, clock: Clock, ttl_ms: int, held_ms: int
+) -> None:
+    host, _, place = new_holder_name().rsplit(":", 2)
+    StepLock(timed, f"{host}:{PID_OF_NO_PROCESS}:{place}", life_ms=ttl_ms).acquire()
+    clock.ms += held_ms - 1
+    with pytest.raises(LockLost, match=r"its lock expires in 0 s"):
+        StepLock(timed, "next").acquire()
+    clock.ms += 1
+    assert StepLock(timed, "next").acquire().token == 2
 
 
 def test_who_lives_holds_the_lock_for_all_its_life(timed: MemoryTree, clock: Clock) -> None:

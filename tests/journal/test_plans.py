@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,11 @@ from kafka_steward.errors import JournalUnreachable, LockLost, PlanError, Versio
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
-from kafka_steward.journal.plans import MOST_CHUNKS, Plans
+from kafka_steward.journal.plans import MOST_CHUNKS, ORPHAN_MS, ChunkNodes, Plans
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from tests.eventually import eventually
+from tests.memory_tree import MemoryTree
 
 
 def moves_of(count: int, size: int = 2, topic: str = "orders") -> list[Move]:
@@ -166,6 +168,14 @@ def test_marking_keeps_what_it_is_not_told(journal: Journal) -> None:
     assert (row.attempt, row.isr_seen, row.submitted_ms) == (3, True, submitted_ms)
 
 
+def test_marking_without_a_detail_leaves_none(journal: Journal) -> None:
+    plans, which = journal.plans, [TopicPartition("orders", 0)]
+    plans.publish(record_of(journal), moves_of(1))
+    plans.set_move_states("d1", which, MoveState.HELD, "why", fence=None)
+    plans.set_move_states("d1", which, MoveState.SUBMITTED, fence=None)
+    assert plans.rows("d1")[0].detail == ""
+
+
 def test_only_a_submission_sets_the_time_of_submission(journal: Journal) -> None:
     plans, which = journal.plans, [TopicPartition("orders", 0)]
     plans.publish(record_of(journal), moves_of(1))
@@ -300,6 +310,25 @@ def test_what_another_plan_left_behind_is_swept_once_it_is_old(
     assert [paths.chunk(name) for name in chunks_left(journal)] == [by_hand.path]
 
 
+def test_old_chunks_of_a_plan_that_has_not_ended_are_kept(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    published = journal.plans.publish(record_of(journal), moves_of(3))
+    monkeypatch.setattr("kafka_steward.journal.plans.ORPHAN_MS", -60_000)
+    journal.plans.purge(0)
+    assert chunks_left(journal) == sorted(published.chunks)
+
+
+def test_chunks_that_no_plan_names_are_deleted_once_they_are_older_than_an_hour() -> None:
+    now_ms = ORPHAN_MS
+    tree = MemoryTree(lambda: now_ms)
+    ChunkNodes(tree).write(PlanRecord("d1", "c1", "heal"), moves_of(1))
+    now_ms += ORPHAN_MS
+    ChunkNodes(tree).delete_stale(lambda _: True)
+    assert len(tree.children(paths.REASSIGN_CHUNKS)) == 1
+    now_ms += 1
+    ChunkNodes(tree).delete_stale(lambda _: True)
+    assert tree.children(paths.REASSIGN_CHUNKS) == []
+
+
 def test_of_two_publications_at_once_one_plan_remains(journal: Journal) -> None:
     """The other one published between our look and our record."""
     plans = _plans_on(journal, 99)
@@ -319,12 +348,49 @@ def test_of_two_publications_at_once_one_plan_remains(journal: Journal) -> None:
     assert chunks_left(journal) == sorted(published.chunks)
 
 
+class RacedTree:
+    """A tree in which others act, in this order, each just before an operation of the process under test."""
+
+    def __init__(self, tree: object, acts: Sequence[tuple[str, Callable[[], object]]]) -> None:
+        self._tree = tree
+        self._acts = list(acts)
+
+    def __getattr__(self, name: str) -> object:
+        if self._acts and self._acts[0][0] == name:
+            self._acts.pop(0)[1]()
+        return getattr(self._tree, name)
+
+
+def test_chunks_that_were_written_beside_those_of_another_publication_are_deleted(journal: Journal) -> None:
+    published: list[PlanRecord] = []
+
+    def publish() -> None:
+        published.append(journal.plans.publish(record_of(journal), moves_of(3)))
+
+    plans = _plans_over(journal, RacedTree(journal.tree, [("create_sequential", publish)]))
+    assert plans.publish(record_of(journal), moves_of(3)) == published[0] == journal.plans.get("d1")
+    assert chunks_left(journal) == sorted(published[0].chunks)
+
+
+def test_a_plan_that_was_deleted_while_it_was_published_is_to_be_published_again(journal: Journal) -> None:
+    def publish() -> None:
+        journal.plans.publish(record_of(journal), moves_of(1))
+
+    def delete() -> None:
+        journal.tree.delete(paths.plan("d1"), version=0)
+
+    plans = _plans_over(journal, RacedTree(journal.tree, [("create", publish), ("get", delete)]))
+    with pytest.raises(PlanError, match=r"^Plan d1 was deleted while it was published; publish it again\.$"):
+        plans.publish(record_of(journal), moves_of(1))
+
+
 def _plans_on(journal: Journal, changes: int) -> Plans:
     """Plans on a tree that is not in the rows' database, and whose process dies."""
-    from contextlib import nullcontext
+    return _plans_over(journal, DyingTree(journal.tree, changes))
 
-    tree = DyingTree(journal.tree, changes)
-    return Plans(tree, journal.plans._table, journal.plans._ended, journal.cluster_id, nullcontext)  # type: ignore[arg-type]  # by __getattr__
+
+def _plans_over(journal: Journal, tree: Any) -> Plans:
+    return Plans(tree, journal.plans._table, journal.plans._ended, journal.cluster_id, nullcontext)
 
 
 def test_publishing_again_writes_nothing(sql_journal: Journal) -> None:

@@ -221,6 +221,18 @@ def test_what_cannot_be_kept_whole_is_refused(tree: Tree, data: str, sentence: s
     assert _data(tree, "/n/b") == "x"
 
 
+def test_a_text_that_is_refused_is_told_with_its_path(tree: Tree) -> None:
+    tree.create("/n/b", "x")
+    writes: dict[str, Callable[[], object]] = {
+        "/n/a": lambda: tree.create("/n/a", "\x00"),
+        "/n/s_0": lambda: tree.create_sequential("/n/s_", "\x00"),
+        "/n/b": lambda: tree.set("/n/b", "\x00", version=0),
+    }
+    for path, write in writes.items():
+        with pytest.raises(DocumentError, match=f"^The text to write to {path} contains a NUL character"):
+            write()
+
+
 @pytest.mark.parametrize("path", ["", "a", "/", "//a", "/a/", "/a//b", "/a/../b", "/a/.", "/a\x00", "/" + "a" * 1024])
 def test_what_is_no_path_is_refused(tree: Tree, path: str) -> None:
     uses: list[Callable[[], object]] = [

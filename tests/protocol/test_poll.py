@@ -5,6 +5,7 @@ from __future__ import annotations
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.journal import paths
+from kafka_steward.journal.listing import SWEEP_MS
 from tests.protocol.simulated_watch import WATCH, Yard, document
 
 
@@ -48,3 +49,25 @@ def test_only_where_the_tree_is_the_brokers_own_is_kafkas_node_looked_at() -> No
     yard.journal.tree.create(paths.REASSIGN_PARTITIONS, "[]")
     watch = DocumentController(yard.simulator, yard.journal, yard.settings, WATCH)
     assert watch.poll().sentences == []
+
+
+def test_unreadable_documents_are_quarantined_at_most_once_per_interval() -> None:
+    yard = Yard()
+    yard.look()
+    yard.journal.tree.create("/admin/failed_brokers/foo", "{}")
+    for passed_ms in (0, SWEEP_MS - 1):
+        yard.simulator.now_ms += passed_ms
+        yard.look()
+        assert yard.quarantined() == []
+    yard.simulator.now_ms += 1
+    yard.look()
+    assert yard.quarantined() == [("/admin/failed_brokers/foo", "{}")]
+
+
+def test_unreadable_documents_are_quarantined_at_once_after_the_clock_was_set_back() -> None:
+    yard = Yard()
+    yard.look()
+    yard.journal.tree.create("/admin/failed_brokers/foo", "{}")
+    yard.simulator.now_ms -= 1
+    yard.look()
+    assert yard.quarantined() == [("/admin/failed_brokers/foo", "{}")]

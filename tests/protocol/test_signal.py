@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -251,16 +252,16 @@ def test_a_cancel_that_is_shown_for_more_than_a_minute_is_not_waited_for_any_mor
 
 
 class TooLate:
-    """A cluster in which all that is in flight arrives just before a cancel."""
+    """A cluster in which something happens just before a cancel: by default, all that is in flight arrives."""
 
-    def __init__(self, simulator: Simulator) -> None:
-        self._simulator = simulator
+    def __init__(self, simulator: Simulator, happen: Callable[[Simulator], None] = Simulator.run) -> None:
+        self._simulator, self._happen = simulator, happen
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._simulator, name)
 
     def cancel(self, partitions: Any) -> Any:
-        self._simulator.run()
+        self._happen(self._simulator)
         return self._simulator.cancel(partitions)
 
 
@@ -274,6 +275,19 @@ def test_one_that_arrives_before_its_cancel_stays_and_its_order_is_not_awaited_f
     yard.run(100)
     assert yard.replicas("t-0") == (1, 2, 3)
     assert yard.journal.audit.rows(action=Action.REORDER) == []
+
+
+@pytest.mark.parametrize("happen", [Simulator.run, lambda simulator: simulator.delete("t")], ids=["moved", "deleted"])
+def test_the_order_of_a_partition_that_lost_its_replicas_before_the_cancel_is_not_awaited(
+    happen: Callable[[Simulator], None],
+) -> None:
+    yard = Yard(foreign_while_disabled="cancel")
+    yard.protocol = yard.new_watch(TooLate(yard.simulator, happen))
+    off(yard)
+    yard.simulator.alter({T0: (3, 2)})
+    looked = yard.look()
+    assert [line.rpartition("; ")[2] for line in looked.sentences] == ["it is cancelled."]
+    assert looked.pause_s is None
 
 
 def test_one_that_would_go_offline_without_its_new_replica_is_not_cancelled() -> None:
