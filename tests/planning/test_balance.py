@@ -39,7 +39,7 @@ FIGURES = {
     # With two replicas, only another leader would make the pairs more even; ours keeps leaders instead.
     "rf2IsrOrder": ((0, 3, 6), (0, 0, 12)),
     "rf1Extend": ((2, 2, 0), (2, 2, 0)),
-    "replaceBroker": ((10, 8, 14), (9, 2, 12)),
+    "replaceBroker": ((10, 8, 14), (9, 2, 10)),
 }
 
 

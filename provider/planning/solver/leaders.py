@@ -25,8 +25,9 @@ _EXCHANGE_ROUNDS = 200
 def choose_leaders(row: Ints, broker: Ints, second_choice: Bools, load: Ints) -> tuple[Ints, Ints]:
     """Choose one candidate (row, broker) for each row, so that `load` plus the choices is as even as possible.
 
-    A candidate marked as second choice (out of sync, or about to leave) is taken only if a row has no other. Returns
-    the rows in order, and the broker chosen for each.
+    A candidate marked as second choice (out of sync, or about to leave) is taken only if a row has no other. Of equally
+    even choices, that with the earliest candidates of the rows is taken: those that Kafka elects itself. Returns the
+    rows in order, and the broker chosen for each.
     """
     rows, index = np.unique(row, return_inverse=True)
     if len(rows) == 0:
@@ -34,7 +35,11 @@ def choose_leaders(row: Ints, broker: Ints, second_choice: Bools, load: Ints) ->
     used, most = np.unique(broker, return_counts=True)
     level = np.repeat(load[used], most) + positions_within(most)
     level -= level.min()
-    chosen = _assign_evenly(index, broker, len(load), np.where(second_choice, int(level.max()) + 1, 0), level)
+    turn = np.empty_like(index)
+    turn[np.argsort(index, kind="stable")] = positions_within(np.bincount(index))
+    worth = int(turn.sum()) + 1
+    cost = np.where(second_choice, (int(level.max()) + 1) * worth, 0) + turn
+    chosen = _assign_evenly(index, broker, len(load), cost, level * worth)
     return rows, broker[chosen][np.argsort(index[chosen], kind="stable")]
 
 
