@@ -21,7 +21,6 @@ from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.operators.plan_folders import write_plan_page
-from kafka_steward.planning.spark.installed import find_spark
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -243,6 +242,8 @@ def local_environment() -> dict[str, str]:
 
     Raises PlanningFailed, with the command that repairs it, when PySpark is missing or cannot be used.
     """
+    from kafka_steward.planning.spark.installed import find_spark
+
     home = find_spark()
     binaries = os.pathsep.join((f"{home}/bin", str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     return {

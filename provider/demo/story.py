@@ -100,6 +100,8 @@ def create_airflow(home: Path, bootstrap: str, *, grace_s: float, throttle: int)
         "heal_failure_interval": grace_s,
         "heal_chunk_size": 12,
         "throttle": throttle,
+        # Nobody asked how full this disk is.
+        "min_free": 0,
     }
     connection = {"conn_type": "kafka_steward", "host": bootstrap, "extra": extra}
     airflow = LocalAirflow(

@@ -98,6 +98,30 @@ def uv_environment(place: Path, python: Path, wheel: Path, *options: object) -> 
     return made
 
 
+def resolve(place: Path, *options: object) -> dict[str, str]:
+    """Return the version of each package that uv chooses, without installing any.
+
+    PySpark has no wheel, and uv would download 450 MB for each resolution: its metadata is given, as it is here.
+    """
+    config = place / "uv.toml"
+    config.write_text("".join(_metadata_entry(name) for name in ("pyspark", "pyspark-client")))
+    chosen = place / "chosen.txt"
+    # uv would keep the versions of an earlier resolution.
+    chosen.unlink(missing_ok=True)
+    run(UV, "pip", "compile", "--quiet", "--config-file", config, "--output-file", chosen, *options, cwd=place)
+    lines = (line for line in chosen.read_text().splitlines() if line[:1].isalpha())
+    return dict(line.split(" ")[0].split("==") for line in lines if "==" in line)
+
+
+def _metadata_entry(name: str) -> str:
+    """Return a table for uv: what each version of a package requires, as the installed one says of itself."""
+    metadata = importlib.metadata.metadata(name)
+    requires = importlib.metadata.requires(name) or []
+    extras = metadata.get_all("Provides-Extra") or []
+    lines = [f"name = {json.dumps(name)}", f"requires-dist = {json.dumps(requires)}"]
+    return "\n".join(["[[dependency-metadata]]", *lines, f"provides-extra = {json.dumps(extras)}", "", ""])
+
+
 def requirements_of(wheel: Path) -> Sequence[str]:
     """Return what the wheel requires without any extra."""
     (metadata,) = importlib.metadata.distributions(name=PACKAGE, path=[str(wheel)])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ pytestmark = [pytest.mark.kraft, pytest.mark.airflow, pytest.mark.spark, pytest.
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
     """By pip, without a version, a constraint or an order: pyspark-client comes over pyspark, or before it."""
     place = tmp_path_factory.mktemp("pip")
     wheel = build_wheel(tmp_path_factory.mktemp("sources"))
@@ -22,7 +24,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     made = Environment(place / "venv" / "bin")
     made.run("python", "-m", "pip", "install", "--quiet", f"{wheel}[sandbox]", cwd=place)
     made.run("python", "-m", "pip", "check", cwd=place)
-    return made
+    yield made
+    # An environment has a gigabyte.
+    shutil.rmtree(place)
 
 
 def test_airflow_lists_it_and_the_documented_plan_is_made(installed: Environment, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_random_cases_in_shards_of_one_topic_move_as_little_as_in_one_shard(cut:
 def test_random_cases_in_shards_of_one_topic_change_hardly_more_leaders_than_in_one_shard(cut: Cut) -> None:
     changes = [[plan.proof["leader_changes"] for plan in pair] for pair in cut.pairs.values()]
     problem, pieces = (sum(counts) for counts in zip(*changes, strict=True))
-    assert pieces <= 1.05 * problem, (problem, pieces)
+    assert pieces <= 1.06 * problem, (problem, pieces)
 
 
 @pytest.mark.parametrize("operation", ["rebalance", "expand", "drain"])

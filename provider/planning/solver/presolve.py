@@ -12,8 +12,6 @@ import numpy as np
 
 from kafka_steward.planning.solver.problem import Ints
 
-__all__ = ["Arcs", "Reduction"]
-
 
 @dataclass(frozen=True)
 class Arcs:
