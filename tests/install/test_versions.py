@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 
 from tests.install.environments import (
     PACKAGE,
+    ROOT,
     UV,
     Environment,
     assert_works,
@@ -104,6 +105,15 @@ def test_airflow_lists_it_and_the_documented_plan_is_made(
         assert len(both) > 100
         assert {name: versions for name, versions in both.items() if len(set(versions)) > 1} == {}
     assert_works(environment, place)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("install", [lowest, highest])
+def test_the_quick_tests_pass(install: Callable[[Path, Path], Environment], wheel: Path, place: Path) -> None:
+    environment = install(place, wheel)
+    run(UV, "pip", "install", "--quiet", "--python", environment.python, f"{wheel}[dev]", cwd=place)
+    command = ("python", "-m", "pytest", "--quick", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider")
+    assert " passed" in environment.run(*command, cwd=ROOT).splitlines()[-1]
 
 
 def test_every_python_that_is_admitted_gets_the_newest_airflow(wheel: Path, tmp_path: Path) -> None:
