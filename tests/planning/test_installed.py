@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyspark
 import pytest
 
 from kafka_steward.errors import PlanningFailed
+from kafka_steward.planning.spark import installed as installed_spark
 from kafka_steward.planning.spark.installed import find_spark, prefer_code_of_jars
 
 ARCHIVES = ("pyspark.zip", "py4j-0.10.9.9-src.zip")
@@ -42,9 +44,12 @@ def test_what_fits_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 def test_the_code_of_the_jars_comes_before_the_clients(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = installed(tmp_path, monkeypatch, jars="4.3.0", code="4.2.0", archives=ARCHIVES)
+    monkeypatch.setenv("SPARK_HOME", "")
+    monkeypatch.setattr(installed_spark, "_package_folder", lambda: str(home))
     monkeypatch.setattr(sys, "path", ["here"])
     prefer_code_of_jars()
     assert sys.path == [*(str(home / "python" / "lib" / name) for name in ARCHIVES), "here"]
+    assert os.environ["SPARK_HOME"] == str(home)
 
 
 @pytest.mark.parametrize("archives", [(), ARCHIVES[:1]])

@@ -43,6 +43,8 @@ def prefer_code_of_jars() -> None:
     home = find_spark()
     if _has_other_code(home):
         sys.path[:0] = [str(path) for path in _archived_code(home)]
+        # pyspark looks for its jars around its own files, and so not around an archive.
+        os.environ["SPARK_HOME"] = str(home)
 
 
 _CLIENT_ONLY = ", because the package pyspark-client was installed instead of pyspark, or over it"
