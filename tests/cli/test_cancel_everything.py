@@ -44,7 +44,7 @@ def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: C
         )
         runner.step()
         assert [row.state for row in opened.journal.plans.rows(digest)] == [MoveState.SUBMITTED]
-        # Not before: with ZooKeeper, a broker hears of a throttle late, and copies all until then. A step waits for it.
+        # Not before: with ZooKeeper, a broker applies a throttle late, and copies all until then. A step waits for it.
         _begin_theirs(opened.cluster, theirs)
         listed = opened.cluster.snapshot([theirs]).partitions[TopicPartition(theirs, 1)]
         kept = [broker for broker in listed.replicas if broker not in listed.adding]

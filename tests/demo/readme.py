@@ -15,10 +15,10 @@ def assert_as_the_readme_shows(printed: Sequence[str]) -> None:
     """Assert that the demo healed, and printed the README's lines; only the seconds may differ."""
     shown = README.read_text().splitlines()
     title = next(line for line in shown if line.startswith(_TITLE))
-    told, expected = _facts(printed[-1]), _facts(next(line for line in shown if line.startswith(_LAST)))
+    actual, expected = _facts(printed[-1]), _facts(next(line for line in shown if line.startswith(_LAST)))
     assert title in printed
-    assert {**told, "seconds": ""} == {**expected, "seconds": ""}
-    assert (told["replicas_moved"], told["under_replicated"]) == (told["lower_bound"], "0")
+    assert {**actual, "seconds": ""} == {**expected, "seconds": ""}
+    assert (actual["replicas_moved"], actual["under_replicated"]) == (actual["lower_bound"], "0")
 
 
 def _facts(line: str) -> dict[str, str]:

@@ -43,7 +43,7 @@ class Environment:
 
 
 def run(*command: object, cwd: Path, **variables: str) -> str:
-    """Run a command without what this process was told about Airflow and Python; return its standard output."""
+    """Run a command without the Airflow and Python variables of this process; return its standard output."""
     ours = ("AIRFLOW", "PYTHON", "VIRTUAL_ENV", "SPARK")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     done = subprocess.run(

@@ -57,13 +57,13 @@ def test_code_of_another_version_alone_is_one_sentence_with_one_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, archives: tuple[str, ...]
 ) -> None:
     installed(tmp_path, monkeypatch, jars="4.3.0", code="4.2.0", archives=archives)
-    with pytest.raises(PlanningFailed) as told:
+    with pytest.raises(PlanningFailed) as raised:
         find_spark()
     assert re.fullmatch(
         rf"Spark cannot be used: in {tmp_path} the jars are of version 4\.3\.0 and the Python code is of version "
         r"4\.2\.0, because the package pyspark-client was installed over pyspark\. Run `.* -m pip install "
         r"--force-reinstall --no-deps pyspark==[\d.]+` on the worker\.",
-        str(told.value),
+        str(raised.value),
     )
 
 

@@ -1,4 +1,4 @@
-"""A Maven repository on 127.0.0.1 that serves the files of a folder, and fails as a test tells it to."""
+"""A Maven repository on 127.0.0.1 that serves the files of a folder, with the failures that a test sets."""
 
 from __future__ import annotations
 
