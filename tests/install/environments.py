@@ -17,9 +17,6 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).parent / "uv"
 PACKAGE = "airflow-provider-kafka-steward"
-#: The folders and files that a wheel is built from.
-SOURCES = ("provider", "operators", "sensors", "dags")
-_FILES = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
 _KINDS = ("operators", "sensors", "hooks", "triggers")
 
 
@@ -61,13 +58,11 @@ def run(*command: object, cwd: Path, **variables: str) -> str:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel from a copy: the work tree's build folder holds the links of the development install."""
-    for name in SOURCES:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in _FILES:
-        shutil.copy(ROOT / name, folder)
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder / "dist", cwd=folder)
-    (wheel,) = (folder / "dist").glob("*.whl")
+    """Build the wheel that is released, from a copy: the work tree's build folder holds the development install."""
+    copy = folder / "work-tree"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__"))
+    run("make", "distributions", f"BIN={Path(sys.executable).parent}", cwd=copy)
+    (wheel,) = (copy / "dist").glob("*.whl")
     return wheel
 
 
