@@ -30,7 +30,8 @@ class ReportHealthOperator(StewardOperator):
     are the highest healthy values, by measure; the default is `kafka_steward.execution.health.DEFAULT_LIMITS`. When a
     measure exceeds its limit, `on_unhealthy` is notified, and with `when_unhealthy="fail"` the task fails without a
     retry. During a reassignment, bytes per second are measured over `sample_s` seconds. Returns `{"healthy", "above",
-    "sentence", "measures"}`; `above` names the measures that exceed their limits.
+    "sentence", "measures", "partitions"}`: `above` names the measures that exceed their limits, `partitions` the first
+    100 partitions that are `under_replicated`, `under_min_isr`, `offline` and `reassigning`. The log names all of them.
 
     >>> ReportHealthOperator(task_id="health", when_unhealthy="fail", limits={"offline_partitions": 0})
     <Task(ReportHealthOperator): health>
@@ -57,6 +58,8 @@ class ReportHealthOperator(StewardOperator):
         """Check, log, emit and notify; fail if that was requested."""
         from kafka_steward.execution.health import (
             health_message,
+            partition_lines,
+            partition_names,
             validate_limits,
             violated_limits,
         )
@@ -68,8 +71,15 @@ class ReportHealthOperator(StewardOperator):
             health = self._measure_health(opened)
         emit_health(self.conn_id, health.measures)
         above, sentence = violated_limits(health, limits), health_message(health)
-        facts = {"healthy": not above, "above": above, "sentence": sentence, "measures": health.measures}
-        self.log.info("%s", printable(sentence))
+        facts = {
+            "healthy": not above,
+            "above": above,
+            "sentence": sentence,
+            "measures": health.measures,
+            "partitions": partition_names(health),
+        }
+        for line in (sentence, *partition_lines(health)):
+            self.log.info("%s", printable(line))
         if above:
             notify(self.on_unhealthy, context, "unhealthy", facts)
             if self.when_unhealthy == "fail":

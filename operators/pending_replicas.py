@@ -57,6 +57,7 @@ def reconcile_and_log(
 ) -> tuple[Snapshot, list[PendingReplica], int]:
     """Reconcile and log the pending replicas; return the snapshot, them, and how many replicas are still missing."""
     from kafka_steward.execution.pending_replicas import reconcile_pending
+    from kafka_steward.execution.pending_state import count_missing
 
     snapshot = opened.cluster.snapshot()
     found = reconcile_pending(opened.cluster, opened.journal, snapshot, actor_of(context))
@@ -64,4 +65,4 @@ def reconcile_and_log(
         task.log.info("%s: %s", pending.state.value, printable(pending.sentence))
     if len(found) > _NAMED:
         task.log.info("And %d more partitions.", len(found) - _NAMED)
-    return snapshot, found, sum(pending.missing for pending in found if not pending.is_obsolete)
+    return snapshot, found, count_missing(found)

@@ -17,12 +17,13 @@ from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor, Audit
 from kafka_steward.journal.plans import Plans
-from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
+from kafka_steward.journal.records import PENDING_REPLICAS, MoveRow, MoveState, PlanRecord
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.history import EndedPlans
 from kafka_steward.journal.sql.moves import MoveTable
 from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Tree
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.local_plan import plan_with
@@ -43,6 +44,11 @@ def journal_of(simulator: Simulator, folder: Path) -> Journal:
     tree = MemoryTree(lambda: simulator.now_ms)
     tables = MoveTable(database), AuditTable(database), EndedPlans(database)
     return journal_over(simulator.cluster_id, tree, *tables, together=database.write_transaction)
+
+
+def count_pending(tree: Tree) -> int:
+    """The number of pending replicas by the records, obsolete ones included."""
+    return sum(each.document.target_rf - len(each.document.brokers) for each in PENDING_REPLICAS.list_valid(tree))
 
 
 def memory_journal(simulator: Simulator) -> Journal:

@@ -15,7 +15,7 @@ from kafka_steward.document_api.request_documents import queue_add, queue_list, 
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
 from kafka_steward.execution.pending_replicas import list_pending
-from kafka_steward.execution.pending_state import PendingReplica, eligible_brokers
+from kafka_steward.execution.pending_state import PendingReplica, count_missing, eligible_brokers
 from kafka_steward.execution.readiness import announce_restart, disable_reassignment, enable_reassignment
 from kafka_steward.hooks import steward
 from kafka_steward.journal.audit import Action, AuditRecord
@@ -46,7 +46,7 @@ def list_pending_replicas(call: CommandContext) -> None:
     ]
     table = Table(("partition", "has", "pending", "state", "why"), cells)
     call.out.print_rows([_pending_facts(pending) for pending in chosen], table)
-    missing = sum(pending.missing for pending in chosen if not pending.is_obsolete)
+    missing = count_missing(chosen)
     if not missing:
         print_error("No replica is pending.")
     elif able:

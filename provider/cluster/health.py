@@ -8,6 +8,12 @@ broker: it is unreachable.
 A partition is under-replicated if its assigned replicas, without those that a reassignment is adding, outnumber the
 ISR: a reassignment by itself does not make a partition under-replicated (KIP-352). But it may put a partition under min
 ISR: Kafka itself refuses acks=all while a replication factor of 1 becomes 3 and min.insync.replicas is 2.
+
+The bytes that reassignments copy are the differences between two checks of the sizes of replicas that were not assigned
+before. Compared are the assignments too, so that a move which begins and ends between two checks is counted by the
+size of its new replicas. A client cannot see more: a move that was cancelled between two checks, a replica that was
+added and removed again between two checks, and the copying of a broker that does not report sizes leave no trace. What
+producers write to a replica between its completion and the next check is counted as copied.
 """
 
 from __future__ import annotations
@@ -15,8 +21,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot, lag
 
 DOWN_QUORUM = 2
@@ -58,20 +65,66 @@ def failed_paths_text(paths: Iterable[str]) -> str:
     return " and ".join(paths) or "of unknown path"
 
 
+class PartitionCondition(str, Enum):
+    """A condition of a partition by which it can be selected, as with the filters of `kafka-topics --describe`."""
+
+    UNDER_REPLICATED = "under_replicated"
+    UNDER_MIN_ISR = "under_min_isr"
+    #: It has a leader, and with one more replica out of sync it is under min ISR.
+    AT_MIN_ISR = "at_min_isr"
+    #: It has no leader; `kafka-topics` calls it unavailable.
+    OFFLINE = "offline"
+    REASSIGNING = "reassigning"
+
+
+def partition_conditions(partition: Partition, min_isr: int | None) -> tuple[PartitionCondition, ...]:
+    """Return the conditions that a partition meets; without its topic's `min_isr`, none that depend on it."""
+    in_sync_above_min = None if min_isr is None else len(partition.isr) - _effective_min_isr(partition, min_isr)
+    met = {
+        PartitionCondition.UNDER_REPLICATED: partition.under_replicated,
+        PartitionCondition.UNDER_MIN_ISR: in_sync_above_min is not None and in_sync_above_min < 0,
+        PartitionCondition.AT_MIN_ISR: in_sync_above_min == 0 and partition.leader is not None,
+        PartitionCondition.OFFLINE: partition.leader is None,
+        PartitionCondition.REASSIGNING: partition.reassigning,
+    }
+    return tuple(condition for condition, is_met in met.items() if is_met)
+
+
+#: A replica: its partition, and its broker.
+Replica = tuple[TopicPartition, int]
+
+
 @dataclass(frozen=True)
 class CopiedBytes:
-    """The progress of copying at one moment: bytes by partition and broker that a reassignment is adding."""
+    """The progress of copying at one check, to compare with the next one.
+
+    `bytes_` are the bytes of the replicas that a reassignment is adding, by partition and broker. `completed` are those
+    of the replicas whose reassignment has completed since the previous check. `assigned` maps each partition to its
+    topic's id and its replicas.
+    """
 
     at_ms: int
-    bytes_: Mapping[tuple[TopicPartition, int], int]
+    bytes_: Mapping[Replica, int]
+    completed: Mapping[Replica, int] = field(default_factory=dict)
+    assigned: Mapping[TopicPartition, tuple[str | None, Assignment]] = field(default_factory=dict)
+
+    def known_bytes(self, partition: Partition, broker: int) -> int | None:
+        """Return the bytes that a replica being copied had at this check: 0 before it was assigned; None if unknown."""
+        name = partition.topic_partition
+        topic_id, replicas = self.assigned.get(name, (None, ()))
+        if name not in self.assigned or topic_id != partition.topic_id:
+            return None
+        return self.bytes_.get((name, broker)) if broker in replicas else 0
 
 
 @dataclass(frozen=True)
 class Health:
     """The result of one health check; collections are sorted. The names of `measures` follow KIP-352's metrics.
 
-    `max_lag` is the largest lag, in messages, of the replicas being added; None while it is unknown. `bytes_in` and
-    `bytes_out` are the bytes per second that reassignments copy to and from each live broker; empty while unknown.
+    `under_replicated_by_leader` and `reassigning_by_leader` count the partitions that each broker leads, as its own
+    metrics do. `max_lag` is the largest lag, in messages, of the replicas being added; None while it is unknown.
+    `bytes_in` and `bytes_out` are the bytes per second that reassignments copy to and from each broker; empty while
+    unknown.
     `failed_log_dirs` lists the failed log directories of live brokers, by broker, without a path if a broker reports
     none. `cordoned` lists the live brokers without a log directory that accepts new replicas (KIP-1066).
     `hidden_topics` lists the topics that are in log directories and may not be described, None if that was not checked.
@@ -90,6 +143,8 @@ class Health:
     replica_imbalance: float
     leader_imbalance: float
     pending: int = 0
+    under_replicated_by_leader: Mapping[int, int] = field(default_factory=dict)
+    reassigning_by_leader: Mapping[int, int] = field(default_factory=dict)
     bytes_in: Mapping[int, float] = field(default_factory=dict)
     bytes_out: Mapping[int, float] = field(default_factory=dict)
     failed_log_dirs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -115,8 +170,20 @@ class Health:
             "owed_replicas": self.pending,  # the former name, until version 0.3
             "replica_imbalance": round(self.replica_imbalance, 4),
             "leader_imbalance": round(self.leader_imbalance, 4),
-            **{f"reassignment_bytes_in_per_sec.{broker}": round(rate) for broker, rate in self.bytes_in.items()},
-            **{f"reassignment_bytes_out_per_sec.{broker}": round(rate) for broker, rate in self.bytes_out.items()},
+            **_measures_by_broker("under_replicated_partitions", self.under_replicated_by_leader),
+            **_measures_by_broker("reassigning_partitions", self.reassigning_by_leader),
+            **_measures_by_broker("reassignment_bytes_in_per_sec", self.bytes_in),
+            **_measures_by_broker("reassignment_bytes_out_per_sec", self.bytes_out),
+        }
+
+    @property
+    def by_condition(self) -> dict[PartitionCondition, tuple[TopicPartition, ...]]:
+        """The partitions by the condition that they meet; those at min ISR are not among them."""
+        return {
+            PartitionCondition.UNDER_REPLICATED: self.under_replicated,
+            PartitionCondition.UNDER_MIN_ISR: self.under_min_isr,
+            PartitionCondition.OFFLINE: self.offline,
+            PartitionCondition.REASSIGNING: self.reassigning,
         }
 
 
@@ -138,19 +205,24 @@ def measure_health(
     progress at an earlier poll.
     """
     partitions = snapshot.partitions
+    under_replicated = [each for each in partitions.values() if each.under_replicated]
     into, out_of = _copy_rates(snapshot, copies, before)
     return Health(
         partitions=len(partitions),
         live=tuple(sorted(snapshot.live)),
-        gone=tuple(sorted(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)),
-        under_replicated=_sorted_names(each for each in partitions.values() if each.under_replicated),
-        under_min_isr=_sorted_names(each for each in partitions.values() if _is_under_min_isr(each, min_isr)),
+        gone=tuple(broker for broker in _known_brokers(snapshot) if broker not in snapshot.live),
+        under_replicated=_sorted_names(under_replicated),
+        under_min_isr=_sorted_names(
+            each for each in partitions.values() if len(each.isr) < _effective_min_isr(each, min_isr.get(each.topic, 1))
+        ),
         offline=_sorted_names(each for each in partitions.values() if each.leader is None),
         reassigning=_sorted_names(snapshot.reassigning.values()),
         max_lag=_max_lag(snapshot.reassigning.values(), ends),
         replica_imbalance=_imbalance(snapshot, (broker for each in partitions.values() for broker in each.replicas)),
         leader_imbalance=_imbalance(snapshot, (each.leader for each in partitions.values() if each.leader is not None)),
         pending=pending,
+        under_replicated_by_leader=_count_by_leader(snapshot, under_replicated),
+        reassigning_by_leader=_count_by_leader(snapshot, snapshot.reassigning.values()),
         bytes_in=into,
         bytes_out=out_of,
         failed_log_dirs=failed_log_dirs(snapshot, disks or {}),
@@ -159,27 +231,81 @@ def measure_health(
     )
 
 
-def copied_bytes(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], at_ms: int) -> CopiedBytes:
-    """Return the bytes copied to the replicas that reassignments are adding; leave out brokers without log data."""
+def receiving_brokers(snapshot: Snapshot, before: CopiedBytes | None = None) -> frozenset[int]:
+    """Return the live brokers that reassignments copy to, or, as far as `before` shows, have copied to since then."""
+    brokers = {broker for each in snapshot.reassigning.values() for broker in each.adding}
+    return snapshot.live & (brokers | {broker for _, broker in _completed_replicas(snapshot, before)})
+
+
+def copied_bytes(
+    snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], at_ms: int, before: CopiedBytes | None = None
+) -> CopiedBytes:
+    """Return the progress of copying to the replicas that reassignments add, or have added since `before`.
+
+    A broker without log data leaves the known bytes of its replicas as they are: what it copies meanwhile is counted
+    when it responds again.
+    """
+    adding = [(name, broker) for name, each in snapshot.reassigning.items() for broker in each.adding]
+    completed = _completed_replicas(snapshot, before)
+    silent = {
+        replica: known
+        for replica in (*adding, *completed)
+        if replica[1] not in log_dirs
+        and before is not None
+        and (known := before.known_bytes(snapshot.partitions[replica[0]], replica[1])) is not None
+    }
     return CopiedBytes(
         at_ms,
-        {
-            (name, broker): log_dirs[broker].replica_bytes.get(name, 0)
-            for name, partition in snapshot.reassigning.items()
-            for broker in partition.adding
-            if broker in log_dirs
-        },
+        {**_reported_bytes(adding, log_dirs), **silent},
+        _reported_bytes(completed, log_dirs),
+        {name: (each.topic_id, each.replicas) for name, each in snapshot.partitions.items()},
     )
+
+
+def _completed_replicas(snapshot: Snapshot, before: CopiedBytes | None) -> list[Replica]:
+    """Return the replicas that were being added at `before`, or not assigned then, and that are assigned now."""
+    if before is None:
+        return []
+    copied_to = {name for name, _ in before.bytes_}
+    return [
+        (name, broker)
+        for name, partition in snapshot.partitions.items()
+        if name in copied_to or before.assigned.get(name) != (partition.topic_id, partition.replicas)
+        for broker in partition.replicas
+        if broker not in partition.adding and before.known_bytes(partition, broker) is not None
+    ]
+
+
+def _reported_bytes(replicas: Iterable[Replica], log_dirs: Mapping[int, BrokerLogDirs]) -> dict[Replica, int]:
+    """Return the bytes of those replicas whose broker has responded; 0 for a replica that has no log yet."""
+    return {
+        (name, broker): log_dirs[broker].replica_bytes.get(name, 0) for name, broker in replicas if broker in log_dirs
+    }
 
 
 def _sorted_names(partitions: Iterable[Partition]) -> tuple[TopicPartition, ...]:
     return tuple(sorted(partition.topic_partition for partition in partitions))
 
 
-def _is_under_min_isr(partition: Partition, min_isr: Mapping[str, int]) -> bool:
+def _effective_min_isr(partition: Partition, min_isr: int) -> int:
     # The same rule by which the leader accepts acks=all (Partition.effectiveMinIsr): a topic with fewer replicas than
     # the setting needs no more than it has, and replicas that are being added count, unlike for under_replicated.
-    return len(partition.isr) < min(min_isr.get(partition.topic, 1), len(partition.replicas))
+    return min(min_isr, len(partition.replicas))
+
+
+def _known_brokers(snapshot: Snapshot) -> list[int]:
+    """Return the brokers that are live or have replicas, sorted; -1 in an assignment is no broker."""
+    return sorted(broker for broker in snapshot.live | snapshot.hosting_brokers if broker >= 0)
+
+
+def _count_by_leader(snapshot: Snapshot, partitions: Iterable[Partition]) -> dict[int, int]:
+    # A dead broker leads nothing: its gauge has to return to 0 all the same.
+    counts = Counter(each.leader for each in partitions if each.leader is not None)
+    return {broker: counts[broker] for broker in sorted({*_known_brokers(snapshot), *counts})}
+
+
+def _measures_by_broker(name: str, values: Mapping[int, float]) -> dict[str, float]:
+    return {f"{name}.{broker}": round(value) for broker, value in values.items()}
 
 
 def _max_lag(moving: Iterable[Partition], ends: Mapping[tuple[TopicPartition, int], int]) -> int | None:
@@ -197,14 +323,17 @@ def _imbalance(snapshot: Snapshot, brokers: Iterable[int]) -> float:
 def _copy_rates(
     snapshot: Snapshot, copies: CopiedBytes, before: CopiedBytes | None
 ) -> tuple[dict[int, float], dict[int, float]]:
-    """Return bytes per second in and out. Bytes copied between the last poll and the end of a move are not counted."""
+    """Return the bytes per second into and out of each broker since `before`, the latter by the leaders of now."""
     if before is None or copies.at_ms <= before.at_ms:
         return {}, {}
-    into, out_of = (dict.fromkeys(sorted(snapshot.live), 0.0) for _ in range(2))
-    for (name, broker), size in copies.bytes_.items():
-        rate = max(0, size - before.bytes_.get((name, broker), 0)) * 1000 / (copies.at_ms - before.at_ms)
-        leader = snapshot.partitions[name].leader
+    into, out_of = (dict.fromkeys(_known_brokers(snapshot), 0.0) for _ in range(2))
+    for (name, broker), size in {**copies.bytes_, **copies.completed}.items():
+        partition = snapshot.partitions[name]
+        known = before.known_bytes(partition, broker)
+        if known is None or size <= known:
+            continue
+        rate = (size - known) * 1000 / (copies.at_ms - before.at_ms)
         into[broker] = into.get(broker, 0.0) + rate
-        if leader is not None:
-            out_of[leader] = out_of.get(leader, 0.0) + rate
+        if partition.leader is not None:
+            out_of[partition.leader] = out_of.get(partition.leader, 0.0) + rate
     return into, out_of

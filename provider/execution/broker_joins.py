@@ -22,7 +22,7 @@ from kafka_steward.errors import VersionConflict
 from kafka_steward.execution.cluster_queries import cordoned_brokers
 from kafka_steward.execution.failures import brokers_to_announce
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.pending_state import PendingReplica, PendingState, eligible_brokers
+from kafka_steward.execution.pending_state import PendingReplica, PendingState, count_missing, eligible_brokers
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.topics import find_due_deferred_partitions
 from kafka_steward.journal import paths
@@ -75,7 +75,7 @@ def poll_joined_brokers(
     able -= cordoned_brokers(cluster, able)
     now_ms = journal.now_ms()
     due = _announce_due_brokers(journal, able, settings, now_ms) if announce else ()
-    missing = sum(each.missing for each in pending if not each.is_obsolete)
+    missing = count_missing(pending)
     return JoinPollResult(
         due=due,
         eligible=_sorted_ids(able),

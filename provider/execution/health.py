@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.health import CopiedBytes, Health, copied_bytes, failed_paths_text, measure_health
+from kafka_steward.cluster.health import (
+    CopiedBytes,
+    Health,
+    copied_bytes,
+    failed_paths_text,
+    measure_health,
+    receiving_brokers,
+)
 from kafka_steward.cluster.state import LogEndSource, partitions_by_broker
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.cluster_queries import find_hidden_topics, min_isr_by_topic
-from kafka_steward.execution.pending_replicas import count_pending
+from kafka_steward.execution.pending_replicas import list_pending, with_hidden_pending_topics
+from kafka_steward.execution.pending_state import count_missing
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.store import Journal
 
@@ -22,6 +30,7 @@ DEFAULT_LIMITS: Mapping[str, float] = {
     "offline_partitions": 0,
     "failed_log_dirs": 0,
     "hidden_topics": 0,
+    "pending_replicas": 0,
 }
 
 #: The measures for which limits may be given.
@@ -31,7 +40,6 @@ _MEASURES = (
     "reassignment_max_lag",
     "failed_brokers",
     "cordoned_brokers",
-    "pending_replicas",
     "owed_replicas",
     "replica_imbalance",
     "leader_imbalance",
@@ -39,6 +47,12 @@ _MEASURES = (
 
 #: The number of partitions that a message names; the rest is only counted.
 _NAMED = 3
+
+#: The number of partitions that a task's result names for each condition; the log names all of them.
+NAMED_IN_RESULT = 100
+
+#: The number of partitions that a line of the log names.
+_NAMED_IN_LINE = 50
 
 
 class HealthCheckPort(ClusterPort, LogEndSource, Protocol):
@@ -50,26 +64,26 @@ def check_health(
 ) -> tuple[Health, CopiedBytes]:
     """Return the cluster's health, and the bytes copied so far.
 
-    Pass the copied bytes to the next check as `before`, which makes bytes per second possible. Sizes and log ends are
-    requested only while partitions are being reassigned. A `thorough` check asks every broker for its log directories,
-    and so detects the topics that we may not describe. Raises ClusterError, JournalError.
+    Pass the copied bytes to the next check as `before`, which makes bytes per second possible. Sizes are requested only
+    while partitions are being reassigned, or when they have been since `before`; log ends only in the former case. A
+    `thorough` check asks every broker for its log directories, and so detects the topics that we may not describe.
+    Raises ClusterError, JournalError.
     """
     snapshot = cluster.snapshot()
     moving = snapshot.reassigning
-    receiving = sorted({broker for each in moving.values() for broker in each.adding} & snapshot.live)
-    asked = sorted(snapshot.live) if thorough else receiving
+    asked = sorted(snapshot.live if thorough else receiving_brokers(snapshot, before))
     log_dirs = cluster.log_dirs(asked) if asked else {}
     held = {broker: names for broker, names in partitions_by_broker(moving.values()).items() if broker in snapshot.live}
     # Only topics with a replica out of sync can have partitions under min ISR.
     lacking = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
-    copies = copied_bytes(snapshot, log_dirs, journal.now_ms())
+    copies = copied_bytes(snapshot, log_dirs, journal.now_ms(), before)
     health = measure_health(
         snapshot,
         min_isr=min_isr_by_topic(cluster, lacking),
         ends=cluster.log_ends(held) if held else {},
         copies=copies,
         before=before,
-        pending=count_pending(journal.tree),
+        pending=count_missing(list_pending(journal, with_hidden_pending_topics(cluster, journal, snapshot))),
         disks=cluster.directories(sorted(snapshot.live)),
         hidden_topics=tuple(find_hidden_topics(cluster, snapshot, log_dirs)) if thorough else None,
     )
@@ -103,6 +117,23 @@ def health_message(health: Health) -> str:
     pending = f" {health.pending} replicas are pending." if health.pending else ""
     rest = f"{gone}{_disk_message(health)}{_hidden_topics_message(health)}{pending}"
     return f"{message}.{_reassigning_message(health)}{rest}"
+
+
+def partition_names(health: Health) -> dict[str, list[str]]:
+    """Return the names of the partitions by condition, at most `NAMED_IN_RESULT` for each: for a task's result."""
+    return {
+        condition.value: [str(name) for name in names[:NAMED_IN_RESULT]]
+        for condition, names in health.by_condition.items()
+    }
+
+
+def partition_lines(health: Health) -> Iterator[str]:
+    """Yield the lines of the log that name every partition that meets a condition."""
+    for condition, names in health.by_condition.items():
+        for start in range(0, len(names), _NAMED_IN_LINE):
+            some = names[start : start + _NAMED_IN_LINE]
+            counted = f"{start + 1} to {start + len(some)} of {len(names)}"
+            yield f"{condition.value.replace('_', ' ')}, {counted}: {', '.join(map(str, some))}"
 
 
 def _disk_message(health: Health) -> str:

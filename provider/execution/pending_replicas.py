@@ -13,7 +13,7 @@ from kafka_steward.execution.staging import intermediate_assignments
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.records import PENDING_REPLICAS, MoveState, PendingReplicas
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, Tree, put_new, remove, replace_text
+from kafka_steward.journal.tree import Node, put_new, remove, replace_text
 
 #: The number of latest plans in which fills of a partition are searched.
 _PLANS = 50
@@ -27,11 +27,6 @@ def list_pending(journal: Journal, snapshot: Snapshot) -> list[PendingReplica]:
 def with_hidden_pending_topics(cluster: ClusterPort, journal: Journal, snapshot: Snapshot) -> Snapshot:
     """Return `snapshot` with the hidden topics among those with pending replicas. Raises ClusterError."""
     return with_hidden_topics(cluster, snapshot, {each.key[0] for each in PENDING_REPLICAS.list_valid(journal.tree)})
-
-
-def count_pending(tree: Tree) -> int:
-    """Return the number of recorded pending replicas."""
-    return sum(each.document.target_rf - len(each.document.brokers) for each in PENDING_REPLICAS.list_valid(tree))
 
 
 def reconcile_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot, who: Actor) -> list[PendingReplica]:

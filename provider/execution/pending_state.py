@@ -117,6 +117,11 @@ def eligible_brokers(all_pending: Iterable[PendingReplica], snapshot: Snapshot) 
     return frozenset(broker for several in able for broker in several)
 
 
+def count_missing(all_pending: Iterable[PendingReplica]) -> int:
+    """Return the number of pending replicas, without those of obsolete records."""
+    return sum(pending.missing for pending in all_pending if not pending.is_obsolete)
+
+
 def find_fillable(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> list[PendingReplica]:
     """Return the partitions that can be filled now, at least in part.
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.health import Health, copied_bytes, down_votes, failed_brokers, measure_health
+from kafka_steward.cluster.health import (
+    CopiedBytes,
+    Health,
+    PartitionCondition,
+    copied_bytes,
+    down_votes,
+    failed_brokers,
+    measure_health,
+    partition_conditions,
+    receiving_brokers,
+)
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Partition, Snapshot
 
 BROKERS = range(1, 6)
@@ -100,13 +112,39 @@ def test_kip_352s_formula_counts_the_isr_against_the_replicas_without_those_bein
     assert looked(moving(set(), leader=None)).offline == (TopicPartition("t", 0),)
 
 
-def one(replicas: str, isr: str, *, adding: str = "", removing: str = "") -> Snapshot:
+def one(replicas: str, isr: str, *, adding: str = "", removing: str = "", topic_id: str = "id1") -> Snapshot:
     """A cluster of one partition; single-digit brokers."""
     assigned, in_sync, added, removed = (tuple(map(int, digits)) for digits in (replicas, isr, adding, removing))
     brokers = {id_: Broker(id_, "host", 9092) for id_ in (1, 2, 3, 4)}
     leader = in_sync[0] if in_sync else None
-    partition = Partition("t", 0, assigned, frozenset(in_sync), leader, adding=added, removing=removed)
+    partition = Partition("t", 0, assigned, frozenset(in_sync), leader, topic_id, adding=added, removing=removed)
     return Snapshot("id", 0, brokers, {partition.topic_partition: partition})
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "min_isr", "conditions"),
+    [
+        (one("123", "123"), 2, ""),
+        (one("123", "12"), 2, "under_replicated at_min_isr"),
+        (one("123", "1"), 2, "under_replicated under_min_isr"),
+        (one("123", "1"), None, "under_replicated"),
+        (one("1", "1"), 2, "at_min_isr"),
+        (one("123", "1", adding="23"), 2, "under_min_isr reassigning"),
+        (one("123", "12", adding="23"), 2, "at_min_isr reassigning"),
+        (one("123", "123", removing="3"), 2, "reassigning"),
+        (one("12", ""), 1, "under_replicated under_min_isr offline"),
+    ],
+)
+def test_a_partition_meets_the_conditions_by_which_kafkas_tool_selects_and_brokers_accept_acks_all(
+    snapshot: Snapshot, min_isr: int | None, conditions: str
+) -> None:
+    (partition,) = snapshot.partitions.values()
+    assert partition_conditions(partition, min_isr) == tuple(map(PartitionCondition, conditions.split()))
+
+
+def test_a_partition_without_a_leader_accepts_nothing_and_so_is_not_at_min_isr() -> None:
+    (partition,) = one("1", "1").partitions.values()
+    assert partition_conditions(replace(partition, leader=None), 1) == (PartitionCondition.OFFLINE,)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +234,109 @@ def test_bytes_per_second_go_into_the_new_broker_and_out_of_the_leader() -> None
     assert health.bytes_out == {1: 2_500, 2: 0, 3: 0, 4: 0}
     assert health.measures["reassignment_bytes_in_per_sec.4"] == 2_500
     assert looked(snapshot, {4: 3_500}).bytes_in == {}
+
+
+def test_the_partitions_that_a_broker_leads_are_counted_for_it_and_a_dead_broker_leads_none() -> None:
+    names = [TopicPartition("t", number) for number in range(4)]
+    partitions = (
+        Partition("t", 0, (1, 2, 4, 3), frozenset({1, 2}), 1, adding=(4,), removing=(3,)),
+        Partition("t", 1, (1, 5), frozenset({1}), 1),
+        Partition("t", 2, (2, 3), frozenset({2, 3}), 2, removing=(3,)),
+        Partition("t", 3, (5,), frozenset(), None),
+    )
+    brokers = {id_: Broker(id_, "host", 9092) for id_ in (1, 2, 3, 4)}
+    health = looked(Snapshot("id", 0, brokers, dict(zip(names, partitions, strict=True))))
+    assert health.under_replicated == (names[0], names[1], names[3])
+    assert health.under_replicated_by_leader == {1: 2, 2: 0, 3: 0, 4: 0, 5: 0}
+    assert health.reassigning_by_leader == {1: 1, 2: 1, 3: 0, 4: 0, 5: 0}
+    assert health.measures["under_replicated_partitions.1"] == 2
+    assert health.measures["reassigning_partitions.2"] == 1
+    assert health.measures["under_replicated_partitions.5"] == 0
+
+
+def sized(snapshot: Snapshot, at_ms: int, before: CopiedBytes | None = None, **sizes: int) -> CopiedBytes:
+    """The copied bytes at a check: the sizes of t-0 by broker, `b4=100`; the other brokers do not respond."""
+    dirs = {int(name[1:]): BrokerLogDirs({TopicPartition("t", 0): size}) for name, size in sizes.items()}
+    return copied_bytes(snapshot, dirs, at_ms, before)
+
+
+def rates(snapshot: Snapshot, copies: CopiedBytes, before: CopiedBytes) -> dict[int, float]:
+    """The bytes per second that are copied in, of the brokers that copy."""
+    into = measure_health(snapshot, min_isr={}, ends={}, copies=copies, before=before).bytes_in
+    return {broker: rate for broker, rate in into.items() if rate}
+
+
+def test_a_move_that_began_and_ended_between_two_checks_counts_with_the_size_of_its_new_replica() -> None:
+    before = sized(one("123", "123"), 1_000)
+    moved = one("124", "124")
+    assert receiving_brokers(moved, before) == {4}
+    copies = sized(moved, 3_000, before, b1=600, b4=600)
+    health = measure_health(moved, min_isr={}, ends={}, copies=copies, before=before)
+    assert health.bytes_in == {1: 0, 2: 0, 3: 0, 4: 300}
+    assert health.bytes_out == {1: 300, 2: 0, 3: 0, 4: 0}
+    assert receiving_brokers(moved, copies) == frozenset()
+    assert rates(moved, sized(moved, 5_000, copies, b1=900, b4=900), copies) == {}, "what is written later is no copy"
+
+
+def test_the_rest_of_a_move_that_ended_between_two_checks_counts() -> None:
+    before = sized(one("1243", "123", adding="4", removing="3"), 1_000, b4=200)
+    moved = one("124", "124")
+    assert receiving_brokers(moved, before) == {4}
+    assert rates(moved, sized(moved, 3_000, before, b4=600), before) == {4: 200}
+
+
+def test_a_move_that_began_between_two_checks_counts_from_its_first_byte() -> None:
+    before = sized(one("123", "123"), 1_000)
+    moving = one("1243", "123", adding="4", removing="3")
+    assert rates(moving, sized(moving, 2_000, before, b4=200), before) == {4: 200}
+
+
+@pytest.mark.parametrize("later", [one("123", "123"), one("123", "123", topic_id="id2")])
+def test_a_move_that_was_cancelled_between_two_checks_is_not_seen(later: Snapshot) -> None:
+    before = sized(one("1243", "123", adding="4", removing="3"), 1_000, b4=200)
+    assert receiving_brokers(later, before) == frozenset()
+    assert rates(later, sized(later, 2_000, before, b3=600, b4=600), before) == {}
+
+
+def test_replicas_of_a_topic_that_was_created_anew_were_not_copied() -> None:
+    before = sized(one("123", "123"), 1_000)
+    anew = one("124", "124", topic_id="id2")
+    assert receiving_brokers(anew, before) == frozenset()
+    moving = one("124", "12", adding="4", topic_id="id2")
+    assert rates(moving, sized(moving, 2_000, before, b4=600), before) == {}
+    new = Snapshot("id", 0, anew.brokers, {})
+    assert receiving_brokers(anew, sized(new, 1_000)) == frozenset(), "nor those of a new topic"
+
+
+def test_what_a_broker_copies_while_it_reports_no_sizes_counts_when_it_reports_them_again() -> None:
+    moving, moved = one("1243", "123", adding="4", removing="3"), one("124", "124")
+    first = sized(moving, 1_000, b4=200)
+    second = sized(moving, 2_000, first)
+    assert rates(moving, second, first) == {}
+    third = sized(moved, 3_000, second)
+    assert rates(moved, third, second) == {}
+    assert receiving_brokers(moved, third) == {4}
+    assert rates(moved, sized(moved, 4_000, third, b4=600), third) == {4: 400}
+
+
+def test_a_broker_that_reported_no_sizes_at_the_first_check_has_copied_unknown_bytes_since() -> None:
+    moving = one("1243", "123", adding="4", removing="3")
+    first = sized(moving, 1_000)
+    second = sized(moving, 2_000, first, b4=600)
+    assert rates(moving, second, first) == {}
+    assert rates(moving, sized(moving, 3_000, second, b4=700), second) == {4: 100}
+
+
+def test_a_placeholder_and_a_dead_broker_copy_nothing() -> None:
+    before = sized(one("1", "1"), 1_000)
+    name = TopicPartition("t", 0)
+    partition = Partition("t", 0, (1, -1, 5), frozenset({1}), 1, "id1", adding=(-1,))
+    later = Snapshot("id", 0, {1: Broker(1, "host", 9092)}, {name: partition})
+    assert receiving_brokers(later, before) == frozenset()
+    assert measure_health(later, min_isr={}, ends={}, copies=sized(later, 2_000, before), before=before).bytes_in == {
+        1: 0,
+        5: 0,
+    }
 
 
 def test_imbalance_is_how_far_the_fullest_broker_is_above_the_mean() -> None:

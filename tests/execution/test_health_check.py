@@ -10,6 +10,8 @@ from kafka_steward.execution.health import (
     DEFAULT_LIMITS,
     check_health,
     health_message,
+    partition_lines,
+    partition_names,
     validate_limits,
     violated_limits,
 )
@@ -86,6 +88,71 @@ def test_pending_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limi
     assert health_message(health).endswith("None is being reassigned. 2 replicas are pending.")
     assert violated_limits(health, {"pending_replicas": 1, "owed_replicas": 1}) == ["pending_replicas", "owed_replicas"]
     assert violated_limits(health, {"pending_replicas": 2, "owed_replicas": 2}) == []
+
+
+def test_a_pending_replica_is_unhealthy_by_default_until_it_is_no_longer_pending() -> None:
+    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
+    journal = memory_journal(simulator)
+    simulator.kill(3)
+    create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
+    assert violated_limits(check_health(simulator, journal)[0], DEFAULT_LIMITS) == ["pending_replicas"]
+    assert DEFAULT_LIMITS["pending_replicas"] == 0
+    simulator.restart(3)
+    simulator.alter({TopicPartition("t", 0): (1, 2, 3)})
+    assert check_health(simulator, journal)[0].pending == 2, "one is on its way, and not there"
+    simulator.run()
+    assert check_health(simulator, journal)[0].pending == 1, "the record is obsolete, though no fill has removed it"
+    simulator.alter({TopicPartition("t", 1): (2, 1, 3)})
+    simulator.run()
+    assert violated_limits(check_health(simulator, journal)[0], DEFAULT_LIMITS) == []
+
+
+def test_pending_replicas_of_a_topic_that_is_hidden_from_us_stay_pending() -> None:
+    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
+    journal = memory_journal(simulator)
+    simulator.kill(3)
+    create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
+    simulator.hidden.add("t")
+    simulator.tick(120)
+    assert check_health(simulator, journal)[0].pending == 2
+
+
+def test_a_move_that_begins_and_ends_between_two_checks_is_counted_once() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", bandwidth=100)
+    journal = memory_journal(simulator)
+    _, copies = check_health(simulator, journal)
+    simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
+    simulator.tick(2)
+    health, copies = check_health(simulator, journal, copies)
+    assert (health.reassigning, health.bytes_in) == ((), {1: 0, 2: 0, 3: 0, 4: 50})
+    assert health.bytes_out == {1: 50, 2: 0, 3: 0, 4: 0}
+    simulator.tick()
+    health, _ = check_health(simulator, journal, copies)
+    assert set(health.bytes_in.values()) == {0}
+
+
+def test_every_partition_is_named_by_its_condition_in_the_log_and_the_first_hundred_in_the_result() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: " + " ".join(["123"] * 130))
+    journal = memory_journal(simulator)
+    simulator.alter({TopicPartition("t", 7): (1, 2, 4)})
+    simulator.kill(3)
+    health, _ = check_health(simulator, journal)
+    names = partition_names(health)
+    assert {condition: len(named) for condition, named in names.items()} == {
+        "under_replicated": 100,
+        "under_min_isr": 0,
+        "offline": 0,
+        "reassigning": 1,
+    }
+    assert (names["under_replicated"][99], names["reassigning"]) == ("t-99", ["t-7"])
+    lines = list(partition_lines(health))
+    assert [line.partition(":")[0] for line in lines] == [
+        "under replicated, 1 to 50 of 130",
+        "under replicated, 51 to 100 of 130",
+        "under replicated, 101 to 130 of 130",
+        "reassigning, 1 to 1 of 1",
+    ]
+    assert lines[2].endswith("t-128, t-129")
 
 
 def test_limits_are_held_to_known_measures() -> None:

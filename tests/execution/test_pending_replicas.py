@@ -13,7 +13,7 @@ from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import DocumentError, KafkaRefused, RequestError
 from kafka_steward.execution.broker_joins import poll_joined_brokers
-from kafka_steward.execution.pending_replicas import count_pending, list_pending, reconcile_pending
+from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import (
     PROPAGATION_MS,
     PendingReplica,
@@ -36,7 +36,7 @@ from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.execution.looks import look, part
-from tests.simulated_plan import WHO, World, journal_of, memory_journal, move
+from tests.simulated_plan import WHO, World, count_pending, journal_of, memory_journal, move
 from tests.simulator import Simulator
 
 T0 = TopicPartition("t", 0)

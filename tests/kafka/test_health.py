@@ -15,11 +15,12 @@ from kafka_steward.execution.health import check_health, health_message
 from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
-from tests.kafka.test_heal_by_script import Script, script
+from tests.kafka.test_heal_by_script import TOPICS, Script, script
 from tests.throttles import rates
 
 __all__ = ["script"]
 
+UNDER_MIN_ISR = "--under-min-isr-partitions"
 RATE = "follower.replication.throttled.rate"
 LISTED = "follower.replication.throttled.replicas"
 
@@ -52,26 +53,48 @@ def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_b
         script.cluster.change_broker_configs({4: [ConfigChange(RATE, ConfigOp.DELETE)]})
 
 
-def test_a_replication_factor_that_grows_is_under_min_isr_as_long_as_kafka_refuses_acks_all(
-    script: Script, kraft_sandbox: Sandbox, topic: str
+@pytest.mark.before_ci("kraft")
+def test_a_move_that_begins_and_ends_between_two_checks_counts_with_the_size_of_its_new_replica(
+    script: Script, sandbox: Sandbox, topic: str
+) -> None:
+    sandbox.create_topics(topic, assignments={0: (1, 2, 3)})
+    sandbox.fill(topic, 2_000_000)
+    name = TopicPartition(topic, 0)
+    before, copies = check_health(script.cluster, script.journal)
+    assert before.reassigning == ()
+    script.cluster.alter({name: (1, 2, 4)})
+    assert script.replicas(topic) == {0: (1, 2, 4)}
+    health, later = check_health(script.cluster, script.journal, copies)
+    size = script.cluster.log_sizes({4: [name]})[name, 4]
+    assert size > 1_000_000
+    assert health.bytes_in[4] * (later.at_ms - copies.at_ms) / 1000 == pytest.approx(size, rel=0.01)
+    assert health.bytes_out[1] == health.bytes_in[4]
+    again, _ = check_health(script.cluster, script.journal, later)
+    assert again.bytes_in[4] == 0
+
+
+@pytest.mark.before_ci("kraft")
+def test_a_replication_factor_that_grows_is_under_min_isr_as_long_as_kafka_says_so_and_refuses_acks_all(
+    script: Script, sandbox: Sandbox, topic: str
 ) -> None:
     name = TopicPartition(topic, 0)
-    kraft_sandbox.create_topics(topic, assignments={0: (1,)}, configs={"min.insync.replicas": "2"})
-    kraft_sandbox.fill(topic, LONG)
+    sandbox.create_topics(topic, assignments={0: (1,)}, configs={"min.insync.replicas": "2"})
+    sandbox.fill(topic, LONG)
     script.cluster.change_topic_configs({topic: [ConfigChange(LISTED, ConfigOp.SET, "0:2,0:3")]})
     script.cluster.change_broker_configs({id_: [ConfigChange(RATE, ConfigOp.SET, "100000")] for id_ in (2, 3)})
     eventually(lambda: slow(script, 2, 3), within=30)
     try:
         assert check_health(script.cluster, script.journal)[0].under_min_isr == (), "one replica is all that it has"
-        produce(kraft_sandbox, topic)
+        assert kafkas_own(script, UNDER_MIN_ISR) == {name}, "the tool alone does not know that a broker accepts it"
+        produce(sandbox, topic)
         script.cluster.alter({name: (1, 2, 3)})
-        eventually(lambda: assert_growing(script, name, under_min_isr=True), within=30)
+        eventually(lambda: assert_growing(script, name, under_min_isr=True), within=60)
         with pytest.raises(NotEnoughReplicasError):
-            produce(kraft_sandbox, topic)
+            produce(sandbox, topic)
         assert_growing(script, name, under_min_isr=True)
         script.cluster.change_broker_configs({2: [ConfigChange(RATE, ConfigOp.DELETE)]})
         eventually(lambda: assert_growing(script, name, under_min_isr=False), within=60)
-        produce(kraft_sandbox, topic)
+        produce(sandbox, topic)
     finally:
         script.cluster.cancel([name])
         script.cluster.change_broker_configs({id_: [ConfigChange(RATE, ConfigOp.DELETE)] for id_ in (2, 3)})
@@ -81,6 +104,8 @@ def assert_growing(script: Script, name: TopicPartition, *, under_min_isr: bool)
     health, _ = check_health(script.cluster, script.journal)
     assert (health.reassigning, health.under_replicated) == ((name,), ())
     assert health.under_min_isr == ((name,) if under_min_isr else ())
+    assert kafkas_own(script, UNDER_MIN_ISR) == set(health.under_min_isr)
+    assert kafkas_own(script) == set()
 
 
 def produce(sandbox: Sandbox, topic: str) -> None:
@@ -123,7 +148,8 @@ def same_as_kafka(script: Script, expected: set[TopicPartition]) -> None:
     assert set(health.under_replicated) == expected == kafkas_own(script)
 
 
-def kafkas_own(script: Script) -> set[TopicPartition]:
-    """What kafka-topics --under-replicated-partitions prints."""
-    found = re.findall(r"Topic: (\S+)\s+Partition: (\d+)", script.under_replicated())
+def kafkas_own(script: Script, selected: str = "--under-replicated-partitions") -> set[TopicPartition]:
+    """What kafka-topics --describe prints with one of its filters."""
+    printed = script.sandbox.kafka_tool(TOPICS, "--bootstrap-server", script.sandbox.bootstrap, "--describe", selected)
+    found = re.findall(r"Topic: (\S+)\s+Partition: (\d+)", printed)
     return {TopicPartition(topic, int(number)) for topic, number in found}

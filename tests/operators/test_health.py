@@ -54,6 +54,17 @@ def test_an_unhealthy_cluster_is_notified_of_and_the_task_succeeds_by_default(
     assert gauges[UNDER_REPLICATED][0] == 2
 
 
+def test_the_partitions_are_named_in_the_result_for_the_notification_and_in_the_log(
+    make_cluster: MakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_cluster("1a 2b 3c", "orders: 123 231").kill(3)
+    notified: list[Any] = []
+    facts = report(on_unhealthy=notified.append)
+    names = {"under_replicated": ["orders-0", "orders-1"], "under_min_isr": [], "offline": [], "reassigning": []}
+    assert facts["partitions"] == notified[0]["kafka_steward"]["partitions"] == names
+    assert "under replicated, 1 to 2 of 2: orders-0, orders-1" in capsys.readouterr().out
+
+
 def test_where_it_is_to_fail_an_unhealthy_cluster_fails_the_task_for_good_after_the_notification(
     make_cluster: MakeCluster, gauges: Gauges
 ) -> None:

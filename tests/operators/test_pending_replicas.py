@@ -9,7 +9,6 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.pending_replicas import count_pending
 from kafka_steward.execution.pending_state import PROPAGATION_MS
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS
@@ -22,6 +21,7 @@ from kafka_steward.planning.files.formats import plan_table, read_snapshot, writ
 from tests.airflow_home import context
 from tests.builders import planned
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster, make_cluster
+from tests.simulated_plan import count_pending
 
 __all__ = ["make_cluster"]
 

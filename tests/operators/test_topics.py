@@ -10,13 +10,13 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused
-from kafka_steward.execution.pending_replicas import count_pending
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS
 from kafka_steward.journal.store import open_journal
 from kafka_steward.operators.topics import CreatePartitionsOperator, CreateTopicOperator
 from tests.airflow_home import context
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster, make_cluster
+from tests.simulated_plan import count_pending
 
 __all__ = ["make_cluster"]
 

@@ -156,6 +156,20 @@ def test_each_look_measures_bytes_per_second_since_the_one_before(measured: Meas
     assert [row.get(name) for row in measured.kept()] == [None, 10, 5]
 
 
+def test_a_move_that_began_and_ended_between_two_looks_is_measured_by_the_second(measured: Measured) -> None:
+    name, leading = "reassignment_bytes_in_per_sec.4", "under_replicated_partitions.2"
+    measured.simulator.bandwidth = 100
+    measured.look()
+    measured.simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
+    measured.simulator.tick(2)
+    measured.simulator.kill(3)
+    measured.look()
+    measured.simulator.tick()
+    measured.look()
+    assert [(row.get(name), row["reassigning_partitions"]) for row in measured.kept()] == [(None, 0), (50, 0), (0, 0)]
+    assert [row[leading] for row in measured.kept()] == [0, 1, 1]
+
+
 def test_rows_are_kept_for_as_many_days_and_as_often_as_the_settings_say(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
