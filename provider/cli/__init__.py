@@ -5,9 +5,10 @@ function is imported when the verb is called::
 
     verb.py        the execution of a verb: one cluster, one message on failure, an exit code
     foreground.py  steps of a plan to its end, with a bar, and Ctrl-C
-    show.py        status, plans, show, audit           manage.py    verify, throttle, abandon
+    show.py        status, partitions, plans, show, audit
+    manage.py      verify, throttle, abandon
     execute.py     apply, resume                        cancel.py    cancel
-    documents.py   the KIPs' documents, and watch       journal.py   journal copy, pair, archive
+    documents.py   pending, the KIPs' documents, and watch; journal copy, pair, archive
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ _EXIT_CODES = """exit codes:
 
 _EPILOG = f"""examples:
   airflow kafka-steward status --cluster kafka_production
+  airflow kafka-steward partitions --under-replicated-partitions --cluster kafka_production
   airflow kafka-steward apply reassignment.json --throttle 20M --cluster kafka_production
   airflow kafka-steward cancel --scope plan --reason 'wrong racks' --cluster kafka_production
   airflow kafka-steward audit --plan 3f2a91c0 --output json
@@ -172,6 +174,18 @@ def _build_verb(
 
 _ON = "--cluster kafka_production"
 
+_PARTITIONS = """\
+Lists partitions as kafka-topics --describe does, by its filters; those of several filters together, without a
+filter all. The beginning of a filter's name is enough: --under-replicated, --under-min-isr, --unavailable.
+
+A reassignment by itself does not make a partition under-replicated: replicas that it is adding do not count
+(KIP-352). For min ISR they count, as in the brokers, which refuse acks=all with fewer replicas in sync than
+min.insync.replicas, or than all replicas where those are fewer. kafka-topics does not apply the second part,
+and adds partitions without a leader, which are listed by --unavailable-partitions here.
+
+Exit code 0, whether or not a partition is listed; 1 if Kafka does not answer, if there is no such topic, or if
+Kafka does not let us read min.insync.replicas of some: the message names them."""
+
 _PENDING = """\
 A topic that was created while brokers were down has fewer replicas than requested (KIP-409). The missing
 replicas are pending; the DAG `fill` adds them when a broker that can host them joins. `placeholders` lists
@@ -180,16 +194,38 @@ were added, or the topic was changed or deleted externally) is shown until a fil
 Exit code 0, whether or not replicas are pending."""
 
 
+def _build_filter(condition: str, flag: str, about: str) -> Arg:
+    return Arg((flag,), help=f"Partitions {about}", action="store_true", dest=condition)
+
+
 def _build_show_verbs() -> tuple[ActionCommand, ...]:
     limit = Arg(("--limit",), help="How many of the newest", type=positive_int(allow_zero=False), default=50)
     plan = Arg(("--plan",), help="Only this plan: its digest, or a prefix of it")
     since = Arg(("--since",), help="Only since then: 30m, 2h, 1d, or 2026-11-21T08:00 (UTC)", type=_parse_time)
+    conditions = (
+        _build_filter("under_replicated", "--under-replicated-partitions", "whose replicas are not all in sync"),
+        _build_filter("under_min_isr", "--under-min-isr-partitions", "that do not accept acks=all"),
+        _build_filter("at_min_isr", "--at-min-isr-partitions", "with just enough replicas in sync for acks=all"),
+        _build_filter("offline", "--unavailable-partitions", "without a leader"),
+        _build_filter("reassigning", "--reassigning-partitions", "with a reassignment in flight"),
+    )
     return (
         _build_verb(
             "status",
             "The state of the cluster, and the plans in progress",
             "show.show_status",
             examples=["status --output json"],
+        ),
+        _build_verb(
+            "partitions",
+            "The partitions that are under-replicated, under or at min ISR, unavailable or reassigning; or all",
+            "show.list_partitions",
+            (*conditions, _TOPIC),
+            examples=[
+                f"partitions --under-replicated-partitions --unavailable-partitions {_ON}",
+                f"partitions --topic orders {_ON} --output json",
+            ],
+            details=_PARTITIONS,
         ),
         _build_verb("plans", "The newest plans", "show.list_plans", (limit,), examples=[f"plans --limit 5 {_ON}"]),
         _build_verb("show", "One plan, partition by partition", "show.show_plan", (_PLAN,), examples=["show 3f2a91c0"]),

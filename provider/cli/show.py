@@ -1,23 +1,32 @@
-"""Read-only verbs for a cluster, its plans and its audit trail: status, plans, show, audit.
+"""Read-only verbs for a cluster, its plans and its audit trail: status, partitions, plans, show, audit.
 
 Values for programs are untruncated, with times in ISO 8601 (UTC).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from kafka_steward.cli.verb import CommandContext
+from kafka_steward.cli import Exit
+from kafka_steward.cli.verb import CommandContext, print_error
+from kafka_steward.cluster.health import PartitionCondition, partition_conditions
+from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.errors import RequestError
 from kafka_steward.escaping import utc_datetime
+from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
 from kafka_steward.execution.failures import is_outage
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.listing import list_unreadable
 from kafka_steward.journal.records import APPROVALS, FAILED_BROKERS, WRITTEN, MoveRow, PlanRecord
-from kafka_steward.journal.render import audit_table, moves_table, plan_lines, plans_table
+from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
+
+#: Topics that a message names; the rest is only counted.
+_NAMED = 3
 
 
 def plan_facts(record: PlanRecord) -> dict[str, Any]:
@@ -130,6 +139,81 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
             for row in looks
         ],
     }
+
+
+_CONDITION_WORDS = {
+    PartitionCondition.UNDER_REPLICATED: "under-replicated",
+    PartitionCondition.UNDER_MIN_ISR: "under min ISR",
+    PartitionCondition.AT_MIN_ISR: "at min ISR",
+    PartitionCondition.OFFLINE: "offline",
+    PartitionCondition.REASSIGNING: "being reassigned",
+}
+
+
+def list_partitions(call: CommandContext) -> Exit:
+    """Print the partitions that meet any of the requested conditions, or all (KIP-352)."""
+    wanted = [condition for condition in PartitionCondition if getattr(call.arguments, condition.value)]
+    with call.hook.open() as opened:
+        snapshot = _describe_partitions(opened, call.arguments.topic)
+        min_isr, unreadable = readable_min_isr(opened.cluster, sorted(snapshot.topics))
+    rows = [_partition_facts(each, min_isr.get(each.topic)) for _, each in sorted(snapshot.partitions.items())]
+    chosen = [row for row in rows if not wanted or not {*wanted}.isdisjoint(row["conditions"])]
+    call.out.print_rows(chosen, _partitions_table(chosen))
+    if wanted:
+        conditions = " or ".join(_CONDITION_WORDS[condition] for condition in wanted)
+        print_error(f"{len(chosen)} of {len(rows)} partitions are {conditions}.")
+    if unreadable:
+        print_error(_unreadable_topics_message(sorted(unreadable)))
+    return Exit.FAILED if unreadable else Exit.DONE
+
+
+def _describe_partitions(opened: ClusterSession, topic: str | None) -> Snapshot:
+    if topic is None:
+        return opened.cluster.snapshot()
+    snapshot = describe_topic(opened.cluster, topic)
+    if not snapshot.partitions:
+        raise RequestError(
+            f"Cluster {snapshot.cluster_id} has no topic {topic}; leave out --topic to list those of all topics."
+        )
+    return snapshot
+
+
+def _unreadable_topics_message(topics: Sequence[str]) -> str:
+    named = ", ".join(topics[:_NAMED]) + (", …" if len(topics) > _NAMED else "")
+    return (
+        f"Kafka does not let us read min.insync.replicas of {len(topics)} topics ({named}), whose partitions may be "
+        "under or at min ISR: grant our principal DESCRIBE_CONFIGS on every topic, as docs/permissions.md says."
+    )
+
+
+def _partition_facts(partition: Partition, min_isr: int | None) -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "topic_id": partition.topic_id,
+        "partition": partition.partition,
+        "leader": partition.leader,
+        "replicas": list(partition.replicas),
+        "isr": sorted(partition.isr),
+        "adding": list(partition.adding),
+        "removing": list(partition.removing),
+        "min_isr": min_isr,
+        "conditions": [condition.value for condition in partition_conditions(partition, min_isr)],
+    }
+
+
+def _partitions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    brokers = ("replicas", "isr", "adding", "removing")
+    cells: list[tuple[str, ...]] = [
+        (
+            row["topic"],
+            str(row["partition"]),
+            "none" if row["leader"] is None else str(row["leader"]),
+            *(",".join(map(str, row[name])) for name in brokers),
+            ", ".join(_CONDITION_WORDS[PartitionCondition(condition)] for condition in row["conditions"]),
+        )
+        for row in rows
+    ]
+    return Table(("topic", "partition", "leader", *brokers, "conditions"), cells)
 
 
 def list_plans(call: CommandContext) -> None:

@@ -98,5 +98,17 @@ def cordoned_brokers(cluster: ClusterPort, brokers: Collection[int]) -> frozense
 
 def min_isr_by_topic(cluster: ClusterPort, topics: Collection[str]) -> dict[str, int]:
     """Return min.insync.replicas of `topics`. Raises ClusterError. If `topics` is empty, Kafka is not called."""
-    values = cluster.topic_configs(sorted(topics), [MIN_ISR]) if topics else {}
+    return _parse_min_isr(cluster.topic_configs(sorted(topics), [MIN_ISR]) if topics else {})
+
+
+def readable_min_isr(cluster: ClusterPort, topics: Sequence[str]) -> tuple[dict[str, int], dict[str, KafkaRefused]]:
+    """Return min.insync.replicas of `topics`, and the refusal of each unreadable topic. Raises any other ClusterError.
+
+    If `topics` is empty, Kafka is not called.
+    """
+    values, refused = readable_topic_configs(cluster, topics, [MIN_ISR])
+    return _parse_min_isr(values), refused
+
+
+def _parse_min_isr(values: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
     return {topic: int(of[MIN_ISR]) for topic, of in values.items() if MIN_ISR in of}

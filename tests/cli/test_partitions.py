@@ -1,0 +1,192 @@
+"""The verb partitions: which ones need attention, by the filters of kafka-topics, for people and for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cli import get_kafka_steward_commands
+from kafka_steward.cluster.health import PartitionCondition
+from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.sandbox import Sandbox
+from tests.airflow_home import Connect
+from tests.cli.calling import run
+from tests.cli.scene import Scene
+from tests.eventually import eventually
+
+CONDITIONS = [condition.value for condition in PartitionCondition]
+FILTERS = {
+    "--under-replicated-partitions": ["t-0", "t-1"],
+    "--under-min-isr-partitions": ["t-0"],
+    "--at-min-isr-partitions": ["s-0", "t-1", "t-3"],
+    "--unavailable-partitions": ["u-0"],
+    "--reassigning-partitions": ["t-2"],
+}
+
+
+@pytest.fixture
+def hurt(scene: Scene) -> Scene:
+    """Brokers 3 and 4 are dead: t-0 is under min ISR, t-1 and t-3 at it, t-2 moves, u-0 has no leader."""
+    simulator = scene.simulator
+    simulator.topics = {}
+    simulator.create("s", [(1,)])
+    simulator.create("t", [(1, 3, 4), (1, 2, 3), (1, 2, 4), (2, 1)])
+    simulator.create("u", [(3,)])
+    simulator.topic_settings["t"]["min.insync.replicas"] = "2"
+    simulator.alter({TopicPartition("t", 2): (1, 2, 3)})
+    simulator.kill(3)
+    simulator.kill(4)
+    simulator.topics[TopicPartition("t", 2)].isr = {1, 2, 4}
+    return scene
+
+
+def listed(scene: Scene, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[list[str], str]:
+    """The partitions that are listed, and the message."""
+    capsys.readouterr()
+    assert scene.call("partitions", *words, "--output", "json") == 0
+    out, err = capsys.readouterr()
+    return [f"{row['topic']}-{row['partition']}" for row in json.loads(out)], err
+
+
+@pytest.mark.parametrize(("flag", "names"), FILTERS.items())
+def test_a_filter_of_kafka_topics_lists_the_partitions_that_it_selects(
+    hurt: Scene, capsys: pytest.CaptureFixture[str], flag: str, names: list[str]
+) -> None:
+    found, message = listed(hurt, capsys, flag)
+    assert found == names
+    assert message.startswith(f"{len(names)} of 6 partitions are ")
+
+
+def test_the_beginning_of_a_filter_is_enough(hurt: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ("--under-replicated", "--under-min-isr", "--at-min-isr", "--unavailable", "--reassigning")
+    for word, names in zip(short, FILTERS.values(), strict=True):
+        assert listed(hurt, capsys, word)[0] == names
+
+
+def test_several_filters_list_what_any_of_them_selects_and_none_lists_all(
+    hurt: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, message = listed(hurt, capsys, "--unavailable-partitions", "--under-min-isr-partitions")
+    assert (found, message) == (["t-0", "u-0"], "2 of 6 partitions are under min ISR or offline.\n")
+    assert listed(hurt, capsys) == (["s-0", "t-0", "t-1", "t-2", "t-3", "u-0"], "")
+
+
+def test_only_the_partitions_of_a_topic_are_listed_and_counted(hurt: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    found, message = listed(hurt, capsys, "--topic", "t", "--under-replicated-partitions")
+    assert (found, message) == (["t-0", "t-1"], "2 of 4 partitions are under-replicated.\n")
+
+
+def test_a_person_reads_the_columns_of_kafka_topics_and_why_a_partition_is_listed(
+    hurt: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hurt.call("partitions") == 0
+    lines = [line.split(maxsplit=5) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["topic", "partition", "leader", "replicas", "isr", "adding  removing  conditions"]
+    assert lines[2][:5] == ["t", "0", "1", "1,3,4", "1"]
+    assert lines[2][5] == "under-replicated, under min ISR"
+    assert lines[4][:6] == ["t", "2", "1", "1,2,3,4", "1,2,4", "3       4         being reassigned"]
+    assert lines[6][:3] == ["u", "0", "none"]
+
+
+def test_programs_get_the_whole_partition(hurt: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hurt.call("partitions", "--reassigning-partitions", "--output", "json") == 0
+    row = {
+        "topic": "t",
+        "topic_id": hurt.simulator.topics[TopicPartition("t", 2)].topic_id,
+        "partition": 2,
+        "leader": 1,
+        "replicas": [1, 2, 3, 4],
+        "isr": [1, 2, 4],
+        "adding": [3],
+        "removing": [4],
+        "min_isr": 2,
+        "conditions": ["reassigning"],
+    }
+    assert json.loads(capsys.readouterr().out) == [row]
+    assert hurt.call("partitions", "--unavailable-partitions", "--output", "csv") == 0
+    (read,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (list(read), read["leader"], read["replicas"]) == (list(row), "", "[3]")
+
+
+def test_where_nothing_is_selected_it_says_so_and_that_is_no_failure(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert listed(scene, capsys, "--under-replicated") == ([], "0 of 4 partitions are under-replicated.\n")
+
+
+def test_a_topic_that_is_not_there_is_one_sentence(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("partitions", "--topic", "orders") == 1
+    out, err = capsys.readouterr()
+    sentence = "Cluster simulated has no topic orders; leave out --topic to list those of all topics.\n"
+    assert (out, err) == ("", sentence)
+
+
+def test_a_topic_that_kafka_hides_from_us_is_a_refusal_and_not_an_empty_list(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.hidden.add("t")
+    assert scene.call("partitions", "--topic", "t") == 1
+    assert "describing topic t" in capsys.readouterr().err
+
+
+def test_a_topic_whose_settings_kafka_refuses_is_named_and_holds_up_no_other(
+    hurt: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = hurt.simulator.snapshot()
+    monkeypatch.setattr(hurt.simulator, "snapshot", lambda: snapshot)
+    hurt.simulator.hidden.add("s")
+    assert hurt.call("partitions", "--at-min-isr-partitions", "--output", "json") == 1
+    out, err = capsys.readouterr()
+    assert [(row["topic"], row["partition"]) for row in json.loads(out)] == [("t", 1), ("t", 3)]
+    assert err.splitlines()[-1] == (
+        "Kafka does not let us read min.insync.replicas of 1 topics (s), whose partitions may be under or at min ISR: "
+        "grant our principal DESCRIBE_CONFIGS on every topic, as docs/permissions.md says."
+    )
+
+
+def test_a_cluster_that_does_not_answer_is_one_sentence(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.down = ClusterUnreachable("No bootstrap server answers.")
+    assert scene.call("partitions") == 1
+    assert capsys.readouterr().err == "No bootstrap server answers.\n"
+
+
+@pytest.mark.before_ci("kraft")
+def test_on_real_brokers_the_filters_list_what_kafka_topics_lists(
+    connect: Connect, sandbox: Sandbox, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replicas = {0: (1, 2, 3), 1: (1, 2), 2: (3,), 3: (2, 1), 4: (1, 3)}
+    sandbox.create_topics(topic, assignments=replicas, configs={"min.insync.replicas": "2"})
+    sandbox.kill(3)
+    conn_id = connect(host=sandbox.bootstrap)
+
+    def ours(flag: str) -> set[int]:
+        capsys.readouterr()
+        assert run("partitions", flag, "--topic", topic, "--output", "json", "--cluster", conn_id) == 0
+        return {row["partition"] for row in json.loads(capsys.readouterr().out)}
+
+    def kafkas(flag: str) -> set[int]:
+        server = ("--bootstrap-server", sandbox.bootstrap)
+        printed = sandbox.kafka_tool("org.apache.kafka.tools.TopicCommand", *server, "--describe", flag)
+        return {int(number) for number in re.findall(rf"Topic: {topic}\s+Partition: (\d+)", printed)}
+
+    def assert_same() -> None:
+        assert {0, 4} <= ours("--under-replicated-partitions") == kafkas("--under-replicated-partitions")
+        assert {0, 1, 3} == ours("--at-min-isr-partitions") == kafkas("--at-min-isr-partitions")
+        assert {2} == ours("--unavailable-partitions") == kafkas("--unavailable-partitions")
+        assert {4} <= ours("--under-min-isr-partitions")
+        assert ours("--under-min-isr-partitions") | {2} == kafkas("--under-min-isr-partitions"), "it has no leader"
+
+    eventually(assert_same, within=60)
+
+
+def test_there_is_a_filter_for_each_condition_and_its_help_says_how_kafka_counts() -> None:
+    (verb,) = (verb for verb in get_kafka_steward_commands()[0].subcommands if verb.name == "partitions")
+    filters = {argument.kwargs.get("dest"): argument.flags for argument in verb.args}
+    assert [(flag,) for flag in FILTERS] == [filters[condition] for condition in CONDITIONS]
+    assert all(word in str(verb.description) for word in ("KIP-352", "acks=all", "Exit code 0"))
+    assert "airflow kafka-steward partitions --topic orders" in str(verb.epilog)
