@@ -107,6 +107,16 @@ def test_a_pending_replica_is_unhealthy_by_default_until_it_is_no_longer_pending
     assert violated_limits(check_health(simulator, journal)[0], DEFAULT_LIMITS) == []
 
 
+def test_pending_replicas_of_a_topic_that_was_deleted_are_not_pending_though_no_fill_has_removed_their_record() -> None:
+    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
+    journal = memory_journal(simulator)
+    simulator.kill(3)
+    create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
+    simulator.delete("t")
+    simulator.tick(120)
+    assert check_health(simulator, journal)[0].pending == 0
+
+
 def test_pending_replicas_of_a_topic_that_is_hidden_from_us_stay_pending() -> None:
     simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = memory_journal(simulator)
