@@ -306,6 +306,9 @@ def test_replicas_of_a_topic_that_was_created_anew_were_not_copied() -> None:
     assert rates(moving, sized(moving, 2_000, before, b4=600), before) == {}
     new = Snapshot("id", 0, anew.brokers, {})
     assert receiving_brokers(anew, sized(new, 1_000)) == frozenset(), "nor those of a new topic"
+    without_ids = {name: replace(each, topic_id=None) for name, each in anew.partitions.items()}
+    old_kafka = replace(anew, partitions=without_ids)
+    assert receiving_brokers(old_kafka, sized(new, 1_000)) == frozenset(), "nor where Kafka has no topic ids"
 
 
 def test_what_a_broker_copies_while_it_reports_no_sizes_counts_when_it_reports_them_again() -> None:
