@@ -1,9 +1,9 @@
 """`python -m benchmarks.joining`: seconds from a broker joining to the last owed replica being in sync (KIP-409).
 
-With one of three brokers away, a topic is created with replication factor 3: each partition gets two replicas, and one
-is owed. Then the broker is started. The clock begins when Kafka lists it as live; then a plain loop, or the watch and
-the `fill` DAG in a real Airflow, look who can take what is owed, take a snapshot, plan (a Spark job of its own), carry
-it out, and settle the debts.
+With one of three brokers away, and on KRaft unregistered, a topic is created with replication factor 3: each partition
+gets two replicas, and one is owed. Then the broker is started. The clock begins when Kafka lists it as live; then a
+plain loop, or the watch and the `fill` DAG in a real Airflow, look who can take what is owed, take a snapshot, plan (a
+Spark job of its own), carry it out, and settle the debts.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_plan
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings
+from tests.lost_brokers import lose
 
 _BROKERS, _JOINING = 3, 3
 _TOPIC = "orders"
@@ -86,7 +87,8 @@ def _opened(sandbox: Sandbox, folder: Path) -> Iterator[tuple[KafkaCluster, Jour
 
 def _create(sandbox: Sandbox, partitions: int, megabytes: int, cluster: KafkaCluster, journal: Journal) -> None:
     """A topic of which one replica of each partition is owed."""
-    sandbox.kill(_JOINING)
+    sandbox.create_topics(f"{_TOPIC}-before", replication_factor=_BROKERS)  # by which the broker is known
+    lose(sandbox, _JOINING)
     ask_until(lambda: _JOINING not in cluster.live_brokers() or None, within_s=120)
     wanted = TopicSpec(_TOPIC, partitions, _BROKERS, {"min.insync.replicas": "2"})
     made = create_topic(cluster, journal, wanted, allowed=True, who=WHO)

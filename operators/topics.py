@@ -17,11 +17,14 @@ __all__ = ["CreatePartitionsOperator", "CreateTopicOperator"]
 class CreateTopicOperator(StewardOperator):
     """Creates a topic; with `enable_under_replicated_topic_creation`, also with fewer brokers than replicas.
 
-    KIP-409: if at least min(`min.insync.replicas`, `replication_factor`) brokers are live, the topic is created on
-    those, and the missing replicas are recorded as pending: the `fill` DAG adds them when brokers join. `config` are
-    the topic's own settings. An existing topic with the same partition count and replication factor is left unchanged;
-    if they differ, the task fails without a retry. Returns `{"topic", "existed", "pending", "sentence"}`;
-    `pending` counts pending replicas, and until version 0.3 `owed` repeats it.
+    KIP-409: at least min(`min.insync.replicas`, `replication_factor`) brokers have to be live. On KRaft, whatever the
+    setting, Kafka then places replicas on registered brokers that are down, and fills them when they are back. What it
+    cannot place, and with ZooKeeper, the topic is created on the live brokers, and the missing replicas are recorded as
+    pending: the `fill` DAG adds them when brokers join. With more replicas than brokers are known, those that are down
+    included, the task fails. `config` are the topic's own settings. An existing topic with the same partition count and
+    replication factor is left unchanged; if they differ, the task fails. None of these failures is retried. Returns
+    `{"topic", "existed", "pending", "sentence"}`; `pending` counts pending replicas, and until version 0.3 `owed`
+    repeats it.
 
     >>> CreateTopicOperator(
     ...     task_id="orders", topic="orders", partitions=12, config={"min.insync.replicas": "2"},
@@ -71,8 +74,9 @@ class CreatePartitionsOperator(StewardOperator):
     """Increases the number of a topic's partitions to `count`.
 
     Kafka requires as many replicas for new partitions as the existing ones have. On KRaft, registered brokers that are
-    down may be assigned, and Kafka fills their replicas when they are back. If there are too few brokers even so, the
-    task fails without a retry. With `later=True` it instead leaves a deferred request in the journal, which the `fill`
+    down may be assigned, and Kafka fills their replicas when they are back. At least min(`min.insync.replicas`,
+    replication factor) brokers have to be live, as for a new topic (KIP-409). If there are too few brokers, the task
+    fails without a retry. With `later=True` it instead leaves a deferred request in the journal, which the `fill`
     DAG executes when a broker joins. A request for a topic that was deleted or re-created since is dropped, with a
     reason in the audit trail. Returns `{"topic", "done", "waits", "sentence"}`.
 

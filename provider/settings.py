@@ -174,7 +174,7 @@ class Settings:
     )
     enable_under_replicated_topic_creation: bool = _setting_field(
         False,
-        "Whether topics are created while fewer brokers than replicas are live (KIP-409); the rest is added later.",
+        "Whether a topic that Kafka cannot place is created on fewer live brokers than replicas (KIP-409).",
         per_run=False,
     )
     plan_retention: float = _setting_field(

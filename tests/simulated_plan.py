@@ -16,6 +16,7 @@ from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor, Audit
+from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.records import PENDING_REPLICAS, MoveRow, MoveState, PlanRecord
 from kafka_steward.journal.sql.audit import AuditTable
@@ -65,6 +66,13 @@ def journal_over(
     stand_in: Any = MemoryEnded()
     plans = Plans(tree, moves, ended or stand_in, cluster_id, together)
     return Journal(cluster_id, tree=tree, audit=Audit(audit), plans=plans, together=together, close=lambda: None)
+
+
+def lose(simulator: Simulator, journal: Journal, *brokers: int) -> None:
+    """Kill brokers; the journal names them as failed, so that they count as known even if no replica names them."""
+    for broker in brokers:
+        simulator.kill(broker)
+        journal.tree.create(paths.failed_broker(broker), FailedBroker(1).to_json())
 
 
 def plan_of(simulator: Simulator, moves: Sequence[Move], *, operation: str = "heal", **proof: Any) -> PlanFolder:

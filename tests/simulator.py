@@ -79,6 +79,8 @@ class Simulator:
         #: Brokers that get nothing new, topics for which no ACL gives us a right, whether they exist or not, failed log
         #: directories, brokers that tell no sizes.
         self.cordoned: set[int] = set()
+        #: Dead brokers of a KRaft cluster that it does not list as fenced any more.
+        self.unregistered: set[int] = set()
         self.hidden: set[str] = set()
         self.failed_dirs: dict[int, list[str]] = {}
         self.mute: set[int] = set()
@@ -115,8 +117,14 @@ class Simulator:
             if partition.leader == broker:
                 self._elect(partition)
 
+    def unregister(self, broker: int) -> None:
+        """Kill a broker for good, as far as the controller knows; it registers again when it is restarted."""
+        self.kill(broker)
+        self.unregistered.add(broker)
+
     def restart(self, broker: int) -> None:
         self.alive.add(broker)
+        self.unregistered.discard(broker)
         for partition in self.topics.values():
             if partition.leader is None:
                 self._elect(partition)
@@ -318,7 +326,7 @@ class Simulator:
             return refusal_error(NOT_AUTHORIZED, None, f"creating topic {topic}")
         if topic in self.topic_settings:
             return _refusal(36, f"Topic '{topic}' already exists.")
-        known = sorted(self.racks if self.mode == "kraft" else self.alive)
+        known = sorted(self._listed() - self.cordoned)
         if assignments is None and replication_factor > len(known):
             return _refusal(38, f"Replication factor: {replication_factor} larger than brokers: {len(known)}.")
         self.create(topic, assignments or self._placed(0, partitions, replication_factor, known), size=0)
@@ -333,7 +341,7 @@ class Simulator:
             return refusal_error(NOT_AUTHORIZED, None, f"adding partitions to topic {topic}")
         there = [each for name, each in self.topics.items() if name.topic == topic]
         factor = len(there[0].replicas)
-        known = sorted(self.racks if self.mode == "kraft" else self.alive)
+        known = sorted(self._listed() - self.cordoned)
         if len(known) < factor or any(len(each) != factor for each in assignments or ()):
             return _refusal(38, "Unable to replicate the partitions.")
         new = assignments or self._placed(len(there), count, factor, known)
@@ -356,11 +364,14 @@ class Simulator:
         if not (self.reachable and self.alive):
             raise ClusterUnreachable("No bootstrap server answers.")
 
+    def _listed(self) -> set[int]:
+        # KRaft goes on listing a dead broker, as fenced, until it is unregistered; ZooKeeper mode does not.
+        return set(self.racks) - self.unregistered if self.mode == "kraft" else set(self.alive)
+
     def _brokers(self) -> dict[int, Broker]:
-        # KRaft goes on listing a dead broker, as fenced; ZooKeeper mode does not.
-        listed = self.racks if self.mode == "kraft" else sorted(self.alive)
         return {
-            each: Broker(each, "127.0.0.1", 9000 + each, self.racks[each], each not in self.alive) for each in listed
+            each: Broker(each, "127.0.0.1", 9000 + each, self.racks[each], each not in self.alive)
+            for each in sorted(self._listed())
         }
 
     def _apply(self, targets: Mapping[TopicPartition, Assignment | None]) -> dict[TopicPartition, KafkaRefused | None]:
@@ -376,7 +387,7 @@ class Simulator:
         partition = self.topics.get(name)
         if partition is None:
             return _refusal(3, f"Unable to find partition {name}.")
-        if not target or len(set(target)) < len(target) or not set(target) <= self.racks.keys():
+        if not target or len(set(target)) < len(target) or not set(target) <= self.racks.keys() - self.unregistered:
             return _refusal(39, "The manual partition assignment is not valid.")
         original = partition.original
         if self.mode == "zookeeper" and set(target) - set(original) - self.alive:

@@ -1,30 +1,49 @@
 """Create topics, even while fewer brokers are live than replicas were requested, and add partitions (KIP-409).
 
+Fewer live brokers than replicas suffice if they are min(min.insync.replicas, replication factor). On KRaft, Kafka then
+places replicas on brokers that are registered and fenced, and fills them itself. Kafka is therefore requested to place
+all replicas first: a client of Kafka before 4.0 cannot list the fenced brokers. If Kafka refuses, because the
+registered brokers are too few, and always in ZooKeeper mode, a topic is created on the live brokers, and the other
+replicas are pending.
+
 `assign_to_live_brokers` decides, purely; `create_topic` executes: it records the pending replicas first, and then sends
 one request to Kafka. A crash in between leaves a pending-replica record of a topic that does not exist. That record is
 dropped; a second attempt finds the topic, or creates it. If Kafka does not answer, or answers that a topic exists that
 did not exist before (a broker retries what it forwards to the controller), the existing topic is compared with the
-request.
+request. No second request follows one that Kafka may have executed.
 
-Kafka requires as many replicas for new partitions as the others have. On KRaft, Kafka may place replicas on brokers
-that are registered and fenced, and fills them itself. If even these are too few, the call is refused, or deferred as a
-request that is executed when a broker joins. No process but a watch of this journal detects pending replicas.
+Kafka requires as many replicas for new partitions as the others have. If there are too few brokers, the call is
+refused, or deferred as a request that is executed when a broker joins. No process but a watch of this journal detects
+pending replicas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import KafkaRefused, KafkaTimeout, RequestError
-from kafka_steward.execution.cluster_queries import MIN_ISR, cordoned_brokers, describe_topic, with_hidden_topics
+from kafka_steward.execution.cluster_queries import (
+    MIN_ISR,
+    cordoned_brokers,
+    describe_topic,
+    min_isr_by_topic,
+    readable_topic_configs,
+    with_hidden_topics,
+)
 from kafka_steward.execution.pending_replicas import delete_pending, list_pending, reconcile_pending, record_pending
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
-from kafka_steward.journal.records import DEFERRED_PARTITIONS, DeferredPartitions, PendingReplicas
+from kafka_steward.journal.records import (
+    DEFERRED_PARTITIONS,
+    FAILED_BROKERS,
+    RESTARTS,
+    DeferredPartitions,
+    PendingReplicas,
+)
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import put, remove
 
@@ -54,9 +73,16 @@ def unwatched_reason(journal: Journal) -> str:
 #: Kafka's TOPIC_ALREADY_EXISTS.
 _EXISTS = 36
 
+#: Kafka's INVALID_REPLICATION_FACTOR: among other causes, there are too few brokers.
+_TOO_FEW_BROKERS = 38
+
 
 class TopicAdminPort(ClusterPort, Protocol):
     """A cluster in which topics can be created; KafkaCluster is one."""
+
+    @property
+    def zookeeper_mode(self) -> bool:
+        """Return whether its controller is a broker that uses ZooKeeper: such a one places replicas on live brokers."""
 
     def create_topic(
         self,
@@ -99,25 +125,40 @@ class CreateTopicResult:
     sentence: str
 
 
-def assign_to_live_brokers(
-    wanted: TopicSpec, live: frozenset[int], *, allowed: bool, min_isr: int
-) -> tuple[Assignment, ...] | None:
-    """Return each partition's assignment when there are too few brokers; None when Kafka places the replicas itself.
+def assign_to_live_brokers(wanted: TopicSpec, live: frozenset[int], known: frozenset[int]) -> tuple[Assignment, ...]:
+    """Return each partition's assignment when Kafka cannot place all replicas.
 
-    Every live broker gets a replica of every partition, and leads its share. Raises RequestError with fewer live
-    brokers than min(min.insync.replicas, replication factor): a producer with acks=all could not use the topic.
+    Every live broker gets a replica of every partition, and leads its share. Raises RequestError for more replicas than
+    `known` brokers, which include the failed ones: the missing replicas would stay pending forever.
     """
-    factor, name = wanted.replication_factor, wanted.topic
-    if len(live) >= factor or not allowed:
-        return None
-    needed = min(min_isr, factor)
-    if len(live) < needed:
+    if wanted.replication_factor > len(known):
         raise RequestError(
-            f"Topic {name} was not created: it needs {needed} brokers, by its min.insync.replicas and replication "
-            f"factor, and {len(live)} are live; restore brokers, or lower min.insync.replicas."
+            f"Topic {wanted.topic} was not created: {wanted.replication_factor} replicas were requested, and "
+            f"{_known_brokers(known)}; request at most {len(known)}, or start more brokers first."
         )
     brokers = sorted(live)
     return tuple(_rotate_brokers(brokers, number) for number in range(wanted.partitions))
+
+
+def _known_brokers(known: frozenset[int]) -> str:
+    return (
+        f"{len(known)} brokers are known (live, registered, with replicas, or in the journal as failed or restarting)"
+    )
+
+
+def required_live_brokers(min_isr: int, factor: int) -> int:
+    """Return how many live brokers new partitions need (KIP-409): with fewer, acks=all would fail. Pure."""
+    return min(min_isr, factor)
+
+
+def find_known_brokers(journal: Journal, snapshot: Snapshot) -> frozenset[int]:
+    """Return the brokers of the cluster, those that are down included: how large it can be in normal operation.
+
+    They are live or registered, or host a replica, or the journal names them as failed or as being restarted.
+    """
+    noted = (each.key[0] for collection in (FAILED_BROKERS, RESTARTS) for each in collection.list_valid(journal.tree))
+    hosting = (broker for broker in snapshot.hosting_brokers if broker >= 0)  # ZooKeeper mode accepts placeholders
+    return frozenset((*snapshot.brokers, *hosting, *noted))
 
 
 def _rotate_brokers(brokers: Sequence[int], number: int) -> Assignment:
@@ -131,9 +172,10 @@ def _rotate_brokers(brokers: Sequence[int], number: int) -> Assignment:
 def create_topic(
     cluster: TopicAdminPort, journal: Journal, wanted: TopicSpec, *, allowed: bool, who: Actor
 ) -> CreateTopicResult:
-    """Create a topic; with `allowed`, also with fewer live brokers than replicas: the rest is pending (KIP-409).
+    """Create a topic; with `allowed`, also on fewer brokers than replicas: the rest is pending (KIP-409).
 
-    Raises RequestError when the topic exists with other numbers, or there are too few brokers; KafkaRefused.
+    On KRaft, Kafka places replicas on fenced brokers, whether `allowed` or not. Raises RequestError when the topic
+    exists with other numbers, when too few brokers are live, and for more replicas than known brokers; KafkaRefused.
     """
     snapshot = cluster.snapshot()
     there = {name: each for name, each in snapshot.partitions.items() if name.topic == wanted.topic}
@@ -142,21 +184,42 @@ def create_topic(
         return _check_existing_topic(journal, wanted, there, snapshot)
     min_isr = _effective_min_isr(cluster, wanted, snapshot)
     able = snapshot.live - cordoned_brokers(cluster, snapshot.live)
-    assignments = assign_to_live_brokers(wanted, able, allowed=allowed, min_isr=min_isr)
-    pending = _build_pending_replicas(wanted, assignments or ())
-    reason = f"{len(snapshot.live)} brokers are live, and {wanted.replication_factor} replicas were requested"
+    needed = required_live_brokers(min_isr, wanted.replication_factor)
+    # In ZooKeeper mode, Kafka itself refuses what is not allowed.
+    if len(able) < needed and (allowed or not cluster.zookeeper_mode):
+        raise RequestError(
+            f"Topic {wanted.topic} was not created: it needs {needed} brokers, by its min.insync.replicas and "
+            f"replication factor, and {len(able)} are live; restore brokers, or lower min.insync.replicas."
+        )
+    too_few = len(able) < wanted.replication_factor
+    known = find_known_brokers(journal, snapshot)
+    if not (too_few and allowed and cluster.zookeeper_mode):
+        refused = _submit_topic(cluster, journal, wanted, None, who)
+        if refused is None:
+            return _created_topic(wanted, {})
+        if not too_few or refused.code != _TOO_FEW_BROKERS:
+            raise refused
+        if not allowed:
+            raise _add_hint_to_refusal(refused, wanted, able, known, enough=len(able) >= needed)
+    return _create_with_pending(cluster, journal, wanted, assign_to_live_brokers(wanted, able, known), who)
+
+
+def _create_with_pending(
+    cluster: TopicAdminPort, journal: Journal, wanted: TopicSpec, assignments: Sequence[Assignment], who: Actor
+) -> CreateTopicResult:
+    pending = _build_pending_replicas(wanted, assignments)
+    reason = f"{len(assignments[0])} brokers are live, and {wanted.replication_factor} replicas were requested"
     new = record_pending(journal, pending, reason, who)
     refused = _submit_topic(cluster, journal, wanted, assignments, who)
-    if refused is not None and refused.code == _EXISTS and _is_as_requested(cluster, wanted, assignments):
-        refused = None
     if refused is not None:
         delete_pending(journal, new)
-        raise _add_hint_to_refusal(refused, wanted, snapshot, allowed=allowed)
-    return CreateTopicResult(
-        False,
-        _count_missing_replicas(pending),
-        _creation_message(wanted, pending, f"was created with {wanted.partitions} partitions"),
-    )
+        raise refused
+    return _created_topic(wanted, pending)
+
+
+def _created_topic(wanted: TopicSpec, pending: Mapping[TopicPartition, PendingReplicas]) -> CreateTopicResult:
+    message = _creation_message(wanted, pending, f"was created with {wanted.partitions} partitions")
+    return CreateTopicResult(False, _count_missing_replicas(pending), message)
 
 
 def _submit_topic(
@@ -166,6 +229,7 @@ def _submit_topic(
     assignments: Sequence[Assignment] | None,
     who: Actor,
 ) -> KafkaRefused | None:
+    """Send one request; return None if the topic exists as requested afterwards, else Kafka's refusal."""
     after = {"partitions": wanted.partitions, "replication_factor": wanted.replication_factor}
     placed = {} if assignments is None else {"assignments": [list(each) for each in assignments]}
     entry = AuditRecord(
@@ -191,7 +255,8 @@ def _submit_topic(
             raise
         return None
     journal.audit.record_outcome([entry], Outcome.REFUSED if refused else Outcome.DONE, str(refused or ""))
-    return refused
+    exists = refused is not None and refused.code == _EXISTS and _is_as_requested(cluster, wanted, assignments)
+    return None if exists else refused
 
 
 def _is_as_requested(cluster: TopicAdminPort, wanted: TopicSpec, assignments: Sequence[Assignment] | None) -> bool:
@@ -266,16 +331,21 @@ def _effective_min_isr(cluster: ClusterPort, wanted: TopicSpec, snapshot: Snapsh
 
 
 def _add_hint_to_refusal(
-    refused: KafkaRefused, wanted: TopicSpec, snapshot: Snapshot, *, allowed: bool
+    refused: KafkaRefused, wanted: TopicSpec, able: frozenset[int], known: frozenset[int], *, enough: bool
 ) -> KafkaRefused:
-    if allowed or len(snapshot.live) >= wanted.replication_factor:
-        return refused
-    return KafkaRefused(
-        refused.code,
-        refused.message,
-        f"{refused} Only {len(snapshot.live)} brokers are live: wait for more, or set "
-        "enable_under_replicated_topic_creation, which creates it with fewer replicas and adds the rest later.",
-    )
+    """Return the refusal of a topic for which too few brokers are live, with the remedy.
+
+    If `enough` brokers are live for its min.insync.replicas, the remedy may be our setting.
+    """
+    hint = f"Only {len(able)} brokers are live: wait for more"
+    if wanted.replication_factor > len(known):
+        hint = f"Only {_known_brokers(known)}: request at most {len(known)} replicas, or start more brokers"
+    elif enough:
+        hint = (
+            f"{hint}, or set enable_under_replicated_topic_creation, which creates it with fewer replicas and adds the "
+            "rest later"
+        )
+    return KafkaRefused(refused.code, refused.message, f"{refused} {hint}.")
 
 
 #: Kafka's INVALID_PARTITIONS: among other causes, the topic has that many partitions already.
@@ -296,7 +366,8 @@ def add_partitions(
 ) -> AddPartitionsResult:
     """Create partitions until `topic` has `count` in total.
 
-    With `later` and too few brokers, a deferred request is written, and executed when a broker joins.
+    With `later` and too few brokers, a deferred request is written, and executed when a broker joins. As for topics,
+    min(min.insync.replicas, replication factor) brokers have to be live (KIP-409).
 
     Raises RequestError for a topic that does not exist or has more partitions, for too few brokers without `later`, and
     when another process writes a deferred request for the topic concurrently; KafkaRefused.
@@ -311,12 +382,16 @@ def add_partitions(
         )
     if len(there) == count:
         return AddPartitionsResult(False, False, f"Topic {topic} already has {count} partitions.")
-    if can_place_partitions(there, snapshot):
-        return _create_partitions(cluster, journal, topic, count, snapshot, who=who)
-    lacking = (
-        f"Topic {topic} has {_replication_factor(there)} replicas of each partition, Kafka requires as many for new "
-        f"ones, and the cluster has {len(snapshot.brokers)} brokers"
-    )
+    min_isr = min_isr_by_topic(cluster, [topic]).get(topic, 1)
+    cordoned = cordoned_brokers(cluster, snapshot.live)
+    lacking = live_broker_shortage(topic, there, snapshot.live - cordoned, min_isr, zookeeper=cluster.zookeeper_mode)
+    if not lacking:
+        try:
+            return _create_partitions(cluster, journal, topic, count, snapshot, who=who)
+        except KafkaRefused as refused:
+            if refused.code != _TOO_FEW_BROKERS:
+                raise
+        lacking = _broker_shortage(topic, there, snapshot.brokers.keys() - cordoned)
     if not later:
         raise RequestError(f"{lacking}: wait for more, or pass later=True to add them when a broker joins.")
     _store_deferred_request(
@@ -325,9 +400,30 @@ def add_partitions(
     return AddPartitionsResult(False, True, f"{lacking}: they are added when a broker joins.")
 
 
-def can_place_partitions(there: list[Partition], snapshot: Snapshot) -> bool:
-    """Return whether Kafka can place new partitions: it counts fenced brokers, and requires one live broker."""
-    return bool(snapshot.live) and len(snapshot.brokers) >= _replication_factor(there)
+def live_broker_shortage(
+    topic: str, there: list[Partition], able: frozenset[int], min_isr: int, *, zookeeper: bool
+) -> str:
+    """Return why too few brokers are live for new partitions, else "" (KIP-409). Pure.
+
+    `able` are the live brokers that are not cordoned. In ZooKeeper mode, Kafka places replicas on those alone. On
+    KRaft, it also counts fenced brokers; they may be unknown to us, so only Kafka can refuse.
+    """
+    if zookeeper and len(able) < _replication_factor(there):
+        return _broker_shortage(topic, there, able)
+    needed = required_live_brokers(min_isr, _replication_factor(there))
+    if len(able) >= needed:
+        return ""
+    return (
+        f"Topic {topic} needs {needed} live brokers for new partitions, by its min.insync.replicas and replication "
+        f"factor, and {len(able)} are live"
+    )
+
+
+def _broker_shortage(topic: str, there: list[Partition], brokers: Collection[int]) -> str:
+    return (
+        f"Topic {topic} has {_replication_factor(there)} replicas of each partition, Kafka requires as many for new "
+        f"ones, and the cluster has {len(brokers)} brokers that accept replicas"
+    )
 
 
 def find_due_deferred_partitions(
@@ -335,18 +431,32 @@ def find_due_deferred_partitions(
 ) -> dict[str, DeferredPartitions]:
     """Return, by topic, the deferred requests that can be executed now or are obsolete. Raises ClusterError.
 
-    A request for a topic that we may not describe is neither.
+    A request for a topic that we may not describe, or whose settings we may not read, is neither.
     """
     requests = {each.key[0]: each.document for each in DEFERRED_PARTITIONS.list_valid(journal.tree)}
     hidden = with_hidden_topics(cluster, snapshot, requests).hidden
-    found = {}
-    for topic, asked in requests.items():
-        if topic in hidden:
-            continue
-        there = _partitions_of_topic(snapshot, topic)
-        if _obsolete_reason(asked, there) or can_place_partitions(there, snapshot):
-            found[topic] = asked
-    return found
+    there = {topic: _partitions_of_topic(snapshot, topic) for topic in requests if topic not in hidden}
+    obsolete = {topic for topic, partitions in there.items() if _obsolete_reason(requests[topic], partitions)}
+    configs, _ = readable_topic_configs(cluster, sorted(there.keys() - obsolete), [MIN_ISR])
+    cordoned = cordoned_brokers(cluster, snapshot.live) if configs else frozenset[int]()
+    placeable = {
+        topic
+        for topic, of in configs.items()
+        if can_place_partitions(there[topic], snapshot, int(of.get(MIN_ISR, 1)), cordoned)
+    }
+    return {topic: requests[topic] for topic in requests if topic in obsolete | placeable}
+
+
+def can_place_partitions(
+    there: list[Partition], snapshot: Snapshot, min_isr: int, cordoned: frozenset[int] = frozenset()
+) -> bool:
+    """Return whether Kafka can place new partitions: it counts fenced brokers. Pure.
+
+    As many brokers have to be live as a producer with acks=all needs (KIP-409).
+    """
+    factor = _replication_factor(there)
+    enough_live = len(snapshot.live - cordoned) >= required_live_brokers(min_isr, factor)
+    return enough_live and len(snapshot.brokers.keys() - cordoned) >= factor
 
 
 def add_deferred_partitions(cluster: TopicAdminPort, journal: Journal, who: Actor) -> list[str]:

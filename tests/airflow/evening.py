@@ -14,12 +14,15 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.journal import paths
+from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.records import PENDING_REPLICAS, MoveRow, MoveState
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked, ended, reported
 from tests.eventually import eventually
+from tests.lost_brokers import lose
 from tests.secured import PASSWORD, Secured, rights_of, secured_cluster, set_of
 
 __all__ = ["BEFORE", "STEPS", "Evening"]
@@ -154,10 +157,15 @@ class Evening:
         return {**facts, **said, "holds": self._held_by(4)}
 
     def _fill(self) -> dict[str, Any]:
-        """By the broker that joins: it is owed three replicas of a topic that was made without it."""
-        self.sandbox.kill(4)
+        """By the broker that joins: it is owed three replicas of a topic that was made without it.
+
+        It is empty, so that only the journal can tell that there is such a broker.
+        """
+        lose(self.sandbox, 4)
         eventually(lambda: self._assert_live(1, 2, 3), within=60)
+        self.opened.journal.tree.create(paths.failed_broker(4), FailedBroker(self.opened.journal.now_ms()).to_json())
         ended(self.desk, self._dag("topic"), self._trigger("topic", {}))
+        self.opened.journal.tree.delete(paths.failed_broker(4), version=0)
         owed = self.opened.journal.tree.children(PENDING_REPLICAS.path("owed"))
         self._pause("fill", paused=False)
         self._pause("expand", paused=False)

@@ -11,6 +11,7 @@ from kafka_steward.journal.records import PENDING_REPLICAS
 from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
+from tests.lost_brokers import lose
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci]
 
@@ -47,7 +48,8 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
 ) -> None:
     fill, topics = f"fill_{desk.conn_id}", f"topics_{desk.conn_id}"
     desk.add_dags("fill", DAGS.format(conn_id=desk.conn_id, topic=topic), fill, topics)
-    sandbox.kill(4)
+    sandbox.create_topics(f"{topic}-before", assignments={0: (1, 2, 3, 4)})  # by which broker 4 is known
+    lose(sandbox, 4)
     eventually(lambda: assert_live(opened, 1, 2, 3), within=60)
     desk.pause(fill, paused=False)
     desk.pause(topics, paused=False)

@@ -20,6 +20,7 @@ from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked
 from tests.eventually import eventually
 from tests.journal.zookeeper import forget_journal
+from tests.lost_brokers import lose
 from tests.postgres import PostgresServer
 
 #: Each test starts an Airflow of its own, so that a process of its own costs nothing more.
@@ -134,7 +135,8 @@ def test_each_other_workflow_says_so_too_or_works(
         assert not opened.cluster.reassignments()
         assert opened.journal.plans.unfinished() == []
 
-    sandbox.kill(4)
+    sandbox.create_topics(f"{topic}-before", assignments={0: [1, 2, 3, 4]})  # by which broker 4 is known
+    lose(sandbox, 4)
     eventually(lambda: _assert_live(desk, 1, 2, 3), within=60)
     run_id, state = run(desk, "topic")
     assert state == "success"

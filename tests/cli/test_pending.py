@@ -10,7 +10,7 @@ import pytest
 from kafka_steward.cli import get_kafka_steward_commands
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from tests.cli.scene import Scene, new_scene
-from tests.simulated_plan import WHO
+from tests.simulated_plan import WHO, lose
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def scene(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scene:
     """Broker 4 is away; topic `orders` shall have four replicas, and has three."""
     scene = new_scene(monkeypatch, tmp_path)
     scene.simulator.mode = "zookeeper"
-    scene.simulator.kill(4)
+    lose(scene.simulator, scene.journal, 4)
     create_topic(scene.simulator, scene.journal, TopicSpec("orders", 2, 4, {}), allowed=True, who=WHO)
     return scene
 

@@ -11,7 +11,7 @@ from kafka_steward.errors import KafkaRefused, KafkaTimeout
 from kafka_steward.execution.topics import CreateTopicResult, TopicSpec, add_partitions, create_topic
 from kafka_steward.journal.records import PENDING_REPLICAS
 from kafka_steward.journal.store import Journal
-from tests.simulated_plan import WHO, memory_journal
+from tests.simulated_plan import WHO, lose, memory_journal
 from tests.simulator import Simulator
 
 RETENTION = {"retention.ms": "1000"}
@@ -39,7 +39,9 @@ class Unsteady:
     def _lost(self, act: Any, code: int) -> Any:
         self.asked += 1
         if self._instead is None:
-            assert act() is None
+            refused = act()
+            if refused is not None:
+                return refused  # it arrives: only what was done is in doubt
         else:
             self._instead(self._simulator)
         if self._how == "no answer":
@@ -52,10 +54,12 @@ def how(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def two_brokers() -> tuple[Simulator, Journal]:
-    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
-    simulator.kill(3)
-    return simulator, memory_journal(simulator)
+def two_brokers(mode: str = "zookeeper") -> tuple[Simulator, Journal]:
+    simulator = Simulator.of("1a 2b 3c", mode=mode)
+    journal = memory_journal(simulator)
+    lose(simulator, journal, 3)
+    simulator.unregister(3)
+    return simulator, journal
 
 
 def created(cluster: Any, journal: Journal, **settings: str) -> CreateTopicResult:
@@ -71,11 +75,14 @@ def _below(journal: Journal, topic: str) -> list[str]:
 
 
 @pytest.mark.parametrize("settings", [{}, RETENTION])
-def test_a_topic_whose_creation_was_not_answered_is_owed_what_it_lacks(how: str, settings: dict[str, str]) -> None:
-    simulator, journal = two_brokers()
+@pytest.mark.parametrize(("mode", "asked"), [("zookeeper", 1), ("kraft", 2)])
+def test_a_topic_whose_creation_was_not_answered_is_owed_what_it_lacks(
+    how: str, settings: dict[str, str], mode: str, asked: int
+) -> None:
+    simulator, journal = two_brokers(mode)
     cluster = Unsteady(simulator, how)
     told = created(cluster, journal, **settings)
-    assert (told.existed, told.pending, cluster.asked) == (False, 2, 1)
+    assert (told.existed, told.pending, cluster.asked) == (False, 2, asked), "KRaft is first left to place them all"
     assert owed(journal) == ["t-0", "t-1"]
     again = create_topic(simulator, journal, TopicSpec("t", 2, 3, settings), allowed=True, who=WHO)
     assert (again.existed, again.pending) == (True, 2)
@@ -85,6 +92,22 @@ def test_a_topic_that_kafka_places_itself_is_compared_too(how: str) -> None:
     simulator = Simulator.of("1a 2b 3c")
     journal = memory_journal(simulator)
     assert created(Unsteady(simulator, how), journal).pending == 0
+
+
+@pytest.mark.parametrize("instead", [None, lambda _: None], ids=["created", "not created"])
+def test_on_kraft_no_topic_with_fewer_replicas_follows_a_request_that_may_have_been_executed(
+    how: str, instead: Any
+) -> None:
+    simulator = Simulator.of("1a 2b 3c", mode="kraft")
+    simulator.kill(3)
+    journal, cluster = memory_journal(simulator), Unsteady(simulator, how, instead)
+    if instead is None:
+        assert created(cluster, journal).pending == 0
+    else:
+        with pytest.raises((KafkaTimeout, KafkaRefused)):
+            created(cluster, journal)
+    assert (cluster.asked, owed(journal)) == (1, [])
+    assert {len(each.replicas) for each in simulator.topics.values()} <= {3}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.records import EmptyBrokersDocument, PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
-from tests.simulated_plan import WHO, memory_journal, move
+from tests.simulated_plan import WHO, lose, memory_journal, move
 from tests.simulator import Simulator
 
 EVERY = Settings(heal_retry_interval=60)
@@ -85,7 +85,7 @@ def test_another_broker_is_rung_for_at_once() -> None:
 def test_the_fill_goes_first_and_who_got_something_by_it_waits_all_the_same() -> None:
     simulator = Simulator.of("1a 2b 3c", "u: 12", mode="zookeeper")
     journal = memory_journal(simulator)
-    simulator.kill(3)
+    lose(simulator, journal, 3)
     create_topic(simulator, journal, TopicSpec("t", 1, 3, {}), allowed=True, who=WHO)
     simulator.restart(3)
     looked = poll_empty_brokers(simulator, journal, EVERY)

@@ -17,7 +17,7 @@ from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
 from tests.builders import planned
-from tests.simulated_plan import WHO, memory_journal
+from tests.simulated_plan import WHO, lose, memory_journal
 from tests.simulator import Simulator
 
 SETTINGS = Settings(throttle=0)
@@ -26,8 +26,7 @@ SETTINGS = Settings(throttle=0)
 def owing(brokers: str, *dead: int, factor: int, partitions: int = 6) -> tuple[Simulator, Journal]:
     simulator = Simulator.of(brokers, mode="zookeeper")
     journal = memory_journal(simulator)
-    for broker in dead:
-        simulator.kill(broker)
+    lose(simulator, journal, *dead)
     create_topic(simulator, journal, TopicSpec("t", partitions, factor), allowed=True, who=WHO)
     return simulator, journal
 

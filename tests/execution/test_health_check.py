@@ -16,7 +16,7 @@ from kafka_steward.execution.health import (
     violated_limits,
 )
 from kafka_steward.execution.topics import TopicSpec, create_topic
-from tests.simulated_plan import WHO, memory_journal
+from tests.simulated_plan import WHO, lose, memory_journal
 from tests.simulator import Simulator
 
 
@@ -81,7 +81,7 @@ def test_a_partition_with_all_its_replicas_in_sync_is_never_under_min_isr() -> N
 def test_pending_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limit() -> None:
     simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = memory_journal(simulator)
-    simulator.kill(3)
+    lose(simulator, journal, 3)
     create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
     health, _ = check_health(simulator, journal)
     assert health.measures["pending_replicas"] == health.measures["owed_replicas"] == 2

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import Operation, TopicPartition
-from kafka_steward.cluster.state import Partition
+from kafka_steward.cluster.state import Broker, Partition
 from kafka_steward.errors import DocumentError, KafkaRefused, RequestError
 from kafka_steward.execution.broker_joins import poll_joined_brokers
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
@@ -24,19 +24,21 @@ from kafka_steward.execution.pending_state import (
     target_replication_factors,
 )
 from kafka_steward.execution.topics import (
+    AddPartitionsResult,
     CreateTopicResult,
     TopicSpec,
     add_deferred_partitions,
     add_partitions,
     assign_to_live_brokers,
     create_topic,
+    find_known_brokers,
 )
-from kafka_steward.journal.audit import Action
+from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.execution.looks import look, part
-from tests.simulated_plan import WHO, World, count_pending, journal_of, memory_journal, move
+from tests.simulated_plan import WHO, World, count_pending, journal_of, lose, memory_journal, move
 from tests.simulator import Simulator
 
 T0 = TopicPartition("t", 0)
@@ -53,7 +55,8 @@ def two_of_three(mode: str = "zookeeper") -> tuple[Simulator, Journal]:
     """A cluster of three brokers, one of which is away, with a topic that shall have three replicas."""
     simulator = Simulator.of("1a 2b 3c", mode=mode)
     journal = memory_journal(simulator)
-    simulator.kill(3)
+    lose(simulator, journal, 3)
+    simulator.unregister(3)
     created(simulator, journal)
     return simulator, journal
 
@@ -86,9 +89,10 @@ def test_with_too_few_brokers_a_topic_is_created_with_fewer_replicas_and_the_res
 
 def test_it_is_off_by_default() -> None:
     assert Settings.of({}).enable_under_replicated_topic_creation is False
-    simulator = Simulator.of("1a 2b", mode="zookeeper")
+    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = memory_journal(simulator)
-    with pytest.raises(KafkaRefused, match="set enable_under_replicated_topic_creation"):
+    lose(simulator, journal, 3)
+    with pytest.raises(KafkaRefused, match="Only 2 brokers are live: wait for more, or set enable_under_replicated"):
         created(simulator, journal, allowed=False)
     assert count_pending(journal.tree) == 0
 
@@ -97,28 +101,27 @@ def test_the_kips_dotted_name_of_the_setting_is_taken() -> None:
     assert Settings.of({"enable.under.replicated.topic.creation": "true"}).enable_under_replicated_topic_creation
 
 
-@given(st.sets(st.integers(1, 9), min_size=1), st.integers(1, 20), st.integers(1, 12), st.integers(1, 5))
-def test_a_topic_is_made_with_at_least_min_isr_or_not_at_all(
-    live: set[int], partitions: int, factor: int, min_isr: int
+@given(st.sets(st.integers(1, 9), min_size=1), st.integers(1, 20), st.integers(1, 12), st.sets(st.integers(10, 15)))
+def test_every_live_broker_gets_a_replica_of_every_partition_and_leads_its_share(
+    live: set[int], partitions: int, factor: int, away: set[int]
 ) -> None:
-    wanted = TopicSpec("t", partitions, factor, {})
-    if len(live) < min(min_isr, factor):
-        with pytest.raises(RequestError, match=r"it needs \d+ brokers"):
-            assign_to_live_brokers(wanted, frozenset(live), allowed=True, min_isr=min_isr)
+    wanted, known = TopicSpec("t", partitions, factor, {}), frozenset(live | away)
+    if factor > len(known):
+        with pytest.raises(RequestError, match=f"request at most {len(known)}, or start more brokers"):
+            assign_to_live_brokers(wanted, frozenset(live), known)
         return
-    placed = assign_to_live_brokers(wanted, frozenset(live), allowed=True, min_isr=min_isr)
-    assert (placed is None) == (len(live) >= factor)
-    for replicas in placed or ():
-        assert set(replicas) == live
-    leaders = [replicas[0] for replicas in placed or ()]
-    assert not leaders or max(map(leaders.count, live)) - min(map(leaders.count, live)) <= 1
+    placed = assign_to_live_brokers(wanted, frozenset(live), known)
+    assert {frozenset(replicas) for replicas in placed} == {frozenset(live)}
+    assert {len(replicas) for replicas in placed} == {len(live)}
+    leaders = [replicas[0] for replicas in placed]
+    assert max(map(leaders.count, live)) - min(map(leaders.count, live)) <= 1
 
 
 def with_live(simulator: Simulator, *brokers: int) -> Journal:
-    """Only these brokers are live, and the journal is new."""
-    for broker in set(simulator.racks) - set(brokers):
-        simulator.kill(broker)
-    return memory_journal(simulator)
+    """Only these brokers are live, and the journal knows nothing but the others."""
+    journal = memory_journal(simulator)
+    lose(simulator, journal, *sorted(set(simulator.racks) - set(brokers)))
+    return journal
 
 
 def assert_refused(simulator: Simulator, journal: Journal, wanted: TopicSpec, needed: int, live: int) -> None:
@@ -161,6 +164,107 @@ def test_the_topics_own_min_isr_wins_over_the_brokers_default() -> None:
     assert create_topic(simulator, journal, wanted, allowed=True, who=WHO).pending == 2
 
 
+@pytest.fixture(params=[True, False], ids=["listed", "unlisted"])
+def fenced(request: pytest.FixtureRequest) -> Simulator:
+    """Brokers 1 and 2 of three are live on KRaft, and Kafka lists the third one as fenced, or is older than 4.0."""
+    kind = Simulator if request.param else Older
+    simulator = kind.of("1a 2b 3c", "seen: 123", mode="kraft")
+    simulator.kill(3)
+    return simulator
+
+
+class Older(Simulator):
+    """Kafka before 4.0: it places replicas on fenced brokers, and does not list them (KIP-1073)."""
+
+    def _brokers(self) -> dict[int, Broker]:
+        return {broker: each for broker, each in super()._brokers().items() if not each.fenced}
+
+
+@pytest.mark.parametrize("allowed", [False, True], ids=["off", "on"])
+def test_on_kraft_all_replicas_are_left_to_kafka_which_places_them_on_fenced_brokers(
+    fenced: Simulator, allowed: bool
+) -> None:
+    journal = memory_journal(fenced)
+    wanted = TopicSpec("t", 2, 3, {"min.insync.replicas": "2"})
+    made = create_topic(fenced, journal, wanted, allowed=allowed, who=WHO)
+    assert (made.pending, made.sentence) == (0, "Topic t was created with 2 partitions, each with 3 replicas.")
+    assert [set(fenced.topics[TopicPartition("t", number)].replicas) for number in (0, 1)] == [{1, 2, 3}] * 2
+    assert count_pending(journal.tree) == 0
+    assert [row.outcome for row in journal.audit.rows(action=Action.CREATE)] == [Outcome.DONE]
+    fenced.restart(3)
+    fenced.run()
+    fenced.tick()
+    assert poll_joined_brokers(fenced, journal, Settings(), WHO) is None
+
+
+@pytest.mark.parametrize("allowed", [False, True], ids=["off", "on"])
+def test_on_kraft_fewer_live_brokers_than_min_isr_are_too_few_for_kafka_as_well(
+    fenced: Simulator, allowed: bool
+) -> None:
+    journal = memory_journal(fenced)
+    wanted = TopicSpec("t", 2, 3, {"min.insync.replicas": "3"})
+    with pytest.raises(RequestError, match=r"was not created: it needs 3 brokers, by its min\.insync\.replicas"):
+        create_topic(fenced, journal, wanted, allowed=allowed, who=WHO)
+    assert (list(fenced.topics), journal.audit.rows()) == ([TopicPartition("seen", 0)], [])
+
+
+def test_on_kraft_what_kafka_refuses_for_its_few_registered_brokers_is_created_on_the_live_ones() -> None:
+    simulator, journal = two_of_three("kraft")
+    rows = journal.audit.rows(action=Action.CREATE)
+    assert [(row.outcome, "assignments" in row.entry.after) for row in rows] == [
+        (Outcome.REFUSED, False),
+        (Outcome.DONE, True),
+    ]
+    simulator.restart(3)
+    assert target_replication_factors(list_pending(journal, simulator.snapshot()), simulator.snapshot())[T0] == 3
+
+
+def test_in_zookeeper_mode_kafka_is_not_sent_a_request_that_it_would_refuse() -> None:
+    _, journal = two_of_three("zookeeper")
+    assert [row.outcome for row in journal.audit.rows(action=Action.CREATE)] == [Outcome.DONE]
+
+
+KNOWN = "2 brokers are known (live, registered, with replicas, or in the journal as failed or restarting)"
+
+
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+def test_more_replicas_than_the_cluster_has_brokers_are_refused_and_not_owed_for_ever(mode: str) -> None:
+    simulator = Simulator.of("1a 2b", mode=mode)
+    journal = memory_journal(simulator)
+    with pytest.raises(RequestError) as refused:
+        created(simulator, journal)
+    assert str(refused.value) == (
+        f"Topic t was not created: 3 replicas were requested, and {KNOWN}; request at most 2, or start more brokers "
+        "first."
+    )
+    assert (simulator.topics, count_pending(journal.tree)) == ({}, 0)
+    with pytest.raises(KafkaRefused, match=r"Only 2 brokers are known .* request at most 2 replicas, or start more"):
+        created(simulator, journal, allowed=False)
+
+
+def test_brokers_that_are_away_are_known_by_their_replicas_and_by_the_journal() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b 6c", "seen: 13", mode="zookeeper")
+    journal = memory_journal(simulator)
+    lose(simulator, journal, 4)
+    for broker in (3, 5, 6):
+        simulator.kill(broker)
+    journal.tree.create("/admin/rolling_bounce/5", '{"timestamp": 1}')
+    simulator.create("placeholders", [(1, -1)])  # ZooKeeper mode takes such ids
+    assert find_known_brokers(journal, simulator.snapshot()) == {1, 2, 3, 4, 5}
+    assert created(simulator, journal, 5).pending == 6
+    simulator.mode = "kraft"
+    assert find_known_brokers(journal, simulator.snapshot()) == {1, 2, 3, 4, 5, 6}, "KRaft has it registered"
+
+
+def test_without_the_setting_a_cluster_with_too_few_brokers_for_min_isr_is_not_told_to_set_it() -> None:
+    simulator = Simulator.of("1a 2b 3c", "seen: 123", mode="zookeeper")
+    for broker in (2, 3):
+        simulator.kill(broker)
+    wanted = TopicSpec("t", 2, 3, {"min.insync.replicas": "2"})
+    with pytest.raises(KafkaRefused, match=r"Only 1 brokers are live: wait for more\.$"):
+        create_topic(simulator, memory_journal(simulator), wanted, allowed=False, who=WHO)
+
+
 def test_with_enough_brokers_kafka_places_them_and_nothing_is_owed() -> None:
     simulator = Simulator.of("1a 2b 3c")
     journal = memory_journal(simulator)
@@ -184,8 +288,9 @@ def test_a_topic_that_exists_with_another_replication_factor_is_refused_with_a_s
 
 
 def test_what_kafka_refuses_leaves_no_debt(monkeypatch: pytest.MonkeyPatch) -> None:
-    simulator = Simulator.of("1a 2b", mode="zookeeper")
+    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = memory_journal(simulator)
+    lose(simulator, journal, 3)
     refused = KafkaRefused(44, "No.", "Kafka refused: No.")
     monkeypatch.setattr(simulator, "create_topic", lambda *_, **__: refused)
     with pytest.raises(KafkaRefused, match="No"):
@@ -220,8 +325,7 @@ def test_a_broker_that_joins_is_rung_for_and_a_fill_settles_the_debt() -> None:
 def test_the_bell_is_rung_once_again_after_the_interval_and_at_once_for_another_broker() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", mode="zookeeper")
     journal = memory_journal(simulator)
-    simulator.kill(3)
-    simulator.kill(4)
+    lose(simulator, journal, 3, 4)
     created(simulator, journal, 4)
     simulator.restart(3)
 
@@ -240,8 +344,7 @@ def test_the_bell_is_rung_once_again_after_the_interval_and_at_once_for_another_
 def test_a_debt_that_is_paid_in_part_stays_open_with_fewer_placeholders() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", mode="zookeeper")
     journal = memory_journal(simulator)
-    simulator.kill(3)
-    simulator.kill(4)
+    lose(simulator, journal, 3, 4)
     created(simulator, journal, 4, partitions=1)
     simulator.restart(3)
     fill(simulator, journal, "t-0")
@@ -281,8 +384,7 @@ def test_a_topic_that_was_created_anew_is_owed_nothing() -> None:
 def test_a_replication_factor_that_someone_else_changed_ends_the_debt(to: str) -> None:
     simulator = Simulator.of("1a 2b 3c 4a", mode="zookeeper")
     journal = memory_journal(simulator)
-    for broker in (3, 4):
-        simulator.kill(broker)
+    lose(simulator, journal, 3, 4)
     created(simulator, journal, 4, partitions=1)
     simulator.restart(3)
     simulator.alter({T0: tuple(map(int, "1" if to == "1" else "123"))})
@@ -459,6 +561,79 @@ def test_too_few_brokers_for_partitions_are_refused_with_a_sentence_or_left_as_a
     assert poll_joined_brokers(simulator, journal, Settings(), WHO) is None
 
 
+def grown(simulator: Simulator, journal: Journal, *, later: bool = False) -> AddPartitionsResult:
+    return add_partitions(simulator, journal, "seen", 3, later=later, who=WHO)
+
+
+def test_on_kraft_as_many_brokers_as_min_isr_asks_for_have_to_be_live_for_new_partitions(fenced: Simulator) -> None:
+    journal = memory_journal(fenced)
+    fenced.topic_settings["seen"]["min.insync.replicas"] = "2"
+    fenced.kill(2)
+    lacking = (
+        "Topic seen needs 2 live brokers for new partitions, by its min.insync.replicas and replication factor, and 1 "
+        "are live"
+    )
+    with pytest.raises(RequestError) as refused:
+        grown(fenced, journal)
+    assert str(refused.value) == f"{lacking}: wait for more, or pass later=True to add them when a broker joins."
+    assert (len(fenced.topics), journal.audit.rows()) == (1, [])
+    assert grown(fenced, journal, later=True) == AddPartitionsResult(
+        False, True, f"{lacking}: they are added when a broker joins."
+    )
+    assert (add_deferred_partitions(fenced, journal, WHO), len(fenced.topics)) == ([], 1)
+    fenced.restart(2)
+    fenced.restart(3)
+    assert add_deferred_partitions(fenced, journal, WHO) == ["Topic seen has 3 partitions, 2 of them new."]
+
+
+def test_on_kraft_new_partitions_that_waited_are_left_to_kafka_once_enough_brokers_are_live() -> None:
+    simulator = Simulator.of("1a 2b 3c", "seen: 123", mode="kraft")
+    journal = memory_journal(simulator)
+    simulator.topic_settings["seen"]["min.insync.replicas"] = "2"
+    simulator.kill(2)
+    simulator.kill(3)
+    assert grown(simulator, journal, later=True).waits
+    assert poll_joined_brokers(simulator, journal, Settings(), WHO).due == ()  # type: ignore[union-attr]
+    simulator.restart(2)
+    assert poll_joined_brokers(simulator, journal, Settings(), WHO).due == (1, 2)  # type: ignore[union-attr]
+    assert add_deferred_partitions(simulator, journal, WHO) == ["Topic seen has 3 partitions, 2 of them new."]
+    assert {frozenset(each.replicas) for each in simulator.topics.values()} == {frozenset({1, 2, 3})}
+
+
+def test_a_replication_factor_below_min_isr_needs_no_more_live_brokers_than_replicas() -> None:
+    simulator = Simulator.of("1a 2b", "seen: 1", mode="kraft")
+    simulator.topic_settings["seen"]["min.insync.replicas"] = "3"
+    simulator.kill(2)
+    assert grown(simulator, memory_journal(simulator)).done
+
+
+def test_new_partitions_are_left_to_kafka_where_fenced_brokers_are_not_listed(fenced: Simulator) -> None:
+    assert grown(fenced, memory_journal(fenced)).done
+    assert {frozenset(each.replicas) for each in fenced.topics.values()} == {frozenset({1, 2, 3})}
+
+
+@pytest.mark.parametrize("away", ["unregistered", "cordoned"])
+def test_what_kafka_on_kraft_refuses_for_its_few_brokers_is_refused_or_left_as_a_request(away: str) -> None:
+    simulator = Simulator.of("1a 2b 3c", "seen: 123", mode="kraft")
+    journal = memory_journal(simulator)
+    simulator.unregister(3) if away == "unregistered" else simulator.cordoned.add(3)
+    with pytest.raises(RequestError, match=r"has 2 brokers that accept replicas: wait for more, or pass later=True"):
+        grown(simulator, journal)
+    assert grown(simulator, journal, later=True).waits
+    assert add_deferred_partitions(simulator, journal, WHO) == []
+    simulator.restart(3)
+    simulator.cordoned.clear()
+    assert add_deferred_partitions(simulator, journal, WHO) == ["Topic seen has 3 partitions, 2 of them new."]
+
+
+def test_another_refusal_of_new_partitions_is_not_taken_for_a_lack_of_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator = Simulator.of("1a 2b 3c", "seen: 123", mode="kraft")
+    refused = KafkaRefused(44, "No.", "Kafka refused: No.")
+    monkeypatch.setattr(simulator, "create_partitions", lambda *_: refused)
+    with pytest.raises(KafkaRefused, match="No"):
+        grown(simulator, memory_journal(simulator), later=True)
+
+
 @pytest.mark.parametrize("then", ["deleted", "re-created", "added"])
 def test_a_request_for_partitions_of_a_topic_that_changed_is_dropped_with_a_reason(then: str) -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123", mode="zookeeper")
@@ -499,7 +674,8 @@ def test_a_topic_keeps_its_partitions() -> None:
 
 
 def test_a_journal_in_a_database_keeps_debts_too(tmp_path: Path) -> None:
-    simulator = Simulator.of("1a 2b", mode="zookeeper")
+    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     with journal_of(simulator, tmp_path) as journal:
+        lose(simulator, journal, 3)
         created(simulator, journal)
         assert count_pending(journal.tree) == 2

@@ -36,7 +36,7 @@ from tests.execution.staged_moves import (
     to_the_second_stride,
     world_of,
 )
-from tests.simulated_plan import FOLLOWERS, WHO, World, memory_journal, move
+from tests.simulated_plan import FOLLOWERS, WHO, World, lose, memory_journal, move
 from tests.simulator import Simulator
 
 __all__ = ["simulator"]
@@ -214,8 +214,7 @@ def test_more_replicas_for_a_topic_come_one_by_one_too(simulator: Simulator) -> 
 def test_what_is_owed_stays_owed_while_its_fill_rests_halfway() -> None:
     simulator = Simulator.of(BROKERS, mode="zookeeper")
     journal = memory_journal(simulator)
-    for broker in range(2, 8):
-        simulator.kill(broker)
+    lose(simulator, journal, *range(2, 8))
     create_topic(simulator, journal, TopicSpec("t", 1, 3, {}), allowed=True, who=WHO)
     for broker in range(2, 8):
         simulator.restart(broker)

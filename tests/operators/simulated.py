@@ -12,7 +12,7 @@ from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.store import Journal
 from tests.airflow_home import Connect
-from tests.simulated_plan import memory_journal
+from tests.simulated_plan import lose, memory_journal
 from tests.simulator import Simulator
 
 __all__ = ["Cluster", "MakeCluster", "gauges", "make_cluster"]
@@ -32,6 +32,11 @@ class Cluster(Simulator):
 
     def close(self) -> None:
         self.opened -= 1
+
+    def lose(self, *brokers: int) -> None:
+        """Kill brokers; they stay known to the journal, and on KRaft they are registered no more."""
+        lose(self, self.journal, *brokers)
+        self.unregistered |= set(brokers)
 
     def replicas(self) -> dict[str, tuple[int, ...]]:
         return {str(name): partition.replicas for name, partition in self.topics.items()}

@@ -47,8 +47,7 @@ def report(plan: dict[str, Any], submitted: dict[str, Any], **more: Any) -> dict
 def owing(make_cluster: MakeCluster, brokers: str = "1a 2b 3c", *topics: str, factor: int = 3) -> Cluster:
     """Brokers 1 and 2 are live, and two partitions of the topic `orders` have a replica on each."""
     cluster = make_cluster(brokers, *topics, enable_under_replicated_topic_creation=True)
-    for broker in sorted(cluster.racks)[2:]:
-        cluster.kill(broker)
+    cluster.lose(*sorted(cluster.racks)[2:])
     create = CreateTopicOperator(
         task_id="create", conn_id=CONN_ID, topic="orders", partitions=2, replication_factor=factor
     )

@@ -47,7 +47,8 @@ def assert_owing(cluster: Cluster, made: dict[str, Any]) -> None:
     assert cluster.journal.tree.children(PENDING_REPLICAS.path("orders")) == ["0", "1"]
     assert count_pending(cluster.journal.tree) == 2
     assert cluster.noted(Action.PENDING) == [("orders", "create")] * 2
-    assert cluster.noted(Action.CREATE) == [("orders", "create")]
+    # On KRaft, Kafka is first left to place them all.
+    assert cluster.noted(Action.CREATE) == [("orders", "create")] * (1 if cluster.zookeeper_mode else 2)
 
 
 # topics
@@ -81,22 +82,42 @@ def test_the_operators_setting_lets_a_topic_be_created_with_fewer_brokers_than_r
     make_cluster: MakeCluster, mode: str
 ) -> None:
     cluster = make_cluster("1a 2b 3c", mode=mode)
-    cluster.kill(3)
+    cluster.lose(3)
     assert_owing(cluster, create(settings=ALLOWED))
 
 
 def test_so_does_the_connections_and_so_does_the_runs_parameter(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c", **ALLOWED)
-    cluster.kill(3)
+    cluster.lose(3)
     assert_owing(cluster, create())
     cluster = make_cluster("1a 2b 3c")
-    cluster.kill(3)
+    cluster.lose(3)
     assert_owing(cluster, create(params=ALLOWED))
+
+
+@pytest.mark.parametrize("settings", [{}, ALLOWED], ids=["off", "on"])
+def test_on_kraft_a_fenced_broker_takes_its_place_in_a_new_topic_whatever_the_setting(
+    make_cluster: MakeCluster, settings: dict[str, Any]
+) -> None:
+    cluster = make_cluster("1a 2b 3c", mode="kraft")
+    cluster.kill(3)
+    made = create(settings=settings)
+    assert (made["pending"], made["existed"]) == (0, False)
+    assert made["sentence"] == "Topic orders was created with 2 partitions, each with 3 replicas."
+    assert [set(each) for each in cluster.replicas().values()] == [{1, 2, 3}, {1, 2, 3}]
+    assert cluster.noted(Action.PENDING) == []
+
+
+def test_more_replicas_than_the_cluster_has_brokers_fail_the_task_for_good(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c", **ALLOWED)
+    with pytest.raises(AirflowFailException, match="request at most 3, or start more brokers first"):
+        create(replication_factor=10)
+    assert (cluster.replicas(), count_pending(cluster.journal.tree)) == ({}, 0)
 
 
 def test_without_the_setting_kafka_refuses_it_with_the_advice_to_set_it(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c")
-    cluster.kill(3)
+    cluster.lose(3)
     with pytest.raises(KafkaRefused, match="Only 2 brokers are live: wait for more, or set enable_under_replicated"):
         create()
     assert (cluster.replicas(), count_pending(cluster.journal.tree)) == ({}, 0)
@@ -105,8 +126,7 @@ def test_without_the_setting_kafka_refuses_it_with_the_advice_to_set_it(make_clu
 @pytest.mark.parametrize("of", ["topic", "broker"])
 def test_with_fewer_live_brokers_than_min_isr_the_task_fails_for_good(make_cluster: MakeCluster, of: str) -> None:
     cluster = make_cluster("1a 2b 3c", **ALLOWED)
-    cluster.kill(2)
-    cluster.kill(3)
+    cluster.lose(2, 3)
     least = {"min.insync.replicas": "2"}
     if of == "broker":
         cluster.broker_settings[1] |= least
@@ -143,7 +163,7 @@ def test_partitions_are_added_to_a_topic(make_cluster: MakeCluster) -> None:
 
 def test_new_partitions_of_a_topic_to_which_replicas_are_owed_are_owed_as_many(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c", **ALLOWED)
-    cluster.kill(3)
+    cluster.lose(3)
     create()
     assert add(3)["sentence"].endswith("1 of the new partitions have pending replicas.")
     assert len(cluster.replicas()["orders-2"]) == 2
@@ -159,12 +179,26 @@ def test_too_few_brokers_for_partitions_fail_the_task_for_good_and_leave_no_requ
     assert list(cluster.topics) == [TopicPartition("orders", 0)]
 
 
+def test_on_kraft_fewer_live_brokers_than_min_isr_add_no_partitions(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c", "orders: 123", mode="kraft")
+    cluster.topic_settings["orders"]["min.insync.replicas"] = "2"
+    cluster.kill(3)
+    assert add(2)["done"], "Kafka places a replica on broker 3, which is fenced"
+    cluster.kill(2)
+    with pytest.raises(AirflowFailException, match=r"needs 2 live brokers for new partitions, .* 1 are live"):
+        add(3)
+    assert add(3, later=True)["waits"]
+    assert [len(each) for each in cluster.replicas().values()] == [3, 3]
+
+
 def test_with_later_too_few_brokers_for_partitions_leave_a_request(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c", "orders: 123")
     cluster.kill(3)
     asked = add(3, later=True)
     assert (asked["done"], asked["waits"]) == (False, True)
-    assert asked["sentence"].endswith("the cluster has 2 brokers: they are added when a broker joins.")
+    assert asked["sentence"].endswith(
+        "the cluster has 2 brokers that accept replicas: they are added when a broker joins."
+    )
     assert cluster.journal.tree.children(DEFERRED_PARTITIONS.parent) == ["orders"]
     assert list(cluster.topics) == [TopicPartition("orders", 0)]
 
