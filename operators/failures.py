@@ -1,4 +1,4 @@
-"""Detection of the failed brokers to heal now: the first task of a heal."""
+"""Failed brokers: their detection, the first task of a heal, and the report of a failure from a DAG (KIP-46)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kafka_steward.hooks.context import actor_of, hook_of
 from kafka_steward.operators.base import (
     Notifiers,
     StewardOperator,
+    fail_without_retry,
     notify,
     open_session,
     skip_downstream,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from kafka_steward.execution.failure_detector import DetectionResult
     from kafka_steward.hooks.steward import ClusterSession
 
-__all__ = ["FindFailuresOperator"]
+__all__ = ["FindFailuresOperator", "ReportFailureOperator"]
 
 
 class FindFailuresOperator(StewardOperator):
@@ -101,3 +102,42 @@ class FindFailuresOperator(StewardOperator):
 
         detector = FailureDetector(opened.cluster, opened.journal, opened.settings, actor_of(context))
         return detector.poll(announce=False)
+
+
+class ReportFailureOperator(StewardOperator):
+    """Reports that a broker has failed and will not return: its heal is due at once, without the grace period (KIP-46).
+
+    Writes `/admin/failed_brokers/<broker>`; the watch of `heal` then starts it at its next poll. The task fails without
+    a retry for a broker that Kafka does not see as down: a live one is to be drained. With `log_dirs`, the failed log
+    directories of a live broker are reported: Kafka has to report each of them as failed, and `heal_failed_disks` may
+    be off. Returns the message.
+
+    >>> ReportFailureOperator(task_id="report_failure", broker=3, reason="its host burnt down")
+    <Task(ReportFailureOperator): report_failure>
+    """
+
+    template_fields: Sequence[str] = (*StewardOperator.template_fields, "broker", "log_dirs", "reason")
+
+    def __init__(
+        self, *, broker: int | str, log_dirs: Collection[str] | Any = (), reason: str = "", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.broker = broker
+        self.log_dirs = log_dirs
+        self.reason = reason
+
+    def execute(self, context: Context) -> str:
+        """Report the failure."""
+        from kafka_steward.errors import RequestError
+        from kafka_steward.execution.failure_reports import report_broker, report_log_dirs
+
+        with self.open(context) as opened, fail_without_retry():
+            if not str(self.broker).isdecimal():
+                raise RequestError(f"{self.broker!r} is not a broker id; it is a number from 0.")
+            cluster, broker = opened.context(actor_of(context)), int(self.broker)
+            if self.log_dirs:
+                sentence = report_log_dirs(cluster, broker, self.log_dirs, reason=self.reason)
+            else:
+                sentence = report_broker(cluster, broker, reason=self.reason)
+        self.log.info("%s", printable(sentence))
+        return sentence

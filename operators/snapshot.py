@@ -21,13 +21,13 @@ __all__ = ["SnapshotClusterOperator"]
 class SnapshotClusterOperator(StewardOperator):
     """Writes a snapshot of the cluster into the workspace; changes nothing on the cluster.
 
-    Only the brokers in `failed_brokers` are marked as failed, even if others are dead too. If such a broker is live and
-    `heal_failed_disks` is set, only its replicas in failed log directories are marked. `draining_brokers` are live
-    brokers that a drain is to empty; the task fails without a retry when one of them is not live, or when no other live
-    broker would remain. With `pending_replicas`, each partition's target is its wanted number of replicas, pending ones
-    included (KIP-409): the snapshot is for PlanReassignmentOperator with `operation="fill"`, and partitions with a
-    replica on a dead broker keep their current replicas, which are left to a heal. Returns `{"uri", "digest"}`. Raises
-    ClusterError.
+    Only the brokers in `failed_brokers` are marked as failed, even if others are dead too. If such a broker is live,
+    only its replicas in failed log directories are marked, with `heal_failed_disks` or after a report of that failure
+    (ReportFailureOperator). `draining_brokers` are live brokers that a drain is to empty; the task fails without a
+    retry when one of them is not live, or when no other live broker would remain. With `pending_replicas`, each
+    partition's target is its wanted number of replicas, pending ones included (KIP-409): the snapshot is for
+    PlanReassignmentOperator with `operation="fill"`, and partitions with a replica on a dead broker keep their current
+    replicas, which are left to a heal. Returns `{"uri", "digest"}`. Raises ClusterError.
 
     >>> SnapshotClusterOperator(task_id="snapshot", conn_id="kafka_production", draining_brokers=[4])
     <Task(SnapshotClusterOperator): snapshot>
@@ -50,12 +50,14 @@ class SnapshotClusterOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, str]:
         """Take the snapshot."""
+        from kafka_steward.execution.failure_records import reported_log_dirs
         from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 
         failed, draining = ([int(broker) for broker in of or ()] for of in (self.failed_brokers, self.draining_brokers))
         with self.open(context) as opened:
             uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
             with fail_without_retry(but=(PlanError,)):  # the storage may be reachable again on a retry
+                reported = reported_log_dirs(opened.journal.tree)
                 targets = _target_replication_factors(opened) if self.pending_replicas else None
                 digest = take_snapshot(
                     opened.cluster,
@@ -65,7 +67,7 @@ class SnapshotClusterOperator(StewardOperator):
                     draining=draining,
                     targets=targets,
                     begun=begun_moves(opened.journal),
-                    heal_failed_disks=opened.settings.heal_failed_disks,
+                    failed_disks_of=failed if opened.settings.heal_failed_disks else reported.intersection(failed),
                 )
             self.log.info(
                 "Snapshot %s of cluster %s is at %s.", digest[:12], printable(opened.cluster.cluster_id), printable(uri)

@@ -426,6 +426,17 @@ def _build_journal_group() -> GroupCommand:
     return GroupCommand("journal", about, (copy, pair, archive))
 
 
+_FAILED = """\
+Kafka has to see the broker as down, or to report the log directory as failed: a live broker is refused, and is
+to be drained instead. The DAG `heal` has to be unpaused; it starts at the next poll of its watch.
+
+With --disk, the failed log directories of a live broker are healed, also while heal_failed_disks is off. The
+report covers all failed directories of the broker.
+
+--withdraw deletes the broker's entry: its heal is called off until the broker has been live again, or is
+reported again. A heal that has a plan already is cancelled with `cancel`. Only the journal is needed."""
+
+
 def _build_document_verbs() -> tuple[ActionCommand | GroupCommand, ...]:
     # Required, because operators who are blocked by the disabled reassignments need the reason.
     reason = Arg(("--reason",), help="The reason, shown for held moves and requests", required=True)
@@ -457,6 +468,10 @@ def _build_document_verbs() -> tuple[ActionCommand | GroupCommand, ...]:
             examples=[f"queue remove {_ON}"],
         ),
     )
+    log_dirs = Arg(
+        ("--disk",), help="Failed log directories of a live broker", nargs="+", default=(), metavar="DIR", dest="disks"
+    )
+    withdraw = Arg(("--withdraw",), help="Withdraw the report, and call the heal off", action="store_true")
     return (
         _build_verb(
             "disable",
@@ -478,6 +493,18 @@ def _build_document_verbs() -> tuple[ActionCommand | GroupCommand, ...]:
             "documents.announce_broker_restart",
             (broker, away),
             examples=[f"bounce 3 --for 2h {_ON}"],
+        ),
+        _build_verb(
+            "failed",
+            "Report that a broker, or a disk of it, has failed: it is healed without the grace period",
+            "documents.report_failure",
+            (broker, log_dirs, _REASON, withdraw),
+            examples=[
+                f"failed 3 {_ON} --reason 'its host burnt down'",
+                f"failed 3 --disk /data/2 {_ON}",
+                f"failed 3 --withdraw {_ON}",
+            ],
+            details=_FAILED,
         ),
         _build_verb(
             "watch",

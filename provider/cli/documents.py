@@ -14,6 +14,12 @@ from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.request_documents import queue_add, queue_list, queue_remove
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
+from kafka_steward.execution.failure_reports import (
+    report_broker,
+    report_log_dirs,
+    withdraw_log_dirs,
+    withdraw_report,
+)
 from kafka_steward.execution.pending_replicas import list_pending
 from kafka_steward.execution.pending_state import PendingReplica, count_missing, eligible_brokers
 from kafka_steward.execution.readiness import announce_restart, disable_reassignment, enable_reassignment
@@ -93,6 +99,23 @@ def announce_broker_restart(call: CommandContext) -> None:
     with call.journal() as journal:
         sentence = announce_restart(journal, call.arguments.broker, who=call.who, lasts_ms=call.arguments.ms)
     call.out.print_facts({"broker": call.arguments.broker, "sentence": sentence}, [sentence])
+
+
+def report_failure(call: CommandContext) -> None:
+    """Report the failure of a broker or of its disks, or withdraw the report."""
+    arguments, reason = call.arguments, call.arguments.reason.strip()
+    if arguments.withdraw:
+        withdraw = withdraw_log_dirs if arguments.disks else withdraw_report
+        with call.journal() as journal:
+            sentence = withdraw(journal, arguments.broker, who=call.who, reason=reason)
+    else:
+        with call.hook.open() as opened:
+            context = opened.context(call.who)
+            if arguments.disks:
+                sentence = report_log_dirs(context, arguments.broker, arguments.disks, reason=reason)
+            else:
+                sentence = report_broker(context, arguments.broker, reason=reason)
+    call.out.print_facts({"broker": arguments.broker, "sentence": sentence}, [sentence])
 
 
 def add_to_queue(call: CommandContext) -> None:

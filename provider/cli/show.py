@@ -17,12 +17,13 @@ from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import utc_datetime
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
+from kafka_steward.execution.failure_records import read_failures
 from kafka_steward.execution.failures import is_outage
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.listing import list_unreadable
-from kafka_steward.journal.records import APPROVALS, FAILED_BROKERS, WRITTEN, MoveRow, PlanRecord
+from kafka_steward.journal.records import APPROVALS, WRITTEN, MoveRow, PlanRecord
 from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
 
 #: Topics that a message names; the rest is only counted.
@@ -109,7 +110,7 @@ def show_status(call: CommandContext) -> None:
 
 def _status_facts(opened: ClusterSession) -> dict[str, Any]:
     snapshot, journal = opened.cluster.snapshot(), opened.journal
-    dead = snapshot.hosting_brokers - snapshot.live
+    dead, failures = snapshot.hosting_brokers - snapshot.live, read_failures(journal.tree, journal.now_ms())
     openings = [] if journal.openings is None else journal.openings.rows()
     looks = [] if journal.poll_times is None else journal.poll_times.rows()
     return {
@@ -118,7 +119,8 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
         "live_brokers": sorted(snapshot.live),
         "dead_brokers": sorted(dead),
         "outage": is_outage(len(dead), len(snapshot.live | snapshot.hosting_brokers), opened.settings),
-        "failures_written_down": [each.key[0] for each in FAILED_BROKERS.list_valid(journal.tree)],
+        "failures_written_down": sorted(failures.entries),
+        "heals_called_off": sorted(failures.called_off - snapshot.live),
         "documents_that_cannot_be_read": [each.path for each in list_unreadable(journal.tree, (*WRITTEN, APPROVALS))],
         "partitions": len(snapshot.partitions),
         "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),

@@ -1,11 +1,7 @@
 """Failure detection (KIP-46, part 1): one poll of the cluster, persisted so that any later poll continues from it.
 
-`/steward/failed_log_dirs/<id>` has the time since which a live broker has offline replicas, and the time of the last
-announcement.
-
-Two documents are written for each failed broker. KIP-46's `/admin/failed_brokers/<id>` is deleted when the broker is
-back or its heal is persisted. Our own `/steward/failures/<id>` stays as long as the broker is down, so that neither an
-incomplete heal nor a restart of the watch restarts the grace period; it also has the time of the last announcement.
+Two documents are written for each failed broker, KIP-46's entry and our own record: see `failure_records`. The record
+also has the time of the last announcement.
 """
 
 from __future__ import annotations
@@ -21,6 +17,15 @@ from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
 from kafka_steward.execution.document_repair import run_with_repair
+from kafka_steward.execution.failure_records import (
+    FAILED_LOG_DIRS,
+    FAILURES,
+    RecordedFailures,
+    delete_entry,
+    enter_failure,
+    read_failures,
+    record_call_off,
+)
 from kafka_steward.execution.failures import (
     Failure,
     FailureDecision,
@@ -41,11 +46,8 @@ from kafka_steward.execution.upkeep import (
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.document import Document
-from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.listing import SWEEP_MS, DocumentCollection, quarantine_unreadable
-from kafka_steward.journal.paths import BROKER
-from kafka_steward.journal.records import FAILED_BROKERS, WRITTEN
+from kafka_steward.journal.records import WRITTEN
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import put_new, remove, replace_text
 from kafka_steward.settings import Settings
@@ -107,11 +109,7 @@ def _build_view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, 
 
 _log = logging.getLogger(__name__)
 
-#: The recorded failures of brokers, and of the log directories of live brokers.
-_FAILED_BROKERS = DocumentCollection("/steward/failures", (BROKER,), Failure.from_node, Failure.rebuild_from_node)
-_FAILED_LOG_DIRS = DocumentCollection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.rebuild_from_node)
-
-_SWEPT = (*WRITTEN, _FAILED_BROKERS, _FAILED_LOG_DIRS)
+_SWEPT = (*WRITTEN, FAILURES, FAILED_LOG_DIRS)
 
 #: The number of latest plans that are searched for the newest heal of a broker.
 _PLANS = 200
@@ -123,9 +121,10 @@ class DetectionResult:
 
     `due` are the brokers to announce now. `failed` are all brokers whose grace period is over and that no heal handles,
     announced or not. `waiting` maps the brokers within their grace period to its end. `handled` are down and handled by
-    a heal; `cleared` came back; `down` are all that are down. `disks` are the failed log directories, by live broker:
-    with `heal_failed_disks`, such a broker is due and failed like one that is down, as long as it has replicas there.
-    In an outage nothing is due. `abandoned` has a message for each plan that this poll found idle.
+    a heal; the heal of `called_off` was called off; `cleared` came back; `down` are all that are down. `disks` are the
+    failed log directories, by live broker: with `heal_failed_disks`, such a broker is due and failed like one that is
+    down, as long as it has replicas there. In an outage nothing is due. `abandoned` has a message for each plan that
+    this poll found idle.
     """
 
     due: tuple[int, ...]
@@ -139,11 +138,21 @@ class DetectionResult:
     now_ms: int
     abandoned: tuple[str, ...] = ()
     disks: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    called_off: tuple[int, ...] = ()
 
     @property
     def failed_log_dir_count(self) -> int:
         """Return the number of failed log directories."""
         return count_failed_log_dirs(self.disks)
+
+
+def find_handled_brokers(
+    journal: Journal, view: LivenessView, now_ms: int, settings: Settings, first_seen_ms: Mapping[int, int]
+) -> frozenset[int]:
+    """Return the brokers that need no further plan, by the newest plans of the journal."""
+    if not (view.replica_counts or first_seen_ms):
+        return frozenset()
+    return handled_brokers(journal.plans.latest(_PLANS), view, now_ms, settings, first_seen_ms=first_seen_ms)
 
 
 class FailureDetector:
@@ -171,16 +180,16 @@ class FailureDetector:
     def _poll(self, *, announce: bool) -> DetectionResult:
         now_ms = self._journal.now_ms()
         self._quarantine_and_archive(now_ms)
-        entries, recorded = self._read_failed_broker_entries(now_ms), self._read_failures(_FAILED_BROKERS)
-        first_seen_ms = _first_seen_ms(recorded) | entries
+        read = read_failures(self._journal.tree, now_ms)
         for fresh in (False, True):
             view = self._liveness.probe(now_ms, fresh=fresh)
-            decision = self._decide_failures(view, entries, recorded, first_seen_ms, now_ms=now_ms)
+            decision = self._decide_failures(view, read, now_ms=now_ms)
             if not (decision.write or decision.announce):
                 break
             # The decision leads to an action: decide once more by the current state of the cluster.
-        cleared = self._write_failures(view, decision, first_seen_ms, now_ms=now_ms)
-        for broker in self._record_announcements(_FAILED_BROKERS, decision, now_ms) if announce else ():
+        cleared = self._write_failures(view, decision, read, now_ms=now_ms)
+        self._record_called_off(decision, read, now_ms)
+        for broker in self._record_announcements(FAILURES, decision, now_ms) if announce else ():
             self._record_audit(
                 Action.ANNOUNCE, broker, f"broker {broker} has been down for longer than the grace period"
             )
@@ -189,6 +198,7 @@ class FailureDetector:
         idle = self._maintain_plans(view)
         sentences = (
             _failure_message(view, decision, self._settings, now_ms),
+            _called_off_message(decision.called_off),
             log_dir_message(view, disks, self._settings, now_ms),
             *idle,
         )
@@ -204,78 +214,54 @@ class FailureDetector:
             now_ms=now_ms,
             abandoned=tuple(idle),
             disks=view.disks,
+            called_off=decision.called_off,
         )
 
-    def _decide_failures(
-        self,
-        view: LivenessView,
-        entries: Mapping[int, int],
-        recorded: Mapping[int, Failure],
-        first_seen_ms: Mapping[int, int],
-        *,
-        now_ms: int,
-    ) -> FailureDecision:
+    def _decide_failures(self, view: LivenessView, read: RecordedFailures, *, now_ms: int) -> FailureDecision:
         restarts = announced_restarts(self._journal.tree)
         return decide_broker_failures(
             view,
-            first_seen_ms=first_seen_ms,
-            entries=entries.keys(),
-            noted=recorded.keys(),
-            announced_ms=_announced_ms(recorded),
-            handled=self._find_handled_brokers(view, first_seen_ms, now_ms),
+            first_seen_ms=read.first_seen_ms,
+            entries=read.entries.keys(),
+            noted=read.noted,
+            announced_ms=_announced_ms(read.failures),
+            handled=find_handled_brokers(self._journal, view, now_ms, self._settings, read.first_seen_ms),
             bouncing=frozenset(broker for broker, restart in restarts.items() if restart.is_in_effect(now_ms)),
             now_ms=now_ms,
             settings=self._settings,
             stated_ms={broker: each.until_ms for broker, each in restarts.items() if each.until_ms is not None},
+            called_off=read.called_off,
+            reported=read.reported,
         )
 
     def _poll_log_dirs(self, view: LivenessView, *, now_ms: int, announce: bool) -> FailureDecision:
         """Decide about the log directories of live brokers, and record the decision."""
-        recorded = self._read_failures(_FAILED_LOG_DIRS)
-        first_seen_ms = _first_seen_ms(recorded)
+        recorded = {each.key[0]: each.document for each in FAILED_LOG_DIRS.list_valid(self._journal.tree)}
+        first_seen_ms = {broker: failure.first_seen_ms for broker, failure in recorded.items()}
+        counted = replace(view, replica_counts=view.lost)
         decision = decide_log_dir_failures(
             view,
             first_seen_ms=first_seen_ms,
             announced_ms=_announced_ms(recorded),
-            handled=self._find_handled_brokers(replace(view, replica_counts=view.lost), first_seen_ms, now_ms),
+            handled=find_handled_brokers(self._journal, counted, now_ms, self._settings, first_seen_ms),
+            reported=frozenset(broker for broker, failure in recorded.items() if failure.reported),
             outage=is_outage(len(view.failed | view.lost.keys()), len(view.known), self._settings),
             now_ms=now_ms,
             settings=self._settings,
         )
         for broker in decision.write:
-            if self._create_document(_failure_path(_FAILED_LOG_DIRS, broker), Failure(now_ms)):
+            if put_new(self._journal.tree, FAILED_LOG_DIRS.path(broker), Failure(now_ms).to_json()) is not None:
                 name = f"{', '.join(view.disks.get(broker, ())) or 'a log directory'} of broker {broker}"
                 self._record_audit(Action.DETECT, broker, f"{name} has failed with {view.lost[broker]} replicas")
         for broker in decision.clear:
-            if self._delete_document(_failure_path(_FAILED_LOG_DIRS, broker)):
+            if self._delete_document(FAILED_LOG_DIRS.path(broker)):
                 self._record_audit(
                     Action.CLEAR, broker, f"broker {broker} no longer has a replica in a failed log directory"
                 )
-        for broker in self._record_announcements(_FAILED_LOG_DIRS, decision, now_ms) if announce else ():
+        for broker in self._record_announcements(FAILED_LOG_DIRS, decision, now_ms) if announce else ():
             sentence = f"a log directory of broker {broker} has been failed for longer than the grace period"
             self._record_audit(Action.ANNOUNCE, broker, sentence)
         return decision
-
-    def _find_handled_brokers(
-        self, view: LivenessView, first_seen_ms: Mapping[int, int], now_ms: int
-    ) -> frozenset[int]:
-        if not (view.replica_counts or first_seen_ms):
-            return frozenset()
-        plans = self._journal.plans.latest(_PLANS)
-        return handled_brokers(plans, view, now_ms, self._settings, first_seen_ms=first_seen_ms)
-
-    def _read_failed_broker_entries(self, now_ms: int) -> dict[int, int]:
-        """Return KIP-46's entries: broker id to failure time.
-
-        An unreadable entry, or one with a time in the future, gets the time at which it was written.
-        """
-        entries = FAILED_BROKERS.list_valid(self._journal.tree)
-        failures = [(each.key[0], each.node, each.document.failure_timestamp_ms) for each in entries]
-        # A clock that runs ahead must not delay a failure.
-        return {broker: ms if ms <= now_ms else min(node.created_ms, now_ms) for broker, node, ms in failures}
-
-    def _read_failures(self, kind: DocumentCollection[Failure]) -> dict[int, Failure]:
-        return {each.key[0]: each.document for each in kind.list_valid(self._journal.tree)}
 
     def _quarantine_and_archive(self, now_ms: int) -> None:
         """Quarantine unreadable documents and archive ended plans, once per `SWEEP_MS`: no poll needs them."""
@@ -286,28 +272,35 @@ class FailureDetector:
             self._swept_ms = now_ms
 
     def _write_failures(
-        self, view: LivenessView, decision: FailureDecision, known_ms: Mapping[int, int], *, now_ms: int
+        self, view: LivenessView, decision: FailureDecision, read: RecordedFailures, *, now_ms: int
     ) -> tuple[int, ...]:
         """Write new failures and delete those that are over; returns the brokers that came back."""
         for broker in decision.write:
-            first_seen_ms = known_ms.get(broker, now_ms)
-            self._create_document(_failure_path(_FAILED_BROKERS, broker), Failure(first_seen_ms))
-            if self._create_document(paths.failed_broker(broker), FailedBroker(first_seen_ms)):
-                self._record_audit(
-                    Action.DETECT, broker, f"broker {broker} hosts replicas and is down", after=first_seen_ms
-                )
+            if enter_failure(self._journal.tree, broker, read, now_ms):
+                since_ms = read.first_seen_ms.get(broker, now_ms)
+                self._record_audit(Action.DETECT, broker, f"broker {broker} hosts replicas and is down", after=since_ms)
         if decision.write and decision.outage:
             self._record_audit(Action.OUTAGE, None, _failure_message(view, decision, self._settings, now_ms))
         for broker in decision.clear:
-            self._delete_document(paths.failed_broker(broker))
-        back = tuple(broker for broker in sorted({*known_ms, *decision.clear}) if view.is_recovered(broker))
+            delete_entry(self._journal.tree, broker)
+        known = {*read.first_seen_ms, *decision.clear}
+        back = tuple(broker for broker in sorted(known) if view.is_recovered(broker))
         for broker in back:
-            self._delete_document(_failure_path(_FAILED_BROKERS, broker))
+            self._delete_document(FAILURES.path(broker))
             if broker in view.live:
                 self._delete_document(paths.rolling_bounce(broker))
             why = "is back" if broker in view.live else "no longer has replicas"
             self._record_audit(Action.CLEAR, broker, f"broker {broker} {why}")
         return tuple(broker for broker in back if broker in view.live)
+
+    def _record_called_off(self, decision: FailureDecision, read: RecordedFailures, now_ms: int) -> None:
+        for broker in decision.called_off:
+            known = read.records[broker]
+            if known.document.called_off_ms is None and record_call_off(self._journal.tree, known, now_ms):
+                why = f"{paths.failed_broker(broker)} was deleted"
+                self._record_audit(
+                    Action.REQUEST, broker, f"called off the heal of broker {broker} until it is live again: {why}"
+                )
 
     def _record_announcements(
         self, kind: DocumentCollection[Failure], decision: FailureDecision, now_ms: int
@@ -350,24 +343,12 @@ class FailureDetector:
     def _release_throttles(self, live: frozenset[int]) -> None:
         release_orphaned_throttles(self._cluster, self._journal, live, self._who)
 
-    def _create_document(self, path: str, document: Document) -> bool:
-        # A document of an earlier poll or of another process keeps its time.
-        return put_new(self._journal.tree, path, document.to_json()) is not None
-
     def _delete_document(self, path: str) -> bool:
         node = self._journal.tree.get(path)
         return node is not None and remove(self._journal.tree, node)  # unless a concurrent poll deletes it
 
     def _record_audit(self, action: Action, broker: int | None, reason: str, *, after: object = None) -> None:
         self._journal.audit.record(AuditRecord(action, reason, broker=broker, after=after, who=self._who))
-
-
-def _failure_path(kind: DocumentCollection[Failure], broker: int) -> str:
-    return f"{kind.parent}/{broker}"
-
-
-def _first_seen_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
-    return {broker: failure.first_seen_ms for broker, failure in recorded.items()}
 
 
 def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
@@ -390,4 +371,12 @@ def _failure_message(view: LivenessView, decision: FailureDecision, settings: Se
     if decision.waiting:
         left_s = max(0, min(decision.waiting.values()) - now_ms) / 1000
         return f"{brokers}; the grace period ends in {left_s:.0f} s."
-    return f"{brokers}, and a plan handles it."
+    return f"{brokers}, and a plan handles it." if decision.handled else f"{brokers}."
+
+
+def _called_off_message(brokers: tuple[int, ...]) -> str:
+    return " ".join(
+        f"The heal of broker {broker} is called off until the broker is live again, because "
+        f"{paths.failed_broker(broker)} was deleted; to heal it, report it: airflow kafka-steward failed {broker}."
+        for broker in brokers
+    )

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from kafka_steward.assignment import Operation
 from kafka_steward.cluster.health import failed_paths_text
-from kafka_steward.journal.document import Document
+from kafka_steward.journal.document import Document, FieldPresence
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
@@ -22,10 +23,17 @@ class Failure(Document):
     """The time of the first detection of a failure, and of its last announcement.
 
     `/steward/failures/<id>` is that of a broker, `/steward/failed_log_dirs/<id>` that of a live broker's disks.
+
+    `entered` is True while KIP-46's entry of the broker exists, as far as our own processes know: before one of them
+    deletes the entry, it resets the field. `called_off_ms` is the time at which the deletion of the entry by an
+    operator was detected. With `reported`, an operator reported the failure, and it has no grace period.
     """
 
     first_seen_ms: int
     announced_ms: int | None = None
+    entered: Annotated[bool, FieldPresence.OMITTED] = False
+    called_off_ms: int | None = None
+    reported: Annotated[bool, FieldPresence.OMITTED] = False
 
     @classmethod
     def rebuild_from_node(cls, node: Node) -> str:
@@ -63,7 +71,7 @@ class FailureDecision:
     `write` are failures that are detected for the first time, or whose record is missing. `clear` are records of
     failures that are over or handled. `due` are brokers whose grace period is over. `announce` is the subset of `due`
     that is to be announced now. `waiting` maps brokers within their grace period to the time at which it ends.
-    `handled` are brokers that a plan handles.
+    `handled` are brokers that a plan handles, `called_off` those whose heal an operator called off.
     """
 
     write: tuple[int, ...] = ()
@@ -72,7 +80,20 @@ class FailureDecision:
     due: tuple[int, ...] = ()
     waiting: Mapping[int, int] = field(default_factory=dict)
     handled: tuple[int, ...] = ()
+    called_off: tuple[int, ...] = ()
     outage: bool = False
+
+
+def called_off_brokers(recorded: Mapping[int, Failure], entries: Collection[int]) -> frozenset[int]:
+    """Return the brokers whose heal an operator called off: they have no entry of KIP-46, and we did not delete it.
+
+    At the time of the heal the entry must exist (KIP-46). An entry that is written again resumes the heal.
+    """
+    return frozenset(
+        broker
+        for broker, failure in recorded.items()
+        if broker not in entries and (failure.entered or failure.called_off_ms is not None)
+    )
 
 
 def decide_broker_failures(
@@ -87,12 +108,15 @@ def decide_broker_failures(
     now_ms: int,
     settings: Settings,
     stated_ms: Mapping[int, int] | None = None,
+    called_off: frozenset[int] = frozenset(),
+    reported: frozenset[int] = frozenset(),
 ) -> FailureDecision:
     """Return the decision about failed brokers for one poll.
 
     `first_seen_ms` maps brokers to the time at which their failure was first detected, `announced_ms` to the time of
     its last announcement, and `stated_ms` to the end of the absence that they announced. `entries` are the brokers that
-    have an entry of KIP-46, `noted` the brokers that have the provider's own record beside it.
+    have an entry of KIP-46, `noted` the brokers whose own record says so. The heal of `called_off` brokers was called
+    off; those that were `reported` as failed are due at once.
 
     With a negative `heal_failure_interval`, nothing is written and no broker is ever due.
     """
@@ -100,8 +124,10 @@ def decide_broker_failures(
     if settings.heal_failure_interval < 0:
         return FailureDecision(outage=outage)
     due_ms = {
-        broker: _failure_due_ms(broker, first_seen_ms.get(broker, now_ms), bouncing, stated_ms or {}, settings)
-        for broker in sorted(view.failed - handled)
+        broker: first_seen_ms.get(broker, now_ms)
+        if broker in reported
+        else _failure_due_ms(broker, first_seen_ms.get(broker, now_ms), bouncing, stated_ms or {}, settings)
+        for broker in sorted(view.failed - handled - called_off)
     }
     decision = _classify_failures(due_ms, announced_ms, outage=outage, now_ms=now_ms, settings=settings)
     return replace(
@@ -109,6 +135,7 @@ def decide_broker_failures(
         write=tuple(broker for broker in due_ms if broker not in entries or broker not in noted),
         clear=tuple(sorted(broker for broker in entries if view.is_recovered(broker) or broker in handled)),
         handled=tuple(sorted(view.failed & handled)),
+        called_off=tuple(sorted((view.failed & called_off) - handled)),
     )
 
 
@@ -121,17 +148,23 @@ def decide_log_dir_failures(
     outage: bool,
     now_ms: int,
     settings: Settings,
+    reported: frozenset[int] = frozenset(),
 ) -> FailureDecision:
     """Return the decision about live brokers with offline replicas; `first_seen_ms` has the recorded ones.
 
     No broker is due if `heal_failed_disks` is off, within the grace period `heal_failure_interval`, or in an `outage`.
     Brokers with failed directories count as failed brokers towards an outage: many simultaneous failures have another
-    cause. While disk healing is off, every recorded failure is cleared.
+    cause. While disk healing is off, every recorded failure is cleared. Except for the outage, none of that holds for
+    brokers whose failed directories an operator `reported`, unless all healing is disabled.
     """
-    if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
-        return FailureDecision(clear=tuple(sorted(first_seen_ms)))
-    grace_ms, lost = int(settings.heal_failure_interval * 1000), frozenset(view.lost)
-    due_ms = {broker: first_seen_ms.get(broker, now_ms) + grace_ms for broker in sorted(lost - handled)}
+    lost = frozenset(view.lost) if settings.heal_failed_disks else reported & view.lost.keys()
+    if settings.heal_failure_interval < 0:
+        lost = frozenset()
+    grace_ms = int(settings.heal_failure_interval * 1000)
+    due_ms = {
+        broker: first_seen_ms.get(broker, now_ms) + (0 if broker in reported else grace_ms)
+        for broker in sorted(lost - handled)
+    }
     decision = _classify_failures(due_ms, announced_ms, outage=outage, now_ms=now_ms, settings=settings)
     return replace(
         decision,
@@ -258,12 +291,12 @@ def _describe_heal_state(
 ) -> str:
     if broker not in view.lost:
         return ""
-    if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
-        return "; they are not healed (heal_failed_disks)"
     if broker in decision.due:
         return ", which will be healed"
     if broker in decision.handled:
         return ", which a plan handles"
     if broker in decision.waiting:
         return f"; the grace period ends in {max(0, decision.waiting[broker] - now_ms) / 1000:.0f} s"
+    if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
+        return "; they are not healed (heal_failed_disks)"
     return "; this counts as an outage, and nothing is healed until some brokers return"

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from kafka_steward.assignment import Move, Operation
 from kafka_steward.errors import DocumentError, NodeExists, PlanError
+from kafka_steward.execution.failure_records import delete_entry, read_failures
 from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
@@ -105,9 +106,10 @@ def publish_plan(
     slot back when the heal ends. Publishing a heal deletes the entries of its failed brokers (KIP-46), because the plan
     replaces them.
 
-    Raises PlanError for a plan that is of another cluster, not valid, not approved, or heals more brokers than
-    `max_failed_brokers`. Raises SlotTaken while another plan, which it may not preempt, holds the plan slot; nothing is
-    written then. An older heal that no process has stepped for `abandoned_after` is abandoned for the new one.
+    Raises PlanError for a plan that is of another cluster, not valid, not approved, heals more brokers than
+    `max_failed_brokers`, or heals a broker whose entry an operator deleted, which calls its heal off. Raises SlotTaken
+    while another plan, which it may not preempt, holds the plan slot; nothing is written then. An older heal that no
+    process has stepped for `abandoned_after` is abandoned for the new one.
     """
     journal, who = context.journal, context.actor
     _refuse_wrong_plan(context, plan, snapshot)
@@ -117,6 +119,8 @@ def publish_plan(
     known = journal.plans.get(plan.digest)
     if known is not None and known.status.finished:
         return known
+    if known is None and wanted.auto_generated:
+        _refuse_called_off(journal, plan)
     not_done = f"Plan {wanted.digest[:12]} was not published"
     stale = refuse_taken_slot(journal, wanted, who, not_done=not_done, settings=context.settings)
     if stale is not None:
@@ -149,6 +153,16 @@ def _refuse_wrong_plan(context: ClusterContext, plan: PlanFolder, snapshot: Snap
         )
     if snapshot is not None:
         refuse_invalid_plan(plan, snapshot)
+
+
+def _refuse_called_off(journal: Journal, plan: PlanFolder) -> None:
+    called_off = read_failures(journal.tree, journal.now_ms()).called_off
+    broker = next((each for each in plan.proof.get("brokers_failed", ()) if each in called_off), None)
+    if broker is not None:
+        raise PlanError(
+            f"Plan {plan.digest[:12]} was not published: the heal of broker {broker} was called off, because "
+            f"{paths.failed_broker(broker)} was deleted; to heal it, report it: airflow kafka-steward failed {broker}."
+        )
 
 
 def refuse_invalid_plan(plan: PlanFolder, snapshot: SnapshotFolder) -> None:
@@ -197,8 +211,7 @@ def _delete_failure_entries(journal: Journal, record: PlanRecord, brokers: Seque
         bounce = journal.tree.get(paths.rolling_bounce(broker))
         if bounce is not None:
             remove(journal.tree, bounce)
-        node = journal.tree.get(paths.failed_broker(broker))
-        if node is None or not remove(journal.tree, node):
+        if not delete_entry(journal.tree, broker):
             continue  # a poll deleted or changed it in between: the next poll decides
         reason = f"broker {broker} is being healed by plan {record.digest[:12]}"
         journal.audit.record(AuditRecord(Action.CLEAR, reason, plan=record.digest, broker=broker, who=who))

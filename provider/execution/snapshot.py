@@ -27,12 +27,12 @@ def take_snapshot(
     draining: Collection[int] = (),
     targets: Mapping[TopicPartition, int] | None = None,
     begun: Mapping[TopicPartition, Move] | None = None,
-    heal_failed_disks: bool = False,
+    failed_disks_of: Collection[int] = (),
 ) -> str:
     """Write the current state of the cluster to the folder `uri`; return the digest.
 
-    `failed` are the brokers to heal, as determined by the detector. Those of them that are live count as live; with
-    `heal_failed_disks`, their replicas in failed log directories are to be replaced. `targets` are the intended
+    `failed` are the brokers to heal, as determined by the detector. Those of them that are live count as live; of those
+    in `failed_disks_of`, the replicas in failed log directories are to be replaced. `targets` are the intended
     replication factors of partitions that have another one (KIP-409). `draining` are live brokers that are to be
     emptied. `begun` are moves that other plans have begun and not ended: a partition at rest between two of their
     stages counts as moving, so that no plan is made with the replicas of both sides. Raises ClusterError; RequestError
@@ -48,8 +48,8 @@ def take_snapshot(
         _partition_row(partition, log_dirs, min_isr) | _target_columns(partition, targets or {}, begun or {})
         for _, partition in sorted(snapshot.partitions.items())
     ]
-    if heal_failed_disks:
-        partitions = [row | {"offline": _offline_replicas(row, snapshot, failed)} for row in partitions]
+    if failed_disks_of:
+        partitions = [row | {"offline": _offline_replicas(row, snapshot, failed_disks_of)} for row in partitions]
     return write_snapshot(
         uri,
         cluster_id=snapshot.cluster_id,
@@ -125,10 +125,10 @@ def _partition_row(
     }
 
 
-def _offline_replicas(row: Mapping[str, Any], snapshot: Snapshot, failed: Collection[int]) -> list[int] | None:
-    """Return the offline replicas of a partition on the live brokers of `failed`; None if there are none."""
+def _offline_replicas(row: Mapping[str, Any], snapshot: Snapshot, brokers: Collection[int]) -> list[int] | None:
+    """Return the offline replicas of a partition on those of `brokers` that are live; None if there are none."""
     partition = snapshot.partitions[TopicPartition(row["topic"], row["partition"])]
-    return sorted(partition.offline & snapshot.live & frozenset(failed) & frozenset(partition.replicas)) or None
+    return sorted(partition.offline & snapshot.live & frozenset(brokers) & frozenset(partition.replicas)) or None
 
 
 def _partition_size(partition: Partition, log_dirs: Mapping[int, BrokerLogDirs]) -> int | None:

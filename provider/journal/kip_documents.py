@@ -33,12 +33,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FailedBroker(Document):
-    """KIP-46, `/admin/failed_brokers/<id>`: the time at which the broker failure was first detected."""
+    """KIP-46, `/admin/failed_brokers/<id>`: the time at which the broker failure was first detected.
+
+    `reported` is True if an operator reported that the broker will not return, so that its heal does not wait for the
+    grace period. `person` and `reason` are that operator and the reason.
+    """
 
     SEPARATORS = SPACED
     VERSION_IS = FieldPresence.NEVER
 
     failure_timestamp_ms: Annotated[int, "failure_timestamp"]
+    reported: Annotated[bool, FieldPresence.OMITTED] = False
+    person: Words | None = None
+    reason: Words | None = None
 
 
 @dataclass(frozen=True)

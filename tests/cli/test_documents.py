@@ -43,6 +43,39 @@ def test_what_is_no_bounce(scene: Scene, words: tuple[str, ...]) -> None:
     assert scene.call("bounce", *words) == Exit.USAGE
 
 
+def test_a_failure_is_reported_and_withdrawn(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.simulator.kill(3)
+    assert scene.call("failed", "3", "--reason", "its host burnt down") == Exit.DONE
+    assert capsys.readouterr().out.startswith("Broker 3 is reported as failed: its heal is due at once")
+    node = scene.journal.tree.get(paths.failed_broker(3))
+    assert node is not None
+    assert json.loads(node.data)["reason"] == "its host burnt down"
+    assert scene.call("failed", "3", "--withdraw", "--output", "json") == Exit.DONE
+    said = "The heal of broker 3 is called off until the broker is live again."
+    assert json.loads(capsys.readouterr().out) == {"broker": 3, "sentence": said}
+    assert scene.call("status", "--output", "json") == Exit.DONE
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["failures_written_down"], facts["heals_called_off"]) == ([], [3])
+    assert scene.call("failed", "3", "--withdraw") == Exit.FAILED
+
+
+def test_a_failed_disk_is_reported_and_withdrawn(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.simulator.fail_disk(2, next(iter(scene.simulator.topics)))
+    assert scene.call("failed", "2", "--disk", "/disk-2") == Exit.DONE
+    assert capsys.readouterr().out.startswith("The log directory /disk-2 of broker 2 is reported as failed")
+    assert scene.call("failed", "2", "--disk", "/disk-2", "--withdraw") == Exit.DONE
+    assert "is withdrawn" in capsys.readouterr().out
+    assert scene.call("failed", "2", "--disk", "/disk-1") == Exit.FAILED
+    assert "Kafka reports /disk-2 of it as failed" in capsys.readouterr().err
+
+
+def test_a_live_broker_is_not_reported_and_what_to_do_is_said(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("failed", "3") == Exit.FAILED
+    assert "Broker 3 was not reported as failed: it is live; to move its replicas" in capsys.readouterr().err
+    assert scene.call("failed") == Exit.USAGE
+    assert scene.call("failed", "x") == Exit.USAGE
+
+
 def test_the_queue(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     file = scene.folder / "more.json"
     file.write_text(document(["t-0 423"]))

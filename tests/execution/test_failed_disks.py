@@ -98,7 +98,7 @@ def test_it_is_healed_as_a_brokers_replicas_are_and_then_seen_to(
     simulator.tick(GRACE_S)
     verdict = look(simulator, journal, announce=False)
     uri = str(tmp_path / "snapshot")
-    take_snapshot(simulator, uri, failed=verdict.failed, now_ms=1, heal_failed_disks=True)
+    take_snapshot(simulator, uri, failed=verdict.failed, now_ms=1, failed_disks_of=verdict.failed)
     plan = plan_folder(uri, tmp_path / "plan")
     assert {move.topic_partition: move.removing for move in plan.moves} == {T0: {2}, T2: {2}}
     record = publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan, snapshot=read_snapshot(uri))
@@ -120,9 +120,9 @@ def test_it_is_healed_as_a_brokers_replicas_are_and_then_seen_to(
 
 def test_without_the_option_a_heal_leaves_a_live_brokers_disk_alone(simulator: Simulator, tmp_path: Path) -> None:
     simulator.fail_disk(2, T0)
-    for number, (failed, asked) in enumerate((([2], False), ([1], True))):
+    for number, (failed, asked) in enumerate((([2], []), ([1], [1]))):
         uri = str(tmp_path / f"snapshot-{number}")
-        take_snapshot(simulator, uri, failed=failed, now_ms=1, heal_failed_disks=asked)
+        take_snapshot(simulator, uri, failed=failed, now_ms=1, failed_disks_of=asked)
         assert set(read_snapshot(uri).partitions["offline"].to_pylist()) == {None}
 
 

@@ -64,7 +64,7 @@ def test_a_log_directory_that_fails_is_named_and_healed(own: Sandbox, tmp_path: 
         assert (verdict.due, verdict.down, verdict.disks) == ((1,), (), {1: (disk,)})
 
         uri = str(tmp_path / "snapshot")
-        take_snapshot(cluster, uri, failed=verdict.failed, now_ms=1, heal_failed_disks=True)
+        take_snapshot(cluster, uri, failed=verdict.failed, now_ms=1, failed_disks_of=verdict.failed)
         plan = plan_folder(uri, tmp_path / "plan")
         assert {move.topic_partition for move in plan.moves} == lost
         record = publish_plan(ClusterContext(cluster, journal, HEALING, WHO), plan, snapshot=read_snapshot(uri))

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.operators.failures import FindFailuresOperator
+from kafka_steward.operators.failures import FindFailuresOperator, ReportFailureOperator
 from kafka_steward.operators.health import ReportHealthOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.planning.files.formats import read_snapshot
@@ -44,6 +44,35 @@ def test_a_heal_leaves_it_alone_and_names_it_by_default(make_cluster: MakeCluste
         FindFailuresOperator(task_id="find_failures", conn_id=CONN_ID).execute(context())
     taken = SnapshotClusterOperator(task_id="snapshot", conn_id=CONN_ID, failed_brokers=[2]).execute(context())
     assert read_snapshot(taken["uri"]).partitions["offline"].null_count == 2
+
+
+def test_a_reported_log_directory_is_healed_by_default(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    made = cluster(make_cluster, tmp_path, heal_failure_interval=600)
+    report = ReportFailureOperator(
+        task_id="report", conn_id=CONN_ID, broker="2", log_dirs=["/disk-2"], reason="it clicks"
+    )
+    assert report.execute(context()).startswith("The log directory /disk-2 of broker 2 is reported as failed")
+    found = FindFailuresOperator(task_id="find_failures", conn_id=CONN_ID).execute(context())
+    assert found["brokers"] == [2]
+    made.kill(3)
+    taken = SnapshotClusterOperator(task_id="snapshot", conn_id=CONN_ID, failed_brokers=[2, 3]).execute(context())
+    snapshot = read_snapshot(taken["uri"])
+    assert snapshot.partitions["offline"].to_pylist() == [[2], None]
+    states = {row["broker"]: row["state"] for row in snapshot.brokers.to_pylist()}
+    assert (states[2], states[3]) == ("live", "failed")
+
+
+def test_a_reported_broker_is_found_at_once_and_a_live_one_is_refused_for_good(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    made = cluster(make_cluster, tmp_path, heal_failure_interval=600)
+    made.kill(3)
+    told = ReportFailureOperator(task_id="report", conn_id=CONN_ID, broker=3).execute(context())
+    assert told.startswith("Broker 3 is reported as failed")
+    assert FindFailuresOperator(task_id="find_failures", conn_id=CONN_ID).execute(context())["brokers"] == [3]
+    for broker, words in ((1, "Broker 1 was not reported as failed: it is live"), ("one", "'one' is not a broker id")):
+        with pytest.raises(AirflowFailException, match=words):
+            ReportFailureOperator(task_id="report", conn_id=CONN_ID, broker=broker).execute(context())
 
 
 def test_a_hidden_topic_fails_the_snapshot_for_good_and_is_counted_by_health(

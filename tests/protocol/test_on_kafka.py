@@ -298,6 +298,30 @@ def test_46_failed_brokers_are_entered_one_unannounced_is_due_at_once_and_the_en
         eventually(gone(site.hands, *entries), within=60)
 
 
+def test_46_deleting_the_entry_calls_the_heal_off_until_the_broker_has_been_live_again(site: Site) -> None:
+    site.create("123", "341")
+    entry, due = "/admin/failed_brokers/3", "Broker 3 is down longer than the grace period: 3 will be healed."
+    with site.watch(heal_failure_interval=600):
+        site.sandbox.kill(3)
+        eventually(lambda: failed_ms(site, 3), within=60)
+        eventually(lambda: next_saying(site, "Broker 3 is down; the grace period ends in"))
+        site.hands.delete(entry)
+        eventually(lambda: next_saying(site, "The heal of broker 3 is called off until the broker is live again"))
+        assert site.hands.get(entry) is None
+    site.said.clear()
+    with site.watch(heal_failure_interval=0):  # another process, for which it would be due
+        eventually(lambda: next_saying(site, "The heal of broker 3 is called off until the broker is live again"))
+        assert not any(due in line for line in site.said)
+        assert site.hands.get(entry) is None
+        site.sandbox.restart(3)
+        eventually(lambda: next_saying(site, "Every broker that has replicas is live."), within=60)
+        site.sandbox.kill(3)
+        eventually(lambda: next_saying(site, due), within=60)
+        assert site.hands.get(entry) is not None
+        site.sandbox.restart(3)
+        eventually(gone(site.hands, entry), within=60)
+
+
 def failed_ms(site: Site, broker: int) -> int:
     """The time of failure that the broker's entry tells."""
     seen = site.hands.get(f"/admin/failed_brokers/{broker}")

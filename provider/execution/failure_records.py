@@ -1,0 +1,146 @@
+"""The documents of failures in the journal: KIP-46's entry of a failed broker, and our own record beside it.
+
+KIP-46's `/admin/failed_brokers/<id>` is deleted when the broker is back or its heal is persisted. An operator who
+deletes it calls the heal off. Our own `/steward/failures/<id>` stays as long as the broker is down, so that neither an
+incomplete heal nor a restart of the watch restarts the grace period. It also tells the two deletions apart: its field
+`entered` is True while the entry exists, and is reset before one of our processes deletes the entry. Therefore the
+entry is created before `entered` is set, and the records are read before the entries. A process that dies between two
+of these changes leaves an entry without the field, which counts as an entry.
+
+`/steward/failed_log_dirs/<id>` has the time since which a live broker has offline replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kafka_steward.errors import DocumentError
+from kafka_steward.execution.failures import Failure, called_off_brokers
+from kafka_steward.journal import paths
+from kafka_steward.journal.kip_documents import FailedBroker
+from kafka_steward.journal.listing import DocumentCollection, ListedDocument
+from kafka_steward.journal.paths import BROKER
+from kafka_steward.journal.records import FAILED_BROKERS
+from kafka_steward.journal.tree import Node, Tree, put_new, remove, replace_text
+
+#: The recorded failures of brokers, and of the log directories of live brokers.
+FAILURES = DocumentCollection("/steward/failures", (BROKER,), Failure.from_node, Failure.rebuild_from_node)
+FAILED_LOG_DIRS = DocumentCollection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.rebuild_from_node)
+
+#: Attempts to change a record that other processes change at the same time.
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class RecordedFailures:
+    """The records of broker failures and KIP-46's entries, by broker, as one poll reads them.
+
+    `entered_ms` maps the brokers that have an entry to its time of failure.
+    """
+
+    records: Mapping[int, ListedDocument[Failure]]
+    entries: Mapping[int, FailedBroker]
+    entered_ms: Mapping[int, int]
+
+    @property
+    def failures(self) -> dict[int, Failure]:
+        """Our own records, by broker."""
+        return {broker: each.document for broker, each in self.records.items()}
+
+    @property
+    def first_seen_ms(self) -> dict[int, int]:
+        """The times at which failures were first detected: those of the entries, or else of the records."""
+        return {broker: each.first_seen_ms for broker, each in self.failures.items()} | dict(self.entered_ms)
+
+    @property
+    def called_off(self) -> frozenset[int]:
+        """The brokers whose heal an operator called off."""
+        return called_off_brokers(self.failures, self.entries.keys())
+
+    @property
+    def reported(self) -> frozenset[int]:
+        """The brokers that an operator reported as failed."""
+        by_entry = {broker for broker, each in self.entries.items() if each.reported}
+        return frozenset(by_entry | {broker for broker, each in self.failures.items() if each.reported})
+
+    @property
+    def noted(self) -> frozenset[int]:
+        """The brokers whose record agrees with their entry."""
+        reported = self.reported
+        return frozenset(
+            broker for broker, each in self.failures.items() if each.entered and each.reported == (broker in reported)
+        )
+
+
+def read_failures(tree: Tree, now_ms: int) -> RecordedFailures:
+    """Read the records of broker failures, then KIP-46's entries.
+
+    An unreadable entry, or one with a time in the future, gets the time at which it was written.
+    """
+    records = {each.key[0]: each for each in FAILURES.list_valid(tree)}
+    listed = FAILED_BROKERS.list_valid(tree)
+    entries = {each.key[0]: each.document for each in listed}
+    # A clock that runs ahead must not delay a failure.
+    entered_ms = {
+        each.key[0]: ms if (ms := each.document.failure_timestamp_ms) <= now_ms else min(each.node.created_ms, now_ms)
+        for each in listed
+    }
+    return RecordedFailures(records, entries, entered_ms)
+
+
+def enter_failure(tree: Tree, broker: int, read: RecordedFailures, now_ms: int) -> bool:
+    """Write the missing documents of a failed broker; return True if that created its entry.
+
+    Documents of an earlier poll or of another process keep their time.
+    """
+    first_seen_ms, reported = read.first_seen_ms.get(broker, now_ms), broker in read.reported
+    entry = FailedBroker(first_seen_ms, reported)
+    created = put_new(tree, paths.failed_broker(broker), entry.to_json()) is not None
+    known = read.records.get(broker)
+    if known is None:
+        put_new(tree, FAILURES.path(broker), Failure(first_seen_ms, entered=True, reported=reported).to_json())
+    else:
+        failure = replace(known.document, entered=True, called_off_ms=None, reported=reported)
+        replace_text(tree, known.node, failure.to_json())
+    return created
+
+
+def record_call_off(tree: Tree, known: ListedDocument[Failure], now_ms: int) -> bool:
+    """Record that the heal of a broker was called off; return False if another process changed the record."""
+    failure = replace(known.document, entered=False, called_off_ms=now_ms, reported=False)
+    return replace_text(tree, known.node, failure.to_json()) is not None
+
+
+def reported_log_dirs(tree: Tree) -> frozenset[int]:
+    """Return the live brokers whose failed log directories an operator reported."""
+    return frozenset(each.key[0] for each in FAILED_LOG_DIRS.list_valid(tree) if each.document.reported)
+
+
+def delete_entry(tree: Tree, broker: int) -> bool:
+    """Delete KIP-46's entry of a broker, because the broker is back or its heal is persisted.
+
+    Returns False if there is none, or if it or the record was changed concurrently: the next poll decides.
+    """
+    if not _reset_entered(tree, broker):
+        return False
+    node = tree.get(paths.failed_broker(broker))
+    return node is not None and remove(tree, node)
+
+
+def _reset_entered(tree: Tree, broker: int) -> bool:
+    for _ in range(_ATTEMPTS):
+        node = tree.get(FAILURES.path(broker))
+        failure = None if node is None else _parse_failure(node)
+        if node is None or failure is None or not failure.entered:
+            return True
+        if replace_text(tree, node, replace(failure, entered=False).to_json()) is not None:
+            return True
+    return False
+
+
+def _parse_failure(node: Node) -> Failure | None:
+    try:
+        return Failure.from_node(node)
+    except DocumentError:
+        return None  # the sweep replaces it by a record without `entered`

@@ -1,0 +1,257 @@
+"""An operator deletes the entry of a failed broker: its heal is called off until the broker has been live again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.failure_records import delete_entry
+from kafka_steward.execution.failures import Failure, called_off_brokers
+from kafka_steward.execution.lifecycle import abandon_plan
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.journal import paths
+from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.settings import Settings
+from tests.crash import Died, Faults, points
+from tests.rings import tried
+from tests.simulated_plan import WHO, heal_moves, journal_over, memory_journal, plan_of
+from tests.simulator import Simulator
+
+GRACE_S = 10
+ENTRY, RECORD = paths.failed_broker(1), "/steward/failures/1"
+RULES = Settings(heal_failure_interval=GRACE_S, heal_retry_interval=60)
+CALLED_OFF = (
+    "The heal of broker 1 is called off until the broker is live again, because /admin/failed_brokers/1 was deleted; "
+    "to heal it, report it: airflow kafka-steward failed 1."
+)
+
+
+def look(simulator: Simulator, journal: Journal) -> DetectionResult:
+    """A look by a process of its own: nothing is remembered but by the journal."""
+    return FailureDetector(simulator, journal, RULES, WHO).poll()
+
+
+def delete_by_hand(journal: Journal) -> None:
+    node = journal.tree.get(ENTRY)
+    assert node is not None
+    journal.tree.delete(ENTRY, version=node.version)
+
+
+def publish(simulator: Simulator, journal: Journal) -> PlanRecord:
+    plan = plan_of(simulator, heal_moves(simulator, 1, 4), failed=(1,))
+    return publish_plan(ClusterContext(simulator, journal, RULES, WHO), plan)
+
+
+def reasons(journal: Journal) -> list[tuple[str, str]]:
+    return [(row.entry.action.value, row.entry.reason) for row in journal.audit.rows()]
+
+
+def test_a_heal_whose_entry_was_deleted_never_comes_and_that_is_told(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    delete_by_hand(journal)
+    for _ in range(3):
+        verdict = look(simulator, journal)
+        assert (verdict.called_off, verdict.failed, verdict.due, verdict.waiting) == ((1,), (), (), {})
+        assert (verdict.down, verdict.sentence) == ((1,), f"Broker 1 is down. {CALLED_OFF}")
+        assert journal.tree.get(ENTRY) is None
+        simulator.tick(10 * GRACE_S)
+    called_off = "called off the heal of broker 1 until it is live again: /admin/failed_brokers/1 was deleted"
+    assert reasons(journal) == [("detect", "broker 1 hosts replicas and is down"), ("request", called_off)]
+
+
+def test_one_that_is_due_already_is_called_off_too(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    assert look(simulator, journal).due == (1,)
+    delete_by_hand(journal)
+    simulator.tick(60)
+    verdict = look(simulator, journal)
+    assert (verdict.called_off, verdict.failed, verdict.due) == ((1,), (), ())
+
+
+def test_the_broker_that_fails_anew_is_healed_after_a_grace_period_of_its_own(
+    simulator: Simulator, journal: Journal
+) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    delete_by_hand(journal)
+    look(simulator, journal)
+    simulator.restart(1)
+    assert look(simulator, journal).cleared == (1,)
+    assert journal.tree.get(RECORD) is None
+    simulator.kill(1)
+    assert look(simulator, journal).waiting == {1: simulator.now_ms + GRACE_S * 1000}
+    assert journal.tree.get(ENTRY) is not None
+    simulator.tick(GRACE_S)
+    assert look(simulator, journal).due == (1,)
+
+
+def test_an_entry_that_is_written_again_resumes_the_heal_at_its_time(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    delete_by_hand(journal)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    journal.tree.create(ENTRY, f'{{"failure_timestamp": {simulator.now_ms - 1000}}}')
+    verdict = look(simulator, journal)
+    assert (verdict.called_off, verdict.waiting) == ((), {1: simulator.now_ms + (GRACE_S - 1) * 1000})
+    simulator.tick(GRACE_S - 1)
+    assert look(simulator, journal).due == (1,)
+    delete_by_hand(journal)
+    assert look(simulator, journal).called_off == (1,)
+
+
+def test_other_brokers_are_healed_meanwhile() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123 231")
+    journal = memory_journal(simulator)
+    simulator.kill(1)
+    look(simulator, journal)
+    delete_by_hand(journal)
+    simulator.kill(2)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    verdict = look(simulator, journal)
+    assert (verdict.called_off, verdict.due) == ((1,), (2,))
+    assert verdict.sentence.endswith(f"2 will be healed. {CALLED_OFF}")
+
+
+def test_what_the_heal_itself_deletes_calls_nothing_off(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    look(simulator, journal)
+    record = publish(simulator, journal)
+    assert journal.tree.get(ENTRY) is None
+    assert (look(simulator, journal).handled, look(simulator, journal).called_off) == ((1,), ())
+    abandon_plan(journal, record.digest, WHO, "it was the wrong one")
+    verdict = look(simulator, journal)
+    assert (verdict.called_off, verdict.failed) == ((), (1,))
+    assert journal.tree.get(ENTRY) is not None
+
+
+def test_a_heal_that_was_planned_meanwhile_is_refused(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    look(simulator, journal)
+    delete_by_hand(journal)
+    words = r"was not published: the heal of broker 1 was called off, because /admin/failed_brokers/1 was deleted; to h"
+    with pytest.raises(PlanError, match=words):
+        publish(simulator, journal)
+    look(simulator, journal)
+    with pytest.raises(PlanError, match=words):
+        publish(simulator, journal)
+    assert journal.plans.latest(1) == []
+
+
+def test_a_record_of_an_earlier_version_calls_nothing_off(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    journal.tree.create(RECORD, f'{{"version":1,"first_seen_ms":{simulator.now_ms}}}')
+    assert look(simulator, journal).waiting == {1: simulator.now_ms + GRACE_S * 1000}
+    delete_by_hand(journal)
+    assert look(simulator, journal).called_off == (1,)
+
+
+def test_it_holds_in_a_database_after_a_restart(tmp_path: Path, simulator: Simulator) -> None:
+    url = f"sqlite:///{tmp_path}/journal.db"
+    simulator.kill(1)
+    with open_journal(url, simulator.cluster_id) as journal:
+        look(simulator, journal)
+        delete_by_hand(journal)
+        look(simulator, journal)
+    with open_journal(url, simulator.cluster_id) as journal:
+        verdict = look(simulator, journal)
+        assert (verdict.called_off, journal.tree.get(ENTRY)) == ((1,), None)
+
+
+def step_detect(simulator: Simulator, journal: Journal) -> None:
+    look(simulator, journal)
+
+
+def step_publish(simulator: Simulator, journal: Journal) -> None:
+    publish(simulator, journal)
+
+
+def step_return(simulator: Simulator, journal: Journal) -> None:
+    simulator.restart(1)
+    look(simulator, journal)
+    simulator.kill(1)
+
+
+@contextmanager
+def failed() -> Iterator[tuple[Simulator, Journal]]:
+    """Broker 1 is down and entered."""
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312")
+    simulator.kill(1)
+    yield simulator, memory_journal(simulator)
+
+
+@pytest.mark.parametrize("step", [step_detect, step_publish, step_return])
+def test_a_process_that_dies_at_any_call_calls_nothing_off(step: Callable[[Simulator, Journal], None]) -> None:
+    quiet = Faults()
+    attempt(step, quiet)
+    for at, kind, _ in points(quiet.calls):
+        assert attempt(step, Faults(at, kind)).called_off == (), (at, kind)
+
+
+def attempt(step: Callable[[Simulator, Journal], None], faults: Faults) -> DetectionResult:
+    """The result of a look after a process died in `step`."""
+    with failed() as (simulator, journal):
+        if step is not step_detect:
+            look(simulator, journal)
+        tree = faults.around("tree", journal.tree)
+        dying = journal_over(journal.cluster_id, tree, journal.plans._table, journal.audit._table, journal.plans._ended)
+        try:
+            step(simulator, dying)
+        except (Died, Exception):  # noqa: BLE001 - whatever it met
+            simulator.kill(1)
+        look(simulator, journal)
+        return look(simulator, journal)
+
+
+def test_a_poll_that_read_before_the_deletion_of_another_process_calls_nothing_off() -> None:
+    """It reads the record while the entry exists; before it reads the entries, a heal is persisted."""
+    with failed() as (simulator, journal):
+        look(simulator, journal)
+        children = journal.tree.children
+        turns = iter([True])
+
+        def delete_before_the_entries_are_read(path: str) -> list[str]:
+            if path == paths.FAILED_BROKERS and next(turns, False):
+                assert delete_entry(journal.tree, 1)
+            return children(path)
+
+        journal.tree.children = delete_before_the_entries_are_read  # type: ignore[method-assign]
+        look(simulator, journal)
+        verdict = look(simulator, journal)
+        assert (verdict.called_off, verdict.waiting) == ((), {1: simulator.now_ms + GRACE_S * 1000})
+
+
+FAILURES = st.builds(
+    Failure,
+    st.just(1),
+    entered=st.booleans(),
+    called_off_ms=st.none() | st.just(5),
+)
+
+
+@settings(max_examples=tried(200), deadline=None)
+@given(st.dictionaries(st.integers(0, 4), FAILURES, max_size=5), st.frozensets(st.integers(0, 4)))
+def test_a_heal_is_called_off_by_an_entry_that_is_missing_and_that_we_did_not_delete(
+    recorded: dict[int, Failure], entries: frozenset[int]
+) -> None:
+    found = called_off_brokers(recorded, entries)
+    assert not found & entries
+    for broker in recorded.keys() - entries:
+        kept = recorded[broker]
+        assert (broker in found) == (kept.entered or kept.called_off_ms is not None)
+    assert found <= recorded.keys()
