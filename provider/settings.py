@@ -66,7 +66,12 @@ class Settings:
         high=_LONGEST_S,
         per_run=False,
     )
-    heal_chunk_size: int = _setting_field(50, "Partitions in one chunk of a plan.", low=1, high=5000)
+    heal_chunk_size: int = _setting_field(
+        50,
+        "Partitions in one chunk of a plan. With window chunk, only these move at once; sliding ignores it.",
+        low=1,
+        high=5000,
+    )
     heal_fast_detection: bool = _setting_field(
         False, "Whether a broker that went down without an announced restart is healed at once.", per_run=False
     )
@@ -110,7 +115,9 @@ class Settings:
         "When the next move starts. sliding: when a move ends. chunk: when all moves of the chunk have ended.",
         choices=("sliding", "chunk"),
     )
-    chunk_pause: float = _setting_field(0.0, "Seconds to wait between chunks.", low=0, high=_LONGEST_S)
+    chunk_pause: float = _setting_field(
+        0.0, "Seconds to wait between chunks, with window chunk.", low=0, high=_LONGEST_S
+    )
     maintenance_window: str = _setting_field(
         "",
         "When plans that can wait submit moves, such as mon-fri 22:00-06:00; several with ; between. Empty: always.",

@@ -25,6 +25,7 @@ from kafka_steward.document_api.document_plans import (
     blocked_reason,
 )
 from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
+from kafka_steward.document_api.manual_chunks import ManualChunks
 from kafka_steward.document_api.request_documents import (
     RequestDocument,
     find_dequeued_partitions,
@@ -117,6 +118,7 @@ class DocumentController:
             cluster, journal, who, cancel=settings.foreign_while_disabled == "cancel"
         )
         self._scheduler = PlanScheduler(cluster, journal, settings, who)
+        self._chunks = ManualChunks(journal.tree)
         self._swept_ms: int | None = None
 
     def poll(self) -> PollResult:
@@ -136,6 +138,7 @@ class DocumentController:
             self._step_plans,
             self._process_requests,
             self._process_queue,
+            self._process_chunks,
             self._poll_external_reassignments,
         ):
             self._run_part(part, result)
@@ -206,6 +209,23 @@ class DocumentController:
                 remove(self._journal.tree, document.node)
                 return
             self._remove_started_from_queue(document)
+
+    def _process_chunks(self, result: PollResult) -> None:
+        """Accept the next chunk that a person wrote, once the plan of the one before has ended (KIP-46)."""
+        unfinished = (*self._plans.requested, *self._plans.others)
+        document = self._chunks.read_next({name for plan in unfinished for name in plan.chunks})
+        if document is None:
+            return
+        result.schedule_within(SOON_S)
+        if self._plans.executes_document(document.document_id):
+            remove(self._journal.tree, document.node)  # its plan is published: a poll crashed before this line
+            return
+        if self._plans.executes_from(paths.REASSIGN_CHUNKS):
+            result.sentences.append(f"{document.node.path} waits: the chunk before it is in progress.")
+            return
+        result.events.add("request")
+        if self._accept_documents([document], result):
+            remove(self._journal.tree, document.node)
 
     def _filter_new_entries(self, document: RequestDocument) -> RequestDocument:
         """Return the queue without entries that a plan has already: all entries, or those added or changed since."""

@@ -76,6 +76,10 @@ class DocumentPlans:
         running = (plan.sources for plan in self.requested)
         return any(source in sources for sources in (*running, *self._ended.values()))
 
+    def executes_from(self, parent: str) -> bool:
+        """Return whether an unfinished plan executes a document below `parent`."""
+        return any(source.startswith(f"{parent}/") for plan in self.requested for source in plan.sources)
+
     def pop_rollback_requested(self) -> bool:
         """Return whether a plan with a rollback request was seen to end since the last call; resets the flag."""
         requested, self._to_roll_back = self._to_roll_back, False

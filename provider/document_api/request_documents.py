@@ -10,7 +10,7 @@ does not start.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_steward.assignment import TopicPartition
@@ -60,7 +60,7 @@ def read_requests(tree: Tree) -> tuple[list[RequestDocument], bool]:
         nodes = _read_batch(
             tree, _sort_by_created_id(tree, [_request_path(name) for name in names if name not in numbers]), nodes
         )
-    return [_parse_document(node) for node in nodes], bool(nodes) and len(nodes) < len(names)
+    return [parse_document(node) for node in nodes], bool(nodes) and len(nodes) < len(names)
 
 
 def _request_path(name: str) -> str:
@@ -87,12 +87,13 @@ def _read_batch(tree: Tree, wanted: Sequence[str], before: Sequence[Node]) -> li
 def read_queue(tree: Tree) -> RequestDocument | None:
     """Return the queue; None if there is none."""
     node = tree.get(paths.REASSIGN_QUEUE)
-    return None if node is None else _parse_document(node)
+    return None if node is None else parse_document(node)
 
 
-def _parse_document(node: Node) -> RequestDocument:
+def parse_document(node: Node, read: Callable[[Node], Request] = Request.from_node) -> RequestDocument:
+    """Return the document in `node`; what `read` cannot read, and a partition that is named twice, is a parse error."""
     try:
-        request = Request.from_node(node)
+        request = read(node)
     except DocumentError as error:
         return RequestDocument(node, (), str(error))
     legacy = request.legacy

@@ -81,6 +81,7 @@ _PATH = re.compile(r"(/[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+)+")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _NUMBERED = re.compile(r"request_([0-9]{1,19})")
+_NUMBERED_CHUNK = re.compile(r"chunk_([0-9]{1,19})")
 #: The path of a request, parent included, must not exceed MAX_PATH.
 _LONGEST_REQUEST = 900
 #: Characters that ZooKeeper accepts in no path.
@@ -120,6 +121,12 @@ def _parse_request_name(name: str) -> str | None:
 def request_number(name: str) -> int | None:
     """Return the number in `request_<n>`, which orders the requests; None if the name has no number."""
     found = _NUMBERED.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def chunk_number(name: str) -> int | None:
+    """Return the number in `chunk_<n>`, which orders the chunks; None if the name has no number."""
+    found = _NUMBERED_CHUNK.fullmatch(name)
     return None if found is None else int(found[1])
 
 
