@@ -93,7 +93,7 @@ def test_pending_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limi
 def test_a_pending_replica_is_unhealthy_by_default_until_it_is_no_longer_pending() -> None:
     simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = memory_journal(simulator)
-    simulator.kill(3)
+    lose(simulator, journal, 3)
     create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
     assert violated_limits(check_health(simulator, journal)[0], DEFAULT_LIMITS) == ["pending_replicas"]
     assert DEFAULT_LIMITS["pending_replicas"] == 0
@@ -110,7 +110,7 @@ def test_a_pending_replica_is_unhealthy_by_default_until_it_is_no_longer_pending
 def test_pending_replicas_of_a_topic_that_was_deleted_are_not_pending_though_no_fill_has_removed_their_record() -> None:
     simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = memory_journal(simulator)
-    simulator.kill(3)
+    lose(simulator, journal, 3)
     create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
     simulator.delete("t")
     simulator.tick(120)
@@ -120,7 +120,7 @@ def test_pending_replicas_of_a_topic_that_was_deleted_are_not_pending_though_no_
 def test_pending_replicas_of_a_topic_that_is_hidden_from_us_stay_pending() -> None:
     simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = memory_journal(simulator)
-    simulator.kill(3)
+    lose(simulator, journal, 3)
     create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
     simulator.hidden.add("t")
     simulator.tick(120)
