@@ -163,15 +163,15 @@ class SlotTaken(JournalError):
     #: The end of the message: what a person can do.
     REMEDY = "wait until it ends, cancel it, or abandon it."
 
-    def __init__(self, owner: str, not_done: str) -> None:
-        super().__init__(f"{not_done}: {self.reason(owner)}; {self.REMEDY}")
+    def __init__(self, owner: str, not_done: str, *, shared: str = "") -> None:
+        super().__init__(f"{not_done}: {self.reason(owner, shared=shared)}; {self.REMEDY}")
         self.owner = owner
 
     @staticmethod
-    def reason(owner: str, operation: str = "") -> str:
-        """Return the reason as a clause, with the operation of the holder if it is given."""
+    def reason(owner: str, operation: str = "", *, shared: str = "") -> str:
+        """Return the reason as a clause, with the operation of the holder and a partition of both if they are given."""
         kind = f" ({operation})" if operation else ""
-        return f"plan {owner[:12]}{kind} holds the plan slot"
+        return f"plan {owner[:12]}{kind} holds the plan slot{f' and moves {shared}, too' if shared else ''}"
 
 
 class LockLost(JournalError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from kafka_steward.assignment import Operation
 from kafka_steward.cli import Exit
 from kafka_steward.cli.cancel import execute_cancel
 from kafka_steward.cli.foreground import Foreground, open_foreground, print_result
@@ -12,10 +13,11 @@ from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import SlotTaken
 from kafka_steward.execution import lifecycle
 from kafka_steward.execution.plan_resolution import resolve_plan
-from kafka_steward.execution.plan_slot import current_plan
+from kafka_steward.execution.plan_slot import refuse_taken_slot
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.rollback import is_cancel_unfinished
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot
 from kafka_steward.planning.files.reassignment import parse_reassignment, read_json
 from kafka_steward.planning.local import plan_apply_locally
@@ -24,12 +26,15 @@ from kafka_steward.planning.local import plan_apply_locally
 def apply_file(call: CommandContext) -> Exit:
     """Plan and execute the reassignment of a file."""
     document = read_json(call.arguments.file, "reassignment")
-    parse_reassignment(document)
+    partitions = parse_reassignment(document).keys()
     with open_foreground(call) as foreground:
         opened = foreground.opened
-        # Before planning: that plan explains which partitions are being reassigned.
-        if (current := current_plan(opened.journal)) is not None:
-            return _report_slot_taken(call, current.digest)
+        wanted = PlanRecord("", opened.cluster.cluster_id, Operation.APPLY.value)
+        try:
+            # Before planning: the plan that has the partitions explains which of them are being reassigned.
+            refuse_taken_slot(opened.journal, wanted, partitions, call.who, not_done="Nothing was changed")
+        except SlotTaken as taken:
+            return _report_slot_taken(call, taken)
         plan, snapshot = _create_plan(foreground, document)
         if not plan.moves:
             sentence = f"Every partition of {call.arguments.file} already has its target replicas; nothing was changed."
@@ -38,7 +43,7 @@ def apply_file(call: CommandContext) -> Exit:
         try:
             publish_plan(opened.context(call.who), plan, snapshot=snapshot)
         except SlotTaken as taken:
-            return _report_slot_taken(call, taken.owner)
+            return _report_slot_taken(call, taken)
         proof = plan.proof
         print_error(
             f"Plan {plan.digest[:12]}: {len(plan.moves)} partitions, {proof['replicas_moved']} replicas, "
@@ -58,11 +63,8 @@ def resume(call: CommandContext) -> Exit:
         return _execute_plan(foreground, record.digest)
 
 
-def _report_slot_taken(call: CommandContext, owner: str) -> Exit:
-    print_error(
-        f"Plan {owner[:12]} holds the plan slot, so nothing was changed; {SlotTaken.REMEDY} To show it:",
-        f"  {call.command_line(f'show {owner[:12]}')}",
-    )
+def _report_slot_taken(call: CommandContext, taken: SlotTaken) -> Exit:
+    print_error(f"{taken} To show it:", f"  {call.command_line(f'show {taken.owner[:12]}')}")
     return Exit.FAILED
 
 

@@ -23,6 +23,7 @@ from kafka_steward.document_api.document_plans import (
     PlanScheduler,
     PollResult,
     blocked_reason,
+    partitions_of_others,
 )
 from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
 from kafka_steward.document_api.manual_chunks import ManualChunks
@@ -32,6 +33,7 @@ from kafka_steward.document_api.request_documents import (
     read_queue,
     read_requests,
     remove_started_from_queue,
+    split_waiting,
 )
 from kafka_steward.document_api.request_intake import PartialCancel, RequestIntake, active_reassignments
 from kafka_steward.document_api.request_rules import ActiveReassignment
@@ -120,6 +122,8 @@ class DocumentController:
         self._scheduler = PlanScheduler(cluster, journal, settings, who)
         self._chunks = ManualChunks(journal.tree)
         self._swept_ms: int | None = None
+        #: The requests that wait for another plan, as of this poll.
+        self._waiting: list[RequestDocument] = []
 
     def poll(self) -> PollResult:
         """Poll once, and execute what is possible now.
@@ -180,6 +184,7 @@ class DocumentController:
 
     def _process_requests(self, result: PollResult) -> None:
         documents, more = read_requests(self._journal.tree)
+        self._waiting = []
         if not documents:
             return
         if more:
@@ -188,11 +193,15 @@ class DocumentController:
         for document in documents:
             if document not in fresh:
                 remove(self._journal.tree, document.node)  # its plan is published: a poll crashed before this line
-        if fresh:
-            result.events.add("request")
-            if self._accept_documents(fresh, result):
-                for document in fresh:
-                    remove(self._journal.tree, document.node)
+        if not fresh:
+            return
+        result.events.add("request")
+        ready, waiting = split_waiting(fresh, partitions_of_others(self._journal, self._plans))
+        result.sentences += [f"{each.document.node.path} waits: {each.why}." for each in waiting]
+        self._waiting = [each.document for each in waiting]
+        if ready and self._accept_documents(ready, result):
+            for document in ready:
+                remove(self._journal.tree, document.node)
 
     def _process_queue(self, result: PollResult) -> None:
         document = read_queue(self._journal.tree)
@@ -201,14 +210,27 @@ class DocumentController:
         self._cancel_dequeued_moves(document)
         if document is not None:
             fresh = self._filter_new_entries(document)
-            if fresh.requested or document.parse_error:
+            withheld = self._withhold_owned(fresh, result) if fresh.requested else {}
+            ready = replace(fresh, requested=[each for each in fresh.requested if each.partition not in withheld])
+            if ready.requested or document.parse_error:
                 result.events.add("request")
-                if not self._accept_documents([fresh], result):
+                if not self._accept_documents([ready], result):
                     return
             if document.parse_error:
                 remove(self._journal.tree, document.node)
                 return
-            self._remove_started_from_queue(document)
+            self._remove_started_from_queue(document, withheld.keys())
+
+    def _withhold_owned(self, queue: RequestDocument, result: PollResult) -> Mapping[TopicPartition, str]:
+        """Return the entries that stay in the queue for now, and why; the message names one of them."""
+        owned = partitions_of_others(self._journal, self._plans)
+        for document in self._waiting:
+            owned |= {each.partition: f"{document.node.path} waits with it" for each in document.requested} | owned
+        withheld = {each.partition: owned[each.partition] for each in queue.requested if each.partition in owned}
+        for name in sorted(withheld)[:1]:
+            what = f"{len(withheld)} of {len(queue.requested)} partitions wait"
+            result.sentences.append(f"{queue.node.path}: {what}: {withheld[name]}.")
+        return withheld
 
     def _process_chunks(self, result: PollResult) -> None:
         """Accept the next chunk that a person wrote, once the plan of the one before has ended (KIP-46)."""
@@ -248,13 +270,12 @@ class DocumentController:
             if out:
                 self._cancel_partitions(plan, out)
 
-    def _remove_started_from_queue(self, document: RequestDocument) -> None:
-        """Remove partitions that no longer wait from the queue."""
+    def _remove_started_from_queue(self, document: RequestDocument, withheld: Collection[TopicPartition]) -> None:
+        """Remove partitions that no longer wait from the queue; those `withheld` have not started."""
         plans = [plan for plan in self._plans.requested if document.document_id in plan.sources]
         rows = (row for plan in plans for row in self._journal.plans.rows(plan.digest))
-        remove_started_from_queue(
-            self._journal.tree, document.node, {row.topic_partition for row in rows if row.state in OPEN}
-        )
+        waiting = {row.topic_partition for row in rows if row.state in OPEN}
+        remove_started_from_queue(self._journal.tree, document.node, waiting.union(withheld))
 
     def _poll_external_reassignments(self, result: PollResult) -> None:
         if self._zookeeper:

@@ -1,9 +1,9 @@
 """Document plans: plans that request documents require, and the scheduler that steps them.
 
 A document plan is made without Spark, because the documents contain the target replicas. It is published, locked,
-stepped, cancelled and audited like any other plan. Several may be active at once: a later plan preempts an earlier one,
-which resumes after it. The earlier plan's reassignments in flight continue meanwhile, so a slow partition delays no
-other request (KIP-236).
+stepped, cancelled and audited like any other plan. Several may be active at once, beside each other and beside plans of
+DAGs and of the command line, as long as they move different partitions. So a slow partition delays no other request
+(KIP-236).
 
 The scheduler also steps requested cancels and rollbacks, which no DAG task steps.
 """
@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_steward.assignment import Move, Operation
+from kafka_steward.assignment import Move, Operation, TopicPartition
 from kafka_steward.errors import DocumentError, SlotTaken
 from kafka_steward.execution.in_flight_records import flag_in_flight_legacy
-from kafka_steward.execution.plan_slot import claim_slot
+from kafka_steward.execution.plan_slot import claim_slot, unsettled_partitions
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
@@ -94,18 +94,30 @@ class DocumentPlans:
 
 
 def blocked_reason(journal: Journal, plans: DocumentPlans) -> str:
-    """Return why requests cannot start now, as a clause that ends a message; empty when they can."""
-    owner = journal.slot.owner()
-    other = next((record for record in plans.others if record.digest == owner), None)
-    if other is not None:
-        return f"{SlotTaken.reason(other.digest, other.operation)} until it ends"
+    """Return why no request can start now, as a clause that ends a message; empty when some can.
+
+    Nothing starts beside a heal: lost replicas come first.
+    """
+    holders = journal.slot.holders()
+    heal = next((plan for plan in plans.others if plan.auto_generated and plan.digest in holders), None)
+    if heal is not None:
+        return f"{SlotTaken.reason(heal.digest, heal.operation)} until it ends"
     return f"{_MOST} plans that documents requested are in progress" if len(plans.requested) >= _MOST else ""
+
+
+def partitions_of_others(journal: Journal, plans: DocumentPlans) -> dict[TopicPartition, str]:
+    """Return the partitions that plans of another kind move or may still move, and why a request for each waits."""
+    return {
+        name: f"{name} is moved by plan {plan.digest[:12]} ({plan.operation}) until it ends"
+        for plan in plans.others
+        for name in unsettled_partitions(journal, plan.digest)
+    }
 
 
 def publish_document_plan(
     journal: Journal, moves: Sequence[Move], *, sources: Collection[str], legacy: bool, who: Actor
 ) -> PlanRecord:
-    """Publish the plan and let it preempt the plan slot; an earlier document plan gets the slot back afterwards."""
+    """Publish the plan, and let it share the plan slot if it can; else it waits."""
     options: Mapping[str, Any] = {"sources": sorted(sources), "legacy": legacy}
     digest = plan_digest(journal.cluster_id, "", Operation.APPLY.value, options, plan_table(moves))
     reason = "requested by " + ", ".join(sorted(source.rpartition("@")[0] for source in sources)[:3])
@@ -113,7 +125,7 @@ def publish_document_plan(
         digest, journal.cluster_id, Operation.APPLY.value, reason=reason, who=who, extra={ASKED: dict(options)}
     )
     published = journal.plans.publish(record, moves)
-    with suppress(SlotTaken):  # a plan that was published in this moment goes first
+    with suppress(SlotTaken):  # of plans that are published at the same moment, one goes first
         claim_slot(journal, published, who)
     facts = {"operation": Operation.APPLY.value, "partitions": len(moves), **options}
     journal.audit.record(

@@ -10,7 +10,7 @@ does not start.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_steward.assignment import TopicPartition
@@ -42,6 +42,36 @@ class RequestDocument:
     def document_id(self) -> str:
         """The permanent id of the document."""
         return document_id_of(self.node)
+
+
+@dataclass(frozen=True)
+class WaitingDocument:
+    """A document that cannot start yet, and the reason as a clause."""
+
+    document: RequestDocument
+    why: str
+
+
+def split_waiting(
+    documents: Sequence[RequestDocument], owned: Mapping[TopicPartition, str]
+) -> tuple[list[RequestDocument], list[WaitingDocument]]:
+    """Return the documents that may start, and those that wait. Pure.
+
+    A document waits for a partition that `owned` names, with the reason; and for one that an earlier document waits
+    with: else that one would start after it, and win.
+    """
+    ready: list[RequestDocument] = []
+    waiting: list[WaitingDocument] = []
+    taken = dict(owned)
+    for document in documents:
+        names = [asked.partition for asked in document.requested]
+        why = next((taken[name] for name in names if name in taken), "")
+        if why:
+            waiting.append(WaitingDocument(document, why))
+            taken |= {name: f"{name} is requested by {document.node.path}, which waits" for name in names} | taken
+        else:
+            ready.append(document)
+    return ready, waiting
 
 
 def read_requests(tree: Tree) -> tuple[list[RequestDocument], bool]:

@@ -153,7 +153,8 @@ def _rebuild_slot(journal: Journal) -> str:
     waiting = [record.digest for record in unfinished if record.status.waits]
     active = [record.digest for record in unfinished if not record.status.waits]
     claims = (*waiting, *active)
-    return SlotOwnership(claims[-1] if claims else None, claims[:-1]).to_json()
+    # Those that shared it share it again, at their next step.
+    return SlotOwnership(claims[-1] if claims else None, paused=claims[:-1]).to_json()
 
 
 def _rebuild_throttle_lease(journal: Journal, path: str) -> str | None:

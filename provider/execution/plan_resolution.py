@@ -6,7 +6,7 @@ from typing import Literal
 
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.lifecycle import Scope
-from kafka_steward.execution.plan_slot import current_plan
+from kafka_steward.execution.plan_slot import current_plans
 from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import ROLLS_BACK, PlanRecord
@@ -68,8 +68,7 @@ def find_plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
 
 
 def _find_unfinished_plan(journal: Journal, to: Verb) -> PlanRecord | None:
-    current = current_plan(journal)
-    chosen = journal.plans.unfinished() if current is None else [current]
+    chosen = current_plans(journal) or journal.plans.unfinished()
     if len(chosen) > 1:
         several = ", ".join(record.digest[:12] for record in chosen)
         raise PlanError(

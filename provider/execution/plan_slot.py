@@ -1,19 +1,25 @@
-"""The plan slot: the plan that holds it may submit moves, all others wait. Who holds it, and who gets it next.
+"""The plan slot: the plans that hold it may submit moves, all others wait. Who holds it, and who gets it next.
 
-The journal stores the slot (`journal/locks.py`). A plan whose process crashed between its end and the release still
-holds it: the next plan that needs the slot releases it. A heal preempts any other plan. So does a plan of request
-documents, but none is published while a plan of another kind holds the plan slot (`document_api/document_plans.py`):
-what it preempts is an earlier plan of documents. A preempted plan gets the slot back when the other one ends.
+The journal stores the slot (`journal/locks.py`). It has one holder, or several that move different partitions: a plan
+of `apply`, of request documents, or of a rollback starts beside the holders if it shares no partition with them
+(KIP-236).
+What all of them have in flight counts towards the same limits per broker, because each step counts what Kafka shows.
+
+A heal preempts all other plans, and nothing starts beside it: lost replicas come first. A preempted plan gets the slot
+back when the heal ends. A plan whose process crashed between its end and the release still holds the slot: the next
+plan that needs it releases it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from enum import Enum, auto
 
+from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.errors import SlotTaken
 from kafka_steward.execution.failures import is_plan_abandoned
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.records import ASKED, PlanRecord, PlanStatus
+from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
@@ -23,79 +29,123 @@ class ClaimOutcome(Enum):
 
     #: No other plan holds the slot.
     FREE = auto()
-    #: The holder is preempted.
+    #: The plan shares the slot with its holders.
+    BESIDE = auto()
+    #: The holders are preempted.
     PREEMPTS = auto()
     #: The holder is a heal that no process steps any more: it is abandoned for the new heal.
     REPLACES = auto()
-    #: The holder keeps the slot until it ends.
+    #: A holder keeps the slot until it ends.
     REFUSED = auto()
 
 
-def decide_claim(wanted: PlanRecord, holder: PlanRecord | None, *, holder_abandoned: bool = False) -> ClaimOutcome:
-    """Return the result of the claim of `wanted` on the slot that `holder` has; None if it is free. Pure."""
+def decide_claim(
+    wanted: PlanRecord, holder: PlanRecord | None, *, disjoint: bool = False, holder_abandoned: bool = False
+) -> ClaimOutcome:
+    """Return the result of the claim of `wanted` on the slot that `holder` has; None if it is free. Pure.
+
+    `disjoint` is set if `wanted` may share the slot, and both move no partition in common.
+    """
     if holder is None or holder.digest == wanted.digest:
         return ClaimOutcome.FREE
-    if (wanted.auto_generated or ASKED in wanted.extra) and not holder.auto_generated:
+    if wanted.auto_generated and not holder.auto_generated:
         return ClaimOutcome.PREEMPTS
+    if disjoint and not holder.auto_generated:
+        return ClaimOutcome.BESIDE
     return ClaimOutcome.REPLACES if wanted.auto_generated and holder_abandoned else ClaimOutcome.REFUSED
 
 
-def current_plan(journal: Journal) -> PlanRecord | None:
-    """Return the plan that holds the plan slot and has not ended; None if the slot is free."""
-    owner = journal.slot.owner()
-    record = None if owner is None else journal.plans.get(owner)
-    return None if record is None or record.status.finished else record
+def may_share_slot(record: PlanRecord) -> bool:
+    """Return whether a plan may start beside others. Pure.
+
+    It may if its moves were named by somebody, or take back what was done. Other plans were made from the state of the
+    whole cluster, which a plan beside them changes.
+    """
+    return record.operation == Operation.APPLY.value or ROLLS_BACK in record.extra
+
+
+def current_plans(journal: Journal) -> list[PlanRecord]:
+    """Return the plans that hold the plan slot and have not ended, the first of them first."""
+    records = (journal.plans.get(digest) for digest in journal.slot.holders())
+    return [record for record in records if record is not None and not record.status.finished]
+
+
+def unsettled_partitions(journal: Journal, digest: str) -> set[TopicPartition]:
+    """Return the partitions that a plan moves now, or may still move."""
+    return {row.topic_partition for row in journal.plans.rows(digest) if not row.state.settled}
 
 
 def refuse_taken_slot(
-    journal: Journal, wanted: PlanRecord, who: Actor, *, not_done: str, settings: Settings | None = None
+    journal: Journal,
+    wanted: PlanRecord,
+    partitions: Collection[TopicPartition],
+    who: Actor,
+    *,
+    not_done: str,
+    settings: Settings | None = None,
 ) -> PlanRecord | None:
-    """Raise SlotTaken if `wanted`, which need not be published yet, may not have the plan slot.
+    """Raise SlotTaken if `wanted`, which moves `partitions` and need not be published yet, may not have the plan slot.
 
     `not_done` is the beginning of the message. Returns the holder that is to be abandoned first, None if there is none;
     without `settings`, no holder is.
     """
-    holder = _find_slot_holder(journal, who)
-    if holder is None:
-        return None
-    abandoned = settings is not None and is_plan_abandoned(holder, journal.now_ms(), settings)
-    claim = decide_claim(wanted, holder, holder_abandoned=abandoned)
-    if claim is ClaimOutcome.REFUSED:
-        raise SlotTaken(holder.digest, not_done)
-    return holder if claim is ClaimOutcome.REPLACES else None
+    sharing = may_share_slot(wanted)
+    for holder in _find_slot_holders(journal, who):
+        abandoned = settings is not None and is_plan_abandoned(holder, journal.now_ms(), settings)
+        shared = unsettled_partitions(journal, holder.digest) & set(partitions) if sharing else set()
+        claim = decide_claim(wanted, holder, disjoint=sharing and not shared, holder_abandoned=abandoned)
+        if claim is ClaimOutcome.REFUSED:
+            raise SlotTaken(holder.digest, not_done, shared=str(min(shared, default="")))
+        if claim is ClaimOutcome.REPLACES:
+            return holder
+    return None
 
 
 def claim_slot(journal: Journal, record: PlanRecord, who: Actor) -> None:
-    """Give the plan slot to a published plan, which may preempt the holder. Raises SlotTaken if it may not."""
-    claim = decide_claim(record, _find_slot_holder(journal, who))
-    if claim is not ClaimOutcome.PREEMPTS:
-        journal.slot.acquire(record.digest)
-        return
-    preempted = journal.slot.preempt_with(record.digest)
-    other = None if preempted is None else journal.plans.get(preempted)
-    # A plan of documents has nobody who waits for it: preempted by another one, it keeps its status.
-    if other is None or other.status.finished or other.status is PlanStatus.PREEMPTED or not record.auto_generated:
+    """Give the plan slot to a published plan, which may preempt its holders. Raises SlotTaken if it may not have it."""
+    holders = _find_slot_holders(journal, who)
+    if not any(decide_claim(record, holder) is ClaimOutcome.PREEMPTS for holder in holders):
+        _join_holders(journal, record, holders)
         return
     sentence = f"it was preempted by the heal {record.digest[:12]}"
-    journal.audit.record(
-        AuditRecord(Action.PAUSE, sentence, plan=other.digest, attempt=journal.now_ms() // 1000, who=who)
-    )
-    # A plan that is being stepped at this moment finds at its next step that it no longer holds the plan slot.
-    journal.plans.try_update(other, status=PlanStatus.PREEMPTED, reason=f"Plan {other.digest[:12]} waits: {sentence}.")
+    for other in map(journal.plans.get, journal.slot.preempt_with(record.digest)):
+        if other is None or other.status.finished or other.status is PlanStatus.PREEMPTED:
+            continue
+        journal.audit.record(
+            AuditRecord(Action.PAUSE, sentence, plan=other.digest, attempt=journal.now_ms() // 1000, who=who)
+        )
+        # A plan that is being stepped at this moment finds at its next step that it no longer holds the plan slot.
+        reason = f"Plan {other.digest[:12]} waits: {sentence}."
+        journal.plans.try_update(other, status=PlanStatus.PREEMPTED, reason=reason)
 
 
-def waiting_reason(journal: Journal, digest: str, owner: str | None, who: Actor) -> str:
+def waiting_reason(journal: Journal, record: PlanRecord, holders: Sequence[str], who: Actor) -> str:
     """Return why a plan that is being stepped must not submit moves; empty if it holds the plan slot.
 
-    `owner` is the holder as last read. A free slot is taken.
+    `holders` are those last read. A free slot is taken, or one that the plan may share.
     """
-    if owner == digest:
+    if record.digest in holders:
         return ""
-    holder = _find_slot_holder(journal, who)
-    if holder is not None and holder.digest != digest:
-        return f"Plan {digest[:12]} waits: {SlotTaken.reason(holder.digest)} until it ends."
-    journal.slot.acquire(digest)
+    try:
+        _join_holders(journal, record, _find_slot_holders(journal, who))
+    except SlotTaken as taken:
+        return f"Plan {record.digest[:12]} waits: {taken.reason(taken.owner)} until it ends."
     return ""
+
+
+def _join_holders(journal: Journal, record: PlanRecord, holders: Sequence[PlanRecord]) -> None:
+    """Acquire the slot, beside those holders that share no partition with the plan. Raises SlotTaken for another.
+
+    A plan that was preempted has started before, and may share the slot whatever its kind.
+    """
+    beside: list[str] = []
+    if holders and (may_share_slot(record) or record.digest in journal.slot.preempted_plans()):
+        wanted = unsettled_partitions(journal, record.digest)
+        for holder in holders:
+            disjoint = wanted.isdisjoint(unsettled_partitions(journal, holder.digest))
+            if decide_claim(record, holder, disjoint=disjoint) is ClaimOutcome.BESIDE:
+                beside.append(holder.digest)
+    journal.slot.acquire(record.digest, beside=beside)
 
 
 def release_slot(journal: Journal, digest: str, who: Actor) -> None:
@@ -112,14 +162,21 @@ def release_slot(journal: Journal, digest: str, who: Actor) -> None:
     journal.plans.try_update(record, status=PlanStatus.RUNNING, reason=sentence)  # unless a step has changed it already
 
 
-def _find_slot_holder(journal: Journal, who: Actor) -> PlanRecord | None:
-    """Return the plan that holds the slot and has not ended; None if the slot is free.
+def _find_slot_holders(journal: Journal, who: Actor) -> list[PlanRecord]:
+    """Return the plans that hold the slot and have not ended; those that have are released.
 
-    If the holder has ended and its process crashed before it released the slot, the slot is released here.
+    The process of a holder that has ended crashed before it released the slot.
     """
-    while (owner := journal.slot.owner()) is not None:
-        record = journal.plans.get(owner)
-        if record is not None and not record.status.finished:
-            return record
-        release_slot(journal, owner, who)
-    return None
+    return [*_unended_holders(journal, who)]
+
+
+def _unended_holders(journal: Journal, who: Actor) -> Iterator[PlanRecord]:
+    seen: set[str] = set()
+    # A release may give the slot to a plan that waited, which may have ended, too.
+    while (digest := next((each for each in journal.slot.holders() if each not in seen), None)) is not None:
+        seen.add(digest)
+        record = journal.plans.get(digest)
+        if record is None or record.status.finished:
+            release_slot(journal, digest, who)
+        else:
+            yield record

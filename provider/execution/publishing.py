@@ -122,7 +122,8 @@ def publish_plan(
     if known is None and wanted.auto_generated:
         _refuse_called_off(journal, plan)
     not_done = f"Plan {wanted.digest[:12]} was not published"
-    stale = refuse_taken_slot(journal, wanted, who, not_done=not_done, settings=context.settings)
+    partitions = {move.topic_partition for move in plan.moves}
+    stale = refuse_taken_slot(journal, wanted, partitions, who, not_done=not_done, settings=context.settings)
     if stale is not None:
         why = f"no process stepped it any longer; heal {wanted.digest[:12]} runs instead"
         abandon_plan(journal, stale.digest, who, why)

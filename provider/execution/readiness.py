@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.escaping import utc_text
-from kafka_steward.execution.plan_slot import current_plan
+from kafka_steward.execution.plan_slot import current_plans
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
@@ -198,10 +198,8 @@ def evaluate_readiness(snapshot: Snapshot, *, disabled: str, owner: str | None) 
 
 def check_readiness(cluster: ClusterPort, journal: Journal) -> Readiness:
     """Return the current readiness of the cluster. May raise ClusterError, JournalError."""
-    plan = current_plan(journal)
-    return evaluate_readiness(
-        cluster.snapshot(), disabled=disabled_reason(journal.tree), owner=None if plan is None else plan.digest
-    )
+    owner = next((plan.digest for plan in current_plans(journal)), None)
+    return evaluate_readiness(cluster.snapshot(), disabled=disabled_reason(journal.tree), owner=owner)
 
 
 def _dead_brokers_reason(snapshot: Snapshot) -> str:

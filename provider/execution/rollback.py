@@ -55,7 +55,8 @@ def publish_rollback(
     record = _build_rollback_record(undone, back, who, even_if_disabled=even_if_disabled)
     # Without a move, the plan slot is not needed.
     if back.moves:
-        refuse_taken_slot(journal, record, who, not_done=f"Plan {digest[:12]} is not rolled back yet")
+        partitions = {move.topic_partition for move in back.moves}
+        refuse_taken_slot(journal, record, partitions, who, not_done=f"Plan {digest[:12]} is not rolled back yet")
     _audit_rollback(journal, record, back, who)
     published = journal.plans.publish(record, back.moves)
     _link_rollback(journal, undone, published)

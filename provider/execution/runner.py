@@ -271,7 +271,7 @@ class PlanRunner:
         cancelling = "" if request is None else f"cancelled: {request.reason or 'a user requested it'}"
         starting, why_not = (False, f"Plan {self._digest[:12]} is being {cancelling}.")
         if not cancelling:
-            starting, why_not = self._may_start(record, PlanSlot.owner_from_node(read.slot))
+            starting, why_not = self._may_start(record, PlanSlot.holders_from_node(read.slot))
         resting = outside_window_reason(record, self._settings, fence.now_ms) if starting else ""
         step = Step(
             self._context,
@@ -330,11 +330,11 @@ class PlanRunner:
             return record.throttle
         return self._settings.throttle
 
-    def _may_start(self, record: PlanRecord, owner: str | None) -> tuple[bool, str]:
+    def _may_start(self, record: PlanRecord, holders: Sequence[str]) -> tuple[bool, str]:
         """Return a flag that allows new submissions, and the reason when it is False."""
         if record.status.finished or record.status is PlanStatus.STUCK or self._settle_only:
             return False, record.reason
-        why_not = waiting_reason(self._journal, self._digest, owner, self._who)
+        why_not = waiting_reason(self._journal, record, holders, self._who)
         return not why_not, why_not
 
     def _record_progress(

@@ -20,7 +20,7 @@ import os
 import platform
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -100,55 +100,64 @@ _TRIES = 10
 
 
 class PlanSlot:
-    """The plan slot: it stores the digest of the plan that holds the cluster."""
+    """The plan slot: it stores the digests of the plans that may submit moves. Their partitions differ."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
-    def owner(self) -> str | None:
-        """Return the digest of the plan that holds the slot; None if it is free."""
-        return self._read_ownership()[1].plan
+    def holders(self) -> tuple[str, ...]:
+        """Return the digests of the plans that hold the slot, the first of them first; empty if it is free."""
+        return self._read_ownership()[1].holders
 
     @staticmethod
-    def owner_from_node(node: Node | None) -> str | None:
-        """Return the digest of the plan that holds the slot according to its node."""
-        return None if node is None else SlotOwnership.from_node(node).plan
+    def holders_from_node(node: Node | None) -> tuple[str, ...]:
+        """Return the digests of the plans that hold the slot according to its node."""
+        return () if node is None else SlotOwnership.from_node(node).holders
 
     def preempted_plans(self) -> tuple[str, ...]:
         """Return the digests of the preempted plans, the most recently preempted last."""
         return self._read_ownership()[1].paused
 
-    def acquire(self, digest: str) -> None:
-        """Acquire the free slot for a plan; its holder may acquire it again. Raises SlotTaken, naming the holder."""
+    def acquire(self, digest: str, *, beside: Collection[str] = ()) -> None:
+        """Acquire the slot for a plan, which may have it together with the plans `beside`.
+
+        A holder may acquire it again. Raises SlotTaken, naming a holder beside which the plan may not have it.
+        """
 
         def taken(now: SlotOwnership) -> SlotOwnership:
-            if now.plan not in {None, digest}:
-                raise SlotTaken(str(now.plan), f"Plan {digest[:12]} cannot start")
-            return replace(now, plan=digest)
+            if digest in now.holders:
+                return now
+            other = next((each for each in now.holders if each not in beside), None)
+            if other is not None:
+                raise SlotTaken(other, f"Plan {digest[:12]} cannot start")
+            return now.with_claims((*now.holders, digest), _without(now.paused, digest))
 
         self._update_ownership(taken)
 
-    def preempt_with(self, digest: str) -> str | None:
-        """Preempt the holder for a plan of higher priority, such as a heal; the previous holder waits.
+    def preempt_with(self, digest: str) -> tuple[str, ...]:
+        """Preempt the holders for a plan of higher priority, such as a heal; the previous holders wait.
 
-        Returns the digest of the preempted plan, None if there is none. A waiting plan gets the slot back by `release`.
+        Returns the digests of the preempted plans. A waiting plan gets the slot back by `release`.
         """
-        preempted = self._update_ownership(
-            lambda now: replace(now, plan=digest, paused=_remove_claim((*now.paused, now.plan), digest))
-        ).paused
-        return preempted[-1] if preempted else None
+        preempted: tuple[str, ...] = ()
+
+        def taken(now: SlotOwnership) -> SlotOwnership:
+            nonlocal preempted
+            preempted = _without(now.holders, digest)
+            # The first holder waits last, and so gets the slot back first.
+            return now.with_claims((digest,), _without((*now.paused, *reversed(now.holders)), digest))
+
+        self._update_ownership(taken)
+        return preempted
 
     def release(self, digest: str) -> str | None:
-        """Release a plan's claim, whether it holds the slot or waits; a released slot goes to the last waiting plan.
+        """Release a plan's claim, whether it holds the slot or waits; a free slot goes to the last waiting plan.
 
-        Returns the holder from now on, None if the slot is free. Does nothing if the plan has no claim.
+        Returns the first holder from now on, None if the slot is free. Does nothing if the plan has no claim.
         """
-
-        def freed(now: SlotOwnership) -> SlotOwnership:
-            claims = _remove_claim((*now.paused, now.plan), digest)
-            return replace(now, plan=claims[-1] if claims else None, paused=claims[:-1])
-
-        return self._update_ownership(freed).plan
+        return self._update_ownership(
+            lambda now: now.with_claims(_without(now.holders, digest), _without(now.paused, digest))
+        ).plan
 
     def _update_ownership(self, change: Callable[[SlotOwnership], SlotOwnership]) -> SlotOwnership:
         for _ in range(_TRIES):
@@ -163,8 +172,8 @@ class PlanSlot:
         return node, SlotOwnership() if node is None else SlotOwnership.from_node(node)
 
 
-def _remove_claim(claims: tuple[str | None, ...], digest: str) -> tuple[str, ...]:
-    return tuple(each for each in claims if each is not None and each != digest)
+def _without(claims: tuple[str, ...], digest: str) -> tuple[str, ...]:
+    return tuple(each for each in claims if each != digest)
 
 
 class FencingStore(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from functools import lru_cache, partial
@@ -196,13 +196,27 @@ def _read_digests(fields: FieldReader, key: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class SlotOwnership(Document):
-    """`/steward/slot`: the plan that holds the plan slot, and the preempted plans, the most recently preempted last.
+    """`/steward/slot`: the plans that hold the plan slot, and the preempted plans, the most recently preempted last.
 
-    If `plan` is None, the slot is free.
+    `plan` has held it longest, those `beside` it have other partitions. If `plan` is None, the slot is free.
     """
 
     plan: Digest | None = None
     paused: Annotated[tuple[str, ...], _read_digests] = ()
+    beside: Annotated[tuple[str, ...], _read_digests, FieldPresence.OMITTED] = ()
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The plans that may submit moves, the one that has held the slot longest first."""
+        # A release that does not know `beside` replaces `plan` alone.
+        first = () if self.plan is None else (self.plan,)
+        return (*first, *(each for each in self.beside if each != self.plan))
+
+    def with_claims(self, holders: Sequence[str], paused: Sequence[str]) -> SlotOwnership:
+        """Return the slot with these claims; without a holder, the last preempted plan gets it."""
+        if not holders:
+            holders, paused = paused[-1:], paused[:-1]
+        return replace(self, plan=holders[0] if holders else None, beside=tuple(holders[1:]), paused=tuple(paused))
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.cli.scene import CLUSTER, Scene
 
 BEFORE = [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2)]
@@ -26,7 +27,7 @@ def test_a_reassignment_is_carried_out(scene: Scene, capsys: pytest.CaptureFixtu
     plan = scene.plan
     assert (plan.operation, plan.status, plan.who.person) == ("apply", PlanStatus.COMPLETED, getpass.getuser())
     assert {row.entry.who.person for row in scene.journal.audit.rows(plan=plan.digest)} == {getpass.getuser()}
-    assert scene.journal.slot.owner() is None
+    assert scene.journal.slot.holders() == ()
     said = capsys.readouterr()
     assert said.out == f"Plan {plan.digest[:12]} is complete: 4 of 4 partitions moved.\n"
     assert f"Plan {plan.digest[:12]}: 4 partitions, 4 replicas" in said.err
@@ -138,7 +139,9 @@ def test_the_throttle_is_set_while_it_moves(scene: Scene) -> None:
     assert scene.simulator.broker_settings[4] == {}
 
 
-def test_a_second_apply_is_told_whose_the_cluster_is(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_apply_of_a_partition_that_is_moved_is_told_by_whom(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
     codes = []
 
     def again(pause: int) -> None:
@@ -150,21 +153,47 @@ def test_a_second_apply_is_told_whose_the_cluster_is(scene: Scene, capsys: pytes
     assert scene.call("apply", scene.file(*ALL)) == 0
     assert codes == [1]
     error, owner = capsys.readouterr().err, scene.plan.digest[:12]
-    assert f"Plan {owner} holds the plan slot, so nothing was changed;" in error
+    assert f"Nothing was changed: plan {owner} holds the plan slot and moves t-0, too; wait until it ends," in error
     assert f"\n  airflow kafka-steward show {owner} --cluster {CLUSTER}\n" in error
     assert len(scene.journal.plans.latest(5)) == 1
+
+
+def test_a_second_apply_of_other_partitions_runs_beside_the_first(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes, ended = [], []
+
+    def again(pause: int) -> None:
+        if pause == 1:
+            codes.append(scene.call("apply", scene.file("t-3: 342")))
+            ended.append([plan.status for plan in scene.journal.plans.latest(5)])
+
+    scene.simulator.topics[TopicPartition("t", 0)].size = 1_000
+    scene.interfere = again
+    assert scene.call("apply", scene.file("t-0: 423")) == 0
+    assert (codes, ended) == ([0], [[PlanStatus.COMPLETED, PlanStatus.RUNNING]])
+    assert scene.replicas() == [(4, 2, 3), *BEFORE[1:3], (3, 4, 2)]
+    assert "holds the plan slot" not in capsys.readouterr().err
+    assert scene.journal.slot.holders() == ()
 
 
 def test_of_two_that_publish_at_once_one_is_told(
     scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_steward.execution.plan_slot.current_plan", lambda _: None)
-    codes = []
-    scene.interfere = lambda pause: codes.append(scene.call("apply", scene.file("t-3: 342"))) if pause == 1 else None
-    assert scene.call("apply", scene.file("t-0: 423")) == 0
-    assert codes == [1]
-    assert f"Plan {scene.plan.digest[:12]} holds the plan slot" in capsys.readouterr().err
-    assert scene.replicas() == [(4, 2, 3), *BEFORE[1:]]
+    """The other plan was published after this one had looked at the slot, and still moves the partition."""
+
+    def publish_after_the_other(*published: Any, **more: Any) -> PlanRecord:
+        monkeypatch.setattr("kafka_steward.cli.execute.publish_plan", publish_plan)
+        scene.interfere = lambda _: os.kill(os.getpid(), signal.SIGINT)
+        assert scene.call("apply", scene.file("t-0: 423")) == 130
+        capsys.readouterr()
+        return publish_plan(*published, **more)
+
+    monkeypatch.setattr("kafka_steward.cli.execute.publish_plan", publish_after_the_other)
+    assert scene.call("apply", scene.file("t-0: 124")) == 1
+    (plan,) = scene.journal.plans.latest(5)
+    said = f"was not published: plan {plan.digest[:12]} holds the plan slot and moves t-0, too;"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -88,7 +88,7 @@ def test_a_cancel_that_was_interrupted_is_resumed_or_repeated(
     else:
         assert code == 0
     assert half.replicas() == BEFORE
-    assert half.journal.slot.owner() is None
+    assert half.journal.slot.holders() == ()
 
 
 def test_what_someone_else_changed_since_is_left_alone_and_told(
@@ -106,7 +106,7 @@ def test_a_stuck_plan_is_cancelled(scene: Scene) -> None:
     assert scene.call("apply", scene.file(*ALL)) == 3
     assert scene.call("cancel", "--scope", "plan", "--reason", "broker 4 died") == 0
     assert scene.replicas() == BEFORE
-    assert scene.journal.slot.owner() is None
+    assert scene.journal.slot.holders() == ()
 
 
 def test_an_ended_plan_has_nothing_pending(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

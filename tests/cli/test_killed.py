@@ -101,7 +101,7 @@ def test_a_killed_apply_is_taken_back_by_another_process(
         record, audit = opened.journal.plans.get(killed), opened.journal.audit
         assert record is not None
         assert record.status is PlanStatus.ROLLED_BACK
-        assert opened.journal.slot.owner() is None
+        assert opened.journal.slot.holders() == ()
         asked = [row.entry.reason for row in audit.rows(plan=killed, action=Action.REQUEST)]
         assert asked[-1:] == ["cancel, and roll back completed moves: wrong racks"]
         assert {row.entry.who.person for row in audit.rows(plan=killed)} == {getpass.getuser()}

@@ -83,7 +83,7 @@ def test_a_plan_is_published_only_with_its_own_approval() -> None:
 
     with pytest.raises(PlanError, match="it is not approved"):
         publish()
-    assert (journal.plans.get(plan.digest), journal.slot.owner()) == (None, None)
+    assert (journal.plans.get(plan.digest), journal.slot.holders()) == (None, ())
     approve_plan(journal, Approval(plan.digest, "ann"), WHO)
     assert publish().digest == plan.digest
 

@@ -64,7 +64,7 @@ def test_what_is_pending_is_cancelled_and_exactly_as_it_was(world: World) -> Non
     assert world.states() == {"t-0": "completed", "t-1": "dropped", "t-2": "dropped", "t-3": "dropped"}
     assert world.throttles() == []
     assert world.borrowed() == []
-    assert world.journal.slot.owner() is None
+    assert world.journal.slot.holders() == ()
     assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
     assert world.row("t-3").detail == "cancelled: too slow"
     became = f"Plan {world.digest[:12]} was cancelled by ada (too slow); 1 of 4 moves had completed, and stay."

@@ -48,7 +48,7 @@ class Scene:
         self.yard.simulator.kill(4)
         self.second = publish(self.yard, move("t-2", "314", "315"), operation="heal", failed=(4,))
         runner(self.yard, self.second).step()
-        assert (self.yard.journal.slot.owner(), self.yard.flying()) == (self.second, ["t-1", "t-2"])
+        assert (self.yard.journal.slot.holders()[-1:], self.yard.flying()) == ((self.second,), ["t-1", "t-2"])
         self._reader = reader
 
     def read(self, cluster: Any = None) -> None:

@@ -72,7 +72,7 @@ def test_what_a_person_asked_for_is_stuck_and_keeps_the_cluster(simulator: Simul
     assert progress.sentence.startswith(
         f"Plan {world.digest[:12]} is stuck after 3 attempts and needs operator action: t-0"
     )
-    assert world.journal.slot.owner() == world.digest
+    assert world.journal.slot.holders() == (world.digest,)
     assert world.step().status is PlanStatus.STUCK
 
 

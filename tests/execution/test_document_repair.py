@@ -73,7 +73,7 @@ def test_the_plan_goes_on_and_leaves_nothing_behind(world: World, which: int, te
     assert world.run().status is PlanStatus.COMPLETED
     assert [world.replicas(f"t-{n}") for n in range(3)] == [(4, 2, 3), (4, 3, 1), (3, 4, 2)]
     assert world.throttles() == ["4:70"]
-    assert (world.borrowed(), world.journal.slot.owner()) == ([], None)
+    assert (world.borrowed(), world.journal.slot.holders()) == ([], ())
     (name,) = world.journal.tree.children(QUARANTINE)
     node = world.journal.tree.get(f"{QUARANTINE}/{name}")
     kept = world.journal.tree.get(f"{QUARANTINE}/{name}/text")
@@ -146,7 +146,7 @@ def test_a_garbled_document_of_a_known_second_version_is_made_anew(
     monkeypatch.setattr(SlotOwnership, "VERSION", 2)
     garble(world, paths.SLOT, '{"version":2,"plan":7}')
     assert len(repair_documents(world.journal, WHO)) == 1
-    assert world.journal.slot.owner() == world.digest
+    assert world.journal.slot.holders() == (world.digest,)
     garble(world, paths.SLOT, '{"version":3,"plan":7}')
     assert repair_documents(world.journal, WHO) == []
 

@@ -105,7 +105,7 @@ def verify(place: Place, progress: Progress) -> None:
     assert not any(place.simulator.broker_settings.values())
     kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
     assert [path for path in tree._nodes if not path.startswith(kept)] == []
-    assert PlanSlot(tree).owner() is None
+    assert PlanSlot(tree).holders() == ()
     told = [row.entry.topic for row in audit._rows if row.entry.action is Action.SETTLE]
     assert len(told) == sum(row.state is MoveState.COMPLETED for row in moves.rows(place.plan.digest))
 
@@ -171,7 +171,7 @@ def verify_taken_back(place: Place, progress: Progress) -> None:
     assert not any(place.simulator.broker_settings.values())
     kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
     assert [path for path in tree._nodes if not path.startswith(kept)] == []
-    assert PlanSlot(tree).owner() is None
+    assert PlanSlot(tree).holders() == ()
     by_digest = {record.digest: record for record in journal.plans.latest(9)}
     assert len(by_digest) == 2
     undone = by_digest[place.plan.digest]

@@ -47,7 +47,7 @@ def test_a_plan_is_written_down_and_gets_the_cluster(simulator: Simulator, journ
     record = publish(simulator, journal, plan)
     assert (record.status, record.failed_brokers, record.auto_generated) == (PlanStatus.PUBLISHED, (1,), True)
     assert (record.left, record.live_brokers, record.who) == (1, (1, 2, 3, 4), WHO)
-    assert journal.slot.owner() == plan.digest
+    assert journal.slot.holders() == (plan.digest,)
     assert len(journal.tree.children("/admin/reassign_chunks")) == 1
 
 
@@ -62,7 +62,7 @@ def test_a_plan_of_another_cluster_is_refused(simulator: Simulator, journal: Jou
     foreign = replace(plan, proof={**plan.proof, "cluster_id": "elsewhere"})
     with pytest.raises(PlanError, match="was made for cluster elsewhere, and this is simulated; make a plan from a"):
         publish(simulator, journal, foreign)
-    assert journal.slot.owner() is None
+    assert journal.slot.holders() == ()
 
 
 def test_a_heal_of_more_brokers_than_allowed_is_refused(simulator: Simulator, journal: Journal) -> None:
@@ -107,12 +107,12 @@ def test_a_heal_goes_first_and_gives_the_cluster_back(simulator: Simulator, jour
     publish(simulator, journal, asked)
     publish(simulator, journal, heal)
     assert status(journal, asked) is PlanStatus.PREEMPTED
-    assert journal.slot.owner() == heal.digest
+    assert journal.slot.holders() == (heal.digest,)
     PlanRunner(ClusterContext(simulator, journal, Settings(), WHO), heal.digest).step()
     simulator.restart(1)
     simulator.tick(5)
     assert PlanRunner(ClusterContext(simulator, journal, Settings(), WHO), heal.digest).step().ended
-    assert journal.slot.owner() == asked.digest
+    assert journal.slot.holders() == (asked.digest,)
     assert status(journal, asked) is PlanStatus.RUNNING
     told = [row.entry.action.value for row in journal.audit.rows(plan=asked.digest)]
     assert told == ["publish", "pause", "resume"]
@@ -123,7 +123,7 @@ def test_a_slot_that_an_ended_plan_left_behind_is_free(simulator: Simulator, jou
     record = publish(simulator, journal, first)
     journal.plans.update(record, status=PlanStatus.COMPLETED)
     publish(simulator, journal, second)
-    assert journal.slot.owner() == second.digest
+    assert journal.slot.holders() == (second.digest,)
     assert journal.slot.preempted_plans() == ()
 
 
@@ -143,7 +143,7 @@ def test_a_person_abandons_a_plan_and_the_cluster_is_free(simulator: Simulator, 
     publish(simulator, journal, plan)
     ended = abandon_plan(journal, plan.digest, WHO, "no longer wanted")
     assert ended.reason == f"Plan {plan.digest[:12]} was abandoned: no longer wanted"
-    assert journal.slot.owner() is None
+    assert journal.slot.holders() == ()
     with pytest.raises(PlanError, match="has already ended"):
         abandon_plan(journal, plan.digest, WHO, "again")
 
@@ -161,7 +161,7 @@ def test_a_heal_that_nobody_steps_any_more_is_superseded_by_the_next(simulator: 
     assert detector.poll().failed == (1,)
     publish(simulator, journal, second)
     assert status(journal, first) is PlanStatus.ABANDONED
-    assert journal.slot.owner() == second.digest
+    assert journal.slot.holders() == (second.digest,)
     detector.poll()
     assert journal.tree.children("/admin/reassignments") == []
     assert not any("throttled" in key for of in simulator.topic_settings.values() for key in of)

@@ -309,7 +309,7 @@ class RunnerMachine(RuleBasedStateMachine):
         tree, _, _ = self.place.stores
         kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
         assert [path for path in tree._nodes if not path.startswith(kept)] == []
-        assert PlanSlot(tree).owner() is None
+        assert PlanSlot(tree).holders() == ()
         lists = {topic: of[FOLLOWERS] for topic, of in self.simulator.topic_settings.items() if FOLLOWERS in of}
         rates = {str(broker): of[RATE] for broker, of in self.simulator.broker_settings.items() if RATE in of}
         lists = {topic: ",".join(sorted(entries.split(","))) for topic, entries in lists.items()}

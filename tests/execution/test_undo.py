@@ -90,7 +90,7 @@ def land(world: World) -> None:
 
 def is_as_it_was(world: World) -> None:
     assert replicas(world) == ORIGINALS
-    assert (world.throttles(), world.borrowed(), world.journal.slot.owner()) == ([], [], None)
+    assert (world.throttles(), world.borrowed(), world.journal.slot.holders()) == ([], [], ())
     assert record(world).status is PlanStatus.ROLLED_BACK
     assert find_unfinished_cancels(world.journal) == []
 
@@ -158,6 +158,7 @@ def test_kip_236s_node_may_ask_for_the_whole_plan(world: World) -> None:
 
 def test_the_cancel_does_not_wait_for_the_cluster_and_the_rollback_does(world: World) -> None:
     world.publish("f" * 64, [])
+    world.journal.plans.update(record(world, "f" * 64), auto_generated=True)
     world.journal.slot.preempt_with("f" * 64)
     stepper = undo(world)
     for _ in range(12):

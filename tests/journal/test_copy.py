@@ -109,7 +109,7 @@ def test_a_plan_goes_on_in_the_copy(make: Make, kind: str, other: str) -> None:
     copy_journal(source, target)
     running = target.plans.get("running")
     assert running is not None
-    assert target.slot.owner() == "running"
+    assert target.slot.holders() == ("running",)
     new = target.plans.publish(record_of(target, "new"), moves_of(2, topic="new"))
     rest = [row.topic_partition for row in target.plans.rows("running") if not row.state.settled]
     with target.step_lock("next") as fence:

@@ -43,10 +43,10 @@ def timed(clock: Clock) -> MemoryTree:
 
 def test_a_free_cluster_is_taken_once(tree: Tree) -> None:
     slot = PlanSlot(tree)
-    assert slot.owner() is None
+    assert slot.holders() == ()
     slot.acquire("d1")
     slot.acquire("d1")
-    assert (slot.owner(), slot.preempted_plans()) == ("d1", ())
+    assert (slot.holders(), slot.preempted_plans()) == (("d1",), ())
     with pytest.raises(SlotTaken, match="Plan d2 cannot start: plan d1 holds the plan slot; wait until") as refused:
         slot.acquire("d2")
     assert refused.value.owner == "d1"
@@ -57,7 +57,7 @@ def test_a_freed_cluster_is_taken_by_another(tree: Tree) -> None:
     slot.acquire("d1")
     assert slot.release("d1") is None
     slot.acquire("d2")
-    assert slot.owner() == "d2"
+    assert slot.holders() == ("d2",)
 
 
 def test_freeing_what_one_does_not_have_is_harmless(tree: Tree) -> None:
@@ -65,7 +65,7 @@ def test_freeing_what_one_does_not_have_is_harmless(tree: Tree) -> None:
     assert slot.release("d1") is None
     slot.acquire("d1")
     assert slot.release("d2") == "d1"
-    assert slot.owner() == "d1"
+    assert slot.holders() == ("d1",)
 
 
 def test_the_slot_never_expires(timed: MemoryTree, clock: Clock) -> None:
@@ -78,18 +78,19 @@ def test_the_slot_never_expires(timed: MemoryTree, clock: Clock) -> None:
 def test_a_heal_goes_first_and_gives_the_slot_back(tree: Tree) -> None:
     slot = PlanSlot(tree)
     slot.acquire("rebalance")
-    assert slot.preempt_with("heal") == "rebalance"
-    assert (slot.owner(), slot.preempted_plans()) == ("heal", ("rebalance",))
-    assert slot.preempt_with("heal") == "rebalance"
+    assert slot.preempt_with("heal") == ("rebalance",)
+    assert (slot.holders(), slot.preempted_plans()) == (("heal",), ("rebalance",))
+    assert slot.preempt_with("heal") == ()
+    assert (slot.holders(), slot.preempted_plans()) == (("heal",), ("rebalance",))
     with pytest.raises(SlotTaken):
         slot.acquire("rebalance")
     assert slot.release("heal") == "rebalance"
-    assert (slot.owner(), slot.preempted_plans()) == ("rebalance", ())
+    assert (slot.holders(), slot.preempted_plans()) == (("rebalance",), ())
 
 
 def test_a_heal_takes_a_free_cluster_too(tree: Tree) -> None:
     slot = PlanSlot(tree)
-    assert slot.preempt_with("heal") is None
+    assert slot.preempt_with("heal") == ()
     assert slot.release("heal") is None
 
 
@@ -104,6 +105,42 @@ def test_a_paused_plan_that_is_cancelled_gets_nothing_back(tree: Tree) -> None:
     assert slot.release("heal-2") is None
 
 
+def test_a_plan_that_shares_the_slot_keeps_it_whatever_a_release_without_shared_slots_writes(tree: Tree) -> None:
+    slot = PlanSlot(tree)
+    slot.acquire("first")
+    slot.acquire("second", beside=["first"])
+    node = tree.get(paths.SLOT)
+    assert node is not None
+    tree.set(paths.SLOT, node.data.replace('"plan":"first",', ""), version=node.version)
+    assert slot.holders() == ("second",)
+    assert slot.release("second") is None
+    assert slot.holders() == ()
+
+
+def test_plans_share_the_slot_and_each_goes_by_itself(tree: Tree) -> None:
+    slot = PlanSlot(tree)
+    slot.acquire("first")
+    slot.acquire("second", beside=["first"])
+    assert slot.holders() == ("first", "second")
+    with pytest.raises(SlotTaken) as refused:
+        slot.acquire("third", beside=["first"])
+    assert refused.value.owner == "second"
+    slot.acquire("third", beside=["first", "second"])
+    assert slot.release("first") == "second"
+    assert slot.holders() == ("second", "third")
+
+
+def test_a_heal_preempts_all_that_share_the_slot_and_the_first_gets_it_back(tree: Tree) -> None:
+    slot = PlanSlot(tree)
+    slot.acquire("first")
+    slot.acquire("second", beside=["first"])
+    assert slot.preempt_with("heal") == ("first", "second")
+    assert (slot.holders(), slot.preempted_plans()) == (("heal",), ("second", "first"))
+    assert slot.release("heal") == "first"
+    slot.acquire("second", beside=["first"])
+    assert (slot.holders(), slot.preempted_plans()) == (("first", "second"), ())
+
+
 def test_of_many_plans_one_gets_the_slot(tree: Tree) -> None:
     def try_it(number: int) -> str | None:
         try:
@@ -114,7 +151,7 @@ def test_of_many_plans_one_gets_the_slot(tree: Tree) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         winners = [digest for digest in pool.map(try_it, range(8)) if digest]
-    assert winners == [PlanSlot(tree).owner()]
+    assert tuple(winners) == PlanSlot(tree).holders()
 
 
 class Interleaved:
@@ -144,7 +181,7 @@ def test_a_late_free_takes_nothing_from_the_next_owner(timed: MemoryTree) -> Non
 
     slower = PlanSlot(Interleaved(timed, quicker))  # type: ignore[arg-type]  # a Tree by __getattr__
     assert slower.release("d1") == "d2"
-    assert PlanSlot(timed).owner() == "d2"
+    assert PlanSlot(timed).holders() == ("d2",)
 
 
 # The step lock

@@ -83,7 +83,7 @@ def test_the_audit_trail_is_read(recorded: Journal) -> None:
 
 
 def test_the_plan_goes_on_to_its_end(recorded: Journal) -> None:
-    assert (recorded.slot.owner(), recorded.slot.preempted_plans()) == ("bbbb", ("aaaa",))
+    assert (recorded.slot.holders(), recorded.slot.preempted_plans()) == (("bbbb",), ("aaaa",))
     with recorded.step_lock("today") as fence:
         rest = [row.topic_partition for row in recorded.plans.rows("bbbb") if not row.state.settled]
         recorded.plans.set_move_states("bbbb", rest, MoveState.COMPLETED, fence=fence)

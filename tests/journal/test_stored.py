@@ -92,7 +92,7 @@ STORED: list[tuple[Document, str]] = [
     ),
     (ReassignmentsDisabled("ann", "not now"), '{"version":1,"person":"ann","reason":"not now"}'),
     (RECORD, RECORD_TEXT),
-    (SlotOwnership("d1", ("d0",)), '{"version":1,"plan":"d1","paused":["d0"]}'),
+    (SlotOwnership("d1", ("d0",), ("d2",)), '{"version":1,"plan":"d1","paused":["d0"],"beside":["d2"]}'),
     (Lock("host:1", 60_000, 7), '{"version":1,"owner":"host:1","life_ms":60000,"claim":7}'),
     (
         ThrottleLease("10", "50", {"d1": ("0:1",)}, ("60", "70")),
@@ -124,6 +124,7 @@ SHORTEST: list[tuple[Document, str]] = [
     (ReassignmentsDisabled(), "{}"),
     (ReassignmentsDisabled(), " \n"),
     (SlotOwnership(), '{"version":1,"paused":[]}'),
+    (SlotOwnership("d1", ("d0",)), '{"version":1,"plan":"d1","paused":["d0"]}'),
     (Lock(None, 1), '{"version":1,"life_ms":1,"claim":1}'),
     (ThrottleLease(None, None), '{"version":1,"entries":{}}'),
     (Approval("d1"), '{"plan":"d1"}'),

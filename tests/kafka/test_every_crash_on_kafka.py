@@ -110,7 +110,7 @@ class Site:
         record = self.journal.plans.get(plan.digest)
         assert record is not None
         assert record.status is status
-        assert self.journal.slot.owner() is None
+        assert self.journal.slot.holders() == ()
         for kind in ("topic", "broker"):
             assert not self.journal.tree.children(f"/steward/throttle_leases/{kind}")
         # With ZooKeeper, a broker hears of a change of its settings a moment after it was made.

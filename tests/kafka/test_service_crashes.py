@@ -89,7 +89,7 @@ def is_done(cluster: KafkaCluster, journal: Journal, runner: PlanRunner, topic: 
     eventually(lambda: is_moved(cluster, topic))
     rows = journal.audit.rows(action=Action.SUBMIT)
     assert {each for each, _ in Counter(row.entry.partition for row in rows).items()} == set(BEFORE)
-    assert journal.slot.owner() is None
+    assert journal.slot.holders() == ()
     assert not journal.tree.children("/steward/throttle_leases/topic")
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.document_plans import (
     DocumentPlans,
     blocked_reason,
     has_legacy_source,
+    partitions_of_others,
     publish_document_plan,
 )
 from kafka_steward.execution.ports import ClusterContext
@@ -92,10 +94,11 @@ def test_what_one_release_published_the_next_one_knows_again() -> None:
     )
 
 
-def test_the_one_that_was_published_last_has_the_cluster_and_the_others_get_it_back() -> None:
+def test_plans_of_different_partitions_share_the_slot_and_one_of_the_same_waits() -> None:
     yard = Yard()
-    records = [asked(yard, name, REQUEST) for name in ("t-0", "t-1")]
-    assert (yard.journal.slot.owner(), yard.journal.slot.preempted_plans()) == (records[1].digest, (records[0].digest,))
+    records = [asked(yard, name, source) for name, source in (("t-0", REQUEST), ("t-1", REQUEST), ("t-0", QUEUE))]
+    assert yard.journal.slot.holders() == (records[0].digest, records[1].digest)
+    assert yard.journal.slot.preempted_plans() == ()
 
 
 def test_a_document_is_known_as_long_as_its_plan_is() -> None:
@@ -176,19 +179,26 @@ def test_a_rollback_that_was_asked_for_is_told_once_the_plan_has_ended(
     assert [plans.pop_rollback_requested(), plans.pop_rollback_requested()] == [rolls_back, False]
 
 
-def test_documents_wait_while_a_plan_of_a_dag_has_the_cluster_and_only_then() -> None:
+def test_documents_start_beside_a_plan_of_a_dag_but_for_its_partitions() -> None:
     yard = Yard()
     rebalance = other(yard)
-    why = f"plan {rebalance[:12]} (rebalance) holds the plan slot until it ends"
-    assert blocked_reason(yard.journal, read(yard)) == why
-    asked(yard, "t-0", REQUEST)  # goes before it
-    assert blocked_reason(yard.journal, read(yard)) == ""
+    asked(yard, "t-0", REQUEST)
+    plans = read(yard)
+    assert blocked_reason(yard.journal, plans) == ""
+    assert partitions_of_others(yard.journal, plans) == {
+        TopicPartition("t", 1): f"t-1 is moved by plan {rebalance[:12]} (rebalance) until it ends"
+    }
 
 
-def test_before_it_is_read_no_plan_keeps_a_document_waiting() -> None:
+def test_documents_wait_while_a_heal_has_the_slot_and_only_then() -> None:
     yard = Yard()
-    yard.journal.slot.acquire("d" * 64)
-    assert blocked_reason(yard.journal, DocumentPlans(yard.journal)) == ""
+    heal = plan_of(yard.simulator, [move("t-1", "231", "235")], failed=(1,))
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), heal)
+    why = f"plan {heal.digest[:12]} (heal) holds the plan slot until it ends"
+    assert blocked_reason(yard.journal, read(yard)) == why
+    assert blocked_reason(yard.journal, DocumentPlans(yard.journal)) == "", "of plans that were not read"
+    yard.journal.slot.release(heal.digest)
+    assert blocked_reason(yard.journal, read(yard)) == ""
 
 
 def test_documents_wait_while_eight_plans_of_theirs_are_under_way() -> None:

@@ -211,6 +211,6 @@ def dies_at(kind: str, calls: range) -> None:
         assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 4), (2, 3, 4), (3, 4, 5)], where
         assert yard.requests() == [], where
         assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None, where
-        assert yard.journal.slot.owner() is None, where
+        assert yard.journal.slot.holders() == (), where
         assert yard.journal.tree.children(paths.REASSIGNMENTS) == [], where
         assert all(record.status is PlanStatus.COMPLETED for record in yard.journal.plans.latest(9)), where

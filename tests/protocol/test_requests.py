@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.errors import KafkaRefused
+from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
-from kafka_steward.journal.kip_documents import Chunk
+from kafka_steward.journal.kip_documents import Chunk, Request
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.tree import Node
 from tests.protocol.simulated_watch import Yard, document
@@ -43,7 +44,7 @@ def test_a_request_is_carried_out_and_can_be_followed_in_the_tree() -> None:
     assert yard.replicas("t-0") == (2, 3)
     assert yard.record("t-0") is None
     assert yard.journal.tree.children(paths.REASSIGN_CHUNKS) == []
-    assert yard.journal.slot.owner() is None
+    assert yard.journal.slot.holders() == ()
 
 
 def test_both_of_the_kips_formats_are_understood() -> None:
@@ -252,15 +253,51 @@ def test_what_has_arrived_is_superseded_when_its_replicas_are_in_sync() -> None:
     assert [record.status for record in yard.journal.plans.latest(5)] == [PlanStatus.COMPLETED] * 2
 
 
-def test_a_request_waits_while_a_dags_plan_has_the_cluster() -> None:
+def published(yard: Yard, *moves: Move, operation: str = "rebalance") -> str:
+    """Publish the plan of a DAG."""
+    plan = plan_of(yard.simulator, list(moves), operation=operation)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
+    return plan.digest
+
+
+def test_a_request_for_what_a_dags_plan_moves_waits_and_others_start_beside_it() -> None:
     yard = Yard()
-    heal = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="rebalance")
-    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), heal)
+    rebalance = published(yard, move("t-1", "231", "234"))
     node = yard.ask("t-1 235")
-    assert yard.look().sentences == [
-        f"{node.path} waits: plan {heal.digest[:12]} (rebalance) holds the plan slot until it ends."
-    ]
+    yard.ask("t-0 14")
+    sentences = yard.look().sentences
+    assert sentences[0] == f"{node.path} waits: t-1 is moved by plan {rebalance[:12]} (rebalance) until it ends."
     assert yard.requests() == ["request_0000000000"]
+    assert yard.flying() == ["t-0"]
+    assert yard.journal.slot.holders()[0] == rebalance
+
+
+def test_a_request_does_not_overtake_an_earlier_one_that_waits() -> None:
+    """Else the earlier one would supersede it, once it starts."""
+    yard = Yard()
+    published(yard, move("t-1", "231", "234"))
+    first = yard.ask("t-1 235", "t-0 14")
+    later = yard.ask("t-0 24")
+    sentences = yard.look().sentences
+    assert sentences[1] == f"{later.path} waits: t-0 is requested by {first.path}, which waits."
+    assert yard.flying() == []
+
+
+def test_of_a_queue_what_a_dags_plan_moves_stays_in_it_until_that_has_ended() -> None:
+    yard = Yard()
+    rebalance = published(yard, move("t-1", "231", "234"))
+    yard.journal.tree.create(paths.REASSIGN_QUEUE, document(["t-0 14", "t-1 235"]))
+    sentences = yard.look().sentences
+    why = f"t-1 is moved by plan {rebalance[:12]} (rebalance) until it ends"
+    assert f"/admin/reassign_partitions_queue: 1 of 2 partitions wait: {why}." in sentences
+    assert yard.flying() == ["t-0"]
+    queue = yard.journal.tree.get(paths.REASSIGN_QUEUE)
+    assert queue is not None
+    assert [str(each.topic_partition) for each in Request.from_node(queue).partitions] == ["t-1"]
+    abandon_plan(yard.journal, rebalance, WHO, "for the test")
+    yard.run()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 4), (2, 3, 5))
+    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
 
 
 def test_a_heal_goes_before_what_was_asked_for_which_goes_on_after_it() -> None:
@@ -386,7 +423,7 @@ def test_who_looks_at_the_same_time_changes_nothing() -> None:
         yard.simulator.tick()
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 3), (2, 3, 4))
-    assert yard.journal.slot.owner() is None
+    assert yard.journal.slot.holders() == ()
 
 
 @pytest.mark.parametrize(
