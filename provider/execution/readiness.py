@@ -173,12 +173,12 @@ class Readiness:
         return f"The cluster is not ready: {'; '.join(self.reasons)}."
 
 
-def evaluate_readiness(snapshot: Snapshot, *, disabled: str, owner: str | None) -> Readiness:
+def evaluate_readiness(snapshot: Snapshot, *, disabled: str, holders: Sequence[str] = ()) -> Readiness:
     """Return the readiness of a cluster. Pure.
 
-    `disabled` states by whom reassignments are disabled, and is empty while they are not (KIP-236). `owner` is the
-    digest of the plan that holds the plan slot. A broker that hosts replicas and is not live closes the gate, whether
-    or not it counts as failed by KIP-46 yet.
+    `disabled` states by whom reassignments are disabled, and is empty while they are not (KIP-236). `holders` are
+    the digests of the plans that hold the plan slot. A broker that hosts replicas and is not live closes the gate,
+    whether or not it counts as failed by KIP-46 yet.
     """
     off = f"reassignments are disabled {disabled}" if disabled else ""
     return Readiness(
@@ -188,7 +188,7 @@ def evaluate_readiness(snapshot: Snapshot, *, disabled: str, owner: str | None) 
                 (
                     _dead_brokers_reason(snapshot),
                     _under_replicated_reason(snapshot),
-                    _in_flight_reason(snapshot, owner),
+                    _in_flight_reason(snapshot, holders),
                     off,
                 ),
             )
@@ -198,8 +198,8 @@ def evaluate_readiness(snapshot: Snapshot, *, disabled: str, owner: str | None) 
 
 def check_readiness(cluster: ClusterPort, journal: Journal) -> Readiness:
     """Return the current readiness of the cluster. May raise ClusterError, JournalError."""
-    owner = next((plan.digest for plan in current_plans(journal)), None)
-    return evaluate_readiness(cluster.snapshot(), disabled=disabled_reason(journal.tree), owner=owner)
+    holders = [plan.digest for plan in current_plans(journal)]
+    return evaluate_readiness(cluster.snapshot(), disabled=disabled_reason(journal.tree), holders=holders)
 
 
 def _dead_brokers_reason(snapshot: Snapshot) -> str:
@@ -213,8 +213,10 @@ def _under_replicated_reason(snapshot: Snapshot) -> str:
     return f"{behind[0]}{more} under-replicated" if behind else ""
 
 
-def _in_flight_reason(snapshot: Snapshot, owner: str | None) -> str:
-    if owner is not None:
-        return f"plan {owner[:12]} holds the plan slot"
+def _in_flight_reason(snapshot: Snapshot, holders: Sequence[str]) -> str:
+    if holders:
+        several = len(holders) > 1
+        named = ", ".join(digest[:12] for digest in holders)
+        return f"plan{'s' * several} {named} hold{'s' * (not several)} the plan slot"
     moving = len(snapshot.reassigning)
     return f"{moving} partitions are being reassigned" if moving else ""

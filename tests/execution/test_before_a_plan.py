@@ -40,7 +40,7 @@ def test_the_gate_says_everything_that_closes_it() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", size=1000)
     simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
     simulator.kill(1)
-    found = evaluate_readiness(simulator.snapshot(), disabled="by ada since noon", owner=None)
+    found = evaluate_readiness(simulator.snapshot(), disabled="by ada since noon")
     assert found.sentence == (
         "The cluster is not ready: broker 1 is not live; t-0 and 1 more under-replicated; 1 partitions are being "
         "reassigned; reassignments are disabled by ada since noon."
@@ -53,7 +53,12 @@ def test_the_gate_is_closed_while_a_plan_has_the_cluster_or_the_switch_is_off() 
     plan = plan_of(simulator, [move("t-0", "123", "423")], operation="rebalance")
     publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan)
     assert check_readiness(simulator, journal).reasons == (f"plan {plan.digest[:12]} holds the plan slot",)
-    journal.slot.release(plan.digest)
+    beside = plan_of(simulator, [move("t-1", "231", "234")], operation="apply")
+    publish_plan(ClusterContext(simulator, journal, Settings(), WHO), beside)
+    both = f"plans {plan.digest[:12]}, {beside.digest[:12]} hold the plan slot"
+    assert check_readiness(simulator, journal).reasons == (both,)
+    for each in (plan, beside):
+        journal.slot.release(each.digest)
     disable_reassignment(journal, who=WHO, reason="racks")
     assert "disabled by ada since" in check_readiness(simulator, journal).sentence
 
