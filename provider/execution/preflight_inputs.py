@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.execution.moves import OPEN
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.preflight import (
@@ -39,10 +39,12 @@ def load_preflight_inputs(
     min_isr = _fetch_min_isr(cluster, rows, snapshot, fence)
     in_flight = [row for row in rows if row.state is MoveState.SUBMITTED]
     waiting = [row for row in rows if row.state in OPEN]
-    sizes = _fetch_partition_sizes(cluster, [*in_flight, *waiting], snapshot, log_dirs)
+    beside = _other_arrivals(in_flight, snapshot, log_dirs.keys())
+    copied = [row.topic_partition for row in (*in_flight, *waiting) if row.move.adding]
+    sizes = _fetch_partition_sizes(cluster, [*copied, *beside], snapshot, log_dirs)
     receiving = frozenset(broker for row in waiting for broker in row.move.adding)
     unapproved = record.needs_approval and not is_approved(journal, record.digest)
-    arriving = _incoming_replicas(in_flight, log_dirs, sizes)
+    arriving = _incoming_replicas(in_flight, beside, log_dirs, sizes)
     return PreflightInputs(
         snapshot,
         auto_generated=record.auto_generated,
@@ -81,17 +83,17 @@ def _fetch_min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snap
 
 
 def _fetch_partition_sizes(
-    cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
+    cluster: ClusterPort, copied: Iterable[TopicPartition], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
 ) -> dict[TopicPartition, int]:
-    """Return the sizes of the partitions whose moves copy data, as reported by their leaders.
+    """Return the sizes of the partitions whose data is copied, as reported by their leaders.
 
     A partition whose leader does not report the size is left out.
     """
     led: dict[int, list[TopicPartition]] = {}
-    for row in rows:
-        partition = snapshot.partitions.get(row.topic_partition)
-        if row.move.adding and partition is not None and partition.leader is not None:
-            led.setdefault(partition.leader, []).append(row.topic_partition)
+    for name in copied:
+        partition = snapshot.partitions.get(name)
+        if partition is not None and partition.leader is not None:
+            led.setdefault(partition.leader, []).append(name)
     told = cluster.log_sizes({leader: names for leader, names in led.items() if leader not in log_dirs})
     known = {
         name: log_dirs[leader].replica_bytes[name]
@@ -103,8 +105,23 @@ def _fetch_partition_sizes(
     return known | {name: size for (name, _), size in told.items()}
 
 
+def _other_arrivals(
+    in_flight: Sequence[MoveRow], snapshot: Snapshot, brokers: Collection[int]
+) -> dict[TopicPartition, Partition]:
+    """Return the partitions with a replica in transfer to `brokers` that other plans or other tools have submitted."""
+    own = {row.topic_partition for row in in_flight}
+    return {
+        name: partition
+        for name, partition in snapshot.reassigning.items()
+        if name not in own and not set(brokers).isdisjoint(partition.adding)
+    }
+
+
 def _incoming_replicas(
-    in_flight: Sequence[MoveRow], log_dirs: Mapping[int, BrokerLogDirs], sizes: Mapping[TopicPartition, int]
+    in_flight: Sequence[MoveRow],
+    beside: Mapping[TopicPartition, Partition],
+    log_dirs: Mapping[int, BrokerLogDirs],
+    sizes: Mapping[TopicPartition, int],
 ) -> dict[int, list[IncomingReplica]]:
     """Return the replicas in transfer to each broker, with the bytes that have not arrived yet.
 
@@ -112,11 +129,14 @@ def _incoming_replicas(
     size is used.
     """
     largest = max(sizes.values(), default=0)
+    transfers = [
+        *((row.topic_partition, row.move.adding, row.move.size_bytes) for row in in_flight),
+        *((name, frozenset(partition.adding), None) for name, partition in beside.items()),
+    ]
     found: dict[int, list[IncomingReplica]] = {}
-    for row in in_flight:
-        planned = largest if row.move.size_bytes is None else row.move.size_bytes
-        size = sizes.get(row.topic_partition, planned)
-        for broker in sorted(row.move.adding & log_dirs.keys()):
-            there = log_dirs[broker].replica_bytes.get(row.topic_partition, 0)
-            found.setdefault(broker, []).append(IncomingReplica(row.topic_partition, max(0, size - there)))
+    for name, adding, planned in transfers:
+        size = sizes.get(name, largest if planned is None else planned)
+        for broker in sorted(adding & log_dirs.keys()):
+            left_bytes = max(0, size - log_dirs[broker].replica_bytes.get(name, 0))
+            found.setdefault(broker, []).append(IncomingReplica(name, left_bytes))
     return found

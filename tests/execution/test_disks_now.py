@@ -71,6 +71,15 @@ def test_what_flies_takes_room_by_the_size_on_its_leader(simulator: Simulator) -
     assert world.rows()[1].detail == Held.of(TopicPartition("t", 1), HoldReason.DISK_FULL, 4).sentence
 
 
+def test_what_somebody_else_moves_takes_room_too(simulator: Simulator) -> None:
+    large = simulator.topics[TopicPartition("t", 1)]
+    large.size = large.held[2] = int(DISK * 0.8)
+    simulator.topics[T0].size = simulator.topics[T0].held[1] = int(DISK * 0.1)
+    simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
+    _, detail = first_step(simulator, MOVE)
+    assert detail == Held.of(T0, HoldReason.DISK_FULL, 4).sentence
+
+
 def test_a_cordoned_broker_receives_nothing_until_it_is_uncordoned(simulator: Simulator) -> None:
     """KIP-1066: somebody chose that, so it is waited for without a failed attempt."""
     simulator.cordoned.add(4)
