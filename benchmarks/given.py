@@ -22,12 +22,19 @@ WHO = Actor(person="benchmark")
 
 
 def publish_given(
-    cluster: KafkaCluster, journal: Journal, folder: Path, moves: Sequence[Move], settings: Settings
+    cluster: KafkaCluster,
+    journal: Journal,
+    folder: Path,
+    moves: Sequence[Move],
+    settings: Settings,
+    *,
+    operation: str = "apply",
 ) -> str:
     """Publish the plan of these moves, with its files in `folder`, which is new; its digest."""
     take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms())
     snapshot = read_snapshot(str(folder / "snapshot"))
-    proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
+    of = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest}
+    proof = {**of, "operation": operation, "options": {}}
     write_plan(str(folder / "plan"), plan_table(moves), proof)
     plan = read_plan(str(folder / "plan"))
     publish_plan(ClusterContext(cluster, journal, settings, WHO), plan)
