@@ -108,8 +108,8 @@ def publish_plan(
 
     Raises PlanError for a plan that is of another cluster, not valid, not approved, heals more brokers than
     `max_failed_brokers`, or heals a broker whose entry an operator deleted, which calls its heal off. Raises SlotTaken
-    while another plan, which it may not preempt, holds the plan slot; nothing is written then. An older heal that no
-    process has stepped for `abandoned_after` is abandoned for the new one.
+    while another plan, which it may neither preempt nor run beside, holds the plan slot; nothing is written then. An
+    older heal that no process has stepped for `abandoned_after` is abandoned for the new one.
     """
     journal, who = context.journal, context.actor
     _refuse_wrong_plan(context, plan, snapshot)

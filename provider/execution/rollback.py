@@ -39,7 +39,8 @@ def publish_rollback(
     and in the audit trail. If an unfinished rollback exists already, that one is returned. To be called by one process
     at a time: under the step lock.
 
-    Raises PlanError for an unknown plan or one that has not ended, SlotTaken while another plan holds the plan slot.
+    Raises PlanError for an unknown plan or one that has not ended, SlotTaken while a plan beside which it may not run
+    holds the plan slot.
     """
     journal, who = context.journal, context.actor
     undone = journal.plans.get(digest)
