@@ -251,10 +251,9 @@ class DocumentController:
 
     def _filter_new_entries(self, document: RequestDocument) -> RequestDocument:
         """Return the queue without entries that a plan has already: all entries, or those added or changed since."""
-        plans = [plan for plan in self._plans.requested if document.document_id in plan.sources]
-        if not plans and self._plans.executes_document(document.document_id):
-            return replace(document, requested=())  # its plan has ended, and a poll crashed before it emptied the queue
-        rows = [row for plan in plans for row in self._journal.plans.rows(plan.digest)]
+        # Also those that have ended: a poll may have crashed before it removed their partitions from the queue.
+        plans = self._plans.executing(document.document_id)
+        rows = [row for digest in plans for row in self._journal.plans.existing_rows(digest)]
         known = {(row.topic_partition, row.move.after) for row in rows}
         return replace(
             document, requested=[each for each in document.requested if (each.partition, each.replicas) not in known]

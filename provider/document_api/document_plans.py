@@ -80,6 +80,11 @@ class DocumentPlans:
         """Return whether an unfinished plan executes a document below `parent`."""
         return any(source.startswith(f"{parent}/") for plan in self.requested for source in plan.sources)
 
+    def executing(self, source: str) -> list[str]:
+        """Return the digests of all plans, ended or not, that execute this document."""
+        ended = [digest for digest, sources in self._ended.items() if source in sources]
+        return [*ended, *(plan.digest for plan in self.requested if source in plan.sources)]
+
     def pop_rollback_requested(self) -> bool:
         """Return whether a plan with a rollback request was seen to end since the last call; resets the flag."""
         requested, self._to_roll_back = self._to_roll_back, False

@@ -48,7 +48,7 @@ def test_a_chunk_that_a_person_wrote_is_carried_out_and_deleted() -> None:
     assert said[-1].endswith("is complete: 1 of 1 partitions moved.")
     assert yard.replicas("t-0") == (2, 3)
     assert chunks(yard) == []
-    assert yard.journal.slot.owner() is None
+    assert yard.journal.slot.holders() == ()
 
 
 def test_it_is_not_skipped_because_the_partition_is_whole() -> None:

@@ -294,6 +294,12 @@ def test_of_a_queue_what_a_dags_plan_moves_stays_in_it_until_that_has_ended() ->
     queue = yard.journal.tree.get(paths.REASSIGN_QUEUE)
     assert queue is not None
     assert [str(each.topic_partition) for each in Request.from_node(queue).partitions] == ["t-1"]
+    for _ in range(30):
+        yard.simulator.tick()
+        yard.look()
+    assert yard.replicas("t-0") == (1, 4)
+    assert yard.journal.slot.holders() == (rebalance,), "the plan of the queue's first partition has ended"
+    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) == queue
     abandon_plan(yard.journal, rebalance, WHO, "for the test")
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 4), (2, 3, 5))
