@@ -31,6 +31,7 @@ from tests.eventually import eventually
 from tests.manual_plan import plan_by_hand
 from tests.protocol.real_cluster import SLOW, Site, gone, same, site
 from tests.protocol.simulated_watch import document
+from tests.stepping import step_until, to_the_end
 from tests.throttles import rates
 
 pytestmark = pytest.mark.apart
@@ -255,6 +256,43 @@ def test_236_the_queue_is_emptied_as_its_partitions_start(site: Site) -> None:
         eventually(one_left)
         site.eventually_at([1, 3], [2, 4], within=120, hurried=True)
         eventually(gone(site.hands, QUEUE))
+
+
+@pytest.mark.ci
+def test_236_more_is_reassigned_while_a_plan_of_a_dag_is_in_flight(site: Site, tmp_path: Path) -> None:
+    small = f"{site.topic}-small"
+    site.create("12", large=True)
+    site.sandbox.create_topics(small, assignments={0: [1, 2], 1: [2, 3]})
+
+    def small_ones() -> list[tuple[int, ...]]:
+        return [each.replicas for _, each in sorted(site.cluster.snapshot([small]).partitions.items())]
+
+    zookeeper = None if site.sandbox.zookeeper is None else ZooKeeperOptions(site.sandbox.zookeeper)
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", site.cluster.cluster_id, zookeeper=zookeeper) as journal:
+        context = ClusterContext(site.cluster, journal, Settings(throttle=int(SLOW["throttle"])), Actor(person="ada"))
+        moves = [Move(site.topic, 0, (1, 2), (4, 2), 0, 0, "balance")]
+        plan = plan_by_hand(site.cluster, journal, tmp_path / "plan", moves, operation="rebalance")
+        publish_plan(context, plan)
+        runner = PlanRunner(context, plan.digest)
+        step_until(runner, lambda progress: progress.in_flight == 1)
+        with site.watch(abandon=True):
+            request = site.hands.ask(document([f"{small}-0 13"]))
+            site.hands.put(QUEUE, document([f"{small}-1 21", f"{site.topic}-0 32"]))
+            eventually(lambda: same(small_ones(), [(1, 3), (2, 1)]), within=60)
+            eventually(gone(site.hands, request))
+            why = (
+                f"1 of 2 partitions wait: {site.topic}-0 is moved by plan {plan.digest[:12]} (rebalance) until it ends."
+            )
+            eventually(lambda: next_saying(site, f"{QUEUE}: {why}"))
+            queue = site.hands.get(QUEUE)
+            assert queue is not None
+            left = [(each["topic"], each["partition"]) for each in json.loads(queue.data)["partitions"]]
+            assert left == [(site.topic, 0)]
+            assert (site.flying(), site.partition(0).adding) == ([0], (4,))
+            site.hurry()
+            to_the_end(runner)
+            site.eventually_at([3, 2], within=120, hurried=True)
+            eventually(gone(site.hands, QUEUE))
 
 
 @pytest.mark.before_ci("zookeeper")
