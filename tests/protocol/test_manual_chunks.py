@@ -99,7 +99,7 @@ def test_a_plans_own_chunks_are_left_to_that_plan() -> None:
     context = ClusterContext(yard.simulator, yard.journal, yard.settings, WHO)
     publish_plan(context, plan)
     own = chunks(yard)
-    written = write(yard, "t-1 243")
+    written = write(yard, "t-0 243")
     said = yard.look().sentences
     assert chunks(yard) == [*own, written.path.rpartition("/")[2]]
     assert any(line.startswith(f"{written.path} waits: plan {plan.digest[:12]}") for line in said), said
@@ -108,7 +108,7 @@ def test_a_plans_own_chunks_are_left_to_that_plan() -> None:
     while not runner.step().ended:
         yard.simulator.tick()
     yard.run()
-    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((4, 2, 3), (2, 4, 3))
+    assert yard.replicas("t-0") == (2, 4, 3)
 
 
 def test_what_a_publication_that_died_left_behind_is_not_carried_out() -> None:
@@ -192,3 +192,12 @@ def test_a_watch_that_dies_at_any_call_carries_it_out_once(kind: str) -> None:
         assert yard.replicas("t-0") == (2, 3), (at, quiet.calls[at])
         assert chunks(yard) == []
         assert len(yard.journal.plans.latest(5)) == 1, (at, quiet.calls[at])
+
+
+def test_a_chunk_of_other_partitions_starts_beside_a_plan() -> None:
+    yard = Yard("t: 123 231")
+    plan = plan_of(yard.simulator, [move("t-0", "123", "423")], operation="apply")
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
+    write(yard, "t-1 243")
+    assert yard.look().events == {"request"}
+    assert len(yard.journal.slot.holders()) == 2
