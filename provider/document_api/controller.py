@@ -196,12 +196,18 @@ class DocumentController:
         if not fresh:
             return
         result.events.add("request")
-        ready, waiting = split_waiting(fresh, partitions_of_others(self._journal, self._plans))
-        result.sentences += [f"{each.document.node.path} waits: {each.why}." for each in waiting]
-        self._waiting = [each.document for each in waiting]
+        ready, self._waiting = self._withhold_documents(fresh, result)
         if ready and self._accept_documents(ready, result):
             for document in ready:
                 remove(self._journal.tree, document.node)
+
+    def _withhold_documents(
+        self, documents: Sequence[RequestDocument], result: PollResult
+    ) -> tuple[list[RequestDocument], list[RequestDocument]]:
+        """Return the documents that may start, and those that wait; a message says for what."""
+        ready, waiting = split_waiting(documents, partitions_of_others(self._journal, self._plans))
+        result.sentences += [f"{each.document.node.path} waits: {each.why}." for each in waiting]
+        return ready, [each.document for each in waiting]
 
     def _process_queue(self, result: PollResult) -> None:
         document = read_queue(self._journal.tree)
@@ -246,7 +252,8 @@ class DocumentController:
             result.sentences.append(f"{document.node.path} waits: the chunk before it is in progress.")
             return
         result.events.add("request")
-        if self._accept_documents([document], result):
+        ready, _ = self._withhold_documents([document], result)
+        if ready and self._accept_documents(ready, result):
             remove(self._journal.tree, document.node)
 
     def _filter_new_entries(self, document: RequestDocument) -> RequestDocument:

@@ -102,7 +102,7 @@ def test_a_plans_own_chunks_are_left_to_that_plan() -> None:
     written = write(yard, "t-0 243")
     said = yard.look().sentences
     assert chunks(yard) == [*own, written.path.rpartition("/")[2]]
-    assert any(line.startswith(f"{written.path} waits: plan {plan.digest[:12]}") for line in said), said
+    assert f"{written.path} waits: t-0 is moved by plan {plan.digest[:12]} (apply) until it ends." in said
     assert yard.flying() == []
     runner = PlanRunner(context, plan.digest)
     while not runner.step().ended:
