@@ -158,14 +158,14 @@ class WrongJournal(JournalError):
 
 
 class SlotTaken(JournalError):
-    """Another plan holds the plan slot of the cluster; `owner` is its digest."""
+    """Another plan holds the plan slot of the cluster: `owner` is its digest, `shared` a partition of both, if named."""
 
     #: The end of the message: what a person can do.
     REMEDY = "wait until it ends, cancel it, or abandon it."
 
     def __init__(self, owner: str, not_done: str, *, shared: str = "") -> None:
         super().__init__(f"{not_done}: {self.reason(owner, shared=shared)}; {self.REMEDY}")
-        self.owner = owner
+        self.owner, self.shared = owner, shared
 
     @staticmethod
     def reason(owner: str, operation: str = "", *, shared: str = "") -> str:
