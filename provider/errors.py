@@ -158,7 +158,7 @@ class WrongJournal(JournalError):
 
 
 class SlotTaken(JournalError):
-    """Another plan holds the plan slot of the cluster: `owner` is its digest, `shared` a partition of both, if named."""
+    """Another plan holds the plan slot of the cluster: `owner` is its digest, `shared` names a partition of both."""
 
     #: The end of the message: what a person can do.
     REMEDY = "wait until it ends, cancel it, or abandon it."

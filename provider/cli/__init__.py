@@ -8,7 +8,8 @@ function is imported when the verb is called::
     show.py        status, partitions, plans, show, audit
     manage.py      verify, throttle, abandon
     execute.py     apply, resume                        cancel.py    cancel
-    documents.py   pending, the KIPs' documents, and watch; journal copy, pair, archive
+    requests.py    queue, requests, signal              documents.py  the other documents, watch, journal
+    document_facts.py  the documents, as status prints them
 """
 
 from __future__ import annotations
@@ -68,7 +69,13 @@ _EPILOG = f"""examples:
 
 def get_kafka_steward_commands() -> list[GroupCommand]:
     """Return the command groups that `airflow` adds to its command line."""
-    verbs = (*_build_show_verbs(), *_build_plan_verbs(), _build_journal_group(), *_build_document_verbs())
+    verbs = (
+        *_build_show_verbs(),
+        *_build_plan_verbs(),
+        _build_journal_group(),
+        *_build_document_verbs(),
+        *_build_request_groups(),
+    )
     return [GroupCommand("kafka-steward", "Keep Kafka clusters fully replicated and balanced", verbs, _ABOUT, _EPILOG)]
 
 
@@ -89,6 +96,14 @@ def _parse_duration_ms(text: str) -> int:
     if not found or not int(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration, such as 90s, 30m or 2h")
     return int(found[1]) * _SECONDS[found[2]] * 1000
+
+
+def _parse_brokers(text: str) -> tuple[int, ...]:
+    found = text.split(",")
+    brokers = [int(each) for each in found if re.fullmatch(r"[0-9]{1,10}", each)]
+    if len(brokers) < len(found) or len(set(brokers)) < len(brokers):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of different broker ids, such as 1,2,3")
+    return tuple(brokers)
 
 
 def _parse_time(text: str) -> int | datetime:
@@ -116,6 +131,15 @@ _FILE = Arg(("file",), help="A file of kafka-reassign-partitions", metavar="FILE
 _REASON = Arg(("--reason",), help="The reason, for the audit trail", default="")
 
 _TOPIC = Arg(("--topic",), help="Only this topic")
+
+_SCOPE = Arg(
+    ("--scope",),
+    help="pending: stop, and cancel reassignments in flight. plan: roll back completed moves too (default: pending)",
+    choices=("pending", "plan"),
+    default="pending",
+)
+
+_ANYWAY = Arg(("--even-if-disabled",), help="Roll a plan back although reassignments are disabled", action="store_true")
 
 _BYTES_PER_S = "Bytes per second into one broker: 50000000 or 50M; 0: no throttle"
 
@@ -258,7 +282,11 @@ _APPLY = """\
 FILE.json has the format of kafka-reassign-partitions: {"version": 1, "partitions": [{"topic": "orders",
 "partition": 0, "replicas": [4, 2, 3]}, ...]}. It is validated against the cluster, then executed within the
 throttle and the connection's other settings, a few partitions at a time. Ctrl-C or a kill stops it: moves in
-flight then continue in Kafka, and any process can resume or cancel the plan."""
+flight then continue in Kafka, and any process can resume or cancel the plan.
+
+While reassignments are disabled, or another plan holds the plan slot, nothing is planned or published: exit code
+1, and a message that says by whom, or which plan. With --wait it waits for that first, and says so; Ctrl-C then
+ends it, with nothing changed."""
 
 _RESUME = """\
 Continues the plan where it stopped, also in the middle of a cancel. If another process already steps the
@@ -302,18 +330,13 @@ def _build_plan_verbs() -> tuple[ActionCommand, ...]:
         metavar="PLAN",
     )
     rate = Arg(("rate",), help=_BYTES_PER_S, type=_parse_rate, metavar="RATE")
-    scope = Arg(
-        ("--scope",),
-        help="pending: stop, and cancel reassignments in flight. plan: roll back completed moves too (default: "
-        "pending)",
-        choices=("pending", "plan"),
-        default="pending",
-    )
     everything = Arg(
         ("--all",), help="Cancel everything that is pending, including external reassignments", action="store_true"
     )
-    anyway = Arg(
-        ("--even-if-disabled",), help="Roll a plan back although reassignments are disabled", action="store_true"
+    wait = Arg(
+        ("--wait",),
+        help="Wait while reassignments are disabled or another plan is in progress (default: end with exit code 1)",
+        action="store_true",
     )
     order = Arg(
         ("--restore-order",), help="Restore the replica order that an external cancel lost", action="store_true"
@@ -323,8 +346,8 @@ def _build_plan_verbs() -> tuple[ActionCommand, ...]:
             "apply",
             "Execute a reassignment and wait until it ends",
             "execute.apply_file",
-            (_FILE, _THROTTLE),
-            examples=[f"apply reassignment.json --throttle 20M {_ON}"],
+            (_FILE, wait, _THROTTLE),
+            examples=[f"apply reassignment.json --throttle 20M {_ON}", f"apply reassignment.json --wait {_ON}"],
             details=_APPLY,
         ),
         _build_verb(
@@ -339,7 +362,7 @@ def _build_plan_verbs() -> tuple[ActionCommand, ...]:
             "cancel",
             "Cancel a plan, or roll all of it back",
             "cancel.cancel",
-            (_PLAN_UNDER_WAY, everything, scope, _REASON, anyway, order, _THROTTLE),
+            (_PLAN_UNDER_WAY, everything, _SCOPE, _REASON, _ANYWAY, order, _THROTTLE),
             examples=[
                 f"cancel {_ON} --reason 'traffic peak'",
                 f"cancel 3f2a91c0 --scope plan {_ON} --reason 'wrong racks'",
@@ -437,7 +460,7 @@ report covers all failed directories of the broker.
 reported again. A heal that has a plan already is cancelled with `cancel`. Only the journal is needed."""
 
 
-def _build_document_verbs() -> tuple[ActionCommand | GroupCommand, ...]:
+def _build_document_verbs() -> tuple[ActionCommand, ...]:
     # Required, because operators who are blocked by the disabled reassignments need the reason.
     reason = Arg(("--reason",), help="The reason, shown for held moves and requests", required=True)
     broker = Arg(("broker",), help="Its id", type=int, metavar="BROKER")
@@ -446,27 +469,6 @@ def _build_document_verbs() -> tuple[ActionCommand | GroupCommand, ...]:
         help="How long it may be down, such as 2h; default: its grace period",
         type=_parse_duration_ms,
         dest="ms",
-    )
-    queue = (
-        _build_verb(
-            "add",
-            "Queue a reassignment",
-            "documents.add_to_queue",
-            (_FILE,),
-            examples=[f"queue add reassignment.json {_ON}"],
-        ),
-        _build_verb(
-            "list",
-            "The queued reassignments that have not started",
-            "documents.list_queue",
-            examples=[f"queue list {_ON}"],
-        ),
-        _build_verb(
-            "remove",
-            "Remove the queue; reassignments that have started continue",
-            "documents.remove_queue",
-            examples=[f"queue remove {_ON}"],
-        ),
     )
     log_dirs = Arg(
         ("--disk",), help="Failed log directories of a live broker", nargs="+", default=(), metavar="DIR", dest="disks"
@@ -513,5 +515,161 @@ def _build_document_verbs() -> tuple[ActionCommand | GroupCommand, ...]:
             "documents.watch_documents",
             examples=[f"watch {_ON}"],
         ),
-        GroupCommand("queue", "The queue of reassignments (KIP-236)", queue),
+    )
+
+
+_QUEUE_ADD = """\
+FILE.json has the format of kafka-reassign-partitions, and is what `queue list --output json` and `queue generate
+--output json` print. There is one queue at a time (KIP-236): while it exists, a second one is refused, with exit
+code 1. Each partition leaves it when its reassignment starts, beside what is in flight; a partition in flight to
+other replicas is cancelled first. A watch executes it: that of a DAG, or `airflow kafka-steward watch`."""
+
+_QUEUE_LIST = """\
+With --output json, the queue as the document that `queue add` takes."""
+
+_QUEUE_VERIFY = """\
+For each partition of FILE.json, or of the queue and of what has been started from it, one line in the words of
+kafka-reassign-partitions --verify, from the cluster's current state and the journal. The state, in JSON and CSV:
+complete, started, waiting, refused, superseded (a later document or plan requested other replicas), incomplete
+(other replicas, and nothing moves it). It changes nothing; `verify` of a plan releases throttles.
+
+Exit code 0: all are complete; 3: some are started or waiting; 1: the others are not complete, and will not be."""
+
+_QUEUE_GENERATE = """\
+What kafka-reassign-partitions --generate is for, with the fewest replica moves: the topics are made even over the
+brokers and spread over their racks, and keep their replication factors; replicas on other brokers move to these.
+Only partitions that change are printed: their current assignment, to go back with, and the proposed one. With
+--output json the proposed one alone, which `queue add`, `requests add` and `apply` take. Nothing is changed.
+
+Exit code 0, also if nothing has to move; 1 for an unknown topic, a broker that is not live, too few brokers, or a
+partition that is being reassigned."""
+
+_REQUESTS_ADD = """\
+FILE.json has the format of kafka-reassign-partitions. The request is executed by a watch, that of a DAG or
+`airflow kafka-steward watch`, in the order of the requests' numbers; a later request for the same partition
+supersedes an earlier one (KIP-236). `queue verify FILE.json` says what became of it."""
+
+_REQUESTS_LIST = """\
+The requests that no watch has executed or refused yet, in the order in which they are executed, and what each
+waits for: reassignments that are disabled, a plan, or the next poll of a watch."""
+
+_REQUESTS_REMOVE = """\
+Withdraws a request that waits. One that a plan executes already is refused, with exit code 1: cancel the plan. A
+poll that is reading the request at this moment may still execute it: `queue verify` and `plans` show that."""
+
+_SIGNAL = """\
+Creates /admin/cancel_reassignment_in_progress (KIP-236): every plan that has not ended, and external
+reassignments in flight, are cancelled by a watch or by the next step of a plan; or one plan with --plan. The
+command does not wait, and does not need the cluster: `cancel` and `cancel --all` do the cancel themselves, and
+wait for its end. Exit code 1 while an earlier signal has not been executed."""
+
+
+def _build_request_groups() -> tuple[GroupCommand, ...]:
+    """Return the verbs for the documents of KIP-236 that request reassignments or cancels."""
+    return (
+        GroupCommand("queue", "The queue of reassignments (KIP-236)", _build_queue_verbs()),
+        GroupCommand("requests", "Requests for reassignments (KIP-236)", _build_requests_verbs()),
+        GroupCommand("signal", "The cancel signal (KIP-236)", (_build_signal_verb(),)),
+    )
+
+
+def _build_queue_verbs() -> tuple[ActionCommand, ...]:
+    file = Arg(
+        ("file",), help="A file of kafka-reassign-partitions; default: the queue", nargs="?", metavar="FILE.json"
+    )
+    topics = Arg(
+        ("--topic",), help="A topic; may be repeated", action="append", required=True, metavar="TOPIC", dest="topics"
+    )
+    brokers = Arg(
+        ("--brokers",),
+        help="The brokers that are to have the replicas, such as 1,2,3",
+        type=_parse_brokers,
+        required=True,
+        metavar="IDS",
+    )
+    return (
+        _build_verb(
+            "add",
+            "Queue a reassignment",
+            "requests.add_to_queue",
+            (_FILE,),
+            examples=[f"queue add reassignment.json {_ON}"],
+            details=_QUEUE_ADD,
+        ),
+        _build_verb(
+            "list",
+            "The queued reassignments that have not started",
+            "requests.list_queue",
+            examples=[f"queue list {_ON}", f"queue list --output json {_ON} > queued.json"],
+            details=_QUEUE_LIST,
+        ),
+        _build_verb(
+            "remove",
+            "Remove the queue; reassignments that have started continue",
+            "requests.remove_queue",
+            examples=[f"queue remove {_ON}"],
+        ),
+        _build_verb(
+            "verify",
+            "Report the state of each partition of a file, or of the queue",
+            "requests.verify_queue",
+            (file,),
+            examples=[f"queue verify reassignment.json {_ON}", f"queue verify --output json {_ON}"],
+            details=_QUEUE_VERIFY,
+        ),
+        _build_verb(
+            "generate",
+            "Propose an assignment of topics over brokers, for queue add",
+            "requests.generate_reassignment",
+            (topics, brokers),
+            examples=[
+                f"queue generate --topic orders --topic events --brokers 1,2,3 {_ON}",
+                f"queue generate --topic orders --brokers 1,2,3 --output json {_ON} > proposed.json",
+            ],
+            details=_QUEUE_GENERATE,
+        ),
+    )
+
+
+def _build_requests_verbs() -> tuple[ActionCommand, ...]:
+    request = Arg(("request",), help="Its name, as `requests list` prints it", metavar="REQUEST")
+    return (
+        _build_verb(
+            "add",
+            "Request a reassignment",
+            "requests.add_request",
+            (_FILE,),
+            examples=[f"requests add reassignment.json {_ON}"],
+            details=_REQUESTS_ADD,
+        ),
+        _build_verb(
+            "list",
+            "The requests that wait, and for what",
+            "requests.list_requests",
+            examples=[f"requests list {_ON}", f"requests list --output json {_ON}"],
+            details=_REQUESTS_LIST,
+        ),
+        _build_verb(
+            "remove",
+            "Withdraw a request that has not been executed",
+            "requests.remove_request",
+            (request,),
+            examples=[f"requests remove request_0000000007 {_ON}"],
+            details=_REQUESTS_REMOVE,
+        ),
+    )
+
+
+def _build_signal_verb() -> ActionCommand:
+    plan = Arg(("--plan",), help="Only this plan: its digest, or a prefix of it (default: everything)")
+    return _build_verb(
+        "cancel",
+        "Signal a cancel to the processes that watch or step",
+        "requests.signal_cancel",
+        (plan, _SCOPE, _REASON, _ANYWAY),
+        examples=[
+            f"signal cancel {_ON} --reason 'traffic peak'",
+            f"signal cancel --plan 3f2a91c0 --scope plan {_ON} --reason 'wrong racks'",
+        ],
+        details=_SIGNAL,
     )

@@ -1,4 +1,7 @@
-"""Verbs for the journal: the KIPs' documents and their watch, pending replicas; and its copy, pairing and archive."""
+"""Verbs for the journal: announcements, failure reports and the watch; pending replicas; its copy, pairing and archive.
+
+The verbs for queue, requests and cancel signal are in `requests.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ from kafka_steward.cli.foreground import open_foreground
 from kafka_steward.cli.show import audit_facts, time_argument_ms
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.document_api.request_documents import queue_add, queue_list, queue_remove
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
 from kafka_steward.execution.failure_reports import (
@@ -116,35 +118,6 @@ def report_failure(call: CommandContext) -> None:
             else:
                 sentence = report_broker(context, arguments.broker, reason=reason)
     call.out.print_facts({"broker": arguments.broker, "sentence": sentence}, [sentence])
-
-
-def add_to_queue(call: CommandContext) -> None:
-    """Append the reassignments of a file to the queue."""
-    try:
-        text = Path(call.arguments.file).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"The reassignment file {call.arguments.file} cannot be read: {error}.") from error
-    with call.journal() as journal:
-        count = queue_add(journal, text, who=call.who)
-    sentence = f"{count} partitions are queued; each leaves the queue when it starts."
-    call.out.print_facts({"partitions": count, "sentence": sentence}, [sentence])
-
-
-def list_queue(call: CommandContext) -> None:
-    """Print the queue."""
-    with call.journal() as journal:
-        queued = queue_list(journal)
-    rows = [{"topic": each.topic, "partition": each.partition, "replicas": list(each.replicas)} for each in queued]
-    cells: list[tuple[str, ...]] = [(str(each.topic_partition), ",".join(map(str, each.replicas))) for each in queued]
-    call.out.print_rows(rows, Table(("partition", "replicas"), cells))
-
-
-def remove_queue(call: CommandContext) -> None:
-    """Remove the queue."""
-    with call.journal() as journal:
-        removed = queue_remove(journal, who=call.who)
-    sentence = "The queue was removed; reassignments that have started continue." if removed else "Nothing is queued."
-    call.out.print_facts({"removed": removed, "sentence": sentence}, [sentence])
 
 
 def watch_documents(call: CommandContext) -> NoReturn:

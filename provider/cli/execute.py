@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from typing import Any
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.cli import Exit
 from kafka_steward.cli.cancel import execute_cancel
 from kafka_steward.cli.foreground import Foreground, open_foreground, print_result
@@ -15,6 +16,7 @@ from kafka_steward.execution import lifecycle
 from kafka_steward.execution.plan_resolution import resolve_plan
 from kafka_steward.execution.plan_slot import refuse_taken_slot
 from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.readiness import disabled_reason
 from kafka_steward.execution.rollback import is_cancel_unfinished
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.journal.records import PlanRecord
@@ -22,34 +24,81 @@ from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, rea
 from kafka_steward.planning.files.reassignment import parse_reassignment, read_json
 from kafka_steward.planning.local import plan_apply_locally
 
+#: Seconds between two checks with `--wait`.
+_WAIT_S = 5.0
+_STAYS = "Ctrl-C stops, and nothing is changed."
+_INTERRUPTED = "Interrupted before a plan was published; nothing was changed."
+
 
 def apply_file(call: CommandContext) -> Exit:
     """Plan and execute the reassignment of a file."""
     document = read_json(call.arguments.file, "reassignment")
     partitions = parse_reassignment(document).keys()
     with open_foreground(call) as foreground:
-        opened = foreground.opened
-        wanted = PlanRecord("", opened.cluster.cluster_id, Operation.APPLY.value)
-        try:
-            # Before planning: the plan that has the partitions explains which of them are being reassigned.
-            refuse_taken_slot(opened.journal, wanted, partitions, call.who, not_done="Nothing was changed")
-        except SlotTaken as taken:
-            return _report_slot_taken(call, taken)
+        return _apply_document(foreground, document, partitions)
+
+
+def _apply_document(foreground: Foreground, document: Any, partitions: Collection[TopicPartition]) -> Exit:
+    call, opened = foreground.call, foreground.opened
+    while True:
+        if (refused := _check_before_planning(foreground, partitions)) is not None:
+            return refused
         plan, snapshot = _create_plan(foreground, document)
         if not plan.moves:
             sentence = f"Every partition of {call.arguments.file} already has its target replicas; nothing was changed."
             call.out.print_facts({"digest": None, "status": "completed", "sentence": sentence}, [sentence])
             return Exit.DONE
-        try:
-            publish_plan(opened.context(call.who), plan, snapshot=snapshot)
-        except SlotTaken as taken:
-            return _report_slot_taken(call, taken)
-        proof = plan.proof
-        print_error(
-            f"Plan {plan.digest[:12]}: {len(plan.moves)} partitions, {proof['replicas_moved']} replicas, "
-            f"{proof['bytes_moved'] / 1e6:.1f} MB to copy."
-        )
-        return _execute_plan(foreground, plan.digest)
+        if not disabled_reason(opened.journal.tree):  # planning takes a while
+            break
+    try:
+        publish_plan(opened.context(call.who), plan, snapshot=snapshot)
+    except SlotTaken as taken:
+        return _report_slot_taken(call, taken)
+    proof = plan.proof
+    print_error(
+        f"Plan {plan.digest[:12]}: {len(plan.moves)} partitions, {proof['replicas_moved']} replicas, "
+        f"{proof['bytes_moved'] / 1e6:.1f} MB to copy."
+    )
+    return _execute_plan(foreground, plan.digest)
+
+
+def _check_before_planning(foreground: Foreground, partitions: Collection[TopicPartition]) -> Exit | None:
+    """Return the exit code if a plan may not start now; None if it may. With `--wait`, wait until it may."""
+    call, tree = foreground.call, foreground.opened.journal.tree
+    printed = ""
+    try:
+        while True:
+            disabled, taken = foreground.retry(
+                lambda: (disabled_reason(tree), _find_taken_slot(foreground, partitions)), stays=_STAYS
+            )
+            if not disabled and taken is None:
+                return None
+            if not call.arguments.wait:
+                # The plan that has the partitions also explains which of them are being reassigned.
+                return _report_slot_taken(call, taken) if taken else _report_disabled(call, disabled)
+            why = (
+                SlotTaken.reason(taken.owner, shared=taken.shared)
+                if taken
+                else f"reassignments are disabled {disabled}"
+            )
+            if why != printed:
+                print_error(f"Waiting, because {why}; {_STAYS}")
+                printed = why
+            foreground.interrupt.wait(_WAIT_S)
+    except KeyboardInterrupt:
+        print_error(_INTERRUPTED)
+        raise
+
+
+def _find_taken_slot(foreground: Foreground, partitions: Collection[TopicPartition]) -> SlotTaken | None:
+    """Return the error that publishing a plan of these partitions would raise now; None if it would not."""
+    opened = foreground.opened
+    wanted = PlanRecord("", opened.cluster.cluster_id, Operation.APPLY.value)
+    try:
+        refuse_taken_slot(opened.journal, wanted, partitions, foreground.call.who, not_done="Nothing was changed")
+    except SlotTaken as taken:
+        return taken
+    return None
 
 
 def resume(call: CommandContext) -> Exit:
@@ -61,6 +110,14 @@ def resume(call: CommandContext) -> Exit:
             return execute_cancel(foreground, record, record.cancel)
         lifecycle.resume_plan(journal, record.digest, call.who)
         return _execute_plan(foreground, record.digest)
+
+
+def _report_disabled(call: CommandContext, disabled: str) -> Exit:
+    print_error(
+        f"Reassignments are disabled {disabled}, so nothing was changed; wait with --wait, or enable them:",
+        f"  {call.command_line('enable')}",
+    )
+    return Exit.FAILED
 
 
 def _report_slot_taken(call: CommandContext, taken: SlotTaken) -> Exit:
@@ -86,7 +143,7 @@ def _create_plan(foreground: Foreground, document: Any) -> tuple[PlanFolder, Sna
         plan = plan_apply_locally(snapshot, f"{folder}/plan", document, options)
         foreground.interrupt.wait(0)
     except KeyboardInterrupt:
-        print_error("Interrupted before a plan was published; nothing was changed.")
+        print_error(_INTERRUPTED)
         raise
     return plan, snapshot
 

@@ -13,6 +13,7 @@ from kafka_steward.cli import Exit
 from kafka_steward.cli.show import plan_facts
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.state import Partition
+from kafka_steward.document_api.request_status import BEGINS, misplaced_sentence
 from kafka_steward.errors import ClusterError, LockLost
 from kafka_steward.execution.lifecycle import abandon_plan, change_plan_throttle, throttle_message
 from kafka_steward.execution.move_recovery import HIDDEN
@@ -20,8 +21,6 @@ from kafka_steward.execution.plan_resolution import find_plan_by_prefix, resolve
 from kafka_steward.execution.upkeep import ended_plans_with_leases, release_orphaned_throttles
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
-
-_BEGINS = "Reassignment of partition"
 
 
 @dataclass(frozen=True)
@@ -60,33 +59,29 @@ def _partition_status(
 ) -> tuple[Exit, str]:
     name = row.topic_partition
     if now is None and name.topic in hidden:
-        return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: {HIDDEN}."
+        return Exit.FAILED, f"{BEGINS} {name} cannot be verified: {HIDDEN}."
     if now is None:
-        return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: the partition no longer exists."
+        return Exit.FAILED, f"{BEGINS} {name} cannot be verified: the partition no longer exists."
     if None not in (row.move.topic_id, now.topic_id) and row.move.topic_id != now.topic_id:
-        return Exit.FAILED, f"{_BEGINS} {name} cannot be verified: its topic was deleted and re-created."
+        return Exit.FAILED, f"{BEGINS} {name} cannot be verified: its topic was deleted and re-created."
     if now.reassigning:
-        return Exit.UNFINISHED, f"{_BEGINS} {name} is still in progress."
+        return Exit.UNFINISHED, f"{BEGINS} {name} is still in progress."
     unmoved = row.state in {MoveState.DROPPED, MoveState.FAILED}
     undone = record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None
     back = undone or (unmoved and record.status is PlanStatus.CANCELLED)
     wanted = row.move.before if back else row.move.after
     if now.replicas == wanted:
-        return Exit.DONE, f"{_BEGINS} {name} {'was rolled back' if back else 'is completed'}."
+        return Exit.DONE, f"{BEGINS} {name} {'was rolled back' if back else 'is completed'}."
     return _misplaced_status(record, row, now.replicas, wanted)
 
 
 def _misplaced_status(record: PlanRecord, row: MoveRow, now: Assignment, wanted: Assignment) -> tuple[Exit, str]:
     name = row.topic_partition
     if not row.state.settled and not record.status.finished:
-        return Exit.UNFINISHED, f"{_BEGINS} {name} has not started."
+        return Exit.UNFINISHED, f"{BEGINS} {name} has not started."
     if now == row.move.before and row.detail:
-        return Exit.FAILED, f"{_BEGINS} {name} was not executed: {row.detail}"
-    is_now, should = (",".join(map(str, replicas)) for replicas in (now, wanted))
-    return (
-        Exit.FAILED,
-        f"There is no active reassignment of partition {name}, but replica set is {is_now} rather than {should}.",
-    )
+        return Exit.FAILED, f"{BEGINS} {name} was not executed: {row.detail}"
+    return Exit.FAILED, misplaced_sentence(name, now, wanted)
 
 
 def verify(call: CommandContext) -> Exit:

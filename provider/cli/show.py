@@ -11,11 +11,12 @@ from datetime import datetime
 from typing import Any
 
 from kafka_steward.cli import Exit
+from kafka_steward.cli.document_facts import document_facts, document_lines, iso_time
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.health import PartitionCondition, partition_conditions
 from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.document_api.document_status import read_document_status
 from kafka_steward.errors import RequestError
-from kafka_steward.escaping import utc_datetime
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
 from kafka_steward.execution.failure_records import read_failures
 from kafka_steward.execution.failures import is_outage
@@ -40,8 +41,8 @@ def plan_facts(record: PlanRecord) -> dict[str, Any]:
         "left": record.left,
         "failed_brokers": list(record.failed_brokers),
         "throttle": record.throttle,
-        "published": _iso_time(record.published_ms),
-        "stepped": _iso_time(record.stepped_ms),
+        "published": iso_time(record.published_ms),
+        "stepped": iso_time(record.stepped_ms),
         "reason": record.reason,
         "who": str(record.who),
     }
@@ -58,8 +59,8 @@ def move_facts(row: MoveRow) -> dict[str, Any]:
         "chunk": move.chunk,
         "state": row.state.value,
         "detail": row.detail,
-        "submitted": _iso_time(row.submitted_ms),
-        "settled": _iso_time(row.settled_ms),
+        "submitted": iso_time(row.submitted_ms),
+        "settled": iso_time(row.settled_ms),
     }
 
 
@@ -68,8 +69,8 @@ def audit_facts(row: StoredAuditRecord) -> dict[str, Any]:
     entry = row.entry
     columns = ("action", "plan", "chunk", "topic", "partition", "broker", "attempt", "before", "after", "reason")
     return {
-        "when": _iso_time(row.when_ms),
-        "completed": _iso_time(row.completed_ms),
+        "when": iso_time(row.when_ms),
+        "completed": iso_time(row.completed_ms),
         **{name: getattr(entry, name) for name in columns},
         "action": entry.action.value,
         "code": None if entry.code is None else entry.code.value,
@@ -84,12 +85,7 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
     return now_ms - time if isinstance(time, int) else int(time.timestamp() * 1000)
 
 
-def _iso_time(ms: int | None) -> str | None:
-    found = utc_datetime(ms) if ms else None
-    return None if found is None else found.isoformat(timespec="milliseconds")
-
-
-#: The facts for which `status` prints separate lines.
+#: The facts for which `status` prints separate lines, besides those of the documents.
 _APART = ("plans", "hosts", "looks")
 
 
@@ -100,12 +96,14 @@ def show_status(call: CommandContext) -> None:
         lines = [
             f"{name.replace('_', ' ')}: {_value_text(value)}" for name, value in facts.items() if name not in _APART
         ]
+        documents = read_document_status(opened.journal)
+        lines += document_lines(documents)
         lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
         looks = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["looks"]]
         lines += looks or ["watched: never; no watch has polled this journal"]
         for record in stored.unfinished():
             lines += plan_lines(record, stored.existing_rows(record.digest))
-        call.out.print_facts(facts, lines)
+        call.out.print_facts({**facts, **document_facts(documents)}, lines)
 
 
 def _status_facts(opened: ClusterSession) -> dict[str, Any]:
@@ -128,14 +126,14 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
         "plans": [record.digest for record in journal.plans.unfinished()],
         "journal": (opened.origin or {}).get("place"),
         "hosts": [
-            {"host": row["host"], "first": _iso_time(row["first_ms"]), "last": _iso_time(row["last_ms"])}
+            {"host": row["host"], "first": iso_time(row["first_ms"]), "last": iso_time(row["last_ms"])}
             for row in openings
         ],
         "looks": [
             {
                 "kind": row["kind"],
                 "host": row["host"],
-                "last": _iso_time(row["at_ms"]),
+                "last": iso_time(row["at_ms"]),
                 "seconds": row["age_ms"] / 1000,
             }
             for row in looks

@@ -42,6 +42,10 @@ class Output:
         """Print several items: `table` as text; `rows` as a JSON list, or as CSV with a header line."""
         self._print_format(rows, rows, table.lines())
 
+    def print_document(self, document: Any, rows: Sequence[Mapping[str, Any]], lines: Iterable[str]) -> None:
+        """Print a document that another verb takes: as it stands in JSON; its `rows` in CSV; `lines` as text."""
+        self._print_format(document, rows, lines)
+
     def print_facts(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
         """Print one item: `lines` as text; `facts` as a JSON object, or as CSV with a header and one line."""
         self._print_format(facts, [facts], lines)

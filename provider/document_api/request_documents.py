@@ -45,7 +45,7 @@ class RequestDocument:
 
 
 @dataclass(frozen=True)
-class WaitingDocument:
+class WithheldDocument:
     """A document that cannot start yet, and the reason as a clause."""
 
     document: RequestDocument
@@ -54,20 +54,20 @@ class WaitingDocument:
 
 def split_waiting(
     documents: Sequence[RequestDocument], owned: Mapping[TopicPartition, str]
-) -> tuple[list[RequestDocument], list[WaitingDocument]]:
+) -> tuple[list[RequestDocument], list[WithheldDocument]]:
     """Return the documents that may start, and those that wait. Pure.
 
     A document waits for a partition that `owned` names, with the reason; and for one that an earlier document waits
     with: else that one would start after it, and win.
     """
     ready: list[RequestDocument] = []
-    waiting: list[WaitingDocument] = []
+    waiting: list[WithheldDocument] = []
     taken = dict(owned)
     for document in documents:
         names = [asked.partition for asked in document.requested]
         why = next((taken[name] for name in names if name in taken), "")
         if why:
-            waiting.append(WaitingDocument(document, why))
+            waiting.append(WithheldDocument(document, why))
             taken |= {name: f"{name} is requested by {document.node.path}, which waits" for name in names} | taken
         else:
             ready.append(document)
@@ -128,8 +128,7 @@ def parse_document(node: Node, read: Callable[[Node], Request] = Request.from_no
         return RequestDocument(node, (), str(error))
     legacy = request.legacy
     asked = [RequestedAssignment(each.topic_partition, each.replicas, node.path, legacy) for each in request.partitions]
-    counts = Counter(each.partition for each in asked)
-    twice = next((name for name, count in counts.items() if count > 1), None)
+    twice = _find_repeated([each.partition for each in asked])
     return (
         RequestDocument(node, asked)
         if twice is None
@@ -137,22 +136,74 @@ def parse_document(node: Node, read: Callable[[Node], Request] = Request.from_no
     )
 
 
+def parse_reassignment_text(text: str) -> tuple[ChunkPartition, ...]:
+    """Return the partitions of a reassignment that a user submits, in either format of KIP-236.
+
+    Raises DocumentError for any other text; RequestError if it has no partition, a partition without brokers, or one
+    that is named twice.
+    """
+    asked = Request.from_json(text, "The reassignment").partitions
+    if not asked:
+        raise RequestError('The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.')
+    names = [each.topic_partition for each in asked]
+    twice = _find_repeated(names)
+    if twice is not None:
+        raise RequestError(f"The reassignment lists {twice} twice; keep one of the two.")
+    empty = next((each.topic_partition for each in asked if not each.replicas), None)
+    if empty is not None:
+        raise RequestError(f"The reassignment names no broker for {empty}; name its replicas, or leave it out.")
+    return asked
+
+
+def _find_repeated(names: Sequence[TopicPartition]) -> TopicPartition | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
 def queue_add(journal: Journal, text: str, *, who: Actor) -> int:
     """Queue a reassignment in the format of `kafka-reassign-partitions`; returns its number of partitions.
 
-    Raises DocumentError for any other text, RequestError for one without partitions or when a queue exists already.
+    Raises DocumentError or RequestError for an invalid text, RequestError when a queue exists already.
     """
-    asked = Request.from_json(text, "The reassignment")
-    if not asked.partitions:
-        raise RequestError('The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.')
-    if put_new(journal.tree, paths.REASSIGN_QUEUE, Request(asked.partitions).to_json()) is None:
+    asked = parse_reassignment_text(text)
+    if put_new(journal.tree, paths.REASSIGN_QUEUE, Request(asked).to_json()) is None:
         raise RequestError(
             f"{paths.REASSIGN_QUEUE} exists: not all partitions that were queued before have started; wait until it "
             "is deleted, or remove it."
         )
-    reason = f"queued {len(asked.partitions)} partitions"
+    reason = f"queued {len(asked)} partitions"
     journal.audit.record(AuditRecord(Action.REQUEST, reason, who=who))
-    return len(asked.partitions)
+    return len(asked)
+
+
+def request_add(journal: Journal, text: str, *, who: Actor) -> tuple[str, int]:
+    """Create a request with the reassignment in `text`; returns the request's name and its number of partitions.
+
+    Raises DocumentError or RequestError for an invalid text.
+    """
+    asked = parse_reassignment_text(text)
+    node = journal.tree.create_sequential(paths.REQUEST_PREFIX, Request(asked).to_json())
+    reason = f"requested {len(asked)} partitions"
+    journal.audit.record(AuditRecord(Action.REQUEST, reason, after=node.path, who=who))
+    return node.path.rpartition("/")[2], len(asked)
+
+
+def request_remove(journal: Journal, name: str, *, who: Actor) -> None:
+    """Delete a request that no process has accepted yet: it is not executed then (KIP-236).
+
+    Raises RequestError for an invalid name, if there is no such request, and if a plan executes it by now.
+    """
+    node = journal.tree.get(_request_path(paths.REQUEST.validate(name)))
+    if node is None or not remove(journal.tree, node):
+        raise RequestError(
+            f"There is no request {name}: it was executed, refused or removed before, or was never written; to see "
+            "those that wait, list the requests."
+        )
+    # A process publishes the plan first and deletes the request afterwards: it may have been between the two.
+    accepted = next((each.digest for each in journal.plans.recent() if document_id_of(node) in each.sources), None)
+    if accepted is not None:
+        raise RequestError(f"Request {name} is executed by plan {accepted[:12]}; to stop that, cancel the plan.")
+    reason = f"removed the request {node.path}"
+    journal.audit.record(AuditRecord(Action.REQUEST, reason, before=node.data[:2000], who=who))
 
 
 def queue_list(journal: Journal) -> tuple[ChunkPartition, ...]:

@@ -1,9 +1,9 @@
-"""Cancellation of everything pending, and the only reader of KIP-236's `/admin/cancel_reassignment_in_progress`.
+"""Cancellation of everything pending. Only this module reads and writes KIP-236's cancel signal.
 
-An empty node, the KIP's own form, requests the cancel of everything: each plan that has not ended, the moves that
-abandoned plans left in flight, and external reassignments. The watch and the steps of all plans read the node. The
-first process that finds it writes the request into the record of each plan and cancels the external reassignments. It
-deletes the node only after that.
+The signal is `/admin/cancel_reassignment_in_progress`. An empty node, the KIP's own form, requests the cancel of
+everything: each plan that has not ended, the moves that abandoned plans left in flight, and external reassignments. The
+watch and the steps of all plans read the node. The first process that finds it writes the request into the record of
+each plan and cancels the external reassignments. It deletes the node only after that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from kafka_steward.errors import DocumentError, PlanError
+from kafka_steward.errors import DocumentError, PlanError, RequestError
 from kafka_steward.execution.external_reassignments import (
     ExternalCancel,
     ExternalCancelState,
@@ -28,6 +28,7 @@ from kafka_steward.journal.listing import delete_or_quarantine
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import put_new
 
 #: The `after` value of the audit row that records the consumption of the signal.
 CANCEL_SIGNAL = "cancel signal"
@@ -47,6 +48,23 @@ class CancelOutcome:
     def is_pending(self) -> bool:
         """Return True while Kafka does not show the end of a cancel yet."""
         return any(each.state is ExternalCancelState.PENDING for each in self.external)
+
+
+def send_cancel_signal(journal: Journal, request: CancelRequest, who: Actor) -> str:
+    """Create the cancel signal; return the message. The next reader executes it: a watch, or a step of any plan.
+
+    Raises RequestError while an earlier signal has not been executed.
+    """
+    if put_new(journal.tree, paths.CANCEL_IN_PROGRESS, request.to_json()) is None:
+        raise RequestError(
+            f"{paths.CANCEL_IN_PROGRESS} exists: an earlier signal has not been executed yet; wait until a watch or a "
+            "running plan has deleted it."
+        )
+    what = f"plan {request.plan[:12]}" if request.plan else "everything that is pending"
+    also = ", and the completed moves are rolled back" if request.scope == "plan" else ""
+    sentence = f"The cancel of {what} is signalled{also}: {_cancel_reason(request)}."
+    journal.audit.record(AuditRecord(Action.REQUEST, sentence, plan=request.plan or "", who=who))
+    return sentence
 
 
 def consume_cancel_signal(

@@ -111,10 +111,40 @@ def delete_expired_announcements(journal: Journal, live: Collection[int], settin
     return messages
 
 
+@dataclass(frozen=True)
+class DisabledReassignments:
+    """The state of disabled reassignments: since when, in milliseconds since 1970, by whom and why; None if unknown."""
+
+    since_ms: int
+    person: str | None = None
+    reason: str | None = None
+
+    @classmethod
+    def from_node(cls, node: Node) -> DisabledReassignments:
+        """Return the state that the node describes; its content need not be readable."""
+        try:
+            written = ReassignmentsDisabled.from_node(node)
+        except DocumentError:
+            written = ReassignmentsDisabled()  # its author wants them disabled: the KIP's own node is empty
+        return cls(node.created_ms, written.person or None, written.reason or None)
+
+    @property
+    def clause(self) -> str:
+        """By whom, since when and why, as a clause that follows `disabled`."""
+        why = f" ({self.reason})" if self.reason else ""
+        return f"by {self.person or 'an unnamed user'} since {utc_text(self.since_ms)} UTC{why}"
+
+
+def read_disabled(tree: Tree) -> DisabledReassignments | None:
+    """Return the state of disabled reassignments; None when they are enabled."""
+    node = tree.get(paths.REASSIGN_CANCEL)
+    return None if node is None else DisabledReassignments.from_node(node)
+
+
 def disabled_reason(tree: Tree) -> str:
     """Return by whom, since when and why reassignments are disabled, as a clause; empty when they are enabled."""
-    node = tree.get(paths.REASSIGN_CANCEL)
-    return "" if node is None else _describe_disable_node(node)
+    disabled = read_disabled(tree)
+    return "" if disabled is None else disabled.clause
 
 
 def disable_reassignment(journal: Journal, *, who: Actor, reason: str) -> str:
@@ -128,7 +158,7 @@ def disable_reassignment(journal: Journal, *, who: Actor, reason: str) -> str:
     if node is None:
         return f"Reassignments are already disabled, {disabled_reason(journal.tree)}."
     journal.audit.record(AuditRecord(Action.REQUEST, f"disabled: {reason}", after="disabled", who=who))
-    return f"Reassignments are disabled {_describe_disable_node(node)}; moves in flight complete."
+    return f"Reassignments are disabled {DisabledReassignments.from_node(node).clause}; moves in flight complete."
 
 
 def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> str:
@@ -139,19 +169,11 @@ def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> st
     remove(journal.tree, node)
     words = f"enabled again: {reason}" if reason else "enabled again"
     journal.audit.record(
-        AuditRecord(Action.REQUEST, words, before=_describe_disable_node(node), after="enabled", who=who)
+        AuditRecord(
+            Action.REQUEST, words, before=DisabledReassignments.from_node(node).clause, after="enabled", who=who
+        )
     )
-    return f"Reassignments are enabled again; they were disabled {_describe_disable_node(node)}."
-
-
-def _describe_disable_node(node: Node) -> str:
-    since = f"{utc_text(node.created_ms)} UTC"
-    try:
-        written = ReassignmentsDisabled.from_node(node)
-    except DocumentError:
-        written = ReassignmentsDisabled()  # its author wants them disabled: the KIP's own node is empty
-    why = f" ({written.reason})" if written.reason else ""
-    return f"by {written.person or 'an unnamed user'} since {since}{why}"
+    return f"Reassignments are enabled again; they were disabled {DisabledReassignments.from_node(node).clause}."
 
 
 @dataclass(frozen=True, slots=True)

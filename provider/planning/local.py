@@ -1,18 +1,26 @@
-"""Plans made in this process, without Spark: an apply has nothing to search for, so a JVM would gain nothing."""
+"""Plans made in this process, without Spark: of a given reassignment, and of a few topics that a user names."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Assignment, Operation, TopicPartition
+from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, read_plan, write_plan
+from kafka_steward.planning.files.formats import (
+    PlanFolder,
+    SnapshotFolder,
+    cordoned_brokers,
+    moves_from_rows,
+    read_plan,
+    write_plan,
+)
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.shards import ANSWER, SHARD_ROWS, Kernel, PlanningJob, read_answers, solve_shards
 from kafka_steward.planning.solver.plan_rows import MOVES, order_plan
@@ -66,6 +74,32 @@ def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, op
     return read_plan(out_uri)
 
 
+def plan_topics_locally(
+    snapshot: SnapshotFolder, topics: Collection[str], brokers: Collection[int], options: Mapping[str, Any]
+) -> tuple[list[Move], dict[str, Any]]:
+    """Plan some topics onto `brokers` alone, with the fewest replica moves; return the moves and the proof.
+
+    It is what `kafka-reassign-partitions --generate` is for: only these topics count, each is made even over these
+    brokers and spread over their racks, and keeps its replication factor.
+
+    Raises PlanError with one message for an unknown topic, for a broker that is not live, for a partition that is
+    already being reassigned, and where the brokers are too few.
+    """
+    known = set(pc.unique(snapshot.partitions.column("topic")).to_pylist())
+    for topic in sorted(set(topics) - known)[:1]:
+        raise PlanError(f"The cluster has no topic {topic}.")
+    chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions.column("topic"), pa.array(sorted(topics))))
+    live = {row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] in ("live", "new")}
+    for broker in sorted(set(brokers) - live)[:1]:
+        raise PlanError(f"Broker {broker} is not live; live are {', '.join(map(str, sorted(live)))}.")
+    for row in chosen.to_pylist():
+        _refuse_moving(TopicPartition(row["topic"], row["partition"]), row)
+    rows = [row | {"state": "live" if row["broker"] in brokers else "draining"} for row in snapshot.brokers.to_pylist()]
+    only = replace(snapshot, brokers=pa.Table.from_pylist(rows, snapshot.brokers.schema), partitions=chosen)
+    moves, proof = plan_locally(only, Operation.DRAIN.value, options)
+    return moves_from_rows(moves), proof
+
+
 def _refuse_impossible_targets(given: Mapping[TopicPartition, Assignment], snapshot: SnapshotFolder) -> None:
     states = dict(zip(*(snapshot.brokers.column(name).to_pylist() for name in ("broker", "state")), strict=True))
     named = snapshot.partitions.filter(
@@ -102,6 +136,10 @@ def _refuse_impossible_move(
                 f"The reassignment of {name} names broker {broker}, which is not live; "
                 f"live are {', '.join(map(str, live))}."
             )
+    _refuse_moving(name, row)
+
+
+def _refuse_moving(name: TopicPartition, row: Mapping[str, Any]) -> None:
     if row["adding"] or row["removing"]:
         raise PlanError(
             f"The partition {name} is already being reassigned; wait until that has completed, or cancel it first."

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.cli import Exit
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal.audit import Action
@@ -291,4 +292,85 @@ def test_an_ended_plan_is_not_resumed(scene: Scene, capsys: pytest.CaptureFixtur
     assert scene.call("resume", scene.plan.digest) == 1
     error = capsys.readouterr().err
     assert f"Plan {scene.plan.digest[:12]} has already ended" in error
+    assert error.count("\n") == 1
+
+
+def test_while_reassignments_are_disabled_nothing_is_planned_or_published(
+    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.call("disable", "--reason", "moving racks")
+    capsys.readouterr()
+    monkeypatch.setattr(scene.simulator, "snapshot", lambda *_: pytest.fail("it was planned"))
+    assert scene.call("apply", scene.file(*ALL)) == Exit.FAILED
+    told = capsys.readouterr()
+    said, hint = told.err.splitlines()
+    assert said.startswith(f"Reassignments are disabled by {getpass.getuser()} since ")
+    assert "(moving racks), so nothing was changed; wait with --wait, or enable them:" in said
+    assert (hint, told.out) == (f"  airflow kafka-steward enable --cluster {CLUSTER}", "")
+    assert scene.journal.plans.latest(1) == []
+
+
+def test_disabled_while_it_is_planned_nothing_is_published(
+    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = scene.simulator.snapshot
+
+    def disabled(*given: Any) -> Any:
+        scene.call("disable", "--reason", "racks")
+        return look(*given)
+
+    monkeypatch.setattr(scene.simulator, "snapshot", disabled)
+    assert scene.call("apply", scene.file(*ALL)) == Exit.FAILED
+    assert "Reassignments are disabled" in capsys.readouterr().err
+    assert scene.journal.plans.latest(1) == []
+
+
+def test_it_waits_until_reassignments_are_enabled(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.call("disable", "--reason", "moving racks")
+    published = []
+
+    def interfere(pause: int) -> None:
+        if pause == 3:
+            published.extend(scene.journal.plans.latest(1))
+            scene.call("enable")
+
+    scene.interfere = interfere
+    assert scene.call("apply", scene.file(*ALL), "--wait") == Exit.DONE
+    assert published == []
+    assert scene.plan.status is PlanStatus.COMPLETED
+    error = capsys.readouterr().err
+    assert error.count("Waiting, because reassignments are disabled by ") == 1
+    assert "(moving racks); Ctrl-C stops, and nothing is changed." in error
+
+
+def test_it_waits_until_another_plan_has_ended(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.interfere = lambda pause: os.kill(os.getpid(), signal.SIGINT) if pause == 1 else None
+    assert scene.call("apply", scene.file("t-0: 423")) == Exit.INTERRUPTED
+    first = scene.plan
+    capsys.readouterr()
+    scene.interfere = lambda pause: scene.call("resume", first.digest) if pause == 2 else None
+    assert scene.call("apply", scene.file("t-1: 241"), "--wait") == Exit.DONE
+    assert f"Waiting, because plan {first.digest[:12]} holds the plan slot;" in capsys.readouterr().err
+    assert scene.replicas()[:2] == [(4, 2, 3), (2, 4, 1)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_while_it_waits_nothing_is_changed(
+    scene: Scene, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    scene.call("disable", "--reason", "moving racks")
+    scene.interfere = lambda _: os.kill(os.getpid(), number)
+    assert scene.call("apply", scene.file(*ALL), "--wait") == Exit.INTERRUPTED
+    assert "Interrupted before a plan was published; nothing was changed." in capsys.readouterr().err
+    assert scene.journal.plans.latest(1) == []
+    assert scene.replicas() == BEFORE
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\udc80"])
+def test_a_file_without_json_is_one_sentence(scene: Scene, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    file = scene.folder / "strange.json"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    assert scene.call("apply", str(file)) == Exit.FAILED
+    error = capsys.readouterr().err
+    assert f"The reassignment file {file} does not contain JSON" in error
     assert error.count("\n") == 1

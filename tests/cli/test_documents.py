@@ -1,4 +1,4 @@
-"""disable, enable, bounce, queue and watch, on a simulated cluster."""
+"""disable, enable, bounce, failed and watch, on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -74,21 +74,6 @@ def test_a_live_broker_is_not_reported_and_what_to_do_is_said(scene: Scene, caps
     assert "Broker 3 was not reported as failed: it is live; to move its replicas" in capsys.readouterr().err
     assert scene.call("failed") == Exit.USAGE
     assert scene.call("failed", "x") == Exit.USAGE
-
-
-def test_the_queue(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    file = scene.folder / "more.json"
-    file.write_text(document(["t-0 423"]))
-    assert scene.call("queue", "add", str(file)) == Exit.DONE
-    assert scene.call("queue", "add", str(file)) == Exit.FAILED
-    assert "/admin/reassign_partitions_queue exists" in capsys.readouterr().err
-    assert scene.call("queue", "list", "--output", "json") == Exit.DONE
-    assert json.loads(capsys.readouterr().out) == [{"topic": "t", "partition": 0, "replicas": [4, 2, 3]}]
-    assert scene.call("queue", "remove") == Exit.DONE
-    assert scene.call("queue", "list") == Exit.DONE
-    assert capsys.readouterr().out.endswith("partition  replicas\n")
-    assert scene.call("queue", "remove") == Exit.DONE
-    assert scene.call("queue", "add", "/nowhere/x.json") == Exit.FAILED
 
 
 def test_watch_carries_documents_out_until_it_is_interrupted(

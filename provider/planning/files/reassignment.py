@@ -20,7 +20,7 @@ def read_json(path: str, what: str) -> Any:
         return json.loads(Path(path).read_text())
     except OSError as error:
         raise PlanError(f"The {what} file {path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PlanError(f"The {what} file {path} does not contain JSON: {error}.") from error
 
 

@@ -1,0 +1,200 @@
+"""Verbs for the documents of KIP-236: the queue of reassignments, requests, and the cancel signal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from kafka_steward.assignment import Move
+from kafka_steward.cli import Exit
+from kafka_steward.cli.document_facts import iso_time, partition_facts, requests_text
+from kafka_steward.cli.verb import CommandContext, print_error
+from kafka_steward.document_api.document_status import WaitingDocument, read_document_status
+from kafka_steward.document_api.request_documents import (
+    parse_reassignment_text,
+    queue_add,
+    queue_list,
+    queue_remove,
+    request_add,
+    request_remove,
+)
+from kafka_steward.document_api.request_status import (
+    RequestState,
+    RequestStatus,
+    queued_partitions,
+    read_request_statuses,
+)
+from kafka_steward.errors import RequestError
+from kafka_steward.execution.cancel_signal import send_cancel_signal
+from kafka_steward.execution.plan_resolution import find_plan_by_prefix
+from kafka_steward.execution.snapshot import begun_moves, take_snapshot
+from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.journal.kip_documents import CancelRequest, Request
+from kafka_steward.journal.render import Table
+from kafka_steward.planning.files.formats import read_snapshot
+from kafka_steward.planning.files.reassignment import reassignment_json
+from kafka_steward.planning.local import plan_topics_locally
+
+
+def add_to_queue(call: CommandContext) -> None:
+    """Queue the reassignment of a file."""
+    text = _read_file(call.arguments.file)
+    with call.journal() as journal:
+        count = queue_add(journal, text, who=call.who)
+    sentence = f"{count} partitions are queued; each leaves the queue when it starts."
+    call.out.print_facts({"partitions": count, "sentence": sentence}, [sentence])
+
+
+def list_queue(call: CommandContext) -> None:
+    """Print the queue; in JSON as the document that `queue add` takes."""
+    with call.journal() as journal:
+        queued = queue_list(journal)
+    cells: list[tuple[str, ...]] = [(str(each.topic_partition), ",".join(map(str, each.replicas))) for each in queued]
+    rows = [partition_facts(each.topic_partition, each.replicas) for each in queued]
+    call.out.print_document(
+        json.loads(Request(queued).to_json()), rows, Table(("partition", "replicas"), cells).lines()
+    )
+
+
+def remove_queue(call: CommandContext) -> None:
+    """Remove the queue."""
+    with call.journal() as journal:
+        removed = queue_remove(journal, who=call.who)
+    sentence = "The queue was removed; reassignments that have started continue." if removed else "Nothing is queued."
+    call.out.print_facts({"removed": removed, "sentence": sentence}, [sentence])
+
+
+def verify_queue(call: CommandContext) -> Exit:
+    """Print the status of each partition of a file, or of the queue."""
+    file = call.arguments.file
+    given = None if file is None else parse_reassignment_text(_read_file(file))
+    with call.hook.open() as opened:
+        asked = queued_partitions(opened.journal) if given is None else given
+        statuses = read_request_statuses(opened.cluster, opened.journal, asked)
+    rows = [_status_facts(each) for each in statuses]
+    call.out.print_document(rows, rows, [each.sentence for each in statuses])
+    if not statuses:
+        print_error("Nothing is queued.")
+    astray = sum(each.state is not RequestState.COMPLETE for each in statuses)
+    if astray:
+        print_error(f"{astray} of {len(statuses)} partitions do not have their requested replicas.")
+    return _overall_exit([each.state for each in statuses])
+
+
+def _overall_exit(states: Sequence[RequestState]) -> Exit:
+    """Return UNFINISHED if any partition may still complete; else FAILED if any is not complete; else DONE."""
+    if any(state.may_complete for state in states):
+        return Exit.UNFINISHED
+    return Exit.FAILED if any(state is not RequestState.COMPLETE for state in states) else Exit.DONE
+
+
+def _status_facts(status: RequestStatus) -> dict[str, Any]:
+    return {
+        **partition_facts(status.partition, status.target),
+        "state": status.state.value,
+        "plan": status.plan,
+        "sentence": status.sentence,
+    }
+
+
+def generate_reassignment(call: CommandContext) -> None:
+    """Print the current and a proposed assignment of topics over brokers; in JSON, the proposal for `queue add`."""
+    given = call.arguments
+    with call.hook.open() as opened:
+        moves, proof = _propose_moves(opened, given.topics, given.brokers)
+    current, proposed = reassignment_json(moves, rollback=True).strip(), reassignment_json(moves).strip()
+    lines = ["Current assignment:", current, "", "Proposed assignment:", proposed] if moves else []
+    rows = [
+        {"topic": move.topic, "partition": move.partition, "current": list(move.before), "proposed": list(move.after)}
+        for move in moves
+    ]
+    if lines or call.out.form != "table":
+        call.out.print_document(json.loads(proposed), rows, lines)
+    topics, brokers = ", ".join(sorted(given.topics)), ", ".join(map(str, given.brokers))
+    if not moves:
+        print_error(f"No partition of {topics} has to move: all are even over the brokers {brokers} already.")
+        return
+    print_error(
+        f"{len(moves)} of {proof['partitions']} partitions of {topics} change; {proof['replicas_moved']} replicas, "
+        f"{proof['bytes_moved'] / 1e6:.1f} MB to copy. Nothing was changed."
+    )
+
+
+def _propose_moves(
+    opened: ClusterSession, topics: Sequence[str], brokers: Sequence[int]
+) -> tuple[list[Move], dict[str, Any]]:
+    with TemporaryDirectory(prefix="kafka-steward-") as folder:
+        begun = begun_moves(opened.journal)
+        take_snapshot(opened.cluster, folder, failed=(), now_ms=opened.journal.now_ms(), begun=begun)
+        snapshot = read_snapshot(folder)
+    moves, proof = plan_topics_locally(snapshot, topics, brokers, {})
+    return sorted(moves, key=lambda move: move.topic_partition), proof
+
+
+def add_request(call: CommandContext) -> None:
+    """Create a request with the reassignment of a file."""
+    text = _read_file(call.arguments.file)
+    with call.journal() as journal:
+        name, count = request_add(journal, text, who=call.who)
+    sentence = f"{count} partitions are requested by {name}; a watch executes it."
+    call.out.print_facts({"request": name, "partitions": count, "sentence": sentence}, [sentence])
+
+
+def list_requests(call: CommandContext) -> None:
+    """Print the requests that wait, in the order in which they are executed."""
+    with call.journal() as journal:
+        status = read_document_status(journal)
+    cells: list[tuple[str, ...]] = [
+        (each.name, iso_time(each.created_ms) or "", requests_text(each), each.parse_error or f"waits {each.why}")
+        for each in status.requests
+    ]
+    table = Table(("request", "created", "partitions", "state"), cells)
+    call.out.print_rows([_request_facts(each) for each in status.requests], table)
+    if status.more_requests:
+        print_error(f"More requests wait than these {len(status.requests)}; they are listed once these are executed.")
+
+
+def _request_facts(request: WaitingDocument) -> dict[str, Any]:
+    return {
+        "request": request.name,
+        "path": request.path,
+        "created": iso_time(request.created_ms),
+        "partitions": [partition_facts(each.partition, each.replicas) for each in request.requested],
+        "waits": request.why,
+        "plan": request.plan,
+        "error": request.parse_error,
+    }
+
+
+def remove_request(call: CommandContext) -> None:
+    """Withdraw a request that has not been accepted."""
+    name = call.arguments.request
+    with call.journal() as journal:
+        request_remove(journal, name, who=call.who)
+    sentence = f"The request {name} was removed before it was executed."
+    call.out.print_facts({"request": name, "sentence": sentence}, [sentence])
+
+
+def signal_cancel(call: CommandContext) -> None:
+    """Create the cancel signal."""
+    given = call.arguments
+    with call.journal() as journal:
+        plan = None if given.plan is None else find_plan_by_prefix(journal, given.plan).digest
+        request = CancelRequest(plan, given.scope, call.who.person, call.reason, given.even_if_disabled)
+        sentence = send_cancel_signal(journal, request, call.who)
+    call.out.print_facts({"plan": plan, "scope": given.scope, "sentence": sentence}, [sentence])
+    print_error(
+        "A watch, or the next step of a running plan, executes it; to follow it:", f"  {call.command_line('status')}"
+    )
+
+
+def _read_file(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"The reassignment file {path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise RequestError(f"The reassignment file {path} cannot be read: it is no text in UTF-8.") from error
