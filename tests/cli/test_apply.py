@@ -348,7 +348,12 @@ def test_it_waits_until_another_plan_has_ended(scene: Scene, capsys: pytest.Capt
     assert scene.call("apply", scene.file("t-0: 423")) == Exit.INTERRUPTED
     first = scene.plan
     capsys.readouterr()
-    scene.interfere = lambda pause: scene.call("resume", first.digest) if pause == 2 else None
+
+    def interfere(pause: int) -> None:
+        if pause == 3:
+            assert scene.call("resume", first.digest) == Exit.DONE
+
+    scene.interfere = interfere
     assert scene.call("apply", scene.file("t-1: 241"), "--wait") == Exit.DONE
     assert f"Waiting, because plan {first.digest[:12]} holds the plan slot;" in capsys.readouterr().err
     assert scene.replicas()[:2] == [(4, 2, 3), (2, 4, 1)]

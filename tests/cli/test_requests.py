@@ -347,7 +347,7 @@ def test_each_verb_of_the_documents_teaches_with_an_example() -> None:
     (group,) = get_kafka_steward_commands()
     for name, verbs in (("queue", 5), ("requests", 3), ("signal", 1)):
         (found,) = [each for each in group.subcommands if each.name == name]
-        commands = list(found.subcommands)  # type: ignore[union-attr]
+        commands = list(found.subcommands)
         assert len(commands) == verbs
         for each in commands:
             assert f"airflow kafka-steward {name} {each.name}" in (each.epilog or "")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.document_api.document_status import WaitingDocument, read_document_status
 from kafka_steward.document_api.request_documents import (
@@ -120,7 +120,8 @@ LAST = "There is no active reassignment of partition t-0, but replica set is 1,2
 def test_what_is_said_of_a_partition(
     now: Partition | None, known: dict[str, Any], state: RequestState, says: str
 ) -> None:
-    audited = {(T0, WANTED): known["audited"]} if "audited" in known else {}
+    target: Assignment = WANTED
+    audited = {(T0, target): known["audited"]} if "audited" in known else {}
     found = RequestEvidence(
         {} if now is None else {T0: now},
         known.get("hidden", ()),
