@@ -8,8 +8,8 @@ function is imported when the verb is called::
     show.py        status, partitions, plans, show, audit
     manage.py      verify, throttle, abandon
     execute.py     apply, resume                        cancel.py    cancel
-    requests.py    queue, requests, signal              documents.py  the other documents, watch, journal
-    document_facts.py  the documents, as status prints them
+    requests.py    queue, requests, signal              document_facts.py  the documents, as status prints them
+    documents.py   the other documents, watch, pending; journal copy, pair, archive
 """
 
 from __future__ import annotations
