@@ -354,9 +354,10 @@ def test_it_waits_until_another_plan_has_ended(scene: Scene, capsys: pytest.Capt
             assert scene.call("resume", first.digest) == Exit.DONE
 
     scene.interfere = interfere
-    assert scene.call("apply", scene.file("t-1: 241"), "--wait") == Exit.DONE
-    assert f"Waiting, because plan {first.digest[:12]} holds the plan slot;" in capsys.readouterr().err
-    assert scene.replicas()[:2] == [(4, 2, 3), (2, 4, 1)]
+    assert scene.call("apply", scene.file("t-0: 142"), "--wait") == Exit.DONE
+    said = capsys.readouterr().err
+    assert f"Waiting, because plan {first.digest[:12]} holds the plan slot and moves t-0, too;" in said
+    assert scene.replicas()[0] == (1, 4, 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

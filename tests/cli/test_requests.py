@@ -299,7 +299,7 @@ def test_status_shows_what_waits_for_a_plan_and_which_cancels_are_in_progress(
 
     def interfere(pause: int) -> None:
         if pause == 1:
-            scene.call("requests", "add", scene.file("t-3: 342"))
+            scene.call("requests", "add", scene.file("t-0: 342"))
             seen.append(lines(scene, capsys))
             scene.call("signal", "cancel", "--reason", "peak")
             poll(scene)
@@ -311,7 +311,7 @@ def test_status_shows_what_waits_for_a_plan_and_which_cancels_are_in_progress(
     assert scene.call("apply", scene.file("t-0: 423")) == Exit.FAILED
     plan = next(each.digest for each in scene.journal.plans.latest(5) if each.who.person)
     (line,) = [line for line in seen[0] if line.startswith("request: ")]
-    assert f"because plan {plan[:12]} (apply) holds the plan slot until it ends: t-3" in line
+    assert f"because t-0 is moved by plan {plan[:12]} (apply) until it ends: t-0" in line
     (line,) = [line for line in seen[1] if line.startswith("cancel: ")]
     assert line.startswith(f"cancel: plan {plan[:12]} (running) is being cancelled, requested by ")
     assert line.endswith("(peak)")
