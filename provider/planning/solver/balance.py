@@ -22,6 +22,7 @@ import numpy as np
 
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.solver.candidate import CandidatePlan, merge_replicas
+from kafka_steward.planning.solver.failover import order_with_leaders
 from kafka_steward.planning.solver.fair_shares import fair_bounds, limit_excluded_bounds, rack_bound_tables, rack_groups
 from kafka_steward.planning.solver.flow import (
     UNLIMITED,
@@ -130,8 +131,14 @@ def balance_with_placement(
     )
     leader, evenness = choose(to_place.topic, replicas, choices)
     position[placed.broker == leader[placed.row]] = -1
-    broker = placed.broker[np.lexsort((placed.broker, position, placed.row))]
-    broker = order_for_failover(placed.row, broker, brokers, exact=exact)
+    order = np.lexsort((placed.broker, position, placed.row))
+    broker = placed.broker[order]
+    if problem.options.prefer == "isr-order":
+        met = next(bounds for bounds in choices if bounds.name == evenness)
+        ordered = Replicas(placed.row, broker, replicas.leads[order], replicas.added[order])
+        broker = order_with_leaders(to_place.topic, ordered, met, exact=exact)
+    else:
+        broker = order_for_failover(placed.row, broker, brokers, exact=exact)
     notes = []
     if not placed.within_bounds:
         notes.append("Not every floor and ceiling can be met at once with these brokers; the plan comes nearest.")
