@@ -143,16 +143,29 @@ def solve_shards(
             *_plan_shards(shards, job, views_of_others(shards.collect_answers(partial(totals_of_shard, job))))
         )
     leaders = len(pc.unique(partitions.column("topic"))) * len(job.brokers) <= MAX_LEADER_CELLS
-    parts = sharded_plan(job.brokers, shards.collect_answers(partial(summarize_shard, job, leaders=leaders)))
+    summaries = shards.collect_answers(partial(summarize_shard, job, leaders=leaders))
+    parts = sharded_plan(job.brokers, summaries)
     if parts is not None:
         moves, measures = _plan_shards(shards, job, parts.shard_quotas)
         if measures is not None and not parts.needs_one_flow(measures):
             return moves, parts.with_bound(measures)
-    return _require_placement(*_plan_shards(shards.merge_into_one(), job, None))
+    merged = MergedShards(tuple(summary.topics for summary in summaries))
+    return _require_placement(*_plan_shards(shards.merge_into_one(), job, [merged]))
+
+
+@dataclass(frozen=True)
+class MergedShards:
+    """What is known of the shards that were merged into one: the number of topics that each plans."""
+
+    topics: tuple[int, ...]
+
+
+#: What a shard has to know of the others.
+Others = OtherShards | ShardQuota | MergedShards
 
 
 def _plan_shards(
-    shards: Shards[Moves], job: PlanningJob, others: Sequence[OtherShards | ShardQuota] | None
+    shards: Shards[Moves], job: PlanningJob, others: Sequence[Others] | None
 ) -> tuple[Moves, Measures | None]:
     """Return moves and measures. The measures are None if a shard cannot be placed within its quota."""
     moves, answers = shards.collect_moves(partial(plan_shard, job, others))
@@ -180,9 +193,7 @@ def summarize_shard(job: PlanningJob, number: int, table: pa.Table, *, leaders: 
     return _result_table(number, summary)
 
 
-def plan_shard(
-    job: PlanningJob, others: Sequence[OtherShards | ShardQuota] | None, number: int, table: pa.Table
-) -> pa.Table:
+def plan_shard(job: PlanningJob, others: Sequence[Others] | None, number: int, table: pa.Table) -> pa.Table:
     """Plan a shard: its moves, and its `Measures` as the answer, None if it cannot be placed within its quota.
 
     `others` has one entry per shard; it is None if there is only one shard.
@@ -191,14 +202,21 @@ def plan_shard(
     def planned() -> tuple[Measures, pa.Table]:
         problem = job.build_problem(table)
         other = None if others is None else others[number]
-        candidate = (
-            balance_shard(problem, other) if isinstance(other, ShardQuota) else SOLVERS[job.operation](problem, other)
-        )
+        candidate = _solve_shard(problem, other)
         found = planned_moves(candidate, problem.brokers, table.column("topic_id").combine_chunks(), job.operation)
-        prices = _find_shard_prices(job, candidate, table, found) if others is None else []
+        alone = other is None or isinstance(other, MergedShards)
+        prices = _find_shard_prices(job, candidate, table, found) if alone else []
         return measure_candidate(candidate, problem.brokers, prices), found
 
     return _result_table(number, planned)
+
+
+def _solve_shard(problem: Problem, other: Others | None) -> CandidatePlan:
+    if isinstance(other, ShardQuota):
+        return balance_shard(problem, other)
+    if isinstance(other, MergedShards):
+        return balance_replicas(problem, other.topics)
+    return SOLVERS[problem.operation](problem, other)
 
 
 def _balance_shard(problem: Problem, _others: OtherShards | None) -> CandidatePlan:

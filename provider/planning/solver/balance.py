@@ -14,9 +14,10 @@ whose units cannot be dealt is modelled again with an arc for each of its partit
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -103,17 +104,27 @@ class Placement:
 ChooseLeaders = Callable[[Ints, Replicas, list[LeaderBounds]], tuple[Ints, str]]
 
 
-def balance_replicas(problem: Problem) -> CandidatePlan:
-    """Return new assignments of all rows: every topic and the whole cluster even, by the fewest moves."""
-    return balance_with_placement(problem, min_cost_placement, balanced_leaders, exact=True)
+def balance_replicas(problem: Problem, shards: Sequence[int] = ()) -> CandidatePlan:
+    """Return new assignments of all rows: every topic and the whole cluster even, by the fewest moves.
+
+    `shards` are the numbers of planned topics of the shards that the rows were merged from, if they were. Each is put
+    in failover order by itself, as the next plan will do it, which would otherwise find another order.
+    """
+    if shards:
+        return balance_with_placement(problem, min_cost_placement, balanced_leaders, shards=shards)
+    return balance_with_placement(problem, min_cost_placement, balanced_leaders)
 
 
 def balance_with_placement(
-    problem: Problem, place: Callable[[PlacementProblem, Bounds], Placement], choose: ChooseLeaders, *, exact: bool
+    problem: Problem,
+    place: Callable[[PlacementProblem, Bounds], Placement],
+    choose: ChooseLeaders,
+    *,
+    shards: Sequence[int] | None = None,
 ) -> CandidatePlan:
     """Return new assignments of all rows: the leader comes first, then the other replicas in failover order.
 
-    `exact` is that of the order.
+    `shards` are the numbers of topics of each shard that is put in order by itself; None if all rows are one.
     """
     setup = BalanceSetup.of(problem)
     rows, brokers, to_place = problem.rows, len(problem.brokers), setup.to_place
@@ -132,13 +143,9 @@ def balance_with_placement(
     leader, evenness = choose(to_place.topic, replicas, choices)
     position[placed.broker == leader[placed.row]] = -1
     order = np.lexsort((placed.broker, position, placed.row))
-    broker = placed.broker[order]
-    if problem.options.prefer == "isr-order":
-        met = next(bounds for bounds in choices if bounds.name == evenness)
-        ordered = Replicas(placed.row, broker, replicas.leads[order], replicas.added[order])
-        broker = order_with_leaders(to_place.topic, ordered, met, exact=exact)
-    else:
-        broker = order_for_failover(placed.row, broker, brokers, exact=exact)
+    ordered = Replicas(placed.row, placed.broker[order], replicas.leads[order], replicas.added[order])
+    met = next(bounds for bounds in choices if bounds.name == evenness)
+    broker = _failover_order(problem, to_place.topic, ordered, met, shards)
     notes = []
     if not placed.within_bounds:
         notes.append("Not every floor and ceiling can be met at once with these brokers; the plan comes nearest.")
@@ -147,7 +154,26 @@ def balance_with_placement(
     row, broker = merge_replicas(
         rows, (setup.disposition != Disposition.PLANNED)[rows.row], setup.planned[placed.row], broker
     )
-    return CandidatePlan(rows, setup.disposition, row, broker, placed.bound, tuple(notes))
+    return CandidatePlan(rows, setup.disposition, row, broker, placed.bound, tuple(notes), evenness)
+
+
+def _failover_order(
+    problem: Problem, topic: Ints, replicas: Replicas, bounds: LeaderBounds, shards: Sequence[int] | None
+) -> Ints:
+    """Return the replicas' brokers in failover order, shard by shard."""
+    number = np.repeat(np.arange(len(shards)), shards)[topic] if shards else np.zeros_like(topic)
+    starts = np.flatnonzero(np.diff(number, prepend=-1))
+    found = []
+    for start, end in pairwise([*starts.tolist(), len(topic)]):
+        at = slice(*np.searchsorted(replicas.row, [start, end]).tolist())
+        part = Replicas(replicas.row[at] - start, replicas.broker[at], replicas.leads[at], replicas.added[at])
+        if problem.options.prefer == "isr-order":
+            first, last = topic[start], topic[end - 1] + 1
+            own = replace(bounds, cell=(bounds.cell[0][first:last], bounds.cell[1][first:last]))
+            found.append(order_with_leaders(topic[start:end] - first, part, own, exact=shards is None))
+        else:
+            found.append(order_for_failover(part.row, part.broker, len(problem.brokers), exact=shards is None))
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ class CandidatePlan:
     bound: int
     #: Notes for readers of the proof, such as a goal that could not be met in full.
     notes: tuple[str, ...] = ()
+    #: The name of the bounds that the leaders meet (see `leaders.leader_bounds`); None if they are not to be even.
+    leader_evenness: str | None = None
 
     @cached_property
     def row_starts(self) -> Ints:
@@ -138,7 +140,7 @@ def cut_to_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
     mine = taken[candidate.row]
     row, broker = merge_replicas(rows, ~taken[rows.row], candidate.row[mine], candidate.broker[mine])
     bound, notes = max(candidate.bound - left, 0), (*candidate.notes, note)
-    return replace(candidate, row=row, broker=broker, bound=bound, notes=notes)
+    return replace(candidate, row=row, broker=broker, bound=bound, notes=notes, leader_evenness=None)
 
 
 def _urgent_rows(problem: Problem) -> Bools:

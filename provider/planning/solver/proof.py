@@ -17,7 +17,15 @@ from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.flow import mebibytes
 from kafka_steward.planning.solver.leaders import build_leadership, fewest_leader_changes, keepable_leaders
 from kafka_steward.planning.solver.plan_rows import sending_brokers
-from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, count_pairs, sum_by
+from kafka_steward.planning.solver.problem import (
+    Bools,
+    Brokers,
+    Disposition,
+    Ints,
+    PartitionTable,
+    count_pairs,
+    sum_by,
+)
 
 #: Reasons that mean "not now" rather than "impossible".
 _PINNED = ("in_flight", "pinned", "excluded")
@@ -26,6 +34,8 @@ _COUNTED = (
     *("partitions", "partitions_moved", "replicas_moved", "bytes_moved"),
     *("lower_bound", "leader_changes", "leader_changes_forced"),
 )
+#: How even leaders can be, from the best on. Of many shards, the topics may be even and the cluster's brokers not quite.
+LEADER_EVENNESS = ("even", "topic-even", "global-even", "proportional")
 #: Number of topics to name, of those that are spread worst.
 _NAMED = 5
 
@@ -102,6 +112,14 @@ class Measures:
     #: One price per usable broker that proves the plan minimal. Empty if counting proves it, or no prices were
     #: searched.
     prices: list[int]
+    #: The name of the bounds that the leaders of each shard meet, without those that are not to be even.
+    leader_evenness: list[str]
+
+    def has_level_leaders(self, receivers: Bools) -> bool:
+        """Return True if every broker leads its equal share of the planned partitions, rounded up or down."""
+        planned, sharing = int(self.leaders_planned.sum()), max(int(receivers.sum()), 1)
+        low, high = np.where(receivers, planned // sharing, 0), -(-planned // sharing)
+        return bool(((low <= self.leaders_planned) & (self.leaders_planned <= high)).all())
 
 
 def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Measures:
@@ -130,6 +148,7 @@ def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[i
         ],
         notes=list(candidate.notes),
         prices=prices,
+        leader_evenness=[] if candidate.leader_evenness is None else [candidate.leader_evenness],
     )
 
 
@@ -175,6 +194,7 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
         **{name: counts[name] for name in _COUNTED},
         "gap": gap,
         "gap_reason": _bound_gap_reason(gap, options),
+        "leader_evenness": _leader_evenness(measures, brokers),
         "leader_changes_bound": _leader_bound(measures, brokers, operation),
         "rack_violations": {"before": counts["rack_violations_before"], "after": counts["rack_violations_after"]},
         "brokers_failed": _broker_ids(brokers, "failed"),
@@ -200,6 +220,16 @@ def _bound_gap_reason(gap: int, options: Options) -> str | None:
         f"The bound looks at each topic as a whole; whether partition by partition {gap} fewer moves would do was left "
         "open at this size."
     )
+
+
+def _leader_evenness(measures: Measures, brokers: Brokers) -> str | None:
+    """Return the name of the bounds that all leaders meet: those of the least even shard; None without leaders."""
+    if not measures.leader_evenness:
+        return None
+    worst = max(measures.leader_evenness, key=LEADER_EVENNESS.index)
+    if worst == "proportional" or measures.has_level_leaders(brokers.receivers):
+        return worst
+    return "topic-even" if worst == "even" else "proportional"
 
 
 def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) -> int:

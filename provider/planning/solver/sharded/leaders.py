@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from kafka_steward.planning.solver.flow import UNLIMITED, Infeasible, Network
 from kafka_steward.planning.solver.leaders import LeaderBounds, Replicas, add_leader_arcs
@@ -40,6 +41,9 @@ def leader_quotas(summary: ShardSummary, topics: list[int], quotas: Quotas, targ
     """
     ends = np.cumsum(topics)[:-1]
     shard = np.repeat(np.arange(len(topics)), topics)
+    if len(summary.leads) and _LeaderQuotaFlow(summary, quotas, target).is_met_by(summary.leads):
+        # Nothing is to change, wherever the leaders of a shard are: what a plan made even stays as it is.
+        return [part.sum(axis=0).astype(np.int64) for part in np.split(summary.leads, ends)]
     for slack in (_SLACK, None) if len(summary.leads) else ():
         try:
             led = _LeaderQuotaFlow(summary, quotas, target).solve(shard, slack)
@@ -69,6 +73,25 @@ class _LeaderQuotaFlow:
         self.low = np.minimum(np.where(target, count // brokers, 0), self.high)
         self.net = Network()
 
+    def is_met_by(self, leads: npt.NDArray[np.int32]) -> bool:
+        """Return True if these leaders per topic and broker are all leaders, and even."""
+        within = ((self.low <= leads) & (leads <= self.high)).all()
+        low, high = self._level()
+        total = leads.sum(axis=0)
+        return bool(
+            within
+            and (leads.sum(axis=1) == self.summary.partitions).all()
+            and ((low <= total) & (total <= high)).all()
+        )
+
+    def _level(self) -> tuple[Ints, Ints]:
+        """Return the fewest and most leaders per broker."""
+        everything, sharing = int(self.summary.partitions.sum()), int(self.receivers.sum())
+        return (
+            np.where(self.receivers, everything // sharing, 0),
+            np.where(self.receivers, -(-everything // sharing), 0),
+        )
+
     def solve(self, shard: Ints, slack: float | None) -> Ints:
         """Return leaders per topic and broker, given each topic's shard. Raises Infeasible.
 
@@ -79,18 +102,13 @@ class _LeaderQuotaFlow:
         parts = int(shard[-1]) + 1
         topic, share = net.add_nodes(len(self.holds)), net.add_nodes(parts * brokers).reshape(parts, brokers)
         broker, sink = net.add_nodes(brokers), net.add_nodes(1)
-        everything, sharing = int(summary.partitions.sum()), int(self.receivers.sum())
         net.add_supply(topic, summary.partitions - self.low.sum(axis=1))
-        net.add_supply(sink, -everything)
+        net.add_supply(sink, -int(summary.partitions.sum()))
         least = sum_by(self.low, shard, parts)
         net.add_supply(share, least)
         arcs = add_leader_arcs(net, topic, share[shard], summary.leads, (self.low, self.high))
         net.add_bounded_arcs(share, broker, self._shard_bounds(shard, least, slack), 0)
-        level = (
-            np.where(self.receivers, everything // sharing, 0),
-            np.where(self.receivers, -(-everything // sharing), 0),
-        )
-        net.add_bounded_arcs(broker, sink, level, 0)
+        net.add_bounded_arcs(broker, sink, self._level(), 0)
         flow, led = net.solve(), self.low.copy()
         for at, where in arcs:
             led[at] += flow[where]

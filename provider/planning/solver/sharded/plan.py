@@ -60,6 +60,7 @@ class ShardedQuotas:
 
     shard_quotas: Sequence[ShardQuota]
     quotas: Quotas
+    receivers: Bools
 
     def meets_bound(self, measures: Measures) -> bool:
         """Return True if the shards together move as little as the bound says: the plan is proven minimal."""
@@ -67,8 +68,9 @@ class ShardedQuotas:
         return (counts["replicas_moved"], counts["weight_moved"]) == (self.quotas.moves, self.quotas.weight)
 
     def needs_one_flow(self, measures: Measures) -> bool:
-        """Return True if there is a gap to close, and the partitions are not too many for one flow."""
-        return not self.meets_bound(measures) and measures.counts["partitions"] <= MAX_UNSHARDED_PARTITIONS
+        """Return True if moves or leaders leave a gap to close, and the partitions are not too many for one flow."""
+        missed = self.shard_quotas[0].leaders is not None and not measures.has_level_leaders(self.receivers)
+        return (missed or not self.meets_bound(measures)) and measures.counts["partitions"] <= MAX_UNSHARDED_PARTITIONS
 
     def with_bound(self, measures: Measures) -> Measures:
         """Return the measures with the cluster-wide bound, and the prices that prove it."""
@@ -100,7 +102,7 @@ def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedQuot
     topics = [part.topics for part in parts]
     leaders = leader_quotas(summary, topics, quotas, brokers.receivers) if brokers.has_equal_capacities else None
     quotas = replace(quotas, prices=quotas.prices[brokers.usable])
-    return ShardedQuotas(shard_quotas(summary, topics, quotas, leaders), quotas)
+    return ShardedQuotas(shard_quotas(summary, topics, quotas, leaders), quotas, brokers.receivers)
 
 
 def balance_shard(problem: Problem, quota: ShardQuota) -> CandidatePlan:
@@ -111,8 +113,10 @@ def balance_shard(problem: Problem, quota: ShardQuota) -> CandidatePlan:
         return Placement(row, broker, 0, within_bounds=True)
 
     if quota.leaders is None:
-        return balance_with_placement(problem, place, balanced_leaders, exact=True)
-    return balance_with_placement(problem, place, partial(leaders_for_targets, targets=quota.leaders), exact=False)
+        return balance_with_placement(problem, place, balanced_leaders)
+    topics = len(problem.rows.topics)
+    choose = partial(leaders_for_targets, targets=quota.leaders)
+    return balance_with_placement(problem, place, choose, shards=(topics,))
 
 
 def place_within_quota(problem: PlacementProblem, rack: tuple[Ints, Ints], quota: Ints) -> RowsAndBrokers:
