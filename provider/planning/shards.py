@@ -29,6 +29,7 @@ from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.solver.balance import BalanceSetup, balance_replicas
 from kafka_steward.planning.solver.candidate import CandidatePlan, apply_reassignment, cut_to_budget
 from kafka_steward.planning.solver.disks import balance_disks
+from kafka_steward.planning.solver.fair_shares import has_scarce_racks
 from kafka_steward.planning.solver.fill_missing import OtherShards, fill_missing, shard_totals, views_of_others
 from kafka_steward.planning.solver.flow import Infeasible
 from kafka_steward.planning.solver.plan_rows import MOVES, planned_moves
@@ -98,7 +99,9 @@ class PlanningJob:
 
     def boundaries(self, partitions: pa.Table, shard_rows: int) -> list[str]:
         """Return the shard boundaries; there are none if all partitions have to be planned as one."""
-        if self.operation in EVEN_OPERATIONS and not is_shardable(self.operation, self.options):
+        largest = pc.max(partitions.column("target_rf")).as_py() or 0
+        one_flow = not is_shardable(self.operation, self.options) or has_scarce_racks(self.brokers, largest)
+        if self.operation in EVEN_OPERATIONS and one_flow:
             return []
         return shard_boundaries(partitions.column("topic"), shard_rows)
 

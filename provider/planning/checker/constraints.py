@@ -55,8 +55,13 @@ class BrokerConstraints:
 
     @property
     def soft(self) -> bool:
-        """Return True if the fair shares may be out of reach."""
-        return bool(self.receive_excluded.any())
+        """Return True if the fair shares may be out of reach.
+
+        Excluded brokers may lack what they cannot receive. Brokers without a rack may hold more than their share, of
+        partitions that no other brokers could spread as well.
+        """
+        mixed = bool(self.rackless) and bool(self.rack_count) and not self.own_rack
+        return mixed or bool(self.receive_excluded.any())
 
     @cached_property
     def rack_count(self) -> int:
@@ -91,21 +96,32 @@ class BrokerConstraints:
         return self._limit_receive_excluded(self._floors_and_ceilings(counts, factors.tolist()), held)
 
     def rack_bounds(self, factor: Ints, held: Bools) -> tuple[Ints, Ints]:
-        """Return the fewest and most replicas per partition and rack, on brokers that hold it or may receive it."""
+        """Return the fewest and most replicas per partition and rack, on brokers that hold it or may receive it.
+
+        Where brokers without a rack follow no rack rule, only a partition that is spread as well as it can be has to
+        stay so; of any other, a rack may have as many replicas as if there were no such brokers.
+        """
         low, high = (np.zeros((len(factor), self.rack_count), np.int64) for _ in range(2))
+        now = np.column_stack([held[:, group].sum(axis=1) for group in self.rack_members] or [np.zeros((len(held), 0))])
         kinds, which = np.unique(np.column_stack([factor, held[:, self.receive_excluded]]), axis=0, return_inverse=True)
         for kind, (value, *holds) in enumerate(kinds.tolist()):
             reach = ~self.receive_excluded
             reach[self.receive_excluded] = holds
-            mine = which.ravel() == kind
-            low[mine], high[mine] = self.reachable_rack_bounds(value, reach)
+            mine = np.flatnonzero(which.ravel() == kind)
+            low[mine], high[mine] = self.reachable_rack_bounds(value, reach, spread=True)
+            if not self.own_rack:
+                worse = mine[(now[mine] > high[mine]).any(axis=1)]
+                high[worse] = np.maximum(high[worse], self.reachable_rack_bounds(value, reach)[1])
         return low, high
 
-    def reachable_rack_bounds(self, factor: int, reach: Bools) -> tuple[list[int], list[int]]:
-        """Return the fewest and most replicas per rack of a partition that only the brokers in `reach` can hold."""
+    def reachable_rack_bounds(self, factor: int, reach: Bools, *, spread: bool = False) -> tuple[list[int], list[int]]:
+        """Return the fewest and most replicas per rack of a partition that only the brokers in `reach` can hold.
+
+        With `spread`, brokers without a rack take as many of them as it needs, so that racks hold the fewest.
+        """
         sizes = [int(reach[group].sum()) for group in self.rack_members]
         rackless = int(reach[self.rackless].sum())
-        spare = rackless if self.own_rack or sum(sizes) < factor else 0
+        spare = rackless if spread or self.own_rack or sum(sizes) < factor else 0
         placed, height = min(factor, sum(sizes) + spare), 1
         while sum(min(height, size) for size in sizes) + spare < placed:
             height += 1

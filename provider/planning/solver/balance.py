@@ -24,7 +24,7 @@ import numpy as np
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.solver.candidate import CandidatePlan, merge_replicas
 from kafka_steward.planning.solver.failover import order_with_leaders
-from kafka_steward.planning.solver.fair_shares import fair_bounds, limit_excluded_bounds, rack_bound_tables, rack_groups
+from kafka_steward.planning.solver.fair_shares import fair_bounds, limit_excluded_bounds, rack_bounds_by_row, rack_groups
 from kafka_steward.planning.solver.flow import (
     UNLIMITED,
     Infeasible,
@@ -251,17 +251,19 @@ def _placement_bounds(problem: Problem, to_place: PlacementProblem) -> Bounds:
 def _rack_bounds(problem: Problem, to_place: PlacementProblem, usable: Bools) -> tuple[Ints, Ints]:
     """Return bounds per row and group; receive-excluded brokers count for the rows that they hold alone."""
     excluded = np.flatnonzero(to_place.receive_excluded)
-    keys = np.zeros((len(to_place.factor), 1 + len(excluded)), np.int64)
-    keys[:, 0] = to_place.factor
+    holds = np.zeros((len(to_place.factor), len(excluded)), bool)
     column, at = np.nonzero(excluded[:, None] == to_place.broker)
-    keys[to_place.row[at], 1 + column] = 1
-    kinds, which = np.unique(keys, axis=0, return_inverse=True)
-    low, high = np.zeros((2, len(kinds), int(to_place.group.max()) + 1), np.int64)
-    for kind, (factor, *holds) in enumerate(kinds.tolist()):
+    holds[to_place.row[at], column] = True
+    kinds, which = np.unique(holds, axis=0, return_inverse=True)
+    low, high = np.zeros((2, len(to_place.factor), int(to_place.group.max()) + 1), np.int64)
+    for kind, held in enumerate(kinds):
         reach = usable.copy()
-        reach[excluded] = np.array(holds, bool)
-        low[[kind]], high[[kind]] = rack_bound_tables(problem.brokers, [factor], reach)
-    return low[which.ravel()], high[which.ravel()]
+        reach[excluded] = held
+        mine = which.ravel() == kind
+        low[mine], high[mine] = rack_bounds_by_row(
+            problem.brokers, to_place.factor[mine], to_place.replicas_per_group[mine], reach
+        )
+    return low, high
 
 
 def min_cost_placement(problem: PlacementProblem, bounds: Bounds) -> Placement:

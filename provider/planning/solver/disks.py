@@ -15,9 +15,9 @@ from dataclasses import replace
 import numpy as np
 
 from kafka_steward.planning.solver.candidate import CandidatePlan
-from kafka_steward.planning.solver.fair_shares import rack_bound_tables
+from kafka_steward.planning.solver.fair_shares import rack_bounds_by_row, rack_groups
 from kafka_steward.planning.solver.fill_missing import fill_missing
-from kafka_steward.planning.solver.problem import Bools, Disposition, Problem, static_dispositions
+from kafka_steward.planning.solver.problem import Bools, Disposition, Problem, count_pairs, static_dispositions
 
 
 def balance_disks(problem: Problem) -> CandidatePlan:
@@ -62,9 +62,9 @@ class _DiskBalance:
         self.blocked = ~self.sharing
         self.holds = np.zeros((int(first.row.max(initial=-1)) + 1, len(brokers)), bool)
         self.holds[first.row, first.broker] = True
-        factors, which = np.unique(np.diff(first.row_starts), return_inverse=True)
-        bounds = rack_bound_tables(brokers, factors.tolist(), brokers.usable)
-        self.low, self.high = (table[which] for table in bounds)
+        group = rack_groups(brokers)
+        held = count_pairs(first.row, group[first.broker], (len(problem.rows), int(group.max()) + 1))
+        self.low, self.high = rack_bounds_by_row(brokers, np.diff(first.row_starts), held, brokers.usable)
         order = np.lexsort((np.arange(len(self.size)), -self.size))
         order = order[_movable_replicas(problem, first)[order] & (self.size[order] > 0)]
         self.queue = [order[first.broker[order] == broker].tolist() for broker in range(len(brokers))]

@@ -119,8 +119,14 @@ def rack_groups(brokers: Brokers) -> Ints:
     return np.where(rack < 0, int(rack.max(initial=-1)) + 1, rack)
 
 
-def rack_bound_tables(brokers: Brokers, factors: Sequence[int], reach: Bools) -> tuple[Ints, Ints]:
-    """Return the bounds per factor and group, where only the brokers in `reach` count."""
+def rack_bound_tables(
+    brokers: Brokers, factors: Sequence[int], reach: Bools, *, own_rack: bool = True
+) -> tuple[Ints, Ints]:
+    """Return the bounds per factor and group, where only the brokers in `reach` count.
+
+    They spread a partition as far as it can be: brokers without a rack collide with none. Without `own_rack`, they are
+    not used to keep racks apart.
+    """
     group = rack_groups(brokers)
     groups = int(group.max()) + 1
     sizes = np.bincount(group[reach], minlength=groups)
@@ -128,11 +134,36 @@ def rack_bound_tables(brokers: Brokers, factors: Sequence[int], reach: Bools) ->
     rackless = int((reach & (brokers.rack < 0)).sum())
     low, high = np.zeros((2, len(factors), groups), np.int64)
     for at, factor in enumerate(factors):
-        bounds = rack_bounds(factor, sizes[racked].tolist(), rackless, own_rack=brokers.own_rack)
+        bounds = rack_bounds(factor, sizes[racked].tolist(), rackless, own_rack=own_rack)
         low[at, racked], high[at, racked] = np.maximum(bounds[0], 0), bounds[1]
         if rackless:
             high[at, -1] = min(factor, rackless)
     return low, high
+
+
+def rack_bounds_by_row(brokers: Brokers, factor: Ints, held: Ints, reach: Bools) -> tuple[Ints, Ints]:
+    """Return the bounds per row and group of partitions that hold `held` replicas per group.
+
+    Where brokers without a rack are bound by no rack rule, a partition may keep as many replicas on a rack as the racks
+    alone would have; one that is spread better stays so.
+    """
+    factors, which = np.unique(factor, return_inverse=True)
+    low, high = (table[which] for table in rack_bound_tables(brokers, factors.tolist(), reach))
+    if brokers.own_rack:
+        return low, high
+    _, loose = rack_bound_tables(brokers, factors.tolist(), reach, own_rack=False)
+    crowded = (held > high).any(axis=1)
+    return low, np.where(crowded[:, None], np.maximum(high, loose[which]), high)
+
+
+def has_scarce_racks(brokers: Brokers, factor: int) -> bool:
+    """Return True if only brokers without a rack keep `factor` replicas apart, and do not have to.
+
+    Such partitions that are spread best may hold more of these brokers' places than are fair.
+    """
+    rackless = brokers.usable & (brokers.rack < 0)
+    racks = len(set(brokers.rack[brokers.usable & ~rackless].tolist()))
+    return bool(rackless.any()) and 0 < racks < factor and not brokers.own_rack
 
 
 def rack_spread_violated(row: Ints, broker: Ints, rows: int, brokers: Brokers) -> Bools:
