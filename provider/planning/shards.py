@@ -99,8 +99,8 @@ class PlanningJob:
 
     def boundaries(self, partitions: pa.Table, shard_rows: int) -> list[str]:
         """Return the shard boundaries; there are none if all partitions have to be planned as one."""
-        largest = pc.max(partitions.column("target_rf")).as_py() or 0
-        one_flow = not is_shardable(self.operation, self.options) or has_scarce_racks(self.brokers, largest)
+        scarce = has_scarce_racks(self.brokers, _largest_factor(partitions))
+        one_flow = scarce or not is_shardable(self.operation, self.options)
         if self.operation in EVEN_OPERATIONS and one_flow:
             return []
         return shard_boundaries(partitions.column("topic"), shard_rows)
@@ -109,10 +109,15 @@ class PlanningJob:
         """Return the proof of the plan, without its digest."""
         return {
             **proof_fields(measures, self.brokers, self.operation, self.options),
+            "largest_factor": _largest_factor(snapshot.partitions),
             "log_dirs_failed": brokers_with_lost_replicas(snapshot.partitions),
             "cluster_id": snapshot.cluster_id,
             "snapshot_digest": snapshot.digest,
         }
+
+
+def _largest_factor(partitions: pa.Table) -> int:
+    return int(pc.max(partitions.column("target_rf")).as_py() or 0)
 
 
 def shard_boundaries(topics: pa.ChunkedArray, rows: int = SHARD_ROWS) -> list[str]:

@@ -64,12 +64,12 @@ def test_a_pool_is_given_what_its_rack_could_take_and_gives_back_what_was_there(
 
 
 def test_a_rack_at_its_fewest_gives_to_nobody_else() -> None:
-    found = outcome("1a 2a 3b 4", "t: 123")
+    found = outcome("1a 2a 3b 4a", "t: 123")
     assert_array_equal(count_on_racks(found), np.array([[2, 1]]), strict=True)
     worth = [[[NO, NO, NO, 1], [NO, NO, NO, 1], [NO, NO, NO, NO], [NO, NO, NO, NO]]]
     assert_array_equal(exact_exchanges(found).worth, np.array(worth, np.int8), strict=True)
     out = [[[1, NO, 1], [1, NO, 1], [NO, 1, NO], [NO, NO, NO]]]
-    assert_pooled(pooled_exchanges(found), out, [0, 0, 1, 2], ([], [], []))
+    assert_pooled(pooled_exchanges(found), out, [0, 0, 1, 0], ([], [], []))
 
 
 def test_an_excluded_broker_takes_back_what_is_its_own_and_nothing_else() -> None:

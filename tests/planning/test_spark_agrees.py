@@ -47,7 +47,7 @@ NEEDED: dict[Operation, dict[str, Any]] = {
     Operation.APPLY: {"reassignment": GIVEN},
 }
 #: Options that an operation takes and that change nothing: a reassignment is applied as it was given.
-IDLE = {("apply", "include"), ("apply", "exclude"), ("apply", "pin")}
+IDLE = {("apply", "include"), ("apply", "exclude"), ("apply", "pin"), ("apply", "rackless")}
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ def cases() -> Iterator[Case]:
             operation, {**needed, **some, **({"internal_topics": True} if operation in BALANCING_OPERATIONS else {})}
         )
         if operation in EVEN_OPERATIONS:
+            yield Case(operation, {"prefer": "isr-order", "rack_aware": False})
             yield Case(operation, {**barred, "max_moves": 5})
             yield Case(operation, {"balance": "bytes", "tolerance": 0.3, "max_bytes": 3 << 30})
 

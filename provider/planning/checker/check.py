@@ -144,7 +144,7 @@ def _evenness_verdict(
     brokers: pa.Table, proof: Mapping[str, Any], problems: list[str], evenness: EvennessFindings
 ) -> PlanVerdict:
     options = proof.get("options") or {}
-    constraints = BrokerConstraints.of(brokers, options)
+    constraints = BrokerConstraints.of(brokers, options, _largest_factor(proof) or max(evenness.factors, default=0))
     totals = ReplicaTotals(np.array(evenness.held), np.array(evenness.placed), evenness.factors)
     uneven = evenness.uneven + cluster_violations(constraints, totals)
     if uneven and (options.get("max_moves") or options.get("max_bytes")):
@@ -164,7 +164,16 @@ def snapshot_problems(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[s
     """Return a problem for each difference between the plan and the snapshot, and in the order of the plan's rows."""
     problems = header_problems(snapshot.cluster_id, snapshot.digest, proof)
     problems += broker_state_problems(snapshot.brokers, proof)
+    largest = pc.max(snapshot.partitions["target_rf"]).as_py() or 0
+    if _largest_factor(proof) not in (None, largest):
+        problems.append(f"The proof says largest_factor = {_largest_factor(proof)}; the snapshot says {largest}.")
     return problems + order_problems(snapshot.partitions, rows, proof)
+
+
+def _largest_factor(proof: Mapping[str, Any]) -> int | None:
+    """Return the most replicas that a partition of the cluster is to have, as the proof says; None if it does not."""
+    found = proof.get("largest_factor")
+    return found if isinstance(found, int) else None
 
 
 def header_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> list[str]:
@@ -288,7 +297,7 @@ def promises_evenness(proof: Mapping[str, Any]) -> bool:
 def check_evenness(brokers: pa.Table, touched: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> EvennessFindings:
     """Check the topics of the partitions that a plan may touch by the proof's prices; `rows` are the plan's."""
     options = proof.get("options") or {}
-    outcome = build_outcome(brokers, touched, rows, options)
+    outcome = build_outcome(brokers, touched, rows, options, _largest_factor(proof))
     partial = bool(options.get("max_moves") or options.get("max_bytes"))
     found = topic_violations(outcome) + _unmoved_partition_problems(outcome.constraints, touched, rows)
     totals = replica_totals(outcome)
@@ -321,7 +330,7 @@ def add_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any
         return proof
     context = build_context(snapshot.brokers, snapshot.partitions, proof)
     touched = touchable_partitions(context, snapshot.partitions)
-    found = find_prices(build_outcome(snapshot.brokers, touched, rows, options))
+    found = find_prices(build_outcome(snapshot.brokers, touched, rows, options, _largest_factor(proof)))
     if found is None:
         return proof
     return {**proof, "prices": {str(broker): int(found[at]) for at, broker in enumerate(constraints.ids)}}

@@ -37,10 +37,12 @@ class BrokerConstraints:
     receive_excluded: Bools
     capacity: list[Fraction]
     own_rack: bool
+    #: The most replicas that a partition of the cluster is to have.
+    largest_factor: int = 0
 
     @classmethod
-    def of(cls, brokers: pa.Table, options: Mapping[str, Any]) -> BrokerConstraints:
-        """Build the constraints from a snapshot's brokers and a plan's options."""
+    def of(cls, brokers: pa.Table, options: Mapping[str, Any], largest_factor: int = 0) -> BrokerConstraints:
+        """Build the constraints from a snapshot's brokers, a plan's options and the cluster's largest factor."""
         usable = brokers.filter(pc.is_in(brokers["state"], pa.array(["live", "new"]))).sort_by("broker")
         ids = usable["broker"].to_numpy().astype(np.int64)
         names = usable["rack"].to_pylist() if options.get("rack_aware", True) else [""] * len(ids)
@@ -51,6 +53,7 @@ class BrokerConstraints:
             receive_excluded=np.isin(ids, options.get("exclude_brokers") or []),
             capacity=exact_capacities(usable["capacity"].to_pylist()),
             own_rack=options.get("rackless") == "own-rack",
+            largest_factor=largest_factor,
         )
 
     @property
@@ -58,10 +61,10 @@ class BrokerConstraints:
         """Return True if the fair shares may be out of reach.
 
         Excluded brokers may lack what they cannot receive. Brokers without a rack may hold more than their share, of
-        partitions that no other brokers could spread as well.
+        partitions that have more replicas than there are racks.
         """
-        mixed = bool(self.rackless) and bool(self.rack_count) and not self.own_rack
-        return mixed or bool(self.receive_excluded.any())
+        mixed = bool(self.rackless) and not self.own_rack
+        return bool(self.receive_excluded.any()) or (mixed and 0 < self.rack_count < self.largest_factor)
 
     @cached_property
     def rack_count(self) -> int:
@@ -224,14 +227,21 @@ class PlacementOutcome:
 
 
 def build_outcome(
-    brokers: pa.Table, partitions: pa.Table, after: pa.Table, options: Mapping[str, Any]
+    brokers: pa.Table,
+    partitions: pa.Table,
+    after: pa.Table,
+    options: Mapping[str, Any],
+    largest_factor: int | None = None,
 ) -> PlacementOutcome:
     """Return the outcome of a plan.
 
     `partitions` are those that the plan may touch; `after` has the new replicas of the plan's rows. The `broker_bounds`
-    of the outcome are those of these partitions alone.
+    of the outcome are those of these partitions alone, and so is the `largest_factor` unless that of the cluster is
+    given.
     """
-    constraints = BrokerConstraints.of(brokers, options)
+    if largest_factor is None:
+        largest_factor = pc.max(partitions["target_rf"]).as_py() or 0
+    constraints = BrokerConstraints.of(brokers, options, largest_factor)
     old = partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
     encoded = old["topic"].combine_chunks().dictionary_encode()
     topic = encoded.indices.to_numpy().astype(np.int64)
