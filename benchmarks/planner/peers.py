@@ -15,8 +15,8 @@ from benchmarks.planner.generate import VERSIONS, generator
 from benchmarks.planner.iteration import rebalanced
 from benchmarks.planner.table import table
 from kafka_steward.planning.files.formats import SnapshotFolder, read_snapshot
-from tests.builders import cluster, planned
-from tests.planning.test_balance import PUBLIC
+from tests.builders import planned
+from tests.planning.public_cases import CASES, snapshot_of_case
 
 Topics = dict[str, list[list[int]]]
 Planner = Callable[[Topics], Topics]
@@ -65,13 +65,13 @@ def peers(sizes: Sequence[tuple[str, int, int]] = SIZES) -> str:
 def _public() -> str:
     head = ["public case of KAFKA-19048", "its test expects", "this reading", "ours", "proven fewest"]
     rows = []
-    for name, (brokers, topic, theirs, fewest) in PUBLIC.items():
-        given = Input(name, cluster(brokers, topic), "rebalance")
+    for name, case in CASES.items():
+        given = Input(name, snapshot_of_case(case), "rebalance")
         reading = _measured(given, _iteration(given)(given.topics))["moved"]
         ours = planned(given.snapshot, "rebalance").proof
         if ours["gap"]:
             raise AssertionError(f"{name}: the plan is not proven")
-        rows.append([name, theirs, reading, ours["replicas_moved"], fewest])
+        rows.append([name, case.theirs.moved, reading, ours["replicas_moved"], ours["lower_bound"]])
     return table(head, rows)
 
 

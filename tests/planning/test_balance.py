@@ -21,28 +21,6 @@ from tests.rings import tried
 from tests.strategies import OPTIONS, clusters
 
 SLOW = settings(deadline=None, max_examples=tried(50), suppress_health_check=[HealthCheck.too_slow])
-#: The public test of KAFKA-19048's reference implementation: brokers, partitions, its moves, and the fewest possible.
-PUBLIC = {
-    "evenRackExtend": ("1a 2b 3c 4a+ 5b+ 6c+", "t: 123 231 312 123 231 312", 9, 9),
-    "brokerScaleIn": ("1a 2b 3c 4a- 5b-", "t: 143 253 321 425 534 514", 8, 8),
-    "highWeightRandomExtend": ("1a 2b 3c 4a 5a 6a+", "t: 143 253 321 425 534 514", 7, 6),
-    "rf2IsrOrder": ("1a 2b 3c", "t: 12 23 12 23 31 31", 0, 0),
-    "rf1Extend": ("1a 2b 3c 4a 5b+", "t: 1 2 3 4 1 2 3 4 1 1", 2, 2),
-    "replaceBroker": ("0d- 1a 2b 3c 4a", "t: 012 123 234 340 401 023 134 240 301 412", 10, 9),
-}
-#: Of the same cases, by the reference and by us: replicas moved, leaders changed, and the sum of squares of the pairs
-#: (leader, next in line).
-FIGURES = {
-    "evenRackExtend": ((9, 3, 6), (9, 3, 6)),
-    "brokerScaleIn": ((8, 3, 10), (8, 3, 6)),
-    "highWeightRandomExtend": ((7, 5, 6), (6, 2, 6)),
-    # With two replicas, only another leader would make the pairs more even; ours keeps leaders instead.
-    "rf2IsrOrder": ((0, 3, 6), (0, 0, 12)),
-    "rf1Extend": ((2, 2, 0), (2, 2, 0)),
-    "replaceBroker": ((10, 8, 14), (9, 2, 10)),
-}
-
-
 def test_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
     plan = planned(cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12 23"), "expand")
     assert plan.proof["replicas_moved"] == plan.proof["lower_bound"] == 4
@@ -64,36 +42,6 @@ def test_of_two_plans_with_as_few_moves_the_one_with_fewer_bytes_is_taken() -> N
     plan = planned(replace(snapshot, partitions=sizes), "rebalance")
     assert sorted(move.partition for move in plan.moves) == [1, 3]
     assert plan.proof["bytes_moved"] == 3 << 20
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_the_public_cases_of_the_reference_need_no_more_moves_than_the_optimum(name: str) -> None:
-    brokers, topic, theirs, fewest = PUBLIC[name]
-    snapshot = cluster(brokers, topic)
-    plan = planned(snapshot, "rebalance")
-    assert check(snapshot, plan).problems == []
-    assert plan.proof["replicas_moved"] <= fewest <= theirs
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_leaders_and_order_of_the_public_cases_are_no_worse_than_those_of_the_reference(name: str) -> None:
-    theirs, ours = FIGURES[name]
-    proof = planned(cluster(*PUBLIC[name][:2]), "rebalance").proof
-    line = proof["spread"]["next_in_line"]["after"]
-    assert (proof["replicas_moved"], proof["leader_changes"], line["squares"]) == ours
-    assert ours[:2] <= theirs[:2]
-    assert ours[1] <= theirs[1]
-    assert ours[2] <= theirs[2] or name == "rf2IsrOrder"
-    leaders = proof["spread"]["leaders"]["after"]
-    assert leaders["most"] - leaders["least"] <= 1
-
-
-def test_a_cluster_of_two_replicas_that_is_even_keeps_every_order() -> None:
-    plan = planned(cluster(*PUBLIC["rf2IsrOrder"][:2]), "rebalance")
-    assert plan.moves == []
-    assert plan.proof["spread"]["leaders"]["after"]["by_broker"] == {"1": 2, "2": 2, "3": 2}
-    line = plan.proof["spread"]["next_in_line"]["after"]
-    assert (line["pairs"], line["most"], line["squares"]) == (3, 2, 12)
 
 
 def test_partitions_wanting_more_replicas_than_there_are_brokers_are_refused() -> None:
@@ -214,4 +162,4 @@ def test_an_uneven_plan_is_no_valid_plan() -> None:
         "leader_changes": sum(move.before[0] != move.after[0] for move in moves),
     }
     verdict = check(snapshot, plan_with(plan.digest, {**plan.proof, **counts}, moves))
-    assert verdict.problems[0] == "The topic t is not even."
+    assert "The topic t is not even." in verdict.problems

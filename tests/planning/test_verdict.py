@@ -20,6 +20,7 @@ from kafka_steward.planning.checker.check import (
     order_problems,
     verdict,
 )
+from kafka_steward.planning.checker.leaders import LeaderCounts
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
 from tests.builders import cluster, plan_with, planned, snapshot_of
 from tests.planning.manual_plans import move, plan_of
@@ -170,7 +171,8 @@ def test_some_topics_are_checked_for_problems_and_sums_of_moves() -> None:
     snapshot = snapshot_of(brokers, rows)
     moves = [move(snapshot, text) for text in ("t-0 34", "t-1 13", "t-2 12")]
     loads = DiskLoads({1: 110, 2: 110}, {1: 100, 2: 100, 3: 10, 4: 10}, {3: 10, 4: 10}, 0)
-    found = Findings(["t-2: it changes nothing."], 3, 20, 1, loads, None)
+    counts = LeaderCounts({"3": 1, "1": 2}, {"3": 1, "1": 2}, {"3 4": 1, "1 3": 1, "1 2": 1})
+    found = Findings(["t-2: it changes nothing."], 3, 20, 1, loads, None, counts)
     assert checked(snapshot, moves, {"operation": "rollback"}) == found
     even = EvennessFindings(
         [], [], held=[3, 3, 0, 0], placed=[2, 1, 2, 1], factors={2: 3}, prices=None, unproven_topics=[]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -34,6 +34,13 @@ from kafka_steward.planning.checker.constraints import (
     build_outcome,
     exact_capacities,
 )
+from kafka_steward.planning.checker.leaders import (
+    LeaderCounts,
+    cluster_leader_problems,
+    count_leaders,
+    replicas_by_topic,
+    topic_leader_problems,
+)
 from kafka_steward.planning.checker.rules import (
     CheckContext,
     build_context,
@@ -42,7 +49,7 @@ from kafka_steward.planning.checker.rules import (
     hold_reasons,
     move_violations,
 )
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
+from kafka_steward.planning.files.formats import SNAPSHOT_PARTITIONS, PlanFolder, SnapshotFolder
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ class Findings:
     leaders: int
     loads: DiskLoads
     evenness: EvennessFindings | None
+    counts: LeaderCounts = field(default_factory=lambda: LeaderCounts({}, {}, {}))
 
     @classmethod
     def combine(cls, parts: Sequence[Findings]) -> Findings:
@@ -80,6 +88,7 @@ class Findings:
             leaders=sum(part.leaders for part in parts),
             loads=DiskLoads.combine([part.loads for part in parts]),
             evenness=EvennessFindings.combine(even) if even else None,
+            counts=LeaderCounts.combine([part.counts for part in parts]),
         )
 
 
@@ -111,6 +120,9 @@ def check_topics(
         promises_evenness(proof) and not twice and all(move.topic_partition in context.partitions for move in moves)
     )
     evenness = check_evenness(brokers, touchable_partitions(context, partitions), rows, proof) if checkable else None
+    after = replicas_by_topic(moves, context)
+    alike = len(set(exact_capacities(brokers["capacity"].to_pylist()))) <= 1
+    problems += topic_leader_problems(after, context, alike=alike)
     return Findings(
         problems=problems + (evenness.problems if evenness else []),
         moved=sum(len(move.adding) for move in moves),
@@ -118,6 +130,7 @@ def check_topics(
         leaders=sum(move.before[:1] != move.after[:1] for move in moves),
         loads=disk_loads(context, moves),
         evenness=evenness,
+        counts=count_leaders(after),
     )
 
 
@@ -125,6 +138,7 @@ def verdict(brokers: pa.Table, proof: Mapping[str, Any], found: Findings) -> Pla
     """Return the verdict for the combined findings of all topics."""
     options = proof.get("options") or {}
     problems = [*found.problems, *_sum_problems(proof, found)]
+    problems += cluster_leader_problems(build_context(brokers, SNAPSHOT_PARTITIONS.empty_table(), proof), found.counts)
     for name, value in (("max_moves", found.moved), ("max_bytes", found.moved_bytes)):
         if options.get(name) and value > options[name]:
             problems.append(f"The plan moves {value}, beyond {name} = {options[name]}.")

@@ -1,0 +1,152 @@
+"""The leaders and the failover order of a plan, counted again from its rows, and compared with what its proof says.
+
+Leaders and order move no data, and no price proves them. The checker trusts no claim about them, though: leaders have
+to be as even as the proof's `leader_evenness` says, by bounds computed from that word's definition, and the counts that
+a person reads in the proof have to be those of the rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+from typing import Any
+
+from kafka_steward.assignment import Assignment, Move
+from kafka_steward.planning.checker.rules import CheckContext, hold_reasons
+
+#: Words for how even leaders are: for which of them topics, and brokers over all topics, have equal shares.
+_EVEN_TOPICS = ("even", "topic-even")
+_EVEN_BROKERS = ("even", "global-even")
+_KNOWN = (*_EVEN_TOPICS, "global-even", "proportional")
+
+
+@dataclass(frozen=True)
+class LeaderCounts:
+    """Counts of some topics after the plan, by broker or by pair of brokers, in words that JSON keeps.
+
+    `led` counts all partitions, `planned` those that the plan may touch; a pair is a leader and the next in line.
+    """
+
+    led: dict[str, int]
+    planned: dict[str, int]
+    pairs: dict[str, int]
+
+    @classmethod
+    def combine(cls, parts: Iterable[LeaderCounts | Mapping[str, Any]]) -> LeaderCounts:
+        """Combine the counts of all topics, which may come back from JSON."""
+        sums: dict[str, Counter[str]] = {name: Counter() for name in ("led", "planned", "pairs")}
+        for part in parts:
+            for name, total in sums.items():
+                total.update(part[name] if isinstance(part, Mapping) else getattr(part, name))
+        return cls(**{name: dict(total) for name, total in sums.items()})
+
+
+def replicas_by_topic(moves: Sequence[Move], context: CheckContext) -> dict[str, list[tuple[Assignment, bool]]]:
+    """Return each topic's assignments after the plan, each with a flag for partitions that the plan may touch."""
+    new = {move.topic_partition: move.after for move in moves}
+    found: dict[str, list[tuple[Assignment, bool]]] = defaultdict(list)
+    for name, part in context.partitions.items():
+        found[name.topic].append((new.get(name, part.replicas), not hold_reasons(name, context)))
+    return found
+
+
+def count_leaders(topics: Mapping[str, list[tuple[Assignment, bool]]]) -> LeaderCounts:
+    """Return the counts of some topics."""
+    rows = [row for parts in topics.values() for row in parts if row[0]]
+    return LeaderCounts(
+        led=dict(Counter(str(replicas[0]) for replicas, _ in rows)),
+        planned=dict(Counter(str(replicas[0]) for replicas, planned in rows if planned)),
+        pairs=dict(Counter(f"{replicas[0]} {replicas[1]}" for replicas, _ in rows if len(replicas) > 1)),
+    )
+
+
+def topic_leader_problems(
+    topics: Mapping[str, list[tuple[Assignment, bool]]], context: CheckContext, *, alike: bool
+) -> Iterator[str]:
+    """Yield a problem for each topic that is led less evenly than the proof says; brokers are `alike` in capacity."""
+    word = context.proof.get("leader_evenness")
+    if word is None:
+        return
+    if word not in _KNOWN:
+        yield f"The proof's leader_evenness {word!r} is unknown; there are {', '.join(_KNOWN)}."
+        return
+    for topic, parts in topics.items():
+        planned = [replicas for replicas, touched in parts if touched and replicas]
+        bounds = _topic_bounds(planned, context, even=word in _EVEN_TOPICS, alike=alike)
+        led = Counter(replicas[0] for replicas in planned)
+        for broker, (low, high) in bounds.items():
+            if not low <= led[broker] <= high:
+                yield (
+                    f"The proof says that leaders are {word}; broker {broker} leads {led[broker]} partitions of "
+                    f"{topic}, which is not between {low} and {high}."
+                )
+                break
+
+
+def _topic_bounds(
+    planned: Sequence[Assignment], context: CheckContext, *, even: bool, alike: bool
+) -> dict[int, tuple[int, int]]:
+    """Return the fewest and most leaders per broker: equal shares, or those of the replicas that each broker holds."""
+    equal = _equal_shares(len(planned), context)
+    if even:
+        return equal
+    share: dict[int, Fraction] = dict.fromkeys(equal, Fraction(0))
+    for replicas in planned:
+        for broker in replicas:
+            share[broker] = share.get(broker, Fraction(0)) + Fraction(1, len(replicas))
+    held = {broker: (floor(part), ceil(part)) for broker, part in share.items()}
+    if not alike:
+        return held
+    return {
+        broker: (min(low, equal.get(broker, (0, 0))[0]), max(high, equal.get(broker, (0, 0))[1]))
+        for broker, (low, high) in held.items()
+    }
+
+
+def _equal_shares(count: int, context: CheckContext) -> dict[int, tuple[int, int]]:
+    """Return the fewest and most of `count` leaders per usable broker; those that receive nothing may lead none."""
+    sharing = max(len(context.receivers), 1)
+    return {
+        broker: (count // sharing if broker in context.receivers else 0, -(-count // sharing))
+        for broker, state in context.state.items()
+        if state in ("live", "new")
+    }
+
+
+def cluster_leader_problems(context: CheckContext, found: LeaderCounts) -> Iterator[str]:
+    """Yield a problem for each broker that leads more or less than the proof says, and for the failover order."""
+    word = context.proof.get("leader_evenness")
+    if word in _EVEN_BROKERS:
+        for broker, (low, high) in _equal_shares(sum(found.planned.values()), context).items():
+            led = found.planned.get(str(broker), 0)
+            if not low <= led <= high:
+                yield (
+                    f"The proof says that leaders are {word}; broker {broker} leads {led} partitions, which is not "
+                    f"between {low} and {high}."
+                )
+    spread = context.proof.get("spread")
+    if not isinstance(spread, Mapping) or not spread:
+        return
+    claimed = _at(spread, "leaders", "after", "by_broker") or {}
+    for broker in sorted({*claimed, *found.led}, key=str):
+        if claimed.get(broker, 0) != found.led.get(broker, 0):
+            yield (
+                f"The proof says that broker {broker} leads {claimed.get(broker, 0)} partitions after the plan; the "
+                f"rows say {found.led.get(broker, 0)}."
+            )
+    squares = sum(count**2 for count in found.pairs.values())
+    if _at(spread, "next_in_line", "after", "squares") != squares:
+        yield (
+            "The proof says that the squares of the pairs next in line add up to "
+            f"{_at(spread, 'next_in_line', 'after', 'squares')}; the rows say {squares}."
+        )
+
+
+def _at(found: Any, *names: str) -> Any:
+    """Return the value at a path of an object in JSON; None if there is none."""
+    for name in names:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
