@@ -101,8 +101,8 @@ class BrokerConstraints:
     def rack_bounds(self, factor: Ints, held: Bools) -> tuple[Ints, Ints]:
         """Return the fewest and most replicas per partition and rack, on brokers that hold it or may receive it.
 
-        Where brokers without a rack follow no rack rule, only a partition that is spread as well as it can be has to
-        stay so; of any other, a rack may have as many replicas as if there were no such brokers.
+        Where brokers without a rack follow no rack rule, no partition has to be spread better than it is, and none may
+        be spread worse: a rack keeps at most what it has, or what it would have if there were no such brokers.
         """
         low, high = (np.zeros((len(factor), self.rack_count), np.int64) for _ in range(2))
         now = np.column_stack([held[:, group].sum(axis=1) for group in self.rack_members] or [np.zeros((len(held), 0))])
@@ -113,8 +113,8 @@ class BrokerConstraints:
             mine = np.flatnonzero(which.ravel() == kind)
             low[mine], high[mine] = self.reachable_rack_bounds(value, reach, spread=True)
             if not self.own_rack:
-                worse = mine[(now[mine] > high[mine]).any(axis=1)]
-                high[worse] = np.maximum(high[worse], self.reachable_rack_bounds(value, reach)[1])
+                kept = np.minimum(now[mine], self.reachable_rack_bounds(value, reach)[1])
+                high[mine] = np.maximum(high[mine], kept)
         return low, high
 
     def reachable_rack_bounds(self, factor: int, reach: Bools, *, spread: bool = False) -> tuple[list[int], list[int]]:

@@ -144,16 +144,15 @@ def rack_bound_tables(
 def rack_bounds_by_row(brokers: Brokers, factor: Ints, held: Ints, reach: Bools) -> tuple[Ints, Ints]:
     """Return the bounds per row and group of partitions that hold `held` replicas per group.
 
-    Where brokers without a rack are bound by no rack rule, a partition may keep as many replicas on a rack as the racks
-    alone would have; one that is spread better stays so.
+    Where brokers without a rack are bound by no rack rule, a rack may keep as many replicas of a partition as it has, up
+    to what the racks alone would have; it gets no more than the best spread has.
     """
     factors, which = np.unique(factor, return_inverse=True)
     low, high = (table[which] for table in rack_bound_tables(brokers, factors.tolist(), reach))
     if brokers.own_rack:
         return low, high
     _, loose = rack_bound_tables(brokers, factors.tolist(), reach, own_rack=False)
-    crowded = (held > high).any(axis=1)
-    return low, np.where(crowded[:, None], np.maximum(high, loose[which]), high)
+    return low, np.maximum(high, np.minimum(loose[which], held))
 
 
 def has_scarce_racks(brokers: Brokers, factor: int) -> bool:
