@@ -195,6 +195,13 @@ def _filter_params() -> dict[str, Param]:
 def _goal_params() -> dict[str, Param]:
     return {
         "rack_aware": Param(True, "Spread replicas over the racks.", type="boolean", section=_GOALS),
+        "rackless": Param(
+            "free",
+            "Brokers without a rack. free: a fair share, and no partition is spread worse. own-rack: each a rack.",
+            type="string",
+            enum=["free", "own-rack"],
+            section=_GOALS,
+        ),
         "balance": Param(
             "replicas",
             "The measure to balance: the number of replicas, or the bytes on the disks.",
@@ -208,6 +215,13 @@ def _goal_params() -> dict[str, Param]:
             type="number",
             minimum=0,
             maximum=1,
+            section=_GOALS,
+        ),
+        "prefer": Param(
+            "leader-stability",
+            "The goal that comes first: leaders that stay, or an even failover, for which leaders change.",
+            type="string",
+            enum=["leader-stability", "isr-order"],
             section=_GOALS,
         ),
         "internal_topics": Param(

@@ -50,6 +50,7 @@ class SnapshotClusterOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, str]:
         """Take the snapshot."""
+        from kafka_steward.capacities import parse_capacities
         from kafka_steward.execution.failure_records import reported_log_dirs
         from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 
@@ -68,6 +69,7 @@ class SnapshotClusterOperator(StewardOperator):
                     targets=targets,
                     begun=begun_moves(opened.journal),
                     failed_disks_of=failed if opened.settings.heal_failed_disks else reported.intersection(failed),
+                    capacities=parse_capacities(opened.settings.capacity),
                 )
             self.log.info(
                 "Snapshot %s of cluster %s is at %s.", digest[:12], printable(opened.cluster.cluster_id), printable(uri)

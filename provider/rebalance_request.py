@@ -31,8 +31,10 @@ class RebalanceRequest:
     replication_factor: int | None = None
     rack_aware: bool | None = None
     internal_topics: bool | None = None
+    rackless: str | None = None
     balance: str | None = None
     tolerance: float | None = None
+    prefer: str | None = None
     max_moves: int | None = None
     max_bytes: int | None = None
 

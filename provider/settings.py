@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from kafka_steward.capacities import PATTERN as CAPACITY_PATTERN
+from kafka_steward.capacities import capacities_as_text, parse_capacities
 from kafka_steward.errors import SettingError
 from kafka_steward.maintenance import PATTERN, parse_window
 from kafka_steward.value_parsing import parse_boolean, parse_finite_number, parse_whole_number, shorten_value
@@ -88,6 +90,11 @@ class Settings:
     )
     max_failed_fraction: float = _setting_field(
         0.4, "More than this fraction of the brokers failed is an outage, too.", low=0, high=1
+    )
+    capacity: str = _setting_field(
+        "",
+        "Capacities of brokers that are to hold more or less than others, such as 4=2, 5=0.5; any other broker has 1.",
+        pattern=CAPACITY_PATTERN,
     )
     throttle: int = _setting_field(
         50_000_000, "Bytes per second that reassignment may bring into a broker. 0: no throttle.", low=0, high=_LONG
@@ -202,6 +209,7 @@ class Settings:
             merged.update(source)
         settings = cls(**{name: _validate_setting(name, value) for name, value in merged.items()})
         parse_window(settings.maintenance_window, settings.maintenance_timezone)
+        parse_capacities(settings.capacity)
         _refuse_contradictions(settings, set(SETTINGS))
         return _with_throttle_fraction(settings)
 
@@ -214,6 +222,7 @@ class Settings:
         given = _canonical_settings(source)
         settings = cls(**{name: _validate_setting(name, value) for name, value in given.items()})
         parse_window(settings.maintenance_window, settings.maintenance_timezone)
+        parse_capacities(settings.capacity)
         _refuse_contradictions(settings, set(given))
 
 
@@ -287,6 +296,8 @@ def _canonical_settings(source: Mapping[str, Any]) -> dict[str, Any]:
         name = key.removeprefix("kafka.").replace(".", "_")
         if name not in SETTINGS or value is None:
             continue
+        if name == "capacity":
+            value = capacities_as_text(value)  # noqa: PLW2901 - the connection may have a map
         if name in known and known[name] != value:
             raise SettingError(
                 f"The setting {name} is given twice, as {shorten_value(known[name])} and as {shorten_value(value)}."

@@ -32,12 +32,16 @@ def planner_options(request: RebalanceRequest, snapshot: SnapshotFolder, *, sche
     most SCHEDULED_SHARE of the total bytes of all replicas.
     """
     request.validate()
-    shared = {"rack_aware": request.rack_aware, "exclude_brokers": list(request.exclude_brokers) or None}
+    shared = {
+        "rack_aware": request.rack_aware,
+        "rackless": request.rackless,
+        "exclude_brokers": list(request.exclude_brokers) or None,
+    }
     if request.operation == Operation.SET_REPLICATION_FACTOR.value:
         names = _find_matching_topics(request, snapshot)
         return _drop_unset_options({**shared, "replication_factor": request.replication_factor, "topics": names})
     chosen = {"include": list(request.topics) or None, "exclude": list(request.exclude) or None}
-    goals = {"balance": request.balance, "tolerance": request.tolerance}
+    goals = {"balance": request.balance, "tolerance": request.tolerance, "prefer": request.prefer}
     if request.operation != Operation.DRAIN.value:
         goals["internal_topics"] = request.internal_topics
     return _drop_unset_options(

@@ -28,6 +28,7 @@ def take_snapshot(
     targets: Mapping[TopicPartition, int] | None = None,
     begun: Mapping[TopicPartition, Move] | None = None,
     failed_disks_of: Collection[int] = (),
+    capacities: Mapping[int, float] | None = None,
 ) -> str:
     """Write the current state of the cluster to the folder `uri`; return the digest.
 
@@ -35,7 +36,8 @@ def take_snapshot(
     in `failed_disks_of`, the replicas in failed log directories are to be replaced. `targets` are the intended
     replication factors of partitions that have another one (KIP-409). `draining` are live brokers that are to be
     emptied. `begun` are moves that other plans have begun and not ended: a partition at rest between two of their
-    stages counts as moving, so that no plan is made with the replicas of both sides. Raises ClusterError; RequestError
+    stages counts as moving, so that no plan is made with the replicas of both sides. `capacities` are those of brokers
+    that are to hold more or less than others, which have 1. Raises ClusterError; RequestError
     for brokers that cannot be drained, or for all of them, and for topics that the brokers host and Kafka does not let
     us describe; PlanError when the workspace cannot be written.
     """
@@ -54,7 +56,9 @@ def take_snapshot(
         uri,
         cluster_id=snapshot.cluster_id,
         taken_ms=now_ms,
-        brokers=pa.Table.from_pylist(_broker_rows(snapshot, log_dirs, failed, draining), SNAPSHOT_BROKERS),
+        brokers=pa.Table.from_pylist(
+            _broker_rows(snapshot, log_dirs, failed, draining, capacities or {}), SNAPSHOT_BROKERS
+        ),
         partitions=pa.Table.from_pylist(partitions, SNAPSHOT_PARTITIONS),
     )
 
@@ -66,7 +70,11 @@ def begun_moves(journal: Journal) -> dict[TopicPartition, Move]:
 
 
 def _broker_rows(
-    snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], failed: Collection[int], draining: Collection[int] = ()
+    snapshot: Snapshot,
+    log_dirs: Mapping[int, BrokerLogDirs],
+    failed: Collection[int],
+    draining: Collection[int],
+    capacities: Mapping[int, float],
 ) -> list[dict[str, Any]]:
     """Return a row for each broker that is live or has replicas."""
     known = sorted(snapshot.live | snapshot.hosting_brokers)
@@ -77,7 +85,7 @@ def _broker_rows(
             "broker": broker,
             "rack": racks.get(broker),
             "state": "draining" if broker in draining else _broker_state(broker, snapshot, failed),
-            "capacity": None,
+            "capacity": capacities.get(broker, 1.0) if capacities else None,
             "usable_bytes": usable.get(broker),
             "cordoned": True if broker in log_dirs and log_dirs[broker].cordoned else None,
         }

@@ -35,5 +35,5 @@ def test_an_unknown_field_is_refused_with_all_valid_ones() -> None:
         RebalanceRequest.of({"operation": "rebalance", "broker": [4]})
     assert str(refused.value) == (
         "Unknown rebalance option 'broker'. Valid options: operation, brokers, topics, exclude, exclude_brokers, "
-        "replication_factor, rack_aware, internal_topics, balance, tolerance, max_moves, max_bytes."
+        "replication_factor, rack_aware, internal_topics, rackless, balance, tolerance, prefer, max_moves, max_bytes."
     )

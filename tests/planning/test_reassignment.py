@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
@@ -149,3 +150,26 @@ def test_user_written_files_become_a_snapshot() -> None:
 def test_wrong_brokers_are_refused_with_one_message(brokers: object, sentence: str) -> None:
     with pytest.raises(PlanError, match=sentence):
         snapshot_tables(document(t0=[1]), brokers)
+
+
+@pytest.mark.parametrize(
+    ("log_dirs", "sentence"),
+    [
+        (["any", "any"], None),
+        (None, None),
+        (["any", "/d2"], 'The reassignment of t-0 names the log directory "/d2" (KIP-113)'),
+        (["any"], "The reassignment of t-0 has log_dirs that are not one for each of its 2 replicas."),
+        ("any", "The reassignment of t-0 has log_dirs that are not one for each of its 2 replicas."),
+        ([1, "any"], "The reassignment of t-0 names the log directory 1 (KIP-113)"),
+    ],
+)
+def test_log_directories_are_left_to_the_brokers_or_refused(log_dirs: object, sentence: str | None) -> None:
+    given = document(t0=[1, 2])
+    given["partitions"][0]["log_dirs"] = log_dirs
+    if sentence is None:
+        assert parse_reassignment(given) == {TopicPartition("t", 0): (1, 2)}
+        return
+    for read in (parse_reassignment, lambda one: snapshot_tables(one, [{"id": 1}, {"id": 2}])):
+        with pytest.raises(PlanError) as refused:
+            read(given)
+        assert str(refused.value).startswith(sentence)

@@ -51,7 +51,22 @@ def _parse_entry(entry: Any) -> tuple[TopicPartition, Assignment]:
     twice = next((broker for broker in replicas if replicas.count(broker) > 1), None)
     if twice is not None:
         raise PlanError(f"The reassignment of {name} names broker {twice} twice.")
+    _refuse_log_dirs(name, fields.get("log_dirs"), len(replicas))
     return name, tuple(replicas)
+
+
+def _refuse_log_dirs(name: TopicPartition, given: Any, replicas: int) -> None:
+    """Raise PlanError unless the brokers may choose the log directories, which is all that a move can ask for."""
+    if given is None:
+        return
+    if not isinstance(given, list) or len(given) != replicas:
+        raise PlanError(f"The reassignment of {name} has log_dirs that are not one for each of its {replicas} replicas.")
+    chosen = next((one for one in given if one != "any"), None)
+    if chosen is not None:
+        raise PlanError(
+            f"The reassignment of {name} names the log directory {json.dumps(chosen)} (KIP-113), and Kafka Steward leaves "
+            'that choice to the broker; write "any", or use kafka-reassign-partitions for it.'
+        )
 
 
 def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
