@@ -65,8 +65,9 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
 
     `request` holds the fields of the form of the DAG `rebalance`, by name: `operation` (rebalance, expand, drain,
     set-replication-factor), `brokers` to drain, `topics` and `exclude` as regular expressions, `exclude_brokers`,
-    `replication_factor`, `rack_aware`, `rackless`, `balance`, `tolerance`, `prefer`, `internal_topics`, `max_moves`, `max_bytes`. A scheduled
-    run without a budget moves at most a tenth of the cluster's bytes. All else is as in PlanReassignmentOperator.
+    `replication_factor`, `rack_aware`, `rackless`, `balance`, `tolerance`, `prefer`, `internal_topics`, `max_moves`,
+    `max_bytes`. A scheduled run without a budget moves at most a tenth of the cluster's bytes. All else is as in
+    PlanReassignmentOperator.
 
     If the snapshot alone shows that there is nothing to do, no job is run, and `uri` and `digest` are None. Returns the
     result of PlanReassignmentOperator plus `operation` and `nothing` (the reason why there is nothing to do, or empty).

@@ -36,12 +36,14 @@ def _parse_one(broker: str, text: str) -> float:
         value = 0.0
     if not 0.001 <= value <= _LARGEST:
         raise SettingError(
-            f"The setting capacity gives broker {broker} {shorten_value(text)}; it takes numbers from 0.001 to {_LARGEST}, "
-            "such as 2 for a broker that is to hold twice as much as one that is not named."
+            f"The setting capacity gives broker {broker} {shorten_value(text)}; it takes numbers from 0.001 "
+            f"to {_LARGEST}, such as 2 for a broker that is to hold twice as much as one that is not named."
         )
     return value
 
 
 def capacities_as_text(value: Any) -> Any:
     """Return a map of capacities by broker, as a connection may have it, in the setting's words; else the value."""
-    return ", ".join(f"{broker}={capacity}" for broker, capacity in value.items()) if isinstance(value, Mapping) else value
+    return (
+        ", ".join(f"{broker}={capacity}" for broker, capacity in value.items()) if isinstance(value, Mapping) else value
+    )

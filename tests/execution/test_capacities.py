@@ -33,8 +33,14 @@ def test_a_capacity_belongs_to_each_broker_that_is_named(text: str, found: dict[
         ("b4=2", "The setting capacity has 'b4=2'; it takes 4=2, 5=0.5."),
         ("4=2, 4=3", "The setting capacity names broker 4 twice; keep one."),
         ("4=0", "The setting capacity gives broker 4 '0'; it takes numbers from 0.001 to 1000000, such as 2 for a "),
-        ("4=nan", "The setting capacity gives broker 4 'nan'; it takes numbers from 0.001 to 1000000, such as 2 for a "),
-        ({"4": "x"}, "The setting capacity gives broker 4 'x'; it takes numbers from 0.001 to 1000000, such as 2 for a "),
+        (
+            "4=nan",
+            "The setting capacity gives broker 4 'nan'; it takes numbers from 0.001 to 1000000, such as 2 for a ",
+        ),
+        (
+            {"4": "x"},
+            "The setting capacity gives broker 4 'x'; it takes numbers from 0.001 to 1000000, such as 2 for a ",
+        ),
         ({"four": 2}, "The setting capacity has 'four=2'; it takes 4=2, 5=0.5."),
     ],
 )

@@ -1,6 +1,6 @@
-"""The twelve cases of MinimalMovementReplicaBalancerTest, the test class of KAFKA-19048, and the figures of its results.
+"""The twelve cases of MinimalMovementReplicaBalancerTest, the test class of KAFKA-19048, and the figures of its plans.
 
-A figure is the replicas moved, the preferred leaders changed, and the sum of squares of the pairs (leader, next in line).
+A figure is the replicas moved, the preferred leaders changed, and the sum of squares of the pairs (leader, next).
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ class PublicCase(NamedTuple):
     ordered: Figures
 
 
-def _case(
-    brokers: str, partitions: str, theirs: tuple[int, int, int], *ours: tuple[int, int, int]
-) -> PublicCase:
+def _case(brokers: str, partitions: str, theirs: tuple[int, int, int], *ours: tuple[int, int, int]) -> PublicCase:
     stable, ordered = (Figures(*one) for one in (ours[0], ours[-1]))
     return PublicCase(brokers, partitions, Figures(*theirs), stable, ordered)
 
@@ -58,9 +56,7 @@ CASES = {
     "rf3IsrOrder": _case("1a 2b 3c", " ".join(["123"] * 9), (0, 6, 19), (0, 6, 15)),
     "rf4ScaleInIsrOrder": _case("1a 2b 3c 4d 5- 6- 7- 8- 9- 10- 11-", _FOUR, (22, 9, 12), (22, 8, 12)),
     "rf1Extend": _case("1a 2b 3c 4a 5b+", "1 2 3 4 1 2 3 4 1 1", (2, 2, 0), (2, 2, 0)),
-    "replaceBroker": _case(
-        "0d- 1a 2b 3c 4a", "012 123 234 340 401 023 134 240 301 412", (10, 8, 14), (9, 2, 10)
-    ),
+    "replaceBroker": _case("0d- 1a 2b 3c 4a", "012 123 234 340 401 023 134 240 301 412", (10, 8, 14), (9, 2, 10)),
     "rf5Replace": _case(
         "1a 2b 3a 4b 5c 6d 7e 0- " + " ".join(f"{one}-" for one in range(8, 18)), _FIVE, (33, 14, 14), (33, 10, 14)
     ),

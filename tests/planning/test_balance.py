@@ -21,6 +21,8 @@ from tests.rings import tried
 from tests.strategies import OPTIONS, clusters
 
 SLOW = settings(deadline=None, max_examples=tried(50), suppress_health_check=[HealthCheck.too_slow])
+
+
 def test_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
     plan = planned(cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12 23"), "expand")
     assert plan.proof["replicas_moved"] == plan.proof["lower_bound"] == 4

@@ -101,7 +101,8 @@ def test_a_worse_plan_with_any_prices_is_valid_and_not_proven() -> None:
         "bytes_moved": sum(len(move.adding) * 1000 for move in moves),
         "leader_changes": sum(move.before[0] != move.after[0] for move in moves),
         # What it says of leaders and order is another matter.
-        **{"leader_evenness": None, "spread": {}},
+        "leader_evenness": None,
+        "spread": {},
     }
     dice = random.Random(2)
     guesses = [plan.proof["prices"], {}, *({str(b): dice.randint(-9, 9) for b in (1, 2, 3, 4)} for _ in range(50))]

@@ -67,9 +67,7 @@ def test_a_plan_with_other_leaders_than_it_says_is_refused() -> None:
         ),
     ],
 )
-def test_figures_that_are_not_those_of_the_rows_are_refused(
-    path: tuple[str, ...], value: Any, problem: str
-) -> None:
+def test_figures_that_are_not_those_of_the_rows_are_refused(path: tuple[str, ...], value: Any, problem: str) -> None:
     snapshot, plan = expanded()
     squares = plan.proof["spread"]["next_in_line"]["after"]["squares"]
     assert check(snapshot, told(plan, *path, value=value)).problems == [problem.format(squares=squares)]

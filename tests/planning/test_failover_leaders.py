@@ -32,7 +32,7 @@ def line(plan: PlanFolder) -> dict[str, Any]:
     [
         [f"t: {' '.join([RING] * 6)}"],
         [f"{name}: {' '.join([RING] * 3)}" for name in "tu"],
-        [f"t{number}: {pair}" for number, pair in enumerate((RING.split() * 6))],
+        [f"t{number}: {pair}" for number, pair in enumerate(RING.split() * 6)],
     ],
     ids=["one topic", "two topics", "a topic for each partition"],
 )
@@ -53,7 +53,7 @@ def best(rows: Sequence[Sequence[int]], brokers: int) -> tuple[int, int]:
     """The least sum of squares, and the fewest leader changes for it, of all even choices; by trying all."""
     low, high = len(rows) // brokers, -(-len(rows) // brokers)
     found = []
-    for choice in product(*([pair for pair in permutations(replicas, 2)] for replicas in rows)):
+    for choice in product(*(list(permutations(replicas, 2)) for replicas in rows)):
         led = Counter(first for first, _ in choice)
         if all(low <= led[broker] <= high for broker in range(1, brokers + 1)):
             squares = sum(count**2 for count in Counter(choice).values())
@@ -90,9 +90,7 @@ def test_it_moves_the_same_is_no_less_even_and_leaves_nothing_to_the_next_plan(
     if max(snapshot.partitions["target_rf"].to_pylist()) > usable:
         return
     for shard_rows in (30_000, 4):
-        stable, plan = (
-            planned(snapshot, "rebalance", {**options, **extra}, shard_rows) for extra in ({}, FIRST)
-        )
+        stable, plan = (planned(snapshot, "rebalance", {**options, **extra}, shard_rows) for extra in ({}, FIRST))
         for name in ("replicas_moved", "bytes_moved", "leader_evenness"):
             assert plan.proof[name] == stable.proof[name]
         assert plan.proof["spread"]["replicas"] == stable.proof["spread"]["replicas"]

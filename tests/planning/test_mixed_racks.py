@@ -99,7 +99,9 @@ def test_the_largest_factor_is_that_of_the_snapshot() -> None:
     plan = planned(snapshot, "rebalance")
     assert plan.proof["largest_factor"] == 3
     for claimed in (2, 4):
-        problems = check(snapshot, plan_with(plan.digest, {**plan.proof, "largest_factor": claimed}, plan.moves)).problems
+        problems = check(
+            snapshot, plan_with(plan.digest, {**plan.proof, "largest_factor": claimed}, plan.moves)
+        ).problems
         assert f"The proof says largest_factor = {claimed}; the snapshot says 3." in problems
 
 

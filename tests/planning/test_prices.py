@@ -52,8 +52,6 @@ def test_what_pools_leave_open_exact_exchanges_prove() -> None:
     assert unproven_topics(start_of(INTRICATE), np.zeros(5, np.int64)) == []
 
 
-
-
 @pytest.mark.parametrize(
     ("brokers", "topics", "options", "problems"),
     [

@@ -80,9 +80,7 @@ class Options:
     tolerance: float = _declare_option(0.05, low=0, high=1, of=EVEN_OPERATIONS)
     #: Goal that comes first: leaders that stay ("leader-stability"), or an even failover ("isr-order", KAFKA-19048's
     #: ranking), for which leaders change.
-    prefer: str = _declare_option(
-        "leader-stability", choices=("leader-stability", "isr-order"), of=EVEN_OPERATIONS
-    )
+    prefer: str = _declare_option("leader-stability", choices=("leader-stability", "isr-order"), of=EVEN_OPERATIONS)
     #: Maximum number of replicas to move. Moves that improve most come first; later plans continue from there.
     max_moves: int | None = _declare_option(None, low=1, kind=int, of=EVEN_OPERATIONS)
     #: Maximum number of bytes to move. Moves that improve most come first; later plans continue from there.

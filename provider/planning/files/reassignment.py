@@ -60,12 +60,14 @@ def _refuse_log_dirs(name: TopicPartition, given: Any, replicas: int) -> None:
     if given is None:
         return
     if not isinstance(given, list) or len(given) != replicas:
-        raise PlanError(f"The reassignment of {name} has log_dirs that are not one for each of its {replicas} replicas.")
+        raise PlanError(
+            f"The reassignment of {name} has log_dirs that are not one for each of its {replicas} replicas."
+        )
     chosen = next((one for one in given if one != "any"), None)
     if chosen is not None:
         raise PlanError(
-            f"The reassignment of {name} names the log directory {json.dumps(chosen)} (KIP-113), and Kafka Steward leaves "
-            'that choice to the broker; write "any", or use kafka-reassign-partitions for it.'
+            f"The reassignment of {name} names the log directory {json.dumps(chosen)} (KIP-113), and Kafka Steward "
+            'leaves that choice to the broker; write "any", or use kafka-reassign-partitions for it.'
         )
 
 

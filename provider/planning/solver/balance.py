@@ -24,7 +24,12 @@ import numpy as np
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.solver.candidate import CandidatePlan, merge_replicas
 from kafka_steward.planning.solver.failover import order_with_leaders
-from kafka_steward.planning.solver.fair_shares import fair_bounds, limit_excluded_bounds, rack_bounds_by_row, rack_groups
+from kafka_steward.planning.solver.fair_shares import (
+    fair_bounds,
+    limit_excluded_bounds,
+    rack_bounds_by_row,
+    rack_groups,
+)
 from kafka_steward.planning.solver.flow import (
     UNLIMITED,
     Infeasible,

@@ -193,9 +193,7 @@ class _Failover:
 
     def _room(self, rows: Ints, *, across: bool) -> tuple[Ints, Ints]:
         """Return the fewest and the most of `rows` that each broker may lead while all other rows stay."""
-        mine = np.bincount(
-            self.replicas.broker[self.candidates.first[self.taken[rows]]], minlength=self.brokers
-        )
+        mine = np.bincount(self.replicas.broker[self.candidates.first[self.taken[rows]]], minlength=self.brokers)
         others = self.led.sum(axis=0) - mine
         low, high = (bound - others for bound in self.level)
         if not across:
@@ -208,7 +206,9 @@ class _Failover:
         """Return the candidate of `at` that each row takes; `heights` are those of its pairs without the rows."""
         found = self.candidates
         rows, index = np.unique(found.row[at], return_inverse=True)
-        pairs, where, which, count = np.unique(self.pair[at], return_index=True, return_inverse=True, return_counts=True)
+        pairs, where, which, count = np.unique(
+            self.pair[at], return_index=True, return_inverse=True, return_counts=True
+        )
         leads = pairs // self.brokers
         used, end = np.unique(leads, return_inverse=True)
         net = Network()

@@ -144,8 +144,8 @@ def rack_bound_tables(
 def rack_bounds_by_row(brokers: Brokers, factor: Ints, held: Ints, reach: Bools) -> tuple[Ints, Ints]:
     """Return the bounds per row and group of partitions that hold `held` replicas per group.
 
-    Where brokers without a rack are bound by no rack rule, a rack may keep as many replicas of a partition as it has, up
-    to what the racks alone would have; it gets no more than the best spread has.
+    Where brokers without a rack are bound by no rack rule, a rack may keep as many replicas of a partition as it has,
+    up to what the racks alone would have; it gets no more than the best spread has.
     """
     factors, which = np.unique(factor, return_inverse=True)
     low, high = (table[which] for table in rack_bound_tables(brokers, factors.tolist(), reach))

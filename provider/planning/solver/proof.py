@@ -34,7 +34,7 @@ _COUNTED = (
     *("partitions", "partitions_moved", "replicas_moved", "bytes_moved"),
     *("lower_bound", "leader_changes", "leader_changes_forced"),
 )
-#: How even leaders can be, from the best on. Of many shards, the topics may be even and the cluster's brokers not quite.
+#: How even leaders can be, from the best on. Of many shards, the topics may be even, and the brokers not quite.
 LEADER_EVENNESS = ("even", "topic-even", "global-even", "proportional")
 #: Number of topics to name, of those that are spread worst.
 _NAMED = 5

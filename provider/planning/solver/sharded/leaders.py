@@ -79,9 +79,7 @@ class _LeaderQuotaFlow:
         low, high = self._level()
         total = leads.sum(axis=0)
         return bool(
-            within
-            and (leads.sum(axis=1) == self.summary.partitions).all()
-            and ((low <= total) & (total <= high)).all()
+            within and (leads.sum(axis=1) == self.summary.partitions).all() and ((low <= total) & (total <= high)).all()
         )
 
     def _level(self) -> tuple[Ints, Ints]:
