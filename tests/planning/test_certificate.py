@@ -4,6 +4,7 @@ import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_a_worse_plan_with_any_prices_is_valid_and_not_proven() -> None:
     least = plan.proof["replicas_moved"]
     moves = next(moves for moves in _exchanges(snapshot, plan) if sum(len(each.adding) for each in moves) > least)
     moves = [replace(move, chunk=0, position=at) for at, move in enumerate(moves)]
-    counts = {
+    counts: dict[str, Any] = {
         "replicas_moved": sum(len(move.adding) for move in moves),
         "bytes_moved": sum(len(move.adding) * 1000 for move in moves),
         "leader_changes": sum(move.before[0] != move.after[0] for move in moves),

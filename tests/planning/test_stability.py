@@ -60,3 +60,19 @@ def test_the_order_of_rows_and_brokers_changes_no_plan(operation: str, shard_row
             partitions=snapshot.partitions.take(pa.array(order)),
         )
         assert planned(other, operation, options, shard_rows) == planned(snapshot, operation, options, shard_rows), seed
+
+
+@pytest.mark.parametrize("seed", [98, 138, 502, 602, 643, 648])
+def test_leaders_that_shards_left_uneven_are_chosen_in_one_piece_and_stay(seed: int) -> None:
+    snapshot = random_case(seed)
+    plan = planned(snapshot, "rebalance", {}, 4)
+    assert plan.proof["leader_evenness"] == "even"
+    assert planned(carried_out(snapshot, plan), "rebalance", {}, 4).moves == []
+
+
+def test_shards_change_hardly_more_leaders_than_one_plan() -> None:
+    changes = {
+        rows: sum(planned(random_case(seed), "rebalance", {}, rows).proof["leader_changes"] for seed in range(30))
+        for rows in (4, 30_000)
+    }
+    assert changes[4] <= changes[30_000] * 1.04
