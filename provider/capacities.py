@@ -8,8 +8,6 @@ from typing import Any
 from kafka_steward.errors import SettingError
 from kafka_steward.value_parsing import parse_finite_number, shorten_value
 
-__all__ = ["PATTERN", "capacities_as_text", "parse_capacities"]
-
 _PAIR = r"\s*\d+\s*=\s*\d+(\.\d+)?\s*"
 #: What forms accept; `parse_capacities` says what is wrong.
 PATTERN = rf"^({_PAIR}(,{_PAIR})*)?$"
