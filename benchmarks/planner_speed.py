@@ -31,7 +31,7 @@ from benchmarks.report import table, write_between
 from benchmarks.watched import Watch, spent
 from kafka_steward.planning.shards import SHARD_ROWS
 from kafka_steward.planning.spark.pipeline import run
-from kafka_steward.planning.spark.session import QUICK_JAVA, local_session
+from kafka_steward.planning.spark.session import QUICK_JAVA, planning_session
 
 __all__ = ["main"]
 
@@ -133,7 +133,7 @@ def _process(job: str, snapshot: str, out: str) -> Run:
 
 def _child(job: str, snapshot: str, out: str) -> dict[str, Any]:
     seconds, core = [], []
-    with local_session() as spark:
+    with planning_session() as spark:
         # The first job of a session starts the Python workers; that is the session's start, not the job's.
         spark.range(2, numPartitions=2).mapInArrow(_as_they_are, "id long").collect()
         for _ in ("first", "again"):

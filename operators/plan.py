@@ -5,21 +5,28 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib import util
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowException
 
-from kafka_steward.errors import PlanError, PlanningFailed, SettingError
+from kafka_steward.errors import PlanError, PlanningFailed
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
+from kafka_steward.hooks.spark import (
+    LOCAL_CONN_ID,
+    SparkCluster,
+    find_spark_cluster,
+    local_environment,
+    offer_local_connection,
+)
 from kafka_steward.operators.plan_folders import write_plan_page
 
 if TYPE_CHECKING:
@@ -30,8 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanReassignmentOperator"]
 
-#: The connection that represents this machine. SparkSubmitHook would use YARN for a missing connection.
-LOCAL_CONN_ID = "kafka_steward_local_spark"
 #: At Spark's default level its own messages would hide those of the job.
 QUIET_CONF: Mapping[str, str] = {"spark.log.level": "WARN"}
 #: A local job listens on the loopback interface only, and has no web UI. Its JVM lives for seconds, so the C2
@@ -49,10 +54,11 @@ _LOG_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN) "
 class PlanReassignmentOperator(SparkSubmitOperator):
     """Plans `operation` for a snapshot with Spark; changes nothing on the cluster, and never connects to it.
 
-    `snapshot` is the result of SnapshotClusterOperator. Without `spark_conn_id` the job runs on the worker (local[*]).
-    Other arguments of SparkSubmitOperator (`conf`, `driver_memory`, `py_files`, ...) are passed on. `options` are the
-    planner's. A Spark cluster whose Python lacks `kafka_steward` and pylmcf gets them from `archive`: the address of
-    the output of `python -m kafka_steward.planning --make-archive`, readable from the submitting machine.
+    `snapshot` is the result of SnapshotClusterOperator. `spark_conn_id` is a connection of type `spark` or
+    `spark_connect`; without it, the setting `spark_conn_id` names one, and without that the job runs on the worker
+    (local[*]). What the job needs on a Spark of one's own (`archive`, `spark_conf`, `packages`, ...) is read from that
+    connection's extra; arguments of SparkSubmitOperator (`conf`, `packages`, ...) and `archive` have precedence.
+    `options` are the planner's.
 
     The plan is written beside the snapshot and read back from there. Its digest is verified, and a checker that does
     not trust the solver checks it against the snapshot. Returns `{"uri", "digest", "replicas_moved", "bytes_moved",
@@ -94,6 +100,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         self.spark_conn_id = spark_conn_id
         self.settings = dict(settings or {})
         self.archive = archive
+        self._connect_job: ConnectJob | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
         """Run the job, and return the plan that it wrote."""
@@ -113,35 +120,61 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         from kafka_steward.planning.files.formats import read_plan
 
         uri = f"{self.snapshot['uri'].rsplit('/', 1)[0]}/{self.task_id}-plan-{context['ti'].try_number}"
-        self._configure_spark(uri)
-        self._run_spark_job(uri, hook_of(self, context).settings, context)
+        hook = hook_of(self, context)
+        spark = self._configure_spark(find_spark_cluster(self.spark_conn_id or hook.spark_conn_id), uri)
+        self._run_spark_job(spark, uri, hook.settings, context)
         plan = read_plan(uri)
         _check_plan(snapshot, plan)
         return {**self._plan_result(uri, plan), "page_digest": write_plan_page(uri, plan, snapshot)}
 
-    def _configure_spark(self, uri: str) -> None:
-        master = find_spark_master(self.spark_conn_id)
-        _refuse_unreachable_uri(master, uri)
-        given = self.conf or {}
-        # The Python of this machine already has the contents of the archive.
-        archived = {} if master.is_local else _archive_conf(self.archive, given)
-        self.conf = {**QUIET_CONF, **(LOCAL_CONF if master.is_local else {}), **given, **archived}
-        if master.is_local:
-            self.env_vars = {**local_environment(), **(self.env_vars or {})}
-        if self.spark_conn_id is None:
-            offer_local_connection()
-        self.application = self.application or _job_path()
+    def _configure_spark(self, found: SparkCluster, uri: str) -> SparkCluster:
+        """Return the Spark with this task's own archive, if any, after all that can be known is checked.
 
-    def _run_spark_job(self, uri: str, settings: Settings, context: Context) -> None:
+        The arguments of the task have precedence over the connection's extra.
+        """
+        # The Python of this machine already has the contents of the archive.
+        spark = replace(found, archive=None if found.is_local else self.archive or found.archive)
+        self._conn_id = spark.conn_id
+        if spark.is_local:
+            self.env_vars = {**local_environment(), **(self.env_vars or {})}
+            if spark.conn_id == LOCAL_CONN_ID:
+                offer_local_connection()
+        self.env_vars = {**spark.env_vars, **(self.env_vars or {})} or None
+        self.conf = {**_default_conf(spark), **spark.conf, **(self.conf or {})}
+        spark = replace(spark, conf=self.conf)
+        spark.refuse_what_cannot_work(uri, self.env_vars or {}, deploy_mode=self._deploy_mode)
+        if spark.archive is not None:
+            _check_archive(spark.archive)
+            self.conf.update(_archive_conf(spark.archive, self.conf))
+        self.packages, self.jars = self.packages or spark.packages, self.jars or spark.jars
+        self._repositories = self._repositories or spark.repositories
+        self.properties_file = self.properties_file or spark.properties_file
+        self.application = self.application or _job_path()
+        return spark
+
+    def _run_spark_job(self, spark: SparkCluster, uri: str, settings: Settings, context: Context) -> None:
         with TemporaryDirectory(prefix="kafka-steward-") as folder:
             options = Path(folder) / "options.json"
             options.write_text(json.dumps({**_planner_options(settings), **self.options}))
             self.application_args = ["--snapshot", self.snapshot["uri"], "--out", uri]
             self.application_args += ["--operation", self.operation, "--options", str(options)]
+            if spark.archive is not None:
+                self.application_args += ["--archive", spark.archive]
+            if spark.is_connect:
+                self._connect_job = ConnectJob(spark.conn_id, self.application_args)
+                self._connect_job.run(self.log)
+                return
             try:
                 super().execute(context)
             except AirflowException as error:
                 raise PlanningFailed(f"The Spark job ended without a plan: {_last_job_message(error)}") from error
+
+    def on_kill(self) -> None:
+        """End the job's process on this machine, and with it the job."""
+        if self._connect_job is not None:
+            self._connect_job.end()
+        elif self._hook is not None:
+            super().on_kill()
 
     def _plan_result(self, uri: str, plan: PlanFolder) -> dict[str, Any]:
         proof = plan.proof
@@ -155,16 +188,28 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         return {"uri": uri, "digest": plan.digest, **numbers, "partitions": len(plan.moves), "unplaced": unplaced}
 
 
-def _archive_conf(archive: str | None, conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the configuration that adds the archive to the executors' path, merged with the task's own values."""
+def _default_conf(spark: SparkCluster) -> dict[str, str]:
+    if spark.is_connect:
+        return {}
+    # The driver runs on this worker, whose Python has kafka_steward. Spark would take the executors' Python for it.
+    return {**QUIET_CONF, **(LOCAL_CONF if spark.is_local else {"spark.pyspark.driver.python": sys.executable})}
+
+
+def _check_archive(archive: str) -> None:
+    from kafka_steward.planning.spark.archive import check_archive, read_archive_facts
+
+    check_archive(archive, read_archive_facts(archive))
+
+
+def _archive_conf(archive: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the configuration that adds the archive to the executors' path, merged with values that are given."""
+    from kafka_steward.planning.files.storage import spark_uri
     from kafka_steward.planning.spark.archive import archive_conf
 
-    if archive is None:
-        return {}
     joints = {"spark.archives": ",", "spark.executorEnv.PYTHONPATH": ":"}
     return {
         name: joints[name].join(part for part in (value, conf.get(name)) if part)
-        for name, value in archive_conf(archive).items()
+        for name, value in archive_conf(spark_uri(archive)).items()
     }
 
 
@@ -181,16 +226,6 @@ def _planner_options(settings: Settings) -> dict[str, Any]:
     return {"chunk_size": settings.heal_chunk_size, **caps, "throttle": settings.throttle}
 
 
-def _refuse_unreachable_uri(master: Master, uri: str) -> None:
-    from kafka_steward.planning.files.storage import is_local_uri
-
-    if is_local_uri(uri) and not master.is_local:
-        raise SettingError(
-            f"Spark runs on {master.url}, whose machines cannot read {uri}; set `workspace` in the connection's extra "
-            "to storage that they share, such as s3://bucket/folder."
-        )
-
-
 def _check_plan(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
     from kafka_steward.planning.checker.check import check
 
@@ -199,57 +234,38 @@ def _check_plan(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
         raise PlanError(f"The plan {plan.digest[:12]} failed its check, and is not used: {verdict.problems[0]}")
 
 
+class ConnectJob:
+    """The job as a process of this worker that is a client of a Spark Connect server: there is nothing to submit."""
+
+    def __init__(self, conn_id: str, arguments: Sequence[str]) -> None:
+        self._conn_id, self._arguments = conn_id, list(arguments)
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, log: Any) -> None:
+        """Run the job to its end. Raises PlanningFailed with its last words if it ends without a plan."""
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
+        # In the environment, because the address may hold a token.
+        env = {**os.environ, "SPARK_REMOTE": SparkConnectHook(self._conn_id).get_connection_url()}
+        command = [sys.executable, "-m", "kafka_steward.planning", *self._arguments]
+        last = ""
+        with subprocess.Popen(
+            command, env=env, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as self._process:
+            for line in self._process.stdout or ():
+                log.info("%s", printable(line.rstrip()))
+                last = line.strip() or last
+        if self._process.returncode:
+            raise PlanningFailed(f"The Spark job ended without a plan: {last or 'it said nothing'}")
+
+    def end(self) -> None:
+        """End the process, if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
+
 def _last_job_message(error: Exception) -> str:
     """Return the last line that is not from Spark's own log: the job's message, or the exception that ended it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if not _LOG_LINE.match(line)]
     return (said or lines or [type(error).__name__])[-1]
-
-
-@dataclass(frozen=True)
-class Master:
-    """A Spark master URL."""
-
-    url: str
-
-    @property
-    def is_local(self) -> bool:
-        """Return whether the whole job runs in one process of this machine."""
-        return self.url.startswith("local")
-
-
-def find_spark_master(spark_conn_id: str | None) -> Master:
-    """Return the master that the connection names; this machine without a connection. Raises SettingError."""
-    if spark_conn_id is None:
-        return Master("local[*]")
-    try:
-        connection = BaseHook.get_connection(spark_conn_id)
-    except AirflowNotFoundException as error:
-        raise SettingError(
-            f"There is no Airflow connection {spark_conn_id}; create it (type spark), or leave out spark_conn_id to "
-            "plan on the worker itself."
-        ) from error
-    return Master(connection.host or "yarn")
-
-
-def offer_local_connection() -> None:
-    """Define LOCAL_CONN_ID for this process, through the environment variable that Airflow reads connections from."""
-    os.environ[f"AIRFLOW_CONN_{LOCAL_CONN_ID.upper()}"] = json.dumps({"conn_type": "spark", "host": "local[*]"})
-
-
-def local_environment() -> dict[str, str]:
-    """Return the environment variables that spark-submit needs to run here, with this Python and its PySpark.
-
-    Raises PlanningFailed, with the command that repairs it, when PySpark is missing or cannot be used.
-    """
-    from kafka_steward.planning.spark.installed import find_spark
-
-    home = find_spark()
-    binaries = os.pathsep.join((f"{home}/bin", str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    return {
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PATH": binaries,
-    }

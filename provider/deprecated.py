@@ -58,13 +58,16 @@ _FORMER: Mapping[str, _FormerName] = {
     "operators.people.approvers_of": _FormerName("operators.approve.parse_approvers"),
     "operators.people.checked_bytes": _FormerName("operators.approve.validate_approve_above"),
     "operators.people.request_shown": _FormerName("operators.approve.request_input"),
-    "operators.spark.master_of": _FormerName("operators.plan.find_spark_master"),
+    "operators.spark.master_of": _FormerName("hooks.spark.find_spark_cluster"),
     **_map_moved_names("operators.conf", "operators.base", "refuse_unknown_keys"),
     **_map_moved_names("operators.notify", "operators.base", "Notifiers", "notify"),
     **_map_moved_names("operators.people", "operators.approve", "Approvers"),
     **_map_moved_names("operators.rollback", "operators.cancel", "RollbackReassignmentOperator"),
-    **_map_moved_names("operators.spark", "operators.plan", "LOCAL_CONN_ID", "LOCAL_CONF", "QUIET_CONF", "Master"),
-    **_map_moved_names("operators.spark", "operators.plan", "local_environment", "offer_local_connection"),
+    "operators.spark.Master": _FormerName("hooks.spark.SparkCluster"),
+    **_map_moved_names("operators.spark", "operators.plan", "LOCAL_CONF", "QUIET_CONF"),
+    **_map_moved_names(
+        "operators.spark", "hooks.spark", "LOCAL_CONN_ID", "local_environment", "offer_local_connection"
+    ),
     # The trigger of a cancel, in tasks that an earlier release deferred.
     "triggers.undo_plan.UndoPlanTrigger": _FormerName("triggers.run_plan.RunPlanTrigger"),
 }

@@ -18,6 +18,10 @@ _PLACES: dict[str, tuple[str, str]] = {
         "Where snapshots and plans go: a path or URI that workers and Spark reach. Empty: beside the default journal.",
         "s3://bucket/kafka-steward",
     ),
+    "spark_conn_id": (
+        "Id of a connection of type spark or spark_connect that makes the plans. Empty: they are made on the worker.",
+        "spark_production",
+    ),
 }
 
 #: Labels of boolean defaults, as in the form.
@@ -127,6 +131,7 @@ def _connection_fields() -> dict[str, Any]:
         ),
         "journal": _form_field("Journal", f"{_PLACES['journal'][0]} Kept secret.", format="password"),
         "workspace": _form_field("Workspace", _PLACES["workspace"][0]),
+        "spark_conn_id": _form_field("Spark connection", _PLACES["spark_conn_id"][0]),
         **{name: _setting_field(name, setting) for name, setting in SETTINGS.items()},
     }
 

@@ -10,6 +10,7 @@ function is imported when the verb is called::
     execute.py     apply, resume                        cancel.py    cancel
     requests.py    queue, requests, signal              document_facts.py  the documents, as status prints them
     documents.py   the other documents, watch, pending; journal copy, pair, archive
+    archive.py     make-archive
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def get_kafka_steward_commands() -> list[GroupCommand]:
         _build_journal_group(),
         *_build_document_verbs(),
         *_build_request_groups(),
+        _build_archive_verb(),
     )
     return [GroupCommand("kafka-steward", "Keep Kafka clusters fully replicated and balanced", verbs, _ABOUT, _EPILOG)]
 
@@ -447,6 +449,24 @@ def _build_journal_group() -> GroupCommand:
     )
     about = "Move the journal to another database or out of ZooKeeper, pair its halves, or archive old rows"
     return GroupCommand("journal", about, (copy, pair, archive))
+
+
+_MAKE_ARCHIVE = """\
+The file holds the planner's code and its solver, for executors whose Python has neither. It fits executors of
+this Python's minor version and this platform, and this version of Kafka Steward: make it again after an
+upgrade. Each job checks that before it is submitted, and asks the executors before it plans."""
+
+
+def _build_archive_verb() -> ActionCommand:
+    file = Arg(("file",), help="A new file", metavar="FILE.tar.gz")
+    return _build_verb(
+        "make-archive",
+        "Write what Spark's executors need into one file",
+        "archive.make",
+        (file,),
+        examples=["make-archive /opt/airflow/kafka-steward.tar.gz"],
+        details=_MAKE_ARCHIVE,
+    )
 
 
 _FAILED = """\

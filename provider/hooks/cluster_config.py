@@ -23,7 +23,7 @@ from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import SETTINGS, Settings
 
 #: Keys of the extra that belong to the provider and are not fields of `Settings`.
-_PLACES = ("journal", "workspace", "kafka_conn_id", "cluster_id")
+_PLACES = ("journal", "workspace", "spark_conn_id", "kafka_conn_id", "cluster_id")
 #: Executors whose tasks run on the scheduler's host, in every spelling of Airflow: with an alias or a module.
 _LOCAL = re.compile(r"(^|[.:=])LocalExecutor$")
 #: Tables that occur together only in Airflow's metadata database.
@@ -67,6 +67,8 @@ class ClusterConfig:
     journal: str = field(repr=False)
     expected_cluster_id: str | None = None
     zookeeper: ZooKeeperOptions | None = None
+    #: The connection of the Spark that makes plans; None for the worker.
+    spark_conn_id: str | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -108,7 +110,14 @@ def cluster_config(
         journal=_journal_location(fields, places, section) or _local_journal_url(fields, places, home, executor),
         expected_cluster_id=places["cluster_id"],
         zookeeper=zookeeper,
+        spark_conn_id=_text_or_none(fields.conn_id, "spark_conn_id", places["spark_conn_id"]),
     )
+
+
+def _text_or_none(conn_id: str, name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise SettingError(f"The {name} of the connection {conn_id} is {value!r}; it takes the id of a connection.")
+    return value
 
 
 def _workspace_url(conn_id: str, place: str) -> str:

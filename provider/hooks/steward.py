@@ -197,6 +197,11 @@ class StewardHook(BaseHook):
         """The location of snapshots and plans: a path or fsspec URI, without a trailing slash."""
         return self.access.workspace
 
+    @property
+    def spark_conn_id(self) -> str | None:
+        """The connection of the Spark that makes plans; None for the worker."""
+        return self.access.spark_conn_id
+
     def cluster(self) -> KafkaCluster:
         """Connect to the cluster. The caller closes it.
 
@@ -330,7 +335,7 @@ def _parse_extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
 
 
 def _read_config_section() -> dict[str, Any]:
-    names = (*SETTINGS, "journal", "workspace")
+    names = (*SETTINGS, "journal", "workspace", "spark_conn_id")
     # The output of a command ends with a newline.
     given = {name: (conf.get("kafka_steward", name, fallback=None) or "").strip() for name in names}
     return {name: value for name, value in given.items() if value}

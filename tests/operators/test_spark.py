@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.errors import PlanningFailed, SettingError
-from kafka_steward.operators.plan import find_spark_master, local_environment
+from kafka_steward.hooks.spark import find_spark_cluster, local_environment
 from tests.airflow_home import Connect
 
 
 def test_without_a_connection_it_runs_here() -> None:
-    assert find_spark_master(None).is_local
+    assert find_spark_cluster(None).is_local
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,14 @@ def test_without_a_connection_it_runs_here() -> None:
 )
 def test_a_connection_names_the_master(connect: Connect, host: str, local: bool) -> None:
     connect("spark_test", conn_type="spark", host=host)
-    assert find_spark_master("spark_test").is_local is local
+    assert find_spark_cluster("spark_test").is_local is local
 
 
 def test_no_such_connection_is_one_sentence() -> None:
-    with pytest.raises(SettingError, match=r"^There is no Airflow connection spark_gone; create it \(type spark\)"):
-        find_spark_master("spark_gone")
+    with pytest.raises(
+        SettingError, match=r"^There is no Airflow connection spark_gone; create it \(type spark or spark_connect\)"
+    ):
+        find_spark_cluster("spark_gone")
 
 
 def test_the_local_job_uses_this_python_and_its_pyspark() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,21 +51,34 @@ def _scheme(uri: str) -> str:
     return fsspec_uri(uri).partition(":")[0]
 
 
+def open_file(uri: str, what: str) -> BinaryIO:
+    """Open one file to read its bytes. Raises PlanError if no package opens such addresses, else OSError."""
+    system, path = _find_file_system(uri, what)
+    return cast("BinaryIO", system.open(path, "rb"))
+
+
+def _find_file_system(uri: str, what: str) -> tuple[Any, str]:
+    # Imported here: Spark's workers open no folder, and this import would take them as long as Arrow's.
+    import fsspec  # noqa: PLC0415
+
+    try:
+        system, path = fsspec.core.url_to_fs(fsspec_uri(uri))
+    except (ImportError, ValueError, OSError) as error:
+        # A protocol that a package adds to fsspec is unknown until it is installed: a ValueError. HDFS without its
+        # native library is an OSError.
+        missing = isinstance(error, ImportError) or _scheme(uri) not in fsspec.available_protocols()
+        remedy = _EXTRAS.get(_scheme(uri), "") if missing else ""
+        words = str(error).strip().split("\n")[0].rstrip(".")
+        raise PlanError(f"The {what} address {uri} cannot be opened: {words}.{remedy}") from error
+    return system, path
+
+
 class Folder:
     """One folder of a workspace. `what` is the noun for it in messages: "snapshot" or "plan"."""
 
     def __init__(self, uri: str, what: str) -> None:
-        # Imported here: Spark's workers open no folder, and this import would take them as long as Arrow's.
-        import fsspec  # noqa: PLC0415
-
         self.uri, self.what = uri, what
-        try:
-            self._fs, self._path = fsspec.core.url_to_fs(fsspec_uri(uri))
-        except (ImportError, ValueError) as error:
-            # A protocol that a package adds to fsspec is unknown until it is installed: a ValueError.
-            missing = isinstance(error, ImportError) or _scheme(uri) not in fsspec.available_protocols()
-            remedy = _EXTRAS.get(_scheme(uri), "") if missing else ""
-            raise PlanError(f"The {what} address {uri} cannot be opened: {error}.{remedy}") from error
+        self._fs, self._path = _find_file_system(uri, what)
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Return a JSON object. Raises PlanError when the file is missing or holds anything else."""

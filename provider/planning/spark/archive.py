@@ -1,32 +1,107 @@
 """The archive for remote executors: the planning code, LEMON's flow solver and fsspec, in one file.
 
 NumPy and pyarrow are left to the cluster, because its Spark needs them for Arrow anyway. Binary parts fit one platform
-and one version of Python: make the archive with the version that the executors run.
+and one minor version of Python. The first member says which, and of which code the archive is made; it is read before
+a job is submitted.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import io
+import json
+import platform
+import shutil
+import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
+from importlib import metadata
 from pathlib import Path
 
-from kafka_steward.errors import PlanError
+import kafka_steward
+from kafka_steward.errors import PlanError, SettingError
+from kafka_steward.planning.files.storage import fsspec_uri, open_file
 
 #: Name of the unpacked archive in each executor's working directory.
 FOLDER = "kafka_steward_archive"
+#: How an archive is made, for messages.
+MAKE_ARCHIVE = "airflow kafka-steward make-archive"
 
 _OURS = ("__init__.py", "assignment.py", "errors.py", "escaping.py", "planning")
+_FACTS = "kafka_steward_archive.json"
+#: More than any of ours: what is longer is not ours.
+_LONGEST_FACTS = 10_000
 
 
-def make_archive(path: str) -> None:
-    """Write the archive, a `.tar.gz`. Raises PlanError when it cannot be written."""
+def python_version() -> str:
+    """Return the minor version of this Python, such as 3.11."""
+    return f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def platform_name() -> str:
+    """Return the platform of this machine that binary packages are made for, such as linux-x86_64-glibc."""
+    return "-".join(part for part in (sys.platform, platform.machine(), platform.libc_ver()[0]) if part)
+
+
+@dataclass(frozen=True)
+class ArchiveFacts:
+    """What an archive is made for and of: Python, platform, version of Kafka Steward, digest of its planning code."""
+
+    python: str
+    platform: str
+    version: str
+    code: str
+
+    @classmethod
+    def of_this_machine(cls) -> ArchiveFacts:
+        """Return the facts of an archive that would be made here and now."""
+        return cls(python_version(), platform_name(), kafka_steward.__version__, _code_digest())
+
+
+def make_archive(path: str) -> ArchiveFacts:
+    """Write the archive, a `.tar.gz`, and return what it is made for. Raises PlanError when it cannot be written."""
+    facts = ArchiveFacts.of_this_machine()
+    content = json.dumps(asdict(facts), indent=2, sort_keys=True).encode()
     try:
         with tarfile.open(path, "w:gz", compresslevel=3, dereference=True) as archive:
+            first = tarfile.TarInfo(_FACTS)
+            first.size = len(content)
+            archive.addfile(first, io.BytesIO(content))
             for name, file in sorted(_archive_members()):
                 archive.add(file, name, recursive=False)
     except OSError as error:
         raise PlanError(f"The archive {path} cannot be written: {error.strerror}.") from error
+    return facts
+
+
+def read_archive_facts(uri: str) -> ArchiveFacts:
+    """Return what the archive at an address is made for. Raises SettingError if it cannot be read, or is not ours."""
+    content = _read_first_member(uri)
+    try:
+        found = json.loads(content)
+        return ArchiveFacts(**{each.name: str(found[each.name]) for each in fields(ArchiveFacts)})
+    except (ValueError, KeyError, TypeError) as error:
+        raise SettingError(_not_ours(uri)) from error
+
+
+def check_archive(uri: str, facts: ArchiveFacts) -> None:
+    """Raise SettingError if the archive does not fit this driver.
+
+    Executors need the driver's minor version of Python, so an archive for another one fits no executor.
+    """
+    here = ArchiveFacts.of_this_machine()
+    if facts.python != here.python:
+        raise SettingError(
+            f"The archive {uri} is made for Python {facts.python}, and the driver runs Python {here.python}, as "
+            f"Spark's executors must, too; make it again with `{MAKE_ARCHIVE}` by Python {here.python}."
+        )
+    if facts.code != here.code:
+        raise SettingError(
+            f"The archive {uri} holds other code (of version {facts.version}) than is installed here (version "
+            f"{here.version}); make it again with `{MAKE_ARCHIVE}`."
+        )
 
 
 def archive_conf(uri: str) -> dict[str, str]:
@@ -34,12 +109,76 @@ def archive_conf(uri: str) -> dict[str, str]:
     return {"spark.archives": f"{uri}#{FOLDER}", "spark.executorEnv.PYTHONPATH": f"./{FOLDER}"}
 
 
+def copy_archive(uri: str, folder: Path) -> Path:
+    """Return the archive as a file of this machine, copied into `folder` if it is elsewhere. Raises PlanError."""
+    local = fsspec_uri(uri).removeprefix("file://")
+    if ":" not in local.split("/", 1)[0]:
+        return Path(local)
+    copy = folder / uri.rpartition("/")[2]
+    try:
+        with open_file(uri, "archive") as source, copy.open("wb") as target:
+            shutil.copyfileobj(source, target)
+    except OSError as error:
+        raise PlanError(f"The archive {uri} cannot be read here: {error.strerror or error}.") from error
+    return copy
+
+
+def _read_first_member(uri: str) -> bytes:
+    try:
+        with open_file(uri, "archive") as file, tarfile.open(fileobj=file, mode="r|gz") as archive:
+            first = archive.next()
+            member = archive.extractfile(first) if first is not None and first.name == _FACTS else None
+            return b"" if member is None else member.read(_LONGEST_FACTS)
+    except PlanError as error:
+        raise SettingError(f"The archive {uri} cannot be read here: {str(error).rstrip('.')}.") from error
+    except (tarfile.TarError, EOFError) as error:
+        raise SettingError(_not_ours(uri)) from error
+    except OSError as error:
+        raise SettingError(
+            f"The archive {uri} cannot be read here ({error.strerror or error}); make it with `{MAKE_ARCHIVE}`, and "
+            "put it where this worker can read it."
+        ) from error
+
+
+def _not_ours(uri: str) -> str:
+    return (
+        f"The file {uri} is no archive of this version of Kafka Steward, which begins with {_FACTS}; make one with "
+        f"`{MAKE_ARCHIVE}`."
+    )
+
+
+def _code_digest() -> str:
+    """Return the SHA-256 of our part of the archive: names and contents."""
+    hasher = sha256()
+    for name, file in sorted(_our_members()):
+        content = file.read_bytes()
+        hasher.update(f"{name}\n{len(content)}\n".encode() + content)
+    return hasher.hexdigest()
+
+
 def _archive_members() -> Iterator[tuple[str, Path]]:
-    whole = (".",)
-    for package, parts in (("kafka_steward", _OURS), ("pylmcf", whole), ("nanobind_backend", whole), ("fsspec", whole)):
+    yield from _our_members()
+    for package in ("pylmcf", "nanobind_backend", "fsspec"):
         folder = _package_folder(package)
-        for part in parts:
-            yield from _walk_files(folder / part, folder.parent)
+        yield from _walk_files(folder, folder.parent)
+    # It reads its own version from its metadata when it is imported.
+    yield from _metadata_files("pylmcf")
+
+
+def _metadata_files(distribution: str) -> Iterator[tuple[str, Path]]:
+    try:
+        files = metadata.distribution(distribution).files or ()
+    except metadata.PackageNotFoundError as error:
+        raise PlanError(f"The archive cannot be made: {distribution} is not installed here.") from error
+    for file in files:
+        if file.parent.suffix == ".dist-info" and file.name == "METADATA":
+            yield str(file), Path(str(file.locate()))
+
+
+def _our_members() -> Iterator[tuple[str, Path]]:
+    folder = _package_folder("kafka_steward")
+    for part in _OURS:
+        yield from _walk_files(folder / part, folder.parent)
 
 
 def _walk_files(start: Path, base: Path) -> Iterator[tuple[str, Path]]:
@@ -54,3 +193,10 @@ def _package_folder(package: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise PlanError(f"The archive cannot be made: {package} is not installed here.")
     return Path(next(iter(spec.submodule_search_locations)))
+
+
+def facts_problem(facts: ArchiveFacts, python: str, machine: str) -> str | None:
+    """Return why an archive does not fit an executor of this Python and platform; None if it does."""
+    wanted: Mapping[str, tuple[str, str]] = {"Python": (facts.python, python), "platform": (facts.platform, machine)}
+    wrong = [f"{name} {made}, not {there}" for name, (made, there) in wanted.items() if made != there]
+    return f"is made for {' and '.join(wrong)}" if wrong else None

@@ -21,9 +21,10 @@ from kafka_steward.planning.checker.check import PlanVerdict, check
 from kafka_steward.planning.files.formats import read_plan, read_snapshot, write_snapshot
 from kafka_steward.planning.files.options import Options, find_operation
 from kafka_steward.planning.files.reassignment import read_json, reassignment_json, snapshot_tables
-from kafka_steward.planning.spark.archive import make_archive
+from kafka_steward.planning.spark.archive import check_archive, make_archive, read_archive_facts
 from kafka_steward.planning.spark.pipeline import check_with_spark, run
-from kafka_steward.planning.spark.session import local_session, translate_worker_errors
+from kafka_steward.planning.spark.probe import probe_executors
+from kafka_steward.planning.spark.session import is_remote_session, planning_session, translate_worker_errors
 
 #: Partitions up to which a plan is checked without Spark, which takes some seconds.
 _PLAIN_ROWS = 30_000
@@ -56,20 +57,20 @@ class CommandLine:
     json_file: str | None
     check: bool
     archive: str | None = None
+    make_archive: str | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit code: 0, or 1 after a message on standard error."""
     try:
         request = parse_command_line(arguments)
-        if request.archive:
-            make_archive(request.archive)
+        if request.make_archive:
+            make_archive(request.make_archive)
             return 0
         if request.check:
             return print_verdict(request)
         Options.of(find_operation(request.operation), request.options)
-        with local_session() as spark, translate_worker_errors():
-            proof = run(spark, request.snapshot, request.out, request.operation, request.options)
+        proof = _plan_with_spark(request)
         write_reassignments(request)
     except StewardError as error:
         print(error, file=sys.stderr)
@@ -78,12 +79,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _plan_with_spark(request: CommandLine) -> dict[str, Any]:
+    facts = None if request.archive is None else read_archive_facts(request.archive)
+    if request.archive is not None and facts is not None:
+        check_archive(request.archive, facts)
+    with planning_session(request.archive) as spark, translate_worker_errors():
+        if is_remote_session(spark):
+            probe_executors(spark, request.snapshot, request.out, facts)
+        return run(spark, request.snapshot, request.out, request.operation, request.options)
+
+
 def parse_command_line(arguments: Sequence[str] | None) -> CommandLine:
     """Parse the arguments, and write the snapshot if it is given as files. Raises PlanError."""
     parser = _build_parser()
     given = parser.parse_args(arguments)
     if given.make_archive:
-        return CommandLine("", "", "", {}, None, check=False, archive=given.make_archive)
+        return CommandLine("", "", "", {}, None, check=False, make_archive=given.make_archive)
     if given.out is None:
         parser.error("--out is missing")
     if (given.snapshot is None) == (given.current is None) or (given.current is None) != (given.brokers is None):
@@ -94,7 +105,7 @@ def parse_command_line(arguments: Sequence[str] | None) -> CommandLine:
     if not isinstance(options, dict):
         raise PlanError(f"The options file {given.options} does not contain JSON object.")
     snapshot = given.snapshot or _write_snapshot(given)
-    return CommandLine(snapshot, given.out, given.operation or "", options, given.json, given.check)
+    return CommandLine(snapshot, given.out, given.operation or "", options, given.json, given.check, given.archive)
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -118,6 +129,11 @@ def _build_parser() -> argparse.ArgumentParser:
         help="also write plan and rollback for kafka-reassign-partitions",
     )
     add("--check", action="store_true", help="check the plan at --out, without a solver, instead of making one")
+    add(
+        "--archive",
+        metavar="URI",
+        help="archive of the executors; a Spark Connect server (SPARK_REMOTE) gets it from here",
+    )
     add(
         "--make-archive",
         metavar="FILE.tar.gz",
@@ -162,7 +178,7 @@ def _check_requested_plan(request: CommandLine) -> PlanVerdict:
     snapshot = read_snapshot(request.snapshot)
     if "PYSPARK_GATEWAY_PORT" not in os.environ and len(snapshot.partitions) <= _PLAIN_ROWS:
         return check(snapshot, read_plan(request.out))
-    with local_session() as spark, translate_worker_errors():
+    with planning_session(request.archive) as spark, translate_worker_errors():
         return check_with_spark(spark, snapshot, request.out)
 
 

@@ -59,6 +59,7 @@ from kafka_steward.planning.shards import (
 )
 from kafka_steward.planning.solver.plan_rows import order_plan
 from kafka_steward.planning.solver.problem import Ints
+from kafka_steward.planning.spark.shipping import ship
 
 _PACK = pa.field("pack", pa.binary())
 #: Rows per pack: far below the 2 GB limit of one value.
@@ -138,7 +139,7 @@ def _collect_answers(rows: DataFrame) -> list[Any]:
 def _write_rows(result: DataFrame, out_uri: str, proof: Mapping[str, Any], options: Options) -> str:
     """Write the plan's rows, put in order by one task, and return the digest that this task computes."""
     moves = result.select("pack").where(f.col("pack").isNotNull())
-    rows = moves.coalesce(1).mapInArrow(partial(_order_rows, options, proof), _spark_schema(_ORDERED))
+    rows = moves.coalesce(1).mapInArrow(ship(partial(_order_rows, options, proof)), _spark_schema(_ORDERED))
     # The digest is observed while the rows are written: nothing is cached or computed a second time for it.
     observed = Observation()
     rows = rows.observe(observed, f.max("digest").alias("digest")).where(f.col("topic").isNotNull()).drop("digest")
@@ -177,7 +178,7 @@ def check_with_spark(
         for kind, frame in (("partitions", partitions), ("moves", moves))
     ]
     gathered = _gather_shards(packs[0].unionByName(packs[1]), len(boundaries) + 1)
-    checked = gathered.mapInArrow(partial(_check_shard, snapshot.brokers, proof), "answer string")
+    checked = gathered.mapInArrow(ship(partial(_check_shard, snapshot.brokers, proof)), "answer string")
     parts = [_parse_findings(row["answer"]) for row in checked.collect()]
     found = Findings.combine(parts or [check_topics(snapshot.brokers, snapshot.partitions, [], rows, proof)])
     return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
@@ -232,7 +233,7 @@ def _cast_column(found: DataFrame, field: pa.Field) -> Any:
 
 def _cut_into_packs(rows: DataFrame, boundaries: Sequence[str]) -> DataFrame:
     """Return rows that have a topic as packs with the number of their shard."""
-    return rows.mapInArrow(partial(_pack_task_rows, list(boundaries)), _spark_schema(_SHARDED))
+    return rows.mapInArrow(ship(partial(_pack_task_rows, list(boundaries))), _spark_schema(_SHARDED))
 
 
 def _gather_shards(packs: DataFrame, shards: int) -> DataFrame:
@@ -264,7 +265,7 @@ def _find_shard_numbers(boundaries: Sequence[str], topics: pa.Array) -> Ints:
 
 def _map_shards(packs: DataFrame, kernel: Kernel, schema: pa.Schema) -> DataFrame:
     """Run `kernel` on each shard, whichever task it is in. The resulting rows have the given `schema`."""
-    return packs.mapInArrow(partial(_run_per_shard, kernel, schema), _spark_schema(schema))
+    return packs.mapInArrow(ship(partial(_run_per_shard, kernel, schema)), _spark_schema(schema))
 
 
 def _run_per_shard(kernel: Kernel, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

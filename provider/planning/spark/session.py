@@ -1,4 +1,4 @@
-"""The Spark session of the command line: the one that spark-submit configures, or all cores of this machine."""
+"""The Spark session of a job: what spark-submit configures, a Spark Connect server, or all cores of this machine."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError, PythonException
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from kafka_steward.errors import PlanningFailed
+from kafka_steward.planning.spark.archive import FOLDER, MAKE_ARCHIVE, copy_archive, python_version
+from kafka_steward.planning.spark.shipping import use_archive_of_session
 
 #: On a single machine nothing has to be reachable from outside.
 _LOOPBACK = {
@@ -23,15 +27,63 @@ _LOOPBACK = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_SQL_CONF = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    # Let all cores read even a file of a few megabytes.
+    "spark.sql.files.openCostInBytes": "65536",
+    # Every stage is given its number of partitions: adaptive execution has nothing to adapt, and each of its steps
+    # starts a job.
+    "spark.sql.adaptive.enabled": "false",
+    # No limit: to enforce one, Spark sums up the whole batch again after every row.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+}
 #: A JVM that lives for seconds gains nothing from its second compiler or from parallel garbage collection.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
+#: The address of a Spark Connect server, sc://host:port, in the environment: PySpark's own variable.
+REMOTE = "SPARK_REMOTE"
+
+
 @contextmanager
-def local_session() -> Iterator[SparkSession]:
-    """Provide a session that ends with the block. Raises PlanningFailed when Spark cannot start."""
+def planning_session(archive: str | None = None) -> Iterator[SparkSession]:
+    """Provide a session that ends with the block: of the Spark Connect server in SPARK_REMOTE, else of spark-submit.
+
+    Without either it is a session on this machine. To a Spark Connect server `archive` is uploaded, for its executors.
+    Raises PlanningFailed when Spark cannot start, or does not answer.
+    """
     # The planner does not use pandas, whatever its version.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    with _connect_session(archive) if os.environ.get(REMOTE) else _classic_session() as spark:
+        yield spark
+
+
+def is_remote_session(spark: SparkSession) -> bool:
+    """Return whether executors are on other machines, or may be."""
+    return bool(os.environ.get(REMOTE)) or not str(spark.conf.get("spark.master", "local")).startswith("local")
+
+
+@contextmanager
+def _connect_session(archive: str | None) -> Iterator[SparkSession]:
+    try:
+        spark = SparkSession.builder.getOrCreate()
+        for name, value in _SQL_CONF.items():
+            spark.conf.set(name, value)
+    except PySparkException as error:
+        raise PlanningFailed(f"The Spark Connect server does not open a session: {_first_words(error)}.") from error
+    try:
+        if archive is not None:
+            with TemporaryDirectory(prefix="kafka-steward-") as folder:
+                spark.addArtifact(f"{copy_archive(archive, Path(folder))}#{FOLDER}", archive=True)
+        use_archive_of_session(None if archive is None else FOLDER)
+        yield spark
+    finally:
+        use_archive_of_session(None)
+        spark.stop()
+
+
+@contextmanager
+def _classic_session() -> Iterator[SparkSession]:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if "SPARK_CONF_DIR" not in os.environ:
@@ -40,9 +92,8 @@ def local_session() -> Iterator[SparkSession]:
     try:
         spark = SparkSession.builder.config(conf=_spark_conf()).getOrCreate()
     except (PySparkRuntimeError, OSError) as error:
-        words = str(error).strip().split("\n")[0].rstrip(".")
         raise PlanningFailed(
-            f"Spark could not start ({words}); install Java 17 or newer, and set JAVA_HOME."
+            f"Spark could not start ({_first_words(error)}); install Java 17 or newer, and set JAVA_HOME."
         ) from error
     try:
         yield spark
@@ -55,16 +106,32 @@ def translate_worker_errors() -> Iterator[None]:
     """Turn a failure on an executor into PlanningFailed with one message."""
     try:
         yield
-    except (PythonException, Py4JJavaError) as error:
+    except (PySparkException, Py4JJavaError) as error:
         text = str(error)
+        if "PYTHON_VERSION_MISMATCH" in text:
+            raise PlanningFailed(_versions_differ(text)) from error
         lacking = re.search(r"No module named '(kafka_steward|pylmcf|fsspec)[.\w]*'", text)
         if lacking:
             raise PlanningFailed(
-                f"Spark's executors have no {lacking[1]}; make an archive with --make-archive and pass it to them."
+                f"Spark's executors have no {lacking[1]}; make an archive with `{MAKE_ARCHIVE}`, and "
+                "name it as archive in the extra of the Spark connection."
             ) from error
         lines = [line.strip() for line in text.splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b", line)]
         words = (lines or text.splitlines() or ["no reason given"])[-1].rstrip(".")
         raise PlanningFailed(f"Spark failed: {words}.") from error
+
+
+def _versions_differ(text: str) -> str:
+    worker, driver = (re.search(rf"{side}[^0-9]*(\d+\.\d+)", text) for side in ("worker", "driver"))
+    there = f"Python {worker[1]}" if worker else "another Python"
+    return (
+        f"Spark's executors run {there}, and the driver Python {driver[1] if driver else python_version()}; let "
+        "spark.pyspark.python name a Python of the driver's minor version on the executors."
+    )
+
+
+def _first_words(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")
 
 
 def _spark_conf() -> SparkConf:
@@ -73,14 +140,8 @@ def _spark_conf() -> SparkConf:
     conf = SparkConf()
     conf.setIfMissing("spark.master", "local[*]")
     conf.setIfMissing("spark.app.name", "kafka-steward-planning")
-    conf.setIfMissing("spark.sql.execution.arrow.maxRecordsPerBatch", "200000")
-    # Let all cores read even a file of a few megabytes.
-    conf.setIfMissing("spark.sql.files.openCostInBytes", "65536")
-    # Every stage is given its number of partitions: adaptive execution has nothing to adapt, and each of its steps
-    # starts a job.
-    conf.setIfMissing("spark.sql.adaptive.enabled", "false")
-    # No limit: to enforce one, Spark sums up the whole batch again after every row.
-    conf.setIfMissing("spark.sql.execution.arrow.maxBytesPerBatch", str(2**31 - 1))
+    for name, value in _SQL_CONF.items():
+        conf.setIfMissing(name, value)
     if conf.get("spark.master", "").startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         for name, value in _LOOPBACK.items():

@@ -1,0 +1,193 @@
+"""What Spark's executors have, asked by a small job before planning: their Python, our code, and the workspace.
+
+The function that executors run travels whole, because they may have none of our code; so it is written with what every
+Python has. Its reports are judged here.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any
+
+from kafka_steward.errors import PlanError, PlanningFailed, SettingError
+from kafka_steward.planning.files.storage import is_local_uri, spark_uri
+from kafka_steward.planning.spark.archive import MAKE_ARCHIVE, ArchiveFacts, facts_problem
+from kafka_steward.planning.spark.shipping import ship_whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Tasks of the probe where the number of cores is not known.
+_TASKS = 64
+_MODULES = ("kafka_steward", "pylmcf", "fsspec")
+
+
+@dataclass(frozen=True)
+class Report:
+    """The report of one task: its host, Python and platform, the modules that it lacks, and errors with files."""
+
+    host: str
+    python: str
+    platform: str
+    lacking: Sequence[str] = ()
+    version: str | None = None
+    unread: str | None = None
+    unwritten: str | None = None
+
+
+@dataclass(frozen=True)
+class SharedFiles:
+    """Files by which a task shows that it shares the driver's file system: one to read, and a folder to write into."""
+
+    read: str
+    digest: str
+    folder: str
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
+
+
+def probe_executors(spark: SparkSession, snapshot_uri: str, out_uri: str, archive: ArchiveFacts | None) -> int:
+    """Ask all executors, and return the number of their hosts. Raises PlanningFailed or SettingError with one message.
+
+    Files are tried only where snapshot and plan have addresses of a local file system. Executors that join later are
+    not asked.
+    """
+    shared = _shared_files(snapshot_uri, out_uri) if is_local_uri(out_uri) else None
+    try:
+        reports = _collect_reports(spark, shared)
+        unseen = [] if shared is None else _unseen_tasks(shared, len(reports))
+    finally:
+        if shared is not None:
+            rmtree(shared.folder, ignore_errors=True)
+    judge_reports(reports, archive, out_uri, unseen)
+    return len({report.host for report in reports})
+
+
+def judge_reports(
+    reports: Sequence[Report], archive: ArchiveFacts | None, uri: str, unseen: Sequence[int] = ()
+) -> None:
+    """Raise one message for the first report that rules out planning there.
+
+    `unseen` are the tasks whose files the driver does not see. Raises SettingError for what a setting repairs.
+    """
+    for report in sorted(reports, key=lambda report: report.host):
+        _judge_python(report, archive)
+        _judge_modules(report)
+        why = report.unread or report.unwritten
+        if why:
+            raise SettingError(_not_shared(report.host, uri, why))
+    if unseen:
+        raise SettingError(_not_shared(reports[unseen[0]].host, uri, "the driver does not see what it wrote"))
+
+
+def _judge_python(report: Report, archive: ArchiveFacts | None) -> None:
+    wrong = archive and facts_problem(archive, report.python, report.platform)
+    if wrong:
+        raise SettingError(
+            f"The archive does not fit Spark's executor on {report.host}: it {wrong}; make it with `{MAKE_ARCHIVE}` "
+            "on a machine like the executors'."
+        )
+
+
+def _judge_modules(report: Report) -> None:
+    if report.lacking:
+        raise PlanningFailed(
+            f"Spark's executor on {report.host} has no {report.lacking[0]}; make an archive with `{MAKE_ARCHIVE}`, and "
+            "name it as archive in the extra of the Spark connection."
+        )
+    here = ArchiveFacts.of_this_machine().version
+    if report.version != here:
+        raise PlanningFailed(
+            f"Spark's executor on {report.host} has version {report.version} of kafka_steward, and the driver version "
+            f"{here}; install the same version, or use an archive made with `{MAKE_ARCHIVE}`."
+        )
+
+
+def _not_shared(host: str, uri: str, why: str) -> str:
+    return (
+        f"Spark's executor on {host} does not share {uri} with this machine ({why}); mount the workspace at the same "
+        "path on all machines, writable by the executors, or set it to an object store, such as s3://bucket/folder."
+    )
+
+
+def _shared_files(snapshot_uri: str, out_uri: str) -> SharedFiles:
+    source = _local_path(snapshot_uri) / "snapshot.json"
+    folder = _local_path(out_uri) / "probe"
+    try:
+        digest = sha256(source.read_bytes()).hexdigest()
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PlanError(f"The workspace at {out_uri} cannot be used: {error.strerror}.") from error
+    return SharedFiles(str(source), digest, str(folder))
+
+
+def _local_path(uri: str) -> Path:
+    return Path("/" + spark_uri(uri).removeprefix("file:").lstrip("/"))
+
+
+def _unseen_tasks(shared: SharedFiles, tasks: int) -> list[int]:
+    return [task for task in range(tasks) if not _holds(Path(shared.folder) / str(task), shared.token)]
+
+
+def _holds(file: Path, token: str) -> bool:
+    try:
+        return file.read_text() == token
+    except OSError:
+        return False
+
+
+def _collect_reports(spark: SparkSession, shared: SharedFiles | None) -> list[Report]:
+    tasks = _number_of_tasks(spark)
+    files = None if shared is None else (shared.read, shared.digest, shared.folder, shared.token)
+    asked = spark.range(0, tasks, 1, tasks).mapInArrow(ship_whole(_report_of_task, (files, _MODULES)), "report string")
+    return [Report(**json.loads(row["report"])) for row in asked.collect()]
+
+
+def _number_of_tasks(spark: SparkSession) -> int:
+    """Return twice the number of cores, so that each executor gets some."""
+    context = getattr(spark, "_sc", None)
+    return _TASKS if context is None else max(16, 2 * int(context.defaultParallelism))
+
+
+def _report_of_task(given: Any, batches: Iterable[Any]) -> Iterator[Any]:
+    # It runs on an executor that may have none of our modules: all that it uses is imported here.
+    import hashlib  # noqa: PLC0415
+    import importlib.util  # noqa: PLC0415
+    import json as writer  # noqa: PLC0415
+    import platform  # noqa: PLC0415
+    import socket  # noqa: PLC0415
+
+    import pyarrow as arrow  # noqa: PLC0415
+
+    files, modules = given
+    # An executor keeps its Python for further jobs.
+    importlib.invalidate_caches()
+    (task,) = [number for batch in batches for number in batch.column(0).to_pylist()]
+    found: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "platform": "-".join(part for part in (sys.platform, platform.machine(), platform.libc_ver()[0]) if part),
+        "lacking": [name for name in modules if importlib.util.find_spec(name) is None],
+    }
+    if "kafka_steward" not in found["lacking"]:
+        found["version"] = getattr(importlib.import_module("kafka_steward"), "__version__", None)
+    if files is not None:
+        source, digest, folder, token = files
+        try:
+            with open(source, "rb") as file:  # noqa: PTH123
+                same = hashlib.sha256(file.read()).hexdigest() == digest
+            found["unread"] = None if same else f"{source} has another content there"
+        except OSError as error:
+            found["unread"] = f"reading {source}: {error.strerror}"
+        try:
+            with open(f"{folder}/{task}", "w") as file:  # noqa: PTH123
+                file.write(token)
+        except OSError as error:
+            found["unwritten"] = f"writing into {folder}: {error.strerror}"
+    yield arrow.RecordBatch.from_pydict({"report": [writer.dumps(found)]})
