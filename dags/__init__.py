@@ -2,8 +2,9 @@
 
 All take a `conn_id`, the id of an Airflow connection; the default one adds nothing to the DAG's id. `settings` override
 the connection's, and a run's own parameters override both. With `deferrable=False` the worker waits, else the triggerer
-does. Without `spark_conn_id`, plans are made on the worker. Notifiers (`on_failed`, `on_done`, ...) are functions, or
-Airflow's notifiers, called with the task's context, to which `kafka_steward` is added.
+does. Plans are made by the Spark of the connection `spark_conn_id`, or without this argument of the setting of this
+name, or without either on the worker. Notifiers (`on_failed`, `on_done`, ...) are functions, or Airflow's notifiers,
+called with the task's context, to which `kafka_steward` is added.
 
 The other `options` are `dag_id`; `retries` (5) and `retry_delay` (30 s, with exponential backoff), which cover an
 outage of Airflow's API server; `on_failed`; and every option of airflow.sdk.DAG. All raise SettingError, when the DAG

@@ -35,7 +35,7 @@ _LONGEST_CATCH_UP = timedelta(days=1)
 class Workflow:
     """A workflow on the cluster behind `conn_id`: its DAG, and the tasks that several workflows have.
 
-    `settings` override the connection's. Without `spark_conn_id` plans are made on the worker. `deferrable` and
+    `settings` override the connection's. Without `spark_conn_id` the setting of this name counts. `deferrable` and
     `on_kill` are those of SubmitReassignmentOperator. Raises SettingError for a setting that does not exist, or a value
     that it does not take. Values from the connection and the configuration are not known while a DAG is parsed.
     """

@@ -79,7 +79,7 @@ def test_the_listing_has_each_file_of_an_operator_and_of_a_sensor() -> None:
 def test_the_section_has_every_setting_with_its_own_default() -> None:
     options = INFO["config"]["kafka_steward"]["options"]
     defaults: dict[str, Any] = {each.name: each.default for each in fields(Settings)}
-    assert list(options) == ["journal", "workspace", *defaults]
+    assert list(options) == ["journal", "workspace", "spark_conn_id", *defaults]
     read = {name: getattr(Settings.of({name: options[name]["default"]}), name) for name in defaults}
     assert read == defaults
     kinds = {float: "float", int: "integer", bool: "boolean", str: "string"}

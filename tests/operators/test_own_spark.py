@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -73,20 +74,40 @@ OPERATIONS = ["heal", *(pytest.param(each, marks=pytest.mark.slow) for each in (
 
 
 @pytest.fixture
-def on_standalone(connect: Connect, standalone: str, bare_python: Path, archive: str) -> None:
-    """The two connections: of the cluster, which names that of the Spark."""
+def on_standalone(connect: Connect, standalone: str, bare_python: Path, archive: str) -> dict[str, Any]:
+    """The two connections: of the cluster, which names that of the Spark. Returns the extra of the latter."""
     connect(extra={"spark_conn_id": "spark_test"})
-    connect("spark_test", conn_type="spark", host=standalone, extra=extra_of(bare_python, archive))
+    extra = extra_of(bare_python, archive)
+    connect("spark_test", conn_type="spark", host=standalone, extra=extra)
+    return extra
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_standalone_master_makes_the_plan_that_this_machine_makes(
-    on_standalone: None, tmp_path: Path, operation: str
+    on_standalone: dict[str, Any], tmp_path: Path, operation: str
 ) -> None:
     told = plan_of(SNAPSHOTS[operation], tmp_path, operation)
     assert told["digest"] == local_digest(operation)
     assert not (Path(told["uri"]) / "probe").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_executors_python_may_be_in_an_archive_of_its_own(
+    on_standalone: dict[str, Any], connect: Connect, standalone: str, bare_python: Path, tmp_path: Path
+) -> None:
+    """The recipe for YARN, on a master that unpacks archives as YARN does."""
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nexec {bare_python} "$@"\n')
+    program.chmod(0o755)
+    with tarfile.open(tmp_path / "environment.tar.gz", "w:gz") as packed:
+        packed.add(program, "bin/python")
+    extra = {**on_standalone, "spark_conf": {**on_standalone["spark_conf"]}}
+    extra["spark_conf"]["spark.pyspark.python"] = "./environment/bin/python"
+    extra["spark_conf"]["spark.archives"] = f"{(tmp_path / 'environment.tar.gz').as_uri()}#environment"
+    connect("spark_test", conn_type="spark", host=standalone, extra=extra)
+    assert plan_of(SNAPSHOTS["heal"], tmp_path, "heal")["digest"] == local_digest("heal")
 
 
 @pytest.mark.spark
@@ -103,7 +124,7 @@ def test_a_spark_connect_server_makes_the_plan_that_this_machine_makes(
 @pytest.mark.spark
 @pytest.mark.slow
 def test_executors_that_do_not_share_the_workspace_are_named_before_anything_is_planned(
-    on_standalone: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_standalone: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same path is another folder in each process: what a workspace is that only this machine mounts."""
     monkeypatch.chdir(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.plan_folders import read_plan_page
 from kafka_steward.planning.files.formats import read_plan, write_snapshot
+from kafka_steward.planning.spark.archive import make_archive
 from tests.airflow_home import Connect, context
 
 
@@ -101,6 +103,86 @@ def test_a_remote_master_cannot_read_this_machines_files(connect: Connect, snaps
         SettingError, match=r"Spark runs on spark://master:7077, whose machines cannot read .*workspace"
     ):
         plan_of(snapshot, spark_conn_id="spark_test")
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The hooks that would have submitted something; each job fails."""
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk.exceptions import AirflowException
+
+    hooks: list[Any] = []
+
+    def submit(self: SparkSubmitHook, *_: Any) -> None:
+        hooks.append(self)
+        raise AirflowException("The job is not run.")
+
+    monkeypatch.setattr(SparkSubmitHook, "submit", submit)
+    monkeypatch.setattr("kafka_steward.hooks.spark._connection_error", lambda _: None)
+    return hooks
+
+
+def own_spark(tmp_path: Path, **extra: Any) -> dict[str, Any]:
+    """The extra of a Spark connection whose program is there, and whose machines share the folder."""
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    (tmp_path / "bin" / "spark-submit").touch(mode=0o755)
+    return {"shared_workspace": True, "env_vars": {"PATH": str(tmp_path / "bin")}, **extra}
+
+
+def test_the_connection_alone_gives_a_job_what_it_needs(
+    connect: Connect, snapshot: dict[str, str], submitted: list[Any], tmp_path: Path
+) -> None:
+    archive = str(tmp_path / "archive.tar.gz")
+    make_archive(archive)
+    connect(extra={"spark_conn_id": "spark_test"})
+    given = {"packages": ["a:b:1"], "repositories": "https://maven.example.com", "jars": "/x.jar", "archive": archive}
+    conf = {"spark.executor.memory": "2g", "spark.archives": "e#e", "spark.executorEnv.PYTHONPATH": "/opt"}
+    extra = own_spark(tmp_path, **given, spark_conf=conf, properties_file="/etc/spark.conf")
+    connect("spark_test", conn_type="spark", host="yarn", extra=extra)
+    with pytest.raises(PlanningFailed, match=r"The job is not run\."):
+        plan_of(snapshot)
+    (hook,) = submitted
+    command = hook._build_spark_submit_command("job.py")
+    pairs = list(zip(command, command[1:], strict=False))
+    for option, value in {
+        "--master": "yarn",
+        "--packages": "a:b:1",
+        "--repositories": "https://maven.example.com",
+        "--jars": "/x.jar",
+        "--properties-file": "/etc/spark.conf",
+        "--archive": archive,
+    }.items():
+        assert (option, value) in pairs
+    assert {value for option, value in pairs if option == "--conf"} >= {
+        "spark.log.level=WARN",
+        "spark.executor.memory=2g",
+        f"spark.pyspark.driver.python={sys.executable}",
+        f"spark.archives=file://{archive}#kafka_steward_archive,e#e",
+        "spark.executorEnv.PYTHONPATH=./kafka_steward_archive:/opt",
+    }
+
+
+def test_the_tasks_own_arguments_have_precedence_over_the_connection(
+    connect: Connect, snapshot: dict[str, str], submitted: list[Any], tmp_path: Path
+) -> None:
+    connect(extra={"spark_conn_id": "spark_gone"})
+    conf = {"spark.executor.memory": "2g", "spark.executor.cores": 2}
+    connect("spark_test", conn_type="spark", host="yarn", extra=own_spark(tmp_path, packages="a:b:1", spark_conf=conf))
+    with pytest.raises(PlanningFailed):
+        plan_of(snapshot, spark_conn_id="spark_test", packages="a:b:2", conf={"spark.executor.memory": "4g"})
+    (hook,) = submitted
+    assert hook._packages == "a:b:2"
+    assert (hook._conf["spark.executor.memory"], hook._conf["spark.executor.cores"]) == ("4g", "2")
+
+
+def test_an_archive_that_does_not_fit_is_said_before_anything_is_submitted(
+    connect: Connect, snapshot: dict[str, str], submitted: list[Any], tmp_path: Path
+) -> None:
+    connect(extra={"spark_conn_id": "spark_test"})
+    connect("spark_test", conn_type="spark", host="yarn", extra=own_spark(tmp_path, archive=str(tmp_path / "gone")))
+    with pytest.raises(SettingError, match=r"The archive .*gone cannot be read here .* make it with"):
+        plan_of(snapshot)
+    assert submitted == []
 
 
 def test_spark_without_jars_is_said_before_anything_is_run(
