@@ -24,8 +24,6 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from kafka_steward.errors import PlanningFailed, SettingError
 from kafka_steward.value_parsing import parse_boolean, shorten_value
 
-__all__ = ["JOB_KEYS", "LOCAL_CONN_ID", "SparkCluster", "find_spark_cluster", "local_environment"]
-
 #: The connection that represents this machine. SparkSubmitHook would use YARN for a missing connection.
 LOCAL_CONN_ID = "kafka_steward_local_spark"
 #: What a job gets from the extra of its Spark connection.

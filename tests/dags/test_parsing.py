@@ -17,7 +17,7 @@ import runpy, sys
 from pathlib import Path
 
 heavy = {"kafka", "kazoo", "pyspark", "pyarrow", "pylmcf", "numpy"}
-parts = ("journal", "cluster", "execution", "planning", "hooks.s")
+parts = ("journal", "cluster", "execution", "planning", "hooks.steward")
 ours = tuple(f"kafka_steward.{part}" for part in parts)
 for path in sorted(Path(sys.argv[1]).iterdir()):
     runpy.run_path(str(path))

@@ -10,6 +10,7 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from kafka_steward.errors import PlanError, PlanningFailed
+from kafka_steward.hooks.spark import SparkCluster
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import SnapshotFolder, read_plan
@@ -88,7 +89,9 @@ def test_the_archive_reaches_the_executors_beside_what_the_task_brings(
         seen.update(self.conf or {})
 
     monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
-    monkeypatch.setattr("kafka_steward.planning.files.storage.is_local_uri", lambda _: False)
+    # Neither the master nor the archive is there.
+    monkeypatch.setattr(SparkCluster, "refuse_what_cannot_work", lambda *_, **__: None)
+    monkeypatch.setattr("kafka_steward.operators.plan._check_archive", lambda _: None)
     operator = PlanReassignmentOperator(
         task_id="plan",
         snapshot=taken(WHOLE, tmp_path),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_the_connection_alone_gives_a_job_what_it_needs(
         plan_of(snapshot)
     (hook,) = submitted
     command = hook._build_spark_submit_command("job.py")
-    pairs = list(zip(command, command[1:], strict=False))
+    pairs = list(pairwise(command))
     for option, value in {
         "--master": "yarn",
         "--packages": "a:b:1",

@@ -7,10 +7,9 @@ Python has. Its reports are judged here.
 from __future__ import annotations
 
 import json
-import secrets
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
@@ -44,12 +43,14 @@ class Report:
 
 @dataclass(frozen=True)
 class SharedFiles:
-    """Files by which a task shows that it shares the driver's file system: one to read, and a folder to write into."""
+    """Files by which a task shows that it shares the driver's file system: one to read, and a folder to write into.
+
+    What it writes there is the digest of what it was to read.
+    """
 
     read: str
     digest: str
     folder: str
-    token: str = field(default_factory=lambda: secrets.token_hex(16))
 
 
 def probe_executors(spark: SparkSession, snapshot_uri: str, out_uri: str, archive: ArchiveFacts | None) -> int:
@@ -121,7 +122,9 @@ def _shared_files(snapshot_uri: str, out_uri: str) -> SharedFiles:
     folder = _local_path(out_uri) / "probe"
     try:
         digest = sha256(source.read_bytes()).hexdigest()
-        folder.mkdir(parents=True, exist_ok=True)
+        # What an earlier job left there proves nothing.
+        rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
     except OSError as error:
         raise PlanError(f"The workspace at {out_uri} cannot be used: {error.strerror}.") from error
     return SharedFiles(str(source), digest, str(folder))
@@ -132,19 +135,19 @@ def _local_path(uri: str) -> Path:
 
 
 def _unseen_tasks(shared: SharedFiles, tasks: int) -> list[int]:
-    return [task for task in range(tasks) if not _holds(Path(shared.folder) / str(task), shared.token)]
+    return [task for task in range(tasks) if not _holds(Path(shared.folder) / str(task), shared.digest)]
 
 
-def _holds(file: Path, token: str) -> bool:
+def _holds(file: Path, text: str) -> bool:
     try:
-        return file.read_text() == token
+        return file.read_text() == text
     except OSError:
         return False
 
 
 def _collect_reports(spark: SparkSession, shared: SharedFiles | None) -> list[Report]:
     tasks = _number_of_tasks(spark)
-    files = None if shared is None else (shared.read, shared.digest, shared.folder, shared.token)
+    files = None if shared is None else (shared.read, shared.digest, shared.folder)
     asked = spark.range(0, tasks, 1, tasks).mapInArrow(ship_whole(_report_of_task, (files, _MODULES)), "report string")
     return [Report(**json.loads(row["report"])) for row in asked.collect()]
 
@@ -178,7 +181,7 @@ def _report_of_task(given: Any, batches: Iterable[Any]) -> Iterator[Any]:
     if "kafka_steward" not in found["lacking"]:
         found["version"] = getattr(importlib.import_module("kafka_steward"), "__version__", None)
     if files is not None:
-        source, digest, folder, token = files
+        source, digest, folder = files
         try:
             with open(source, "rb") as file:  # noqa: PTH123
                 same = hashlib.sha256(file.read()).hexdigest() == digest
@@ -187,7 +190,7 @@ def _report_of_task(given: Any, batches: Iterable[Any]) -> Iterator[Any]:
             found["unread"] = f"reading {source}: {error.strerror}"
         try:
             with open(f"{folder}/{task}", "w") as file:  # noqa: PTH123
-                file.write(token)
+                file.write(digest)
         except OSError as error:
             found["unwritten"] = f"writing into {folder}: {error.strerror}"
     yield arrow.RecordBatch.from_pydict({"report": [writer.dumps(found)]})
