@@ -107,14 +107,18 @@ def test_the_address_is_the_one_that_airflows_hooks_use(connect: Connect, given:
     if not found.is_connect:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-        assert SparkSubmitHook._resolve_connection(_Unopened()) == {**_resolved(), "master": url}
+        unopened: Any = _Unopened()
+        assert SparkSubmitHook._resolve_connection(unopened) == {**_resolved(), "master": url}
 
 
 class _Unopened:
     """As much of SparkSubmitHook as its method asks for: its constructor needs Kubernetes' client for one of them."""
 
     spark_binary = _principal = _keytab = _yarn_queue = _deploy_mode = None
-    _conn_id, _conf = "spark_test", {}
+    _conn_id = "spark_test"
+
+    def __init__(self) -> None:
+        self._conf: dict[str, str] = {}
 
     def get_connection(self, conn_id: str) -> Any:
         from airflow.sdk import BaseHook
@@ -171,10 +175,10 @@ def test_kubernetes_without_airflows_provider_names_the_package(
 ) -> None:
     spark = spark_of(connect, {}, host="k8s://https://host:6443")
     for found in (None, ModuleNotFoundError("airflow.providers.cncf")):
-        monkeypatch.setattr(spark_module.util, "find_spec", lambda _, found=found: _raise_or_return(found))
+        monkeypatch.setattr("kafka_steward.hooks.spark.util.find_spec", lambda _, found=found: _raise_or_return(found))
         with pytest.raises(SettingError, match="install apache-airflow-providers-cncf-kubernetes on the workers"):
             refused(spark, answering)
-    monkeypatch.setattr(spark_module.util, "find_spec", lambda _: object())
+    monkeypatch.setattr("kafka_steward.hooks.spark.util.find_spec", lambda _: object())
     refused(spark, answering)
 
 
