@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
@@ -27,15 +27,28 @@ from kafka_steward.planning.files.formats import SnapshotFolder, brokers_with_lo
 from kafka_steward.planning.files.options import Options, find_operation
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.solver.balance import BalanceSetup, balance_replicas
-from kafka_steward.planning.solver.candidate import CandidatePlan, apply_reassignment, cut_to_budget
-from kafka_steward.planning.solver.disks import balance_disks
+from kafka_steward.planning.solver.candidate import (
+    CandidatePlan,
+    MovedRows,
+    apply_reassignment,
+    budget_note,
+    cut_to_budget,
+    keep_rows,
+)
+from kafka_steward.planning.solver.disks import DiskShare, balance_disks, disk_load, disk_notes, disk_shares
 from kafka_steward.planning.solver.fair_shares import has_scarce_racks
 from kafka_steward.planning.solver.fill_missing import OtherShards, fill_missing, shard_totals, views_of_others
 from kafka_steward.planning.solver.flow import Infeasible
 from kafka_steward.planning.solver.plan_rows import MOVES, planned_moves
-from kafka_steward.planning.solver.problem import Brokers, Disposition, PartitionTable, Problem, combine_shards
+from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, Problem, combine_shards
 from kafka_steward.planning.solver.proof import Measures, measure_candidate, proof_fields
-from kafka_steward.planning.solver.sharded.plan import MAX_LEADER_CELLS, balance_shard, is_shardable, sharded_plan
+from kafka_steward.planning.solver.sharded.plan import (
+    MAX_LEADER_CELLS,
+    Movement,
+    balance_shard,
+    is_shardable,
+    sharded_plan,
+)
 from kafka_steward.planning.solver.sharded.quotas import ShardQuota
 from kafka_steward.planning.solver.sharded.summary import summarize
 
@@ -48,6 +61,18 @@ ANSWER = pa.schema([pa.field("shard", pa.int32()), pa.field("answer", pa.binary(
 #: one output.
 _RESULT = pa.schema([*ANSWER, *(field.with_nullable(True) for field in MOVES)])
 
+_NO_PLACEMENT = "No placement was found within the floors and ceilings; this is an error of the planner."
+
+
+@dataclass(frozen=True)
+class MergedShards:
+    """What is known of the shards that were merged into one: the number of topics that each plans."""
+
+    topics: tuple[int, ...]
+
+
+#: What a shard must know of the others, or its part in the plan of all.
+Part = OtherShards | ShardQuota | DiskShare | MergedShards
 #: A function that runs on one shard: its number and rows in, its moves and its answer out.
 Kernel = Callable[[int, pa.Table], pa.Table]
 #: The moves of all shards, wherever they are.
@@ -150,39 +175,81 @@ def solve_shards(
         return _require_placement(
             *_plan_shards(shards, job, views_of_others(shards.collect_answers(partial(totals_of_shard, job))))
         )
-    leaders = len(pc.unique(partitions.column("topic"))) * len(job.brokers) <= MAX_LEADER_CELLS
+    if job.options.balance == "bytes":
+        return _solve_disk_shards(shards, job)
+    return _solve_even_shards(shards, job, topics=len(pc.unique(partitions.column("topic"))))
+
+
+def _solve_even_shards(shards: Shards[Moves], job: PlanningJob, *, topics: int) -> tuple[Moves, Measures]:
+    leaders = topics * len(job.brokers) <= MAX_LEADER_CELLS
     summaries = shards.collect_answers(partial(summarize_shard, job, leaders=leaders))
     parts = sharded_plan(job.brokers, summaries)
-    if parts is not None:
-        moves, measures = _plan_shards(shards, job, parts.shard_quotas)
-        if measures is not None and not parts.needs_one_flow(measures):
-            return moves, parts.with_bound(measures)
-    merged = MergedShards(tuple(summary.topics for summary in summaries))
-    return _require_placement(*_plan_shards(shards.merge_into_one(), job, [merged]))
+    found = None if parts is None else _plan_within_budget(shards, job, parts.shard_quotas, parts.needs_one_flow)
+    if parts is None or found is None:
+        merged = MergedShards(tuple(summary.topics for summary in summaries))
+        return _require_placement(*_plan_shards(shards.merge_into_one(), job, [merged]))
+    moves, measures, complete = found
+    return moves, parts.with_bound(measures, complete)
 
 
-@dataclass(frozen=True)
-class MergedShards:
-    """What is known of the shards that were merged into one: the number of topics that each plans."""
+def _solve_disk_shards(shards: Shards[Moves], job: PlanningJob) -> tuple[Moves, Measures]:
+    """Plan even disks: each shard does its part, and the notes are those of all."""
+    others = views_of_others(shards.collect_answers(partial(totals_of_shard, job)))
+    loads = shards.collect_answers(partial(disk_load_of_shard, job, others))
+    shares = disk_shares(loads, others, job.brokers, job.options.tolerance)
+    found = _plan_within_budget(shards, job, shares, lambda _complete: False)
+    if found is None:
+        raise PlanError(_NO_PLACEMENT)
+    moves, measures, complete = found
+    left = complete.replicas - measures.counts["replicas_moved"]
+    notes = [*disk_notes(shares[0].band, complete.load.astype(np.float64), job.brokers), *measures.notes]
+    if left:
+        notes.append(budget_note(left, exact=False))
+    counts = {**measures.counts, "lower_bound": max(measures.counts["lower_bound"] - left, 0)}
+    return moves, replace(measures, counts=counts, notes=notes)
 
-    topics: tuple[int, ...]
 
+def _plan_within_budget(
+    shards: Shards[Moves],
+    job: PlanningJob,
+    parts: Sequence[Part],
+    rejects: Callable[[Movement], bool],
+) -> tuple[Moves, Measures, Movement] | None:
+    """Return the moves that the budget takes, their measures, and the movement of the complete plan.
 
-#: What a shard has to know of the others.
-Others = OtherShards | ShardQuota | MergedShards
+    None if a shard cannot be placed in its part, or if the movement is rejected. With a budget, the rows are chosen
+    over all shards, and each shard is solved twice: it tells what it would move, and then it is told what has to wait.
+    """
+    waiting: Sequence[Ints] | None = None
+    complete: Movement | None = None
+    if job.options.has_budget:
+        answers = shards.collect_answers(partial(moved_rows_of_shard, job, parts))
+        if None in answers or rejects(complete := Movement.of_rows(moved := MovedRows.combine(answers))):
+            return None
+        waiting = moved.split_rows(~moved.choose(job.options.max_moves, job.options.max_bytes))
+    moves, measures = _plan_shards(shards, job, parts, waiting)
+    if measures is None:
+        return None
+    if complete is not None:
+        return moves, measures, complete
+    complete = Movement.of_measures(measures)
+    return None if rejects(complete) else (moves, measures, complete)
 
 
 def _plan_shards(
-    shards: Shards[Moves], job: PlanningJob, others: Sequence[Others] | None
+    shards: Shards[Moves],
+    job: PlanningJob,
+    others: Sequence[Part] | None,
+    waiting: Sequence[Ints] | None = None,
 ) -> tuple[Moves, Measures | None]:
     """Return moves and measures. The measures are None if a shard cannot be placed within its quota."""
-    moves, answers = shards.collect_moves(partial(plan_shard, job, others))
+    moves, answers = shards.collect_moves(partial(plan_shard, job, others, waiting))
     return moves, None if None in answers else combine_shards(answers)
 
 
 def _require_placement(moves: Moves, measures: Measures | None) -> tuple[Moves, Measures]:
     if measures is None:
-        raise PlanError("No placement was found within the floors and ceilings; this is an error of the planner.")
+        raise PlanError(_NO_PLACEMENT)
     return moves, measures
 
 
@@ -201,30 +268,52 @@ def summarize_shard(job: PlanningJob, number: int, table: pa.Table, *, leaders: 
     return _result_table(number, summary)
 
 
-def plan_shard(job: PlanningJob, others: Sequence[Others] | None, number: int, table: pa.Table) -> pa.Table:
+def disk_load_of_shard(job: PlanningJob, others: Sequence[OtherShards], number: int, table: pa.Table) -> pa.Table:
+    """Answer with the bytes that a shard has on each broker before disks are balanced."""
+    return _result_table(number, lambda: (disk_load(job.build_problem(table), others[number]), None))
+
+
+def moved_rows_of_shard(job: PlanningJob, parts: Sequence[Part], number: int, table: pa.Table) -> pa.Table:
+    """Answer with the `MovedRows` of a shard, None if it cannot be placed in its part."""
+
+    def moved() -> tuple[MovedRows, None]:
+        problem = job.build_problem(table)
+        return MovedRows.of(_solve_shard(problem, parts[number]), problem), None
+
+    return _result_table(number, moved)
+
+
+def plan_shard(
+    job: PlanningJob, others: Sequence[Part] | None, waiting: Sequence[Ints] | None, number: int, table: pa.Table
+) -> pa.Table:
     """Plan a shard: its moves, and its `Measures` as the answer, None if it cannot be placed within its quota.
 
-    `others` has one entry per shard; it is None if there is only one shard.
+    `others` and `waiting`, the rows that stay as they are, have one entry per shard. `others` is None if there is only
+    one shard.
     """
 
     def planned() -> tuple[Measures, pa.Table]:
         problem = job.build_problem(table)
-        other = None if others is None else others[number]
-        candidate = _solve_shard(problem, other)
+        part = None if others is None else others[number]
+        candidate = _solve_shard(problem, part)
+        if waiting is not None:
+            candidate = keep_rows(candidate, waiting[number])
         found = planned_moves(candidate, problem.brokers, table.column("topic_id").combine_chunks(), job.operation)
-        alone = other is None or isinstance(other, MergedShards)
+        alone = part is None or isinstance(part, MergedShards)
         prices = _find_shard_prices(job, candidate, table, found) if alone else []
         return measure_candidate(candidate, problem.brokers, prices), found
 
     return _result_table(number, planned)
 
 
-def _solve_shard(problem: Problem, other: Others | None) -> CandidatePlan:
-    if isinstance(other, ShardQuota):
-        return balance_shard(problem, other)
-    if isinstance(other, MergedShards):
-        return balance_replicas(problem, other.topics)
-    return SOLVERS[problem.operation](problem, other)
+def _solve_shard(problem: Problem, part: Part | None) -> CandidatePlan:
+    if isinstance(part, ShardQuota):
+        return balance_shard(problem, part)
+    if isinstance(part, MergedShards):
+        return cut_to_budget(balance_replicas(problem, part.topics), problem)
+    if isinstance(part, DiskShare):
+        return balance_disks(problem, part)
+    return SOLVERS[problem.operation](problem, part)
 
 
 def _balance_shard(problem: Problem, _others: OtherShards | None) -> CandidatePlan:
@@ -251,8 +340,8 @@ SOLVERS: Mapping[str, Callable[[Problem, OtherShards | None], CandidatePlan]] = 
 def _find_shard_prices(job: PlanningJob, candidate: CandidatePlan, table: pa.Table, found: pa.Table) -> list[int]:
     """Return prices that prove an even placement minimal; none if there are none, or the search would take long."""
     cells = len(candidate.rows.topics) * len(job.brokers) ** 2
-    # Nothing can be proven of a plan that options keep from evening out everything, nor can it be sharded.
-    if not is_shardable(job.operation, job.options) or cells > MAX_EXACT_CELLS:
+    # Nothing can be proven of a plan that options keep from evening out everything.
+    if job.options.leaves_uneven or job.operation not in EVEN_OPERATIONS or cells > MAX_EXACT_CELLS:
         return []
     touched = table.filter(pa.array(candidate.disposition == Disposition.PLANNED))
     prices = find_prices(build_outcome(job.broker_table, touched, found, job.options.to_json(job.operation)))

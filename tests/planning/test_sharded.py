@@ -9,8 +9,7 @@ import pytest
 
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder
-from kafka_steward.planning.solver.proof import Measures
-from kafka_steward.planning.solver.sharded.plan import ShardedQuotas
+from kafka_steward.planning.solver.sharded.plan import Movement, ShardedQuotas
 from kafka_steward.planning.solver.sharded.quotas import QuotaProblem, Quotas, quotas_by_flow, quotas_by_pricing
 from tests.builders import cluster, planned
 from tests.planning.integer_solver import MIB, random_case
@@ -38,9 +37,9 @@ def cut() -> Cut:
     closed, pairs = [], {}
     needs_one_flow = ShardedQuotas.needs_one_flow
 
-    def spy(parts: ShardedQuotas, measures: Measures) -> bool:
-        closed.append(parts.meets_bound(measures))
-        return needs_one_flow(parts, measures)
+    def spy(parts: ShardedQuotas, movement: Movement) -> bool:
+        closed.append(parts.meets_bound(movement))
+        return needs_one_flow(parts, movement)
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(ShardedQuotas, "needs_one_flow", spy)

@@ -19,8 +19,7 @@ from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPER
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_plan, read_snapshot
 from kafka_steward.planning.files.options import Options
-from kafka_steward.planning.solver.proof import Measures
-from kafka_steward.planning.solver.sharded.plan import ShardedQuotas, is_shardable
+from kafka_steward.planning.solver.sharded.plan import Movement, ShardedQuotas, is_shardable
 from kafka_steward.planning.spark.pipeline import run
 from tests.builders import cluster, snapshot_of, written
 from tests.local_plan import plan_folder, planned
@@ -95,6 +94,7 @@ def cases() -> Iterator[Case]:
         if operation in EVEN_OPERATIONS:
             yield Case(operation, {"prefer": "isr-order", "rack_aware": False})
             yield Case(operation, {**barred, "max_moves": 5})
+            yield Case(operation, {"max_moves": 9})
             yield Case(operation, {"balance": "bytes", "tolerance": 0.3, "max_bytes": 3 << 30})
 
 
@@ -157,8 +157,8 @@ def test_some_cases_are_planned_in_shards_and_others_as_one(monkeypatch: pytest.
     as_one = []
     needs_one_flow = ShardedQuotas.needs_one_flow
 
-    def seen(parts: ShardedQuotas, measures: Measures) -> bool:
-        as_one.append(needs_one_flow(parts, measures))
+    def seen(parts: ShardedQuotas, movement: Movement) -> bool:
+        as_one.append(needs_one_flow(parts, movement))
         return as_one[-1]
 
     monkeypatch.setattr(ShardedQuotas, "needs_one_flow", seen)

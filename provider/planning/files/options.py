@@ -109,6 +109,16 @@ class Options:
                 raise PlanError(f"The operation {operation.value} needs the option {name}.")
         return cls(**{name: _check_value(name, value, known[name]) for name, value in given.items()})
 
+    @property
+    def has_budget(self) -> bool:
+        """Return True if a budget may leave moves to later plans."""
+        return self.max_moves is not None or self.max_bytes is not None
+
+    @property
+    def leaves_uneven(self) -> bool:
+        """Return True if an even operation does not make every topic and the whole cluster even."""
+        return self.has_budget or self.balance == "bytes" or bool(self.exclude_brokers)
+
     def with_excluded(self, brokers: Collection[int]) -> Options:
         """Return these options with `brokers` excluded from receiving replicas: the cordoned brokers (KIP-1066)."""
         return replace(self, exclude_brokers=tuple(sorted({*self.exclude_brokers, *brokers}))) if brokers else self

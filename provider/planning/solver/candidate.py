@@ -9,8 +9,11 @@ fewest moves, so budgets add up: a cluster that `n` moves would make even needs 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +28,8 @@ from kafka_steward.planning.solver.problem import (
     PartitionTable,
     Problem,
     is_pair_in,
+    positions_in,
+    sum_by,
 )
 
 
@@ -46,6 +51,11 @@ class CandidatePlan:
     def row_starts(self) -> Ints:
         """The start of each row's new replicas, followed by the end of the last row's replicas."""
         return np.searchsorted(self.row, np.arange(len(self.rows) + 1))
+
+    def planned_leaders(self, brokers: int) -> Ints:
+        """Return how many planned partitions each broker leads."""
+        planned = self.disposition == Disposition.PLANNED
+        return np.bincount(self.broker[self.row_starts[:-1]][planned], minlength=brokers)
 
     @cached_property
     def added(self) -> Bools:
@@ -125,22 +135,35 @@ def _find_rows(rows: PartitionTable, given: dict[TopicPartition, Assignment]) ->
 
 def cut_to_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
     """Return the candidate plan, cut down to the options' `max_moves` and `max_bytes`."""
-    most_moves, most_bytes = problem.options.max_moves, problem.options.max_bytes
-    if most_moves is None and most_bytes is None:
+    options = problem.options
+    if not options.has_budget:
         return candidate
-    rows = candidate.rows
-    cost = np.bincount(candidate.row[candidate.added], minlength=len(rows))
-    limits = [2**62 if limit is None else limit for limit in (most_moves, most_bytes)]
-    taken = cost == 0
-    taken[_choose_rows(candidate, problem, cost, limits)] = True
-    if taken.all():
+    moved = MovedRows.of(candidate, problem)
+    waits = ~moved.choose(options.max_moves, options.max_bytes)
+    if not waits.any():
         return candidate
-    left = int(cost[~taken].sum())
-    note = f"The budget leaves {left} replicas to be moved by later plans; nothing could have left fewer moves to do."
-    mine = taken[candidate.row]
-    row, broker = merge_replicas(rows, ~taken[rows.row], candidate.row[mine], candidate.broker[mine])
-    bound, notes = max(candidate.bound - left, 0), (*candidate.notes, note)
-    return replace(candidate, row=row, broker=broker, bound=bound, notes=notes, leader_evenness=None)
+    left = int(moved.cost[waits].sum())
+    notes = (*candidate.notes, budget_note(left, exact=options.balance != "bytes"))
+    bound = max(candidate.bound - left, 0)
+    return replace(keep_rows(candidate, moved.row[waits]), bound=bound, notes=notes)
+
+
+def budget_note(left: int, *, exact: bool) -> str:
+    """Return the note of a proof about the replicas that a budget leaves; `exact` if the complete plan is minimal."""
+    claim = "; nothing could have left fewer moves to do" if exact else ""
+    return f"The budget leaves {left} replicas to be moved by later plans{claim}."
+
+
+def keep_rows(candidate: CandidatePlan, waiting: Ints) -> CandidatePlan:
+    """Return the candidate plan with the present assignments of the `waiting` rows."""
+    stays = np.zeros(len(candidate.rows), bool)
+    stays[waiting] = True
+    moves = ~stays[candidate.row]
+    row, broker = merge_replicas(
+        candidate.rows, stays[candidate.rows.row], candidate.row[moves], candidate.broker[moves]
+    )
+    evenness = None if len(waiting) else candidate.leader_evenness
+    return replace(candidate, row=row, broker=broker, leader_evenness=evenness)
 
 
 def _urgent_rows(problem: Problem) -> Bools:
@@ -153,55 +176,149 @@ def _urgent_rows(problem: Problem) -> Bools:
     return urgent
 
 
-def _choose_rows(candidate: CandidatePlan, problem: Problem, cost: Ints, limits: list[int]) -> list[int]:
-    """Return rows in the order of their worth, as long as they fit.
+@dataclass(frozen=True)
+class MovedRows:
+    """The rows of a complete plan that move replicas, and what a budget chooses by.
 
-    The worth changes with the loads, so that it is computed again before a row is taken.
+    `cost` is the replicas that a row adds. `removed_*` and `added_*` are pairs (position in `row`, broker). Per broker,
+    `excess` is the replicas that it has above those of the complete plan, `load` the bytes that it has after that, and
+    `leads` the planned partitions that it then leads.
     """
-    load, urgent = _Imbalance(candidate, len(problem.brokers)), _urgent_rows(problem)
-    heap = [(not urgent[row], -load.move_gain(row) / cost[row], row) for row in np.flatnonzero(cost).tolist()]
-    heapq.heapify(heap)
-    moves, size, taken = 0, 0, []
-    while heap:
-        later, worth, row = heapq.heappop(heap)
-        now = -load.move_gain(row) / cost[row]
-        if now > worth:
-            heapq.heappush(heap, (later, now, row))
-            continue
-        bytes_moved = int(cost[row] * candidate.rows.size[row])
-        if moves + cost[row] > limits[0] or size + bytes_moved > limits[1]:
-            continue
-        moves, size = moves + int(cost[row]), size + bytes_moved
-        load.apply_move(row)
-        taken.append(row)
-    return taken
+
+    row: Ints
+    cost: Ints
+    size: Ints
+    urgent: Bools
+    removed_of: Ints
+    removed_broker: Ints
+    added_of: Ints
+    added_broker: Ints
+    excess: Ints
+    load: Ints
+    leads: Ints
+    #: The rows of the shards, whether they move or not; for each shard in turn.
+    row_counts: list[int]
+
+    @classmethod
+    def of(cls, candidate: CandidatePlan, problem: Problem) -> MovedRows:
+        """Return the moved rows of the complete plan of one shard."""
+        rows, brokers = candidate.rows, len(problem.brokers)
+        added, removed = candidate.row[candidate.added], rows.row[candidate.removed]
+        cost = np.bincount(added, minlength=len(rows))
+        moved = np.flatnonzero(cost)
+        position = positions_in(moved, len(rows))
+        gone = position[removed] >= 0
+        return cls(
+            row=moved,
+            cost=cost[moved],
+            size=rows.size[moved],
+            urgent=_urgent_rows(problem)[moved],
+            removed_of=position[removed[gone]],
+            removed_broker=rows.broker[candidate.removed][gone],
+            added_of=position[added],
+            added_broker=candidate.broker[candidate.added],
+            excess=np.bincount(rows.broker, minlength=brokers) - np.bincount(candidate.broker, minlength=brokers),
+            load=sum_by(rows.size[candidate.row], candidate.broker, brokers),
+            leads=candidate.planned_leaders(brokers),
+            row_counts=[len(rows)],
+        )
+
+    @classmethod
+    def combine(cls, parts: Sequence[MovedRows]) -> MovedRows:
+        """Combine the moved rows of shards, in their order; `row` counts on over the shards."""
+        rows = np.cumsum([0, *(sum(part.row_counts) for part in parts)])
+        moved = np.cumsum([0, *(len(part.row) for part in parts)])
+        shifts = {"row": rows, "removed_of": moved, "added_of": moved}
+        values: dict[str, Any] = {
+            **{name: np.sum([getattr(part, name) for part in parts], axis=0) for name in ("excess", "load", "leads")},
+            "row_counts": [count for part in parts for count in part.row_counts],
+        }
+        for name in (field.name for field in fields(cls) if field.name not in values):
+            found = [getattr(part, name) for part in parts]
+            if name in shifts:
+                found = [one + by for one, by in zip(found, shifts[name][:-1], strict=True)]
+            values[name] = np.concatenate(found)
+        return cls(**values)
+
+    def split_rows(self, chosen: Bools) -> list[Ints]:
+        """Return the chosen rows of each shard, numbered within it."""
+        ends = np.cumsum([0, *self.row_counts])
+        rows = self.row[chosen]
+        at = np.searchsorted(rows, ends)
+        return [rows[at[shard] : at[shard + 1]] - ends[shard] for shard in range(len(self.row_counts))]
+
+    def choose(self, max_moves: int | None, max_bytes: int | None) -> Bools:
+        """Return a mask of the rows that a budget takes: in the order of their worth, as long as they fit.
+
+        The worth changes with the loads, so that it is computed again before a row is taken. It is the same for rows
+        that leave the same brokers for the same others, which is why the heap holds one entry for all of these.
+        """
+        cost, size = self.cost.tolist(), (self.cost * self.size).tolist()
+        moves = sum(cost) if max_moves is None else max_moves
+        bytes_left = sum(size) if max_bytes is None else max_bytes
+        if sum(cost) <= moves and sum(size) <= bytes_left:
+            return np.ones(len(cost), bool)
+        load = _Imbalance(self.excess.tolist())
+        alike = self._alike_rows()
+        heap = [(later, load.worth(change), rows[0], change) for (later, change), rows in alike.items()]
+        heapq.heapify(heap)
+        following = {kind: iter(rows[1:]) for kind, rows in alike.items()}
+        taken = np.zeros(len(cost), bool)
+        while heap and moves:
+            later, worth, row, change = heap[0]
+            fits = cost[row] <= moves and size[row] <= bytes_left
+            now = load.worth(change)
+            if fits and now == worth:
+                moves, bytes_left = moves - cost[row], bytes_left - size[row]
+                load.apply_move(change)
+                taken[row] = True
+            elif fits:
+                heapq.heapreplace(heap, (later, now, row, change))
+                continue
+            # What does not fit now will not fit later either.
+            following_row = next(following[later, change], None)
+            if following_row is None:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, (later, worth, following_row, change))
+        return taken
+
+    def _alike_rows(self) -> dict[tuple[bool, Change], list[int]]:
+        """Return the rows by whether they come later, and by what they change, in their order."""
+        removed = _brokers_by_row(self.removed_of, self.removed_broker, len(self.row))
+        added = _brokers_by_row(self.added_of, self.added_broker, len(self.row))
+        found: dict[tuple[bool, Change], list[int]] = {}
+        for row, (later, *change) in enumerate(zip((~self.urgent).tolist(), removed, added, strict=True)):
+            found.setdefault((later, (change[0], change[1])), []).append(row)
+        return found
 
 
+#: The brokers that lose a replica of a row, and those that get one.
+Change = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
 class _Imbalance:
-    """Each broker's distance from its load in the complete plan."""
+    """Each broker's replicas above those of the complete plan."""
 
-    def __init__(self, candidate: CandidatePlan, brokers: int) -> None:
-        rows = candidate.rows
-        before = np.bincount(rows.broker, minlength=brokers)
-        self._over: list[int] = (before - np.bincount(candidate.broker, minlength=brokers)).tolist()
-        self._removed = _brokers_by_row(rows.row, rows.broker, candidate.removed)
-        self._added = _brokers_by_row(candidate.row, candidate.broker, candidate.added)
+    excess: list[int]
 
-    def move_gain(self, row: int) -> int:
-        """Return the amount by which the row's move would lower the sum of squares."""
-        lost = sum(2 * self._over[broker] - 1 for broker in self._removed.get(row, ()))
-        return lost - sum(2 * self._over[broker] + 1 for broker in self._added.get(row, ()))
+    def worth(self, change: Change) -> float:
+        """Return the amount by which a change would raise the sum of squares, per replica: the least is best."""
+        excess = self.excess
+        lost = sum([2 * excess[broker] - 1 for broker in change[0]])
+        return (sum([2 * excess[broker] + 1 for broker in change[1]]) - lost) / len(change[1])
 
-    def apply_move(self, row: int) -> None:
-        """Count the row as moved."""
-        for broker in self._removed.get(row, ()):
-            self._over[broker] -= 1
-        for broker in self._added.get(row, ()):
-            self._over[broker] += 1
+    def apply_move(self, change: Change) -> None:
+        """Count a row as moved."""
+        for broker in change[0]:
+            self.excess[broker] -= 1
+        for broker in change[1]:
+            self.excess[broker] += 1
 
 
-def _brokers_by_row(row: Ints, broker: Ints, which: Bools) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for one, where in zip(row[which].tolist(), broker[which].tolist(), strict=True):
-        found.setdefault(one, []).append(where)
-    return found
+def _brokers_by_row(row: Ints, broker: Ints, rows: int) -> list[tuple[int, ...]]:
+    """Return the brokers of each of `rows` rows."""
+    order = np.argsort(row, kind="stable")
+    brokers, ends = broker[order].tolist(), np.searchsorted(row[order], np.arange(rows + 1)).tolist()
+    return [tuple(brokers[start:end]) for start, end in pairwise(ends)]

@@ -5,36 +5,161 @@ must arrive, so that no plan moves fewer bytes than the larger of the two sums. 
 replica that is not larger than its excess to the emptiest broker that may have it. Then the emptiest broker receives. A
 replica moves once at most, and a broker that can do no more is left out: the number of steps is bounded by the number
 of replicas.
+
+Each shard does its part of the work. A broker above the band gives away in as few shards as hold enough of its bytes:
+in many, only small replicas would fit into each part. All brokers receive in proportion to what a shard gives away.
+The parts add up to the band of the whole cluster, but each shard rounds to whole replicas, so that together they may
+end farther from the tolerance than one shard would.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_bounds_by_row, rack_groups
-from kafka_steward.planning.solver.fill_missing import fill_missing
-from kafka_steward.planning.solver.problem import Bools, Disposition, Problem, count_pairs, static_dispositions
+from kafka_steward.planning.solver.fill_missing import OtherShards, fill_missing
+from kafka_steward.planning.solver.problem import (
+    Bools,
+    Brokers,
+    Disposition,
+    Floats,
+    Ints,
+    Problem,
+    count_pairs,
+    static_dispositions,
+    sum_by,
+)
 
 
-def balance_disks(problem: Problem) -> CandidatePlan:
-    """Return new assignments that balance the disks, once lost and draining replicas are placed as by a heal."""
-    first = fill_missing(problem)
-    work = _DiskBalance(problem, first)
-    # No plan moves fewer bytes than the larger of the two sums.
-    bound = max(np.maximum(work.load - work.upper, 0).sum(), np.maximum(work.lower - work.load, 0).sum())
+@dataclass(frozen=True)
+class DiskBand:
+    """The bytes that each broker should hold at least and at most, and those that it holds. All are per broker."""
+
+    load: Floats
+    lower: Floats
+    upper: Floats
+
+    @classmethod
+    def of(cls, load: Floats, brokers: Brokers, tolerance: float) -> DiskBand:
+        """Return the band around each broker's share of the bytes, by capacity."""
+        share = np.where(brokers.receivers, [float(capacity) for capacity in brokers.capacity], 0.0)
+        target = share / share.sum() * load.sum()
+        return cls(load, target * (1 - tolerance), target * (1 + tolerance))
+
+    @property
+    def excess(self) -> Floats:
+        """The bytes that each broker must give away."""
+        return np.maximum(self.load - self.upper, 0)
+
+    def bytes_bound(self) -> int:
+        """Return the fewest bytes that any plan moves: all above the band must leave, what lacks below must arrive."""
+        return int(max(self.excess.sum(), np.maximum(self.lower - self.load, 0).sum()))
+
+    def outside(self, load: Floats) -> Ints:
+        """Return the brokers that are out of the band with these loads."""
+        return np.flatnonzero((load > self.upper + 1e-6) | (load < self.lower - 1e-6))
+
+
+@dataclass(frozen=True)
+class DiskShare:
+    """One shard's part in even disks: the other shards, the band of the cluster, and what is given away here.
+
+    `gives` is bytes per broker above the band, and `receives` the part, from 0 to 1, of each broker's room.
+    """
+
+    others: OtherShards
+    band: DiskBand
+    gives: Floats
+    receives: float
+
+    def own_band(self, load: Floats) -> DiskBand:
+        """Return the band of this shard, given what the brokers hold of it."""
+        whole = self.band
+        here = np.divide(load, whole.load, out=np.zeros(len(load)), where=whole.load > 0)
+        upper = load - self.gives + np.maximum(whole.upper - whole.load, 0) * self.receives
+        # What a broker may give beyond that is its part of what it has above the lower edge.
+        spare = np.minimum(whole.load, whole.upper) - whole.lower
+        lower = load - self.gives - spare * np.where(spare >= 0, here, self.receives)
+        return DiskBand(load, lower, upper)
+
+
+#: The part of a broker's bytes in a shard that are given away there, so that there is a choice.
+_GIVEN_PART = 0.5
+
+
+def disk_shares(
+    loads: Sequence[Floats], others: Sequence[OtherShards], brokers: Brokers, tolerance: float
+) -> list[DiskShare]:
+    """Return each shard's part, given the bytes that each shard has on the brokers."""
+    table = np.array(loads)
+    whole = DiskBand.of(table.sum(axis=0), brokers, tolerance)
+    gives = _spread_excess(table, whole.excess)
+    work = gives.sum(axis=1) if gives.any() else table.sum(axis=1)
+    receives = (work / max(float(work.sum()), 1.0)).tolist()
+    return [DiskShare(*part) for part in zip(others, [whole] * len(receives), gives, receives, strict=True)]
+
+
+def _spread_excess(loads: Floats, excess: Floats) -> Floats:
+    """Return the bytes that each broker gives away in each shard: in few shards, and not all brokers in the same."""
+    shards, brokers = loads.shape
+    gives, left = np.zeros(loads.shape), excess.copy()
+    for turn in range(shards):
+        shard, broker = (np.arange(brokers) + turn) % shards, np.arange(brokers)
+        part = np.minimum(left, loads[shard, broker] * _GIVEN_PART)
+        gives[shard, broker] = part
+        left -= part
+    # A broker that would have to give more of everything than that gives the rest in proportion.
+    whole = loads.sum(axis=0)
+    return np.asarray(gives + left * np.divide(loads, whole, out=np.zeros(loads.shape), where=whole > 0))
+
+
+def disk_load(problem: Problem, others: OtherShards) -> Floats:
+    """Return the bytes per broker of a shard once lost and draining replicas are placed."""
+    return _disk_load(problem, fill_missing(problem, others))
+
+
+def _disk_load(problem: Problem, first: CandidatePlan) -> Floats:
+    return sum_by(problem.rows.size[first.row], first.broker, len(problem.brokers)).astype(np.float64)
+
+
+def balance_disks(problem: Problem, share: DiskShare | None = None) -> CandidatePlan:
+    """Return new assignments that balance the disks, once lost and draining replicas are placed as by a heal.
+
+    `share` is the part of the shard; without it, the shard is the only one, and the notes are those of the cluster.
+    """
+    first = fill_missing(problem, None if share is None else share.others)
+    load = _disk_load(problem, first)
+    whole = DiskBand.of(load, problem.brokers, problem.options.tolerance) if share is None else share.band
+    work = _DiskBalance(problem, first, whole if share is None else share.own_band(load))
+    if share is not None:
+        work.free *= share.receives
     while work.unload_fullest() or work.fill_emptiest():
         pass
     disposition = first.disposition.copy()
     disposition[first.row[work.broker != first.broker]] = Disposition.PLANNED
-    notes = (
-        f"Even disks need at least {int(bound)} bytes moved; lower_bound counts only what must move anyway.",
-        *work.tolerance_notes(),
-    )
-    return replace(first, disposition=disposition, broker=work.broker, notes=notes)
+    candidate = replace(first, disposition=disposition, broker=work.broker)
+    outside = whole.outside(work.load) if share is None else work.band.outside(work.load)
+    notes = () if share is not None else tuple(disk_notes(whole, work.load, problem.brokers))
+    large = tuple(_large_partition_notes(problem, whole)) if len(outside) else ()
+    return replace(candidate, notes=(*notes, *large))
+
+
+def disk_notes(band: DiskBand, load: Floats, brokers: Brokers) -> Iterator[str]:
+    """Yield notes on the fewest bytes that even disks need, and on the brokers that end out of the tolerance."""
+    yield f"Even disks need at least {band.bytes_bound()} bytes moved; lower_bound counts only what must move anyway."
+    if len(outside := band.outside(load)):
+        yield f"The disks of these brokers stay out of the tolerance: {', '.join(map(str, brokers.ids[outside]))}."
+
+
+def _large_partition_notes(problem: Problem, band: DiskBand) -> Iterator[str]:
+    """Yield notes on the rows that are too large for the tolerance."""
+    width = (band.upper - band.lower)[band.upper > 0].min(initial=np.inf)
+    for row in np.flatnonzero(problem.rows.size > width)[:10]:
+        yield f"The partition {problem.rows.partition_name(row)} is larger than the tolerance leaves room for."
 
 
 def _movable_replicas(problem: Problem, first: CandidatePlan) -> Bools:
@@ -49,16 +174,13 @@ def _movable_replicas(problem: Problem, first: CandidatePlan) -> Bools:
 class _DiskBalance:
     """The state of the loop: loads, the current broker of each replica, and the brokers that can do no more."""
 
-    def __init__(self, problem: Problem, first: CandidatePlan) -> None:
-        brokers, tolerance = problem.brokers, problem.options.tolerance
-        self.problem, self.rack, self.row = problem, brokers.rack, first.row
+    def __init__(self, problem: Problem, first: CandidatePlan, band: DiskBand) -> None:
+        brokers = problem.brokers
+        self.problem, self.band, self.rack, self.row = problem, band, brokers.rack, first.row
         self.size, self.broker = problem.rows.size[first.row], first.broker.copy()
-        share = np.where(brokers.receivers, [float(capacity) for capacity in brokers.capacity], 0.0)
-        self.load = np.bincount(first.broker, weights=self.size, minlength=len(brokers))
-        target = share / share.sum() * self.load.sum()
-        self.lower, self.upper = target * (1 - tolerance), target * (1 + tolerance)
+        self.load, self.lower, self.upper = band.load.copy(), band.lower, band.upper
         self.free = brokers.free_bytes.astype(np.float64)
-        self.sharing = share > 0
+        self.sharing = brokers.receivers
         self.blocked = ~self.sharing
         self.holds = np.zeros((int(first.row.max(initial=-1)) + 1, len(brokers)), bool)
         self.holds[first.row, first.broker] = True
@@ -99,17 +221,6 @@ class _DiskBalance:
                     return True
         self.blocked[receiver] = True
         return True
-
-    def tolerance_notes(self) -> Iterator[str]:
-        """Yield notes on the brokers out of the tolerance, and on the rows that are too large for it."""
-        outside = np.flatnonzero((self.load > self.upper + 1e-6) | (self.load < self.lower - 1e-6))
-        if len(outside) == 0:
-            return
-        ids = ", ".join(map(str, self.problem.brokers.ids[outside]))
-        yield f"The disks of these brokers stay out of the tolerance: {ids}."
-        band = (self.upper - self.lower)[self.sharing].min(initial=np.inf)
-        for row in np.unique(self.row[self.size > band])[:10]:
-            yield f"The partition {self.problem.rows.partition_name(row)} is larger than the tolerance leaves room for."
 
     def _possible_receivers(self, at: int) -> list[int]:
         fits = (self.load + self.size[at] <= self.upper) & self.sharing

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Part = TypeVar("Part", bound="DataclassInstance")
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 STATES = ("live", "failed", "draining", "new")
 

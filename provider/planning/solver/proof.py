@@ -115,11 +115,12 @@ class Measures:
     #: The name of the bounds that the leaders of each shard meet, without those that are not to be even.
     leader_evenness: list[str]
 
-    def has_level_leaders(self, receivers: Bools) -> bool:
-        """Return True if every broker leads its equal share of the planned partitions, rounded up or down."""
-        planned, sharing = int(self.leaders_planned.sum()), max(int(receivers.sum()), 1)
-        low, high = np.where(receivers, planned // sharing, 0), -(-planned // sharing)
-        return bool(((low <= self.leaders_planned) & (self.leaders_planned <= high)).all())
+
+def has_level_leaders(leaders: Ints, receivers: Bools) -> bool:
+    """Return True if every broker leads its equal share of the planned partitions, rounded up or down."""
+    planned, sharing = int(leaders.sum()), max(int(receivers.sum()), 1)
+    low, high = np.where(receivers, planned // sharing, 0), -(-planned // sharing)
+    return bool(((low <= leaders) & (leaders <= high)).all())
 
 
 def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Measures:
@@ -127,7 +128,6 @@ def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[i
     rows, count = candidate.rows, len(brokers)
     row = candidate.row[candidate.added]
     source = np.searchsorted(brokers.ids, sending_brokers(rows, brokers))[row]
-    planned = candidate.disposition == Disposition.PLANNED
     leadership = build_leadership(candidate, count, int(brokers.receivers.sum()))
     changes: int | None = 0
     keep, able = 0, np.zeros(count, np.int64)
@@ -140,7 +140,7 @@ def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[i
         bytes_in=sum_by(rows.size[row], candidate.broker[candidate.added], count),
         bytes_out=sum_by(rows.size[row], np.minimum(source, count - 1), count),
         leaders_keepable=able,
-        leaders_planned=np.bincount(candidate.broker[candidate.row_starts[:-1]][planned], minlength=count),
+        leaders_planned=candidate.planned_leaders(count),
         leader_bounds=[changes],
         not_planned=[
             (rows.topics[rows.topic[at]], int(rows.number[at]), Disposition(candidate.disposition[at]).reason_word)
@@ -227,7 +227,7 @@ def _leader_evenness(measures: Measures, brokers: Brokers) -> str | None:
     if not measures.leader_evenness:
         return None
     worst = max(measures.leader_evenness, key=LEADER_EVENNESS.index)
-    if worst == "proportional" or measures.has_level_leaders(brokers.receivers):
+    if worst == "proportional" or has_level_leaders(measures.leaders_planned, brokers.receivers):
         return worst
     return "topic-even" if worst == "even" else "proportional"
 

@@ -24,12 +24,12 @@ from kafka_steward.planning.solver.balance import (
     balance_with_placement,
     place_within_bounds,
 )
-from kafka_steward.planning.solver.candidate import CandidatePlan
+from kafka_steward.planning.solver.candidate import CandidatePlan, MovedRows, budget_note
 from kafka_steward.planning.solver.fair_shares import broker_bounds, rack_groups
 from kafka_steward.planning.solver.flow import Infeasible, Network, deal_in_turns, mebibytes, placement_costs
 from kafka_steward.planning.solver.leaders import balanced_leaders
 from kafka_steward.planning.solver.problem import Bools, Brokers, Ints, Problem, positions_in, positions_within, sum_by
-from kafka_steward.planning.solver.proof import Measures
+from kafka_steward.planning.solver.proof import Measures, has_level_leaders
 from kafka_steward.planning.solver.sharded.leaders import leader_quotas, leaders_for_targets
 from kafka_steward.planning.solver.sharded.quotas import (
     QuotaProblem,
@@ -49,9 +49,37 @@ MAX_UNSHARDED_PARTITIONS = 150_000
 
 
 def is_shardable(operation: Operation, options: Options) -> bool:
-    """Return True if no budget, disks or excluded brokers require one even plan of all partitions."""
-    one_flow = options.balance == "bytes" or options.max_moves or options.max_bytes or options.exclude_brokers
-    return operation in EVEN_OPERATIONS and not one_flow
+    """Return True if no excluded brokers require one even plan of all partitions."""
+    return operation in EVEN_OPERATIONS and (options.balance == "bytes" or not options.exclude_brokers)
+
+
+@dataclass(frozen=True)
+class Movement:
+    """What a plan moves: replicas and mebibytes; the partitions that it is about, and each broker's bytes and leaders."""
+
+    replicas: int
+    weight: int
+    partitions: int
+    load: Ints
+    leads: Ints
+
+    @classmethod
+    def of_measures(cls, measures: Measures) -> Movement:
+        """Return the movement of a plan that was measured."""
+        counts = measures.counts
+        return cls(
+            counts["replicas_moved"],
+            counts["weight_moved"],
+            counts["partitions"],
+            measures.after.bytes,
+            measures.leaders_planned,
+        )
+
+    @classmethod
+    def of_rows(cls, moved: MovedRows) -> Movement:
+        """Return the movement of a complete plan that a budget chooses from."""
+        weight = int((moved.cost * mebibytes(moved.size)).sum())
+        return cls(int(moved.cost.sum()), weight, sum(moved.row_counts), moved.load, moved.leads)
 
 
 @dataclass(frozen=True)
@@ -62,29 +90,34 @@ class ShardedQuotas:
     quotas: Quotas
     receivers: Bools
 
-    def meets_bound(self, measures: Measures) -> bool:
+    def meets_bound(self, movement: Movement) -> bool:
         """Return True if the shards together move as little as the bound says: the plan is proven minimal."""
-        counts = measures.counts
-        return (counts["replicas_moved"], counts["weight_moved"]) == (self.quotas.moves, self.quotas.weight)
+        return (movement.replicas, movement.weight) == (self.quotas.moves, self.quotas.weight)
 
-    def needs_one_flow(self, measures: Measures) -> bool:
+    def needs_one_flow(self, movement: Movement) -> bool:
         """Return True if moves or leaders leave a gap to close, and the partitions are not too many for one flow."""
-        missed = self.shard_quotas[0].leaders is not None and not measures.has_level_leaders(self.receivers)
-        return (missed or not self.meets_bound(measures)) and measures.counts["partitions"] <= MAX_UNSHARDED_PARTITIONS
+        missed = self.shard_quotas[0].leaders is not None and not has_level_leaders(movement.leads, self.receivers)
+        return (missed or not self.meets_bound(movement)) and movement.partitions <= MAX_UNSHARDED_PARTITIONS
 
-    def with_bound(self, measures: Measures) -> Measures:
-        """Return the measures with the cluster-wide bound, and the prices that prove it."""
-        moved = measures.counts["replicas_moved"]
-        prices = self.quotas.prices.tolist() if moved == self.quotas.moves else []
+    def with_bound(self, measures: Measures, complete: Movement) -> Measures:
+        """Return the measures with the cluster-wide bound, and the prices that prove it.
+
+        `complete` is the movement of the plan without a budget, of which `measures` may be a part.
+        """
+        left = complete.replicas - measures.counts["replicas_moved"]
+        prices = self.quotas.prices.tolist() if measures.counts["replicas_moved"] == self.quotas.moves else []
         notes = list(measures.notes)
-        if not self.meets_bound(measures):
-            more = measures.counts["weight_moved"] - self.quotas.weight
+        if left:
+            notes.append(budget_note(left, exact=self.meets_bound(complete)))
+        if not self.meets_bound(complete):
+            more = complete.weight - self.quotas.weight
             notes.append(
                 f"Slices were planned apart: at least {self.quotas.moves} replicas must move, and of plans that move "
                 f"as few this one may be {max(more, 0)} MiB above the least."
             )
-        counts = {**measures.counts, "lower_bound": self.quotas.moves}
-        return replace(measures, counts=counts, prices=prices, notes=notes)
+        counts = {**measures.counts, "lower_bound": max(self.quotas.moves - left, 0)}
+        evenness = [] if left else measures.leader_evenness
+        return replace(measures, counts=counts, prices=prices, notes=notes, leader_evenness=evenness)
 
 
 def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedQuotas | None:
