@@ -5,16 +5,16 @@ The verbs for queue, requests and cancel signal are in `requests.py`.
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
 from kafka_steward.cli import Exit
-from kafka_steward.cli.foreground import open_foreground
 from kafka_steward.cli.show import audit_facts, time_argument_ms
 from kafka_steward.cli.verb import CommandContext, print_error
-from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.errors import RequestError
+from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.execution.failure_reports import (
     report_broker,
@@ -30,9 +30,11 @@ from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.render import Table
 from kafka_steward.journal.retention import archive_audit
+from kafka_steward.triggers.reporting import Outage
+from kafka_steward.triggers.watch import ALL_KINDS, ClusterWatch
 
-#: Maximum number of seconds between two polls of the watch.
-_POLL_S = 5.0
+#: The signals that end the watch.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def list_pending_replicas(call: CommandContext) -> None:
@@ -121,20 +123,48 @@ def report_failure(call: CommandContext) -> None:
 
 
 def watch_documents(call: CommandContext) -> NoReturn:
-    """Execute what documents request, until a signal."""
-    with open_foreground(call) as foreground:
-        opened, wait = foreground.opened, foreground.interrupt.wait
-        zookeeper = opened.access.zookeeper is not None
-        controller = DocumentController(opened.cluster, opened.journal, opened.settings, call.who, zookeeper=zookeeper)
-        print_error(f"Watching cluster {opened.cluster.cluster_id}.")
-        printed: set[str] = set()
-        while True:
-            result = foreground.retry(controller.poll, stays="Ctrl-C stops.")
-            for sentence in result.sentences:
-                if sentence not in printed:
-                    print(printable(sentence), flush=True)
-            printed = set(result.sentences)
-            wait(_POLL_S if result.pause_s is None else min(_POLL_S, result.pause_s))
+    """Watch the cluster and execute what documents request, as the trigger does, until a signal.
+
+    An outage of Kafka or the journal is reported, and never ends the watch.
+    """
+    hook = call.hook
+    try:
+        with hook.open() as opened:
+            print_error(f"Watching cluster {opened.cluster.cluster_id}.")
+    except StewardError as error:
+        if not error.retriable:
+            raise
+    asyncio.run(_watch_until_signal(hook.conn_id))
+    raise KeyboardInterrupt
+
+
+async def _watch_until_signal(conn_id: str) -> None:
+    watch = ClusterWatch(
+        conn_id, {}, event="", kinds=ALL_KINDS, log=_print_line, log_error=_print_error_line, outage=Outage()
+    )
+    checks = asyncio.create_task(watch.run(asyncio.Queue()))
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        print_error("Stopping after this poll; press Ctrl-C again to stop at once.")
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+        checks.cancel()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        await checks
+    except asyncio.CancelledError:
+        await watch.close()
+
+
+def _print_line(line: str, *values: object) -> None:
+    print(printable(line % values), flush=True)
+
+
+def _print_error_line(line: str, *values: object) -> None:
+    print_error(line % values)
 
 
 def archive_rows(call: CommandContext) -> None:

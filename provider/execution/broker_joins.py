@@ -54,16 +54,23 @@ class JoinPollResult:
 
 
 def poll_joined_brokers(
-    cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor, *, announce: bool = True
+    cluster: ClusterPort,
+    journal: Journal,
+    settings: Settings,
+    who: Actor,
+    *,
+    announce: bool = True,
+    always: bool = False,
 ) -> JoinPollResult | None:
     """Poll once, and update the pending-replica store.
 
-    With `announce`, the brokers in `due` are recorded as announced. With `announce`, the result is also None, without a
-    request to Kafka, while there are no pending replicas and no deferred partition requests.
+    With `announce`, the brokers in `due` are recorded as announced; without it, none is due. Unless `always` is True,
+    the result is None, without a request to Kafka, while there are no pending replicas and no deferred partition
+    requests.
 
     Raises ClusterError, JournalError.
     """
-    if announce and not (
+    if not always and not (
         journal.tree.children(PENDING_REPLICAS.parent) or journal.tree.children(DEFERRED_PARTITIONS.parent)
     ):
         return None
@@ -144,8 +151,12 @@ def update_empty_brokers(before: EmptyBrokersDocument, snapshot: Snapshot) -> Em
     return replace(before, unclaimed=_sorted_ids(unclaimed), known=_sorted_ids(known), announced_ms=announced_ms)
 
 
-def poll_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Settings) -> EmptyBrokers:
+def poll_empty_brokers(
+    cluster: ClusterPort, journal: Journal, settings: Settings, *, announce: bool = True
+) -> EmptyBrokers:
     """Poll once, and record the changes; the brokers returned in `due` are recorded as announced.
+
+    Without `announce`, none is due.
 
     Raises ClusterError, JournalError.
     """
@@ -155,7 +166,7 @@ def poll_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Setting
     why = _fill_first_reason(journal, snapshot)
     announced_ms = dict.fromkeys(found.unclaimed, found.announced_ms)
     again = brokers_to_announce(found.unclaimed, announced_ms, now_ms, settings)
-    due = _find_claimable_brokers(cluster, found) if again and not why else ()
+    due = _find_claimable_brokers(cluster, found) if announce and again and not why else ()
     found = replace(found, announced_ms=now_ms) if due else found
     if found != before and put(journal.tree, paths.EMPTY_BROKERS, node, found.to_json()) is None:
         due = ()  # another watch polls concurrently

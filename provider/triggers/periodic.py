@@ -30,7 +30,7 @@ _SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms"
 class PeriodicCheck(ABC, Generic[Found]):
     """A periodic check in a thread, as `KIND` in the journal. It never ends, and raises nothing.
 
-    Without `emits` it puts no event into the queue.
+    Without `emits` it puts no event into the queue, and records none as emitted: another watch may emit it.
     """
 
     KIND: ClassVar[str]
@@ -117,7 +117,7 @@ class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
             detector = FailureDetector(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
             self._detector = opened, detector, _poll_interval_s(opened)
         _, detector, interval_s = self._detector
-        verdict = detector.poll()
+        verdict = detector.poll(announce=self._emits)
         return event_payload(opened, verdict.now_ms, verdict.due) if verdict.due else None, verdict, interval_s
 
     def report(self, found: DetectionResult) -> None:
@@ -152,7 +152,9 @@ class BrokerJoinCheck(PeriodicCheck["JoinPollResult | None"]):
         from kafka_steward.execution.broker_joins import poll_joined_brokers
         from kafka_steward.journal.audit import Actor
 
-        joined = poll_joined_brokers(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
+        joined = poll_joined_brokers(
+            opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"), announce=self._emits
+        )
         event = event_payload(opened, joined.now_ms, joined.due) if joined is not None and joined.due else None
         return event, joined, opened.settings.watch_interval
 
@@ -175,7 +177,7 @@ class EmptyBrokerCheck(PeriodicCheck["EmptyBrokers"]):
         """Check, and record the empty brokers."""
         from kafka_steward.execution.broker_joins import poll_empty_brokers
 
-        found = poll_empty_brokers(opened.cluster, opened.journal, opened.settings)
+        found = poll_empty_brokers(opened.cluster, opened.journal, opened.settings, announce=self._emits)
         event = event_payload(opened, found.now_ms, found.due) if found.due else None
         return event, found, opened.settings.watch_interval
 

@@ -108,6 +108,34 @@ def event_payload(opened: ClusterSession, at_ms: int, brokers: Collection[int] |
     }
 
 
+class Outage:
+    """The errors of a watch, or of one of its checks: each is reported once, and again after an hour; so is their end."""
+
+    def __init__(self) -> None:
+        self._failing: set[str] = set()
+        self._reported_s: dict[str, float] = {}
+
+    def begin(self, what: str, error: str, now_s: float) -> bool:
+        """Record that the check `what` failed; return whether its error must be reported."""
+        self._failing.add(what)
+        if now_s - self._reported_s.get(error, -_REPEATED_S) < _REPEATED_S:
+            return False
+        self._reported_s[error] = now_s
+        for old in list(self._reported_s)[:-_REMEMBERED]:
+            del self._reported_s[old]
+        return True
+
+    def end(self, what: str) -> bool:
+        """Record that the check `what` succeeded; return whether it was the last one that failed."""
+        if what not in self._failing:
+            return False
+        self._failing.remove(what)
+        if self._failing:
+            return False
+        self._reported_s.clear()
+        return True
+
+
 class WatchReporter:
     """Reports for one loop of the watch of `conn_id`; `failing` names the gauge of its consecutive errors.
 
@@ -131,11 +159,15 @@ class WatchReporter:
         self._logged: object = None
         self._lines: dict[str, None] = {}
         self._failures = 0
-        self._error_logged_s = 0.0
+        self._outage = Outage()
+
+    def share(self, outage: Outage | None) -> None:
+        """Report errors together with the other checks that share `outage`, if any."""
+        self._outage = outage or self._outage
 
     def record_success(self) -> None:
         """Record a successful check."""
-        if self._failures:
+        if self._outage.end(self._what):
             self._log("The watch of %s works again.", self._conn_id)
         self._failures = 0
         self._worked_s = self._clock()
@@ -147,13 +179,13 @@ class WatchReporter:
         set_gauge(age, self._conn_id, int(self._clock() - self._worked_s))
 
     def report_error(self, error: Exception) -> float:
-        """Log the error, once an hour while it persists, count it, and return the seconds until the next check."""
+        """Log the error, once an hour while it persists; count it, and return the seconds until the next check."""
         self._failures += 1
         set_gauge(self._failing, self._conn_id, self._failures)
         sentence = f"The watch of {self._conn_id} cannot {self._what}, and tries again: {error}"
-        if sentence != self._logged or self._clock() - self._error_logged_s >= _REPEATED_S:
+        if self._outage.begin(self._what, str(error), self._clock()):
             self._log_error("%s", printable(sentence))
-            self._logged, self._error_logged_s = sentence, self._clock()
+        self._logged = sentence
         return min(_LONGEST_BACK_OFF_S, _BACK_OFF_S * 2.0 ** min(self._failures - 1, 10))
 
     def log_once(self, sentence: str, *, about: object) -> None:

@@ -96,7 +96,7 @@ def check_broker_joins(opened: ClusterSession, arguments: Mapping[str, Any]) -> 
     from kafka_steward.journal.audit import Actor
 
     who = Actor(**(arguments.get("who") or {}))
-    joined = poll_joined_brokers(opened.cluster, opened.journal, opened.settings, who, announce=False)
+    joined = poll_joined_brokers(opened.cluster, opened.journal, opened.settings, who, announce=False, always=True)
     wanted = arguments.get("brokers")
     if joined is None:
         return CheckResult(False, "No replica is pending.")

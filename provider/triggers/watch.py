@@ -13,7 +13,7 @@ import asyncio
 import functools
 import gc
 import importlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -29,6 +29,7 @@ from kafka_steward.triggers.periodic import (
 
 if TYPE_CHECKING:
     from kafka_steward.triggers.documents import DocumentCheck
+    from kafka_steward.triggers.reporting import Outage
 
 
 @functools.cache
@@ -44,6 +45,92 @@ Check = TypeVar("Check", bound=PeriodicCheck[Any])
 
 #: Seconds between two reports of the age of each part's last successful check.
 _AGES_REPORTED_EVERY_S = 10.0
+
+#: The further checks of the watch for each event: one health check is enough for a cluster.
+_KINDS: Mapping[str, tuple[type[PeriodicCheck[Any]], ...]] = {
+    BrokerFailureCheck.EVENT: (ClusterHealthCheck,),
+    BrokerJoinCheck.EVENT: (BrokerJoinCheck,),
+    EmptyBrokerCheck.EVENT: (EmptyBrokerCheck,),
+}
+#: The further checks of a watch that emits no event, and is the only one of its cluster.
+ALL_KINDS = (ClusterHealthCheck, BrokerJoinCheck, EmptyBrokerCheck)
+
+
+class ClusterWatch:
+    """The periodic checks of one cluster, for the trigger and for `airflow kafka-steward watch`.
+
+    It always checks for failed brokers and executes documents; `kinds` are the further checks. `event` is the event
+    that is put into the queue; empty: none, and no check records a broker as announced. With `outage`, all checks
+    report an error that they share once.
+    """
+
+    def __init__(
+        self,
+        conn_id: str,
+        overrides: Mapping[str, Any],
+        *,
+        event: str,
+        kinds: Collection[type[PeriodicCheck[Any]]],
+        log: Callable[..., None],
+        log_error: Callable[..., None],
+        outage: Outage | None = None,
+    ) -> None:
+        self._conn_id, self._overrides, self._event = conn_id, overrides, event
+        self._log, self._log_error, self._outage = log, log_error, outage
+        worker = ClusterWorker(conn_id, overrides)
+        self.failures = self._create_check(BrokerFailureCheck, worker)
+        self.checks: list[PeriodicCheck[Any]] = [self.failures]
+        if ClusterHealthCheck in kinds:
+            self.checks.append(self._create_check(ClusterHealthCheck, ClusterWorker(conn_id, overrides)))
+        self.checks += [
+            self._create_check(kind, worker) for kind in (BrokerJoinCheck, EmptyBrokerCheck) if kind in kinds
+        ]
+        self._loops: list[asyncio.Task[None]] = []
+
+    async def run(self, events: asyncio.Queue[dict[str, Any]]) -> None:
+        """Check until cancelled; put events into the queue `events`."""
+        watches = [check.run(events) for check in self.checks]
+        watches += [self._watch_documents(events), self._report_ages()]
+        self._loops = [asyncio.create_task(watch) for watch in watches]
+        try:
+            await asyncio.gather(*self._loops)  # none of them ends, unless by an error, which is raised
+        finally:
+            await self._end_loops()
+
+    async def close(self) -> None:
+        """Stop the checks after their current polls, which are not waited for, and close the connections."""
+        await self._end_loops()
+        for check in self.checks:
+            check.close()
+
+    def _create_check(self, kind: type[Check], worker: ClusterWorker) -> Check:
+        emits = bool(self._event) and self._event == kind.EVENT
+        check = kind(self._conn_id, worker, self._log, log_error=self._log_error, emits=emits)
+        check.reporter.share(self._outage)
+        return check
+
+    async def _end_loops(self) -> None:
+        for task in self._loops:
+            task.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+
+    async def _watch_documents(self, events: asyncio.Queue[dict[str, Any]]) -> None:
+        # Imported in a thread: loading the Kafka, SQL and ZooKeeper clients would block the triggerer's loop too long.
+        module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
+        freeze_gc()
+        documents: DocumentCheck = module.DocumentCheck(
+            self._conn_id, self._overrides, self._event, self._log, self.failures.wake, log_error=self._log_error
+        )
+        documents.reporter.share(self._outage)
+        self.checks.append(documents)
+        await documents.run(events)
+
+    async def _report_ages(self) -> None:
+        """Report the ages in a task of its own, so that a stalled check is reported too."""
+        while True:
+            for check in self.checks:
+                check.reporter.report_age()
+            await asyncio.sleep(_AGES_REPORTED_EVERY_S)
 
 
 class WatchTrigger(BaseEventTrigger):
@@ -71,15 +158,14 @@ class WatchTrigger(BaseEventTrigger):
         self.conn_id = conn_id
         self.overrides = dict(overrides or {})
         self.event = rings or event
-        worker = ClusterWorker(conn_id, self.overrides)
-        self._failures = self._create_check(BrokerFailureCheck, worker)
-        self._checks: list[PeriodicCheck[Any]] = [self._failures]
-        if self.event == BrokerFailureCheck.EVENT:  # one health check is enough for a cluster
-            self._checks.append(self._create_check(ClusterHealthCheck, ClusterWorker(conn_id, self.overrides)))
-        for kind in (BrokerJoinCheck, EmptyBrokerCheck):
-            if self.event == kind.EVENT:
-                self._checks.append(self._create_check(kind, worker))
-        self._loops: list[asyncio.Task[None]] = []
+        self._watch = ClusterWatch(
+            conn_id,
+            self.overrides,
+            event=self.event,
+            kinds=_KINDS.get(self.event, ()),
+            log=self.log.info,
+            log_error=self.log.error,
+        )
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and keywords, which also identify the watch."""
@@ -90,49 +176,20 @@ class WatchTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one TriggerEvent per due event, with the payload of `event_payload`."""
         events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        watches = [check.run(events) for check in self._checks]
-        watches += [self._watch_documents(events), self._report_ages()]
-        self._loops = loops = [asyncio.create_task(watch) for watch in watches]
+        watch = asyncio.create_task(self._watch.run(events))
         event = asyncio.create_task(events.get())
         try:
             while True:
-                await asyncio.wait({event, *loops}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({event, watch}, return_when=asyncio.FIRST_COMPLETED)
                 if not event.done():
-                    await asyncio.gather(*loops)  # a loop has ended, which should never happen: raise its error
+                    await watch  # it has ended, which should never happen: raise its error
                 yield TriggerEvent(event.result())
                 event = asyncio.create_task(events.get())
         finally:
             event.cancel()
-            await self._end_loops()
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
 
     async def cleanup(self) -> None:
-        """Stop the loops, and close the connections."""
-        await self._end_loops()  # Airflow cancels the consumer of `run`; `run` itself may not have been cancelled yet
-        for check in self._checks:
-            check.close()
-
-    def _create_check(self, kind: type[Check], worker: ClusterWorker) -> Check:
-        emits = self.event == kind.EVENT
-        return kind(self.conn_id, worker, self.log.info, log_error=self.log.error, emits=emits)
-
-    async def _end_loops(self) -> None:
-        for task in self._loops:
-            task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
-
-    async def _watch_documents(self, events: asyncio.Queue[dict[str, Any]]) -> None:
-        # Imported in a thread: loading the Kafka, SQL and ZooKeeper clients would block the triggerer's loop too long.
-        module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
-        freeze_gc()
-        documents: DocumentCheck = module.DocumentCheck(
-            self.conn_id, self.overrides, self.event, self.log.info, self._failures.wake, log_error=self.log.error
-        )
-        self._checks.append(documents)
-        await documents.run(events)
-
-    async def _report_ages(self) -> None:
-        """Report the ages in a task of its own, so that a stalled check is reported too."""
-        while True:
-            for check in self._checks:
-                check.reporter.report_age()
-            await asyncio.sleep(_AGES_REPORTED_EVERY_S)
+        """Stop the checks, and close the connections."""
+        await self._watch.close()  # Airflow cancels the consumer of `run`; `run` itself may not have been cancelled yet

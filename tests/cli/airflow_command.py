@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.sandbox import Sandbox
@@ -17,11 +18,13 @@ _TOPICS = "org.apache.kafka.tools.TopicCommand"
 _CONFIGS = "kafka.admin.ConfigCommand"
 
 
-def begin(*words: str, **more: str) -> subprocess.Popen[str]:
-    """Start a verb; AIRFLOW_HOME and AIRFLOW_CONN_... come from this process' environment."""
+def begin(
+    *words: str, to: tuple[IO[str] | int, IO[str] | int] = (subprocess.PIPE, subprocess.PIPE), **more: str
+) -> subprocess.Popen[str]:
+    """Start a verb; AIRFLOW_HOME and AIRFLOW_CONN_... come from this process' environment. `to` is what it prints to."""
     command = [str(Path(sys.executable).parent / "airflow"), "kafka-steward", *words]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **more}
+        command, stdout=to[0], stderr=to[1], text=True, env={**os.environ, **more}
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
@@ -37,10 +38,12 @@ class Scene:
     others: dict[str, Journal] = field(default_factory=dict)
     down: StewardError | None = None
     pauses: int = 0
+    session: Any = None
     interfere: Callable[[int], None] = field(default=lambda _: None)
 
-    def hook(self, conn_id: str, overrides: Mapping[str, Any] | None = None) -> Any:
+    def hook(self, conn_id: str, overrides: Mapping[str, Any] | None = None, origin: Any = None) -> Any:
         """What a StewardHook gives the verbs."""
+        del origin
         settings = Settings.of(overrides or {}, {"throttle": 0})
         return SimpleNamespace(
             conn_id=conn_id,
@@ -53,7 +56,7 @@ class Scene:
     def _opened(self, settings: Settings) -> Any:
         if self.down is not None:
             raise self.down
-        access = SimpleNamespace(workspace=f"{self.folder}/workspace", zookeeper=None)
+        access = SimpleNamespace(conn_id=CLUSTER, workspace=f"{self.folder}/workspace", zookeeper=None)
         opened: dict[str, Any] = {"cluster": self.simulator, "journal": self.journal, "settings": settings}
         yield SimpleNamespace(**opened, access=access, origin=None, context=partial(ClusterContext, *opened.values()))
 
@@ -68,6 +71,22 @@ class Scene:
             self.pauses += 1
             self.simulator.tick()
             self.interfere(self.pauses)
+
+    async def submit(self, call: Callable[[Any], Any]) -> Any:
+        """What the threads of the watch do, here in one thread: nothing changes in the middle of a poll."""
+        await asyncio.sleep(0)
+        if self.session is None:
+            self.session = self.hook(CLUSTER).open().__enter__()
+        try:
+            return call(self.session)
+        except StewardError:
+            self.session = None  # as the threads do, which open their connections again after an error
+            raise
+
+    async def wait_for_check(self, seconds: float) -> None:
+        """A pause of one check of the watch."""
+        self.wait(seconds)
+        await asyncio.sleep(0)
 
     def call(self, *words: str) -> int:
         return run(*words, "--cluster", CLUSTER)
@@ -104,4 +123,8 @@ def new_scene(monkeypatch: pytest.MonkeyPatch, folder: Path, journal: Journal | 
     scene = Scene(simulator, journal or memory_journal(simulator), folder)
     monkeypatch.setattr("kafka_steward.hooks.steward.StewardHook", scene.hook)
     monkeypatch.setattr("kafka_steward.cli.foreground.sleep", scene.wait)
+    monkeypatch.setattr("kafka_steward.triggers.base.ClusterWorker.submit", lambda _, call: scene.submit(call))
+    monkeypatch.setattr(
+        "kafka_steward.triggers.periodic.PeriodicCheck.wait", lambda _, seconds: scene.wait_for_check(seconds)
+    )
     return scene

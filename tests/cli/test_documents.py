@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from kafka_steward.cli import Exit
+from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, SettingError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
+from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.tree import Node
 from tests.cli.scene import Scene
 from tests.protocol.simulated_watch import document
@@ -94,30 +96,67 @@ def test_watch_carries_documents_out_until_it_is_interrupted(
     assert "requested by /admin/reassignment_requests/by-hand" in capsys.readouterr().out
 
 
-def test_watch_goes_on_when_the_cluster_answers_again(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    scene.simulator.reachable = False
+@pytest.mark.parametrize("away", ["cluster", "journal"])
+def test_watch_outlives_an_outage_of_any_length_and_says_so_once_and_when_it_is_over(
+    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, away: str
+) -> None:
+    error = ClusterUnreachable("No bootstrap server answers.") if away == "cluster" else JournalUnreachable("No SQL.")
     scene.journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 124"]))
+    of_journal = type(scene.journal.tree).get
+
+    def get(tree: Any, path: str) -> Any:
+        if away == "journal" and not 3 < scene.pauses < 6 and scene.pauses < 300:
+            raise error
+        return of_journal(tree, path)
+
+    monkeypatch.setattr(type(scene.journal.tree), "get", get)
 
     def interfere(pauses: int) -> None:
-        scene.simulator.reachable = pauses >= 3
-        if scene.replicas()[0] == (1, 2, 4):
+        if away == "cluster":
+            scene.simulator.reachable = 3 < pauses < 6 or pauses >= 300
+        if scene.replicas()[0] == (1, 2, 4) and pauses > 400:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    scene.simulator.reachable = away == "journal"
+    scene.interfere = interfere
+    assert scene.call("watch") == Exit.INTERRUPTED
+    assert scene.replicas()[0] == (1, 2, 4)
+    out, err = capsys.readouterr()
+    told = [line for line in err.splitlines() if str(error) in line]
+    assert "requested by" in out
+    assert 1 <= len(told) <= 2, "once for each outage"
+    assert all("tries again" in line for line in told)
+    assert out.count("works again.") == len(told)
+
+
+def test_watch_at_a_broken_connection_ends_with_a_sentence(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.down = SettingError("The connection has no bootstrap servers; name some.")
+    assert scene.call("watch") == Exit.FAILED
+    assert capsys.readouterr().err.splitlines()[-1] == "The connection has no bootstrap servers; name some."
+
+
+def test_watch_finds_failed_and_joined_brokers_and_leaves_their_events_to_the_watch_of_a_dag(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.create("small", [(1,)])
+    pending = PENDING_REPLICAS.path("small", 0)
+    scene.journal.tree.create(pending, PendingReplicas.from_brokers((1,), 2).to_json())
+
+    def interfere(pauses: int) -> None:
+        if pauses == 2:
+            scene.simulator.kill(3)
+        if pauses > 2_400:  # more seconds than the grace period
             os.kill(os.getpid(), signal.SIGINT)
 
     scene.interfere = interfere
     assert scene.call("watch") == Exit.INTERRUPTED
-    out, err = capsys.readouterr()
-    assert "requested by" in out
-    assert err.count("No bootstrap server answers. Trying again; Ctrl-C stops.") == 1
-
-
-def test_watch_ends_with_a_sentence_when_nothing_answers_for_long(
-    scene: Scene, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scene.simulator.reachable = False
-    scene.journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 124"]))
-    assert scene.call("watch") == Exit.FAILED
-    assert capsys.readouterr().err.splitlines()[-1] == "No bootstrap server answers."
-    assert scene.pauses == 23
+    assert scene.journal.tree.get(paths.failed_broker(3)) is not None
+    assert scene.journal.tree.get(paths.EMPTY_BROKERS) is not None
+    out = capsys.readouterr().out
+    assert "1 replicas of 1 partitions are pending; broker 2, 4 can host some." in out
+    assert "Broker 3 is down longer than the grace period: 3 will be healed." in out
+    assert scene.journal.audit.rows(action=Action.ANNOUNCE) == []
+    assert scene.journal.tree.get(paths.FILL_EVENT) is None
 
 
 def test_watch_prints_what_others_wrote_as_one_printable_line(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,7 @@ class Site:
 
         log = SimpleNamespace(info=hear, error=hear)
         trigger._log = log  # Airflow's own place for it
-        trigger._failures.reporter._log = log.info
+        trigger._watch.failures.reporter._log = log.info
 
         async def listen() -> None:
             async for _ in trigger.run():

@@ -132,7 +132,7 @@ class Looks:
         self.found: dict[str, set[str]] = {}
 
     def look_of(self, kind: str, answer: object) -> Callable[..., SimpleNamespace]:
-        def poll() -> object:
+        def poll(**_: object) -> object:
             self.found[kind] = {path for path in AWAITED if self._client.exists(path)}
             return answer
 
@@ -188,7 +188,7 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
 
     log = SimpleNamespace(info=hear, error=hear)
     trigger._log = log  # Airflow's own place for it
-    trigger._failures.reporter._log = log.info
+    trigger._watch.failures.reporter._log = log.info
     return trigger, said
 
 
@@ -259,7 +259,7 @@ def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
     trigger = WatchTrigger("kafka", event="cancel")
     events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     verdict = SimpleNamespace(due=(3,), down=(3,), sentence="", now_ms=1)
-    check: Any = trigger._failures
+    check: Any = trigger._watch.failures
     check.report = lambda *_: None  # what is told is tested elsewhere
 
     async def one_look() -> None:

@@ -36,7 +36,7 @@ from tests.triggers.progress_values import progress
 from tests.simulated_plan import memory_journal
 
 stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)  # as the triggerer does
-WatchTrigger("kafka_test")._failures.reporter.report_error(ConnectionError("away"))
+WatchTrigger("kafka_test")._watch.failures.reporter.report_error(ConnectionError("away"))
 emit_progress("kafka_test", progress(1, in_flight=2, bytes_total=100, bytes_done=40))
 
 emit_health("kafka_test", {"offline_partitions": 17, "replica_imbalance": 0.25})

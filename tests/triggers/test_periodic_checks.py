@@ -25,7 +25,7 @@ from kafka_steward.triggers.periodic import (
     ClusterHealthCheck,
     EmptyBrokerCheck,
 )
-from kafka_steward.triggers.watch import WatchTrigger
+from kafka_steward.triggers.watch import ClusterWatch, WatchTrigger
 from tests.eventually import eventually
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
@@ -66,7 +66,7 @@ def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: py
         monkeypatch.setattr(each, "run", run)
     for check in (BrokerFailureCheck, ClusterHealthCheck):
         monkeypatch.setattr(check, "run", silent)
-    monkeypatch.setattr(WatchTrigger, "_watch_documents", silent)
+    monkeypatch.setattr(ClusterWatch, "_watch_documents", silent)
 
     async def first() -> Any:
         events = WatchTrigger("kafka", event=ring.EVENT).run()
@@ -235,7 +235,7 @@ def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_heal
     monkeypatch.setattr(ClusterHealthCheck, "run", run)
     monkeypatch.setattr(BrokerJoinCheck, "run", ring)
     monkeypatch.setattr(BrokerFailureCheck, "run", ring)
-    monkeypatch.setattr(WatchTrigger, "_watch_documents", ring)
+    monkeypatch.setattr(ClusterWatch, "_watch_documents", ring)
 
     async def first() -> None:
         events = WatchTrigger("kafka", event=rings).run()

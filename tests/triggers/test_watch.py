@@ -41,9 +41,11 @@ class Scripted(WatchTrigger):
         super().__init__("kafka")
         self.script = [*script, End()]
         self.waits: list[float] = []
-        self._checks = [self._failures]
-        self._failures._worker = self  # type: ignore[assignment]  # stands in for the thread: asks only the script
-        self._failures.wait = self.wait  # type: ignore[method-assign]
+        failures = self._watch.failures
+        self._watch.checks = [failures]
+        failures._worker = self  # type: ignore[assignment]  # stands in for the thread: asks only the script
+        failures.wait = self.wait  # type: ignore[method-assign]
+        self._watch._watch_documents = self._watch_documents  # type: ignore[method-assign, assignment]
 
     async def submit(self, _: Any) -> tuple[dict[str, Any] | None, DetectionResult, float]:
         look = self.script.pop(0)
