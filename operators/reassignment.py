@@ -17,7 +17,8 @@ class CheckReassignmentOperator(StewardOperator):
     """Validates a reassignment in the format of kafka-reassign-partitions against the cluster; changes nothing.
 
     `reassignment` is the document, or its text. The task fails without a retry, with a message for each fault: a topic,
-    partition or broker that does not exist, a broker that is not live, a partition or a broker that is listed twice.
+    partition or broker that does not exist, a broker that is not live, a partition or a broker that is listed twice, a
+    partition with fewer replicas than min.insync.replicas that the reassignment adds none to (KIP-236).
     Returns `{"reassignment", "partitions"}`: the document in the planner's format, and the number of partitions.
 
     >>> CheckReassignmentOperator(
@@ -35,14 +36,15 @@ class CheckReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Parse the reassignment and validate it against the cluster."""
-        from kafka_steward.execution.cluster_queries import with_hidden_topics
+        from kafka_steward.execution.cluster_queries import readable_min_isr, with_hidden_topics
         from kafka_steward.execution.plan_requests import parse_assignments, validate_against_cluster
 
         with fail_without_retry():
             given = parse_assignments(self.reassignment)
             with self.open(context) as opened:
                 snapshot = with_hidden_topics(opened.cluster, opened.cluster.snapshot(), {name.topic for name in given})
-                validate_against_cluster(given, snapshot)
+                min_isr, _ = readable_min_isr(opened.cluster, sorted({name.topic for name in given} & snapshot.topics))
+                validate_against_cluster(given, snapshot, min_isr)
         self.log.info("The reassignment names %d partitions, all of which exist, on live brokers.", len(given))
         entries = [
             {"topic": name.topic, "partition": name.partition, "replicas": list(to)} for name, to in given.items()

@@ -192,3 +192,17 @@ class Move:
     def removing(self) -> frozenset[int]:
         """Brokers that lose their replica."""
         return frozenset(self.before) - frozenset(self.after)
+
+
+def too_few_originals_reason(originals: int, target: int, min_isr: int | None) -> str:
+    """Return why a partition has too few original replicas to be reassigned on request, as a clause; else empty.
+
+    KIP-236 keeps at least as many replicas as there were originally (`top`) while a reassignment is in flight, and
+    writes need `min_isr` of them. A request that adds replicas is exempt: it is the way out.
+    """
+    if min_isr is None or originals >= min_isr or target > originals:
+        return ""
+    return (
+        f"its {originals} original replicas are fewer than min.insync.replicas, {min_isr}; ask for more replicas than "
+        "it has, or lower min.insync.replicas of its topic"
+    )

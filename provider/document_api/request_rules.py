@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition, too_few_originals_reason
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.move_recovery import HIDDEN
 
@@ -157,12 +157,12 @@ def _other_api_reason(
 def _too_few_replicas_reason(
     asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, sight: ClusterView
 ) -> str:
-    """Return why the partition has too few original replicas; empty when it has enough.
+    """Return why the partition has too few original replicas (`top` in KIP-236); empty when it has enough.
 
-    KIP-236 keeps at least as many replicas as there were originally (`top`); writes need min.insync.replicas of them.
+    A request for the original replicas cancels the reassignment in flight, and needs no more replicas than there were.
     """
     originals = partition.replicas if flight is None or flight.originals is None else flight.originals
-    least = sight.min_isr.get(asked.partition.topic, 0)
-    if len(originals) >= least:
+    if flight is not None and asked.replicas == originals:
         return ""
-    return f"its {len(originals)} original replicas are fewer than min.insync.replicas, {least}"
+    least = sight.min_isr.get(asked.partition.topic)
+    return too_few_originals_reason(len(originals), len(asked.replicas), least)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Assignment, Operation, TopicPartition
+from kafka_steward.assignment import Assignment, Operation, TopicPartition, too_few_originals_reason
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.move_recovery import HIDDEN
@@ -128,20 +128,34 @@ def _parse_json(text: str) -> Any:
         raise PlanError(f"The reassignment is not JSON: {error}; paste a file of kafka-reassign-partitions.") from error
 
 
-def validate_against_cluster(given: Mapping[TopicPartition, Assignment], snapshot: Snapshot) -> None:
-    """Raise PlanError that names the partitions and brokers that are not in the cluster, and the dead brokers."""
+def validate_against_cluster(
+    given: Mapping[TopicPartition, Assignment], snapshot: Snapshot, min_isr: Mapping[str, int]
+) -> None:
+    """Raise PlanError that names what is not in the cluster, dead brokers, and partitions with too few replicas.
+
+    `min_isr` is min.insync.replicas by topic.
+    """
     faults = [
-        fault for name, replicas in sorted(given.items()) for fault in _assignment_faults(name, replicas, snapshot)
+        fault
+        for name, replicas in sorted(given.items())
+        for fault in _assignment_faults(name, replicas, snapshot, min_isr)
     ]
     if faults:
         more = f" And {len(faults) - _TOLD} more." if len(faults) > _TOLD else ""
         raise PlanError(f"The reassignment cannot be executed. {' '.join(faults[:_TOLD])}{more}")
 
 
-def _assignment_faults(name: TopicPartition, replicas: Assignment, snapshot: Snapshot) -> Iterator[str]:
-    if name not in snapshot.partitions:
+def _assignment_faults(
+    name: TopicPartition, replicas: Assignment, snapshot: Snapshot, min_isr: Mapping[str, int]
+) -> Iterator[str]:
+    partition = snapshot.partitions.get(name)
+    if partition is None:
         hidden = name.topic in snapshot.hidden
         yield f"{name} may or may not exist: {HIDDEN}." if hidden else f"{name} does not exist."
+    elif partition.replicas != replicas:
+        why = too_few_originals_reason(len(partition.replicas), len(replicas), min_isr.get(name.topic))
+        if why:
+            yield f"{name} is refused: {why}."
     for broker in replicas:
         if broker in snapshot.live:
             continue

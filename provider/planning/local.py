@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
+from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition, too_few_originals_reason
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import (
     PlanFolder,
@@ -64,8 +64,8 @@ def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, op
 
     `options` are the planner's options without the reassignment. The checks are stricter than the job's, because a
     person can repair the document. Raises PlanError with one message for an unknown topic or partition, for a broker
-    that is not live, for a cordoned broker that would receive a replica, and for a partition that is already being
-    reassigned.
+    that is not live, for a cordoned broker that would receive a replica, for a partition that is already being
+    reassigned, and for one with fewer original replicas than min.insync.replicas (KIP-236).
     """
     _refuse_impossible_targets(parse_reassignment(document), snapshot)
     request = {**options, "reassignment": document}
@@ -113,7 +113,16 @@ def _refuse_impossible_targets(given: Mapping[TopicPartition, Assignment], snaps
             what = f"the partition {name}" if name.topic in topics else f"the topic {name.topic}"
             raise PlanError(f"The reassignment names {what}, which the cluster does not have.")
         _refuse_impossible_move(name, target, known[name], states)
+        _refuse_too_few_originals(name, target, known[name])
         _refuse_cordoned(name, set(target) - set(known[name]["replicas"]), cordoned)
+
+
+def _refuse_too_few_originals(name: TopicPartition, target: Assignment, row: Mapping[str, Any]) -> None:
+    if list(target) == row["replicas"]:
+        return
+    why = too_few_originals_reason(len(row["replicas"]), len(target), row["min_isr"])
+    if why:
+        raise PlanError(f"The reassignment of {name} is refused: {why}.")
 
 
 def _refuse_cordoned(name: TopicPartition, adding: set[int], cordoned: Sequence[int]) -> None:

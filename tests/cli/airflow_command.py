@@ -23,9 +23,7 @@ def begin(
 ) -> subprocess.Popen[str]:
     """Start a verb; AIRFLOW_HOME and AIRFLOW_CONN_... come from this process' environment. `to` is what it prints to."""
     command = [str(Path(sys.executable).parent / "airflow"), "kafka-steward", *words]
-    return subprocess.Popen(
-        command, stdout=to[0], stderr=to[1], text=True, env={**os.environ, **more}
-    )
+    return subprocess.Popen(command, stdout=to[0], stderr=to[1], text=True, env={**os.environ, **more})
 
 
 def call(*words: str, within_s: float = 300) -> subprocess.CompletedProcess[str]:

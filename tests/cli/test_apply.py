@@ -52,6 +52,19 @@ def test_an_order_alone_may_change(scene: Scene) -> None:
     assert scene.replicas()[0] == (3, 1, 2)
 
 
+def test_top_below_min_insync_replicas_is_refused_unless_replicas_are_added(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.topic_settings["t"]["min.insync.replicas"] = "4"
+    assert scene.call("apply", scene.file("t-0: 124")) == 1
+    assert capsys.readouterr().err == (
+        "The reassignment of t-0 is refused: its 3 original replicas are fewer than min.insync.replicas, 4; ask for "
+        "more replicas than it has, or lower min.insync.replicas of its topic.\n"
+    )
+    assert scene.call("apply", scene.file("t-0: 1234", "t-1: 231")) == 0
+    assert scene.replicas()[0] == (1, 2, 3, 4)
+
+
 WRONG: list[tuple[Any, str]] = [
     (["s-0: 123"], "The reassignment names the topic s, which the cluster does not have."),
     (["t-9: 123"], "The reassignment names the partition t-9, which the cluster does not have."),

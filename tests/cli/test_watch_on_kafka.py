@@ -27,7 +27,11 @@ def test_watch_enters_a_killed_broker_and_goes_on_after_an_outage_of_every_broke
     sandbox = kraft_sandbox
     sandbox.create_topics(topic, assignments={0: (1, 2, 3)})
     conn_id = connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 5_000, "step_interval": 0.5})
-    with StewardHook(conn_id).open() as opened, (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
+    with (
+        StewardHook(conn_id).open() as opened,
+        (tmp_path / "out").open("w") as out,
+        (tmp_path / "err").open("w") as err,
+    ):
         watching = begin("watch", "--cluster", conn_id, to=(out, err))
         try:
             sandbox.kill(3)

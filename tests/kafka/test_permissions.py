@@ -141,7 +141,9 @@ def test_without_throttles_reading_settings_is_enough(secured: Secured, tmp_path
         digest = carried_out(cluster, journal, tmp_path, "rebalance", settings=settings)
         undo = CancelRunner(cluster, journal, digest, settings, WHO, scope="plan", reason="a test")
         assert to_the_end(undo).ended
-        assert WatchTrigger("kafka")._watch.failures._poll_and_record(access_to(cluster, journal, settings))[1].down == ()
+        assert (
+            WatchTrigger("kafka")._watch.failures._poll_and_record(access_to(cluster, journal, settings))[1].down == ()
+        )
 
 
 def access_to(cluster: KafkaCluster, journal: Journal, settings: Settings) -> ClusterSession:

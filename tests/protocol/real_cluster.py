@@ -53,8 +53,8 @@ class Site:
             self.hear(line % rest)
 
         log = SimpleNamespace(info=hear, error=hear)
-        trigger._log = log  # Airflow's own place for it
-        trigger._watch.failures.reporter._log = log.info
+        trigger._watch.failures.reporter._log = trigger._watch._log = log.info
+        trigger._watch._log_error = log.error
 
         async def listen() -> None:
             async for _ in trigger.run():

@@ -44,6 +44,11 @@ def fate(one: RequestedAssignment, sight: ClusterView) -> tuple[str, str]:
 
 
 FLIES = ActiveReassignment((2, 3, 4), (1, 2, 3), plan="p")
+GROWS = ActiveReassignment((1, 2, 3, 4), (1, 2, 3), plan="p")
+TOO_FEW = (
+    "its 3 original replicas are fewer than min.insync.replicas, 4; ask for more replicas than it has, or lower "
+    "min.insync.replicas of its topic"
+)
 CASES = [
     (asked("145"), ClusterView(snapshot()), ("move", "")),
     (asked("321"), ClusterView(snapshot()), ("move", "")),
@@ -74,19 +79,23 @@ CASES = [
     (
         asked("145"),
         ClusterView(snapshot(), min_isr={"t": 4}),
-        ("refuse", "its 3 original replicas are fewer than min.insync.replicas, 4"),
+        ("refuse", TOO_FEW),
     ),
     (asked("145"), ClusterView(snapshot(), min_isr={"t": 3}), ("move", "")),
     (
         asked("145"),
         ClusterView(snapshot(foreign=(2, 3, 4)), {T0: FLIES}, min_isr={"t": 4}),  # four replicas while it flies
-        ("refuse", "its 3 original replicas are fewer than min.insync.replicas, 4"),
+        ("refuse", TOO_FEW),
     ),
     (
         asked("145"),
         ClusterView(snapshot(foreign=(2, 3, 4)), {T0: ActiveReassignment((2, 3, 4), None, plan="p")}, min_isr={"t": 4}),
         ("supersede", ""),
     ),
+    (asked("1234"), ClusterView(snapshot(), min_isr={"t": 5}), ("move", "")),  # it grows
+    (asked("312"), ClusterView(snapshot(), min_isr={"t": 4}), ("refuse", TOO_FEW)),
+    # The way back from a reassignment that added replicas.
+    (asked("123"), ClusterView(snapshot(foreign=(1, 2, 3, 4)), {T0: GROWS}, min_isr={"t": 4}), ("supersede", "")),
     (asked("145"), ClusterView(snapshot(), min_isr={"u": 4}), ("move", "")),
     (asked("145"), ClusterView(snapshot(), {T0: ActiveReassignment((2, 3, 4), (), plan="p")}), ("supersede", "")),
 ]

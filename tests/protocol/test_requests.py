@@ -150,8 +150,11 @@ def test_top_below_min_insync_replicas_is_ignored_with_a_warning() -> None:
     yard.simulator.topic_settings["t"]["min.insync.replicas"] = "3"
     yard.ask("t-0 23")
     said = yard.run()
-    assert "refused, its 2 original replicas are fewer than min.insync.replicas, 3." in said[0]
+    assert "refused, its 2 original replicas are fewer than min.insync.replicas, 3; ask for more" in said[0]
     assert yard.replicas("t-0") == (1, 2)
+    yard.ask("t-0 123")
+    yard.run()
+    assert yard.replicas("t-0") == (1, 2, 3), "more replicas are the way out"
 
 
 def test_a_slow_partition_holds_up_no_later_request() -> None:

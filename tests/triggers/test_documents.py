@@ -187,8 +187,7 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
         said.append(line % rest)
 
     log = SimpleNamespace(info=hear, error=hear)
-    trigger._log = log  # Airflow's own place for it
-    trigger._watch.failures.reporter._log = log.info
+    trigger._watch.failures.reporter._log = trigger._watch._log = log.info
     return trigger, said
 
 
