@@ -7,7 +7,8 @@ with another process that polls, needs no special handling.
 
 `/admin/reassign_partitions` is read and never changed: Kafka executes it by itself, and if anyone else changes that
 node, its controller loses the watch (KAFKA-9478). So these reassignments are only recorded as in flight, marked
-`legacy`, where KIP-236 keeps such records. The record is deleted when the reassignment has ended.
+`legacy`, where KIP-236 keeps such records. Reassignments that others began through the Admin API are recorded too. A
+record is deleted when its reassignment has ended.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from kafka_steward.document_api.document_plans import (
     partitions_of_others,
 )
 from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
+from kafka_steward.document_api.in_flight_tracking import record_unrecorded, sweep_external_records
 from kafka_steward.document_api.manual_chunks import ManualChunks
 from kafka_steward.document_api.request_documents import (
     RequestDocument,
@@ -140,10 +142,12 @@ class DocumentController:
             self._quarantine_unreadable,
             self._consume_cancel_signal,
             self._step_plans,
+            self._sweep_records,
             self._process_requests,
             self._process_queue,
             self._process_chunks,
             self._poll_external_reassignments,
+            self._record_reassignments,
         ):
             self._run_part(part, result)
         return result
@@ -170,6 +174,13 @@ class DocumentController:
         if self._plans.pop_rollback_requested():
             self._scheduler.invalidate_cancels()
         self._scheduler.step_cancels(result, stepped=[plan.digest for plan in self._plans.requested])
+
+    def _sweep_records(self, _: PollResult) -> None:
+        """Delete stale in-flight records before requests are read: none of them may keep a request from starting."""
+        sweep_external_records(self._cluster, self._journal)
+
+    def _record_reassignments(self, _: PollResult) -> None:
+        record_unrecorded(self._cluster, self._journal, [*self._plans.requested, *self._plans.others])
 
     def _consume_cancel_signal(self, result: PollResult) -> None:
         if self._journal.tree.get(paths.CANCEL_IN_PROGRESS) is None:

@@ -50,6 +50,13 @@ def record_external_in_flight(tree: Tree, partition: TopicPartition, noted: InFl
         _write_record(tree, partition, None, noted.to_json())
 
 
+def update_external_in_flight(tree: Tree, partition: TopicPartition, target: Assignment) -> None:
+    """Change the target in the record of an external reassignment; its originals are those of the first one."""
+    node, known = _read_record(tree, partition)
+    if node is not None and known is not None and known.plan is None:
+        _write_record(tree, partition, node, replace(known, replicas=target).to_json())
+
+
 def delete_in_flight(tree: Tree, plan: str | None, partitions: Iterable[TopicPartition]) -> None:
     """Delete the records of these partitions if they belong to `plan`; None stands for records without a plan.
 

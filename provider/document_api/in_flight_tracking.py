@@ -1,0 +1,103 @@
+"""Keeps KIP-236's in-flight records equal to the reassignments in flight, external ones included.
+
+Our plans write the records of their moves and delete them. The watch does so for every other reassignment: those that
+began through the Admin API, and those that Kafka took from `/admin/reassign_partitions`. It also restores a record of
+ours that was deleted externally. Topics that we may not describe are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.errors import DocumentError
+from kafka_steward.execution.in_flight_records import (
+    delete_in_flight,
+    list_in_flight,
+    record_external_in_flight,
+    record_in_flight,
+    update_external_in_flight,
+)
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
+from kafka_steward.journal.kip_documents import InFlight, Request
+from kafka_steward.journal.records import MoveState, PlanRecord
+from kafka_steward.journal.store import Journal
+
+
+def sweep_external_records(cluster: ClusterPort, journal: Journal) -> None:
+    """Delete the records that no plan owns and whose reassignment is not in flight any more.
+
+    A reassignment that `/admin/reassign_partitions` names may not have begun yet: its record stays. So do all records
+    while a cancel signal is being executed, which needs their originals. Raises ClusterError, JournalError.
+    """
+    noted = [name for name, each in list_in_flight(journal.tree).items() if each.plan is None]
+    if not noted or journal.tree.get(paths.CANCEL_IN_PROGRESS) is not None:
+        return
+    named = _legacy_partitions(journal)
+    snapshot = cluster.snapshot(sorted({name.topic for name in noted}))
+    stale = [
+        name
+        for name in noted
+        if name not in named and name.topic not in snapshot.hidden and not _is_reassigning(name, snapshot)
+    ]
+    delete_in_flight(journal.tree, None, stale)
+
+
+def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[PlanRecord]) -> None:
+    """Record each reassignment in flight that has no record, or whose record names another target.
+
+    `plans` are the unfinished plans: what one of them has in flight gets the record that the plan would write.
+    Raises ClusterError, JournalError.
+    """
+    listed = cluster.reassignments()
+    noted = list_in_flight(journal.tree)
+    changed = [name for name, each in listed.items() if _differs(noted.get(name), each.target)]
+    if not changed:
+        return
+    snapshot = cluster.snapshot(sorted({name.topic for name in changed}))
+    ours = _submitted_moves(journal, plans) if any(name not in noted for name in changed) else {}
+    for name in changed:
+        partition = snapshot.partitions.get(name)
+        if partition is None or not partition.reassigning:
+            continue  # hidden, deleted, or complete by now
+        if name in noted:
+            update_external_in_flight(journal.tree, name, _target_of(partition))
+        elif name in ours:
+            plan, move = ours[name]
+            record_in_flight(journal.tree, plan, [move])
+        else:
+            record_external_in_flight(journal.tree, name, _build_record(partition))
+
+
+def _differs(noted: InFlight | None, target: tuple[int, ...]) -> bool:
+    """Return whether there is no record, or one that no plan owns and that names another target."""
+    return noted is None or (noted.plan is None and noted.replicas != target)
+
+
+def _submitted_moves(journal: Journal, plans: Sequence[PlanRecord]) -> Mapping[TopicPartition, tuple[str, Move]]:
+    rows = ((plan.digest, row) for plan in plans for row in journal.plans.existing_rows(plan.digest))
+    return {row.topic_partition: (digest, row.move) for digest, row in rows if row.state is MoveState.SUBMITTED}
+
+
+def _legacy_partitions(journal: Journal) -> frozenset[TopicPartition]:
+    node = journal.tree.get(paths.REASSIGN_PARTITIONS)
+    try:
+        return frozenset(each.topic_partition for each in (() if node is None else Request.from_node(node).partitions))
+    except DocumentError:
+        return frozenset()  # Kafka's own reader cannot read it either
+
+
+def _build_record(partition: Partition) -> InFlight:
+    originals = tuple(broker for broker in partition.replicas if broker not in partition.adding)
+    return InFlight(originals, _target_of(partition), top=len(originals))
+
+
+def _target_of(partition: Partition) -> tuple[int, ...]:
+    return tuple(broker for broker in partition.replicas if broker not in partition.removing)
+
+
+def _is_reassigning(name: TopicPartition, snapshot: Snapshot) -> bool:
+    partition = snapshot.partitions.get(name)
+    return partition is not None and partition.reassigning
