@@ -216,7 +216,10 @@ def _find_paths_without_document(tree: Tree, documents: Sequence[str]) -> list[U
 def _move_to_quarantine(
     journal: Journal, unreadable: UnreadableNode, rebuilt: Callable[[Node], str] | None
 ) -> str | None:
-    """Move a node to quarantine and return its path there; return None if it was not moved."""
+    """Move a node, or what is below its path, to quarantine; return the first path there, or None if none was moved.
+
+    Of a large subtree a part is moved; the next sweeps move the rest.
+    """
     tree, why = journal.tree, ""
     kept: list[str | None] = []
     try:
@@ -230,8 +233,7 @@ def _move_to_quarantine(
     if why or None in kept or not kept:
         place = f"{journal.cluster_id} {unreadable.path}"
         warn_once(place, f"{unreadable.reason} It cannot be quarantined{why or '.'}")
-        return None
-    return kept[0]
+    return next(filter(None, kept), None)
 
 
 def _nodes_to_move(tree: Tree, unreadable: UnreadableNode) -> Iterator[Node]:

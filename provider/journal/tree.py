@@ -79,7 +79,7 @@ class Tree(Protocol):
         """Return the created ids of the documents at these paths, None for a missing one, without reading them."""
 
     def subtree(self, path: str, most: int) -> list[Node]:
-        """Return at most `most` of the documents at `path` and below it, the deepest first.
+        """Return at most `most` of the documents at `path` and below it, each one after all that are below it.
 
         Unlike in other methods, the last name of `path` may be any that `children` lists, even an invalid one.
         """

@@ -161,17 +161,23 @@ def test_some_are_moved_aside_at_once_and_the_rest_later(journal: Journal, monke
 
 
 def test_no_more_nodes_below_an_invalid_name_are_moved_aside_at_once_than_the_limit_says(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Each part of a large subtree that is moved has a row, and nothing says that it cannot be."""
     monkeypatch.setattr(listing, "_SWEPT_BELOW", 3)
-    for number in range(5):
-        journal.tree.create(f"/admin/failed_brokers/foo/{number}", "")
-    counts = [0]
-    for _ in range(3):
-        quarantine_unreadable(journal, [FAILED_BROKERS], WATCH)
-        counts.append(len(kept(journal.tree)))
+    for path in ("0", "1", "1/2", "1/2/3", "1/2/3/4", "1/2/3/4/5", "6"):
+        journal.tree.create(f"/admin/failed_brokers/foo/{path}", "")
+    counts, told = [0], list[str]()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            told += quarantine_unreadable(journal, [FAILED_BROKERS], WATCH)
+            counts.append(len(kept(journal.tree)))
     assert all(0 <= after - before <= 3 for before, after in itertools.pairwise(counts))
     assert journal.tree.children("/admin/failed_brokers") == []
+    assert counts[1] == 3
+    assert [row.entry.reason for row in journal.audit.rows(action=Action.REPAIR)] == told
+    assert len(told) == sum(after > before for before, after in itertools.pairwise(counts)) >= 3
+    assert not any("cannot be quarantined" in each for each in caplog.messages)
 
 
 def test_what_the_backend_keeps_to_itself_is_told_once_and_kept_nowhere(

@@ -157,6 +157,14 @@ def test_documents_at_and_below_a_path_come_before_their_parents(tree: Tree) -> 
     assert (paths[0], paths[-1]) == ("/a/b/c/d", "/a/b")
     assert all(node == tree.get(node.path) for node in found)
     assert len(tree.subtree("/a/b", 2)) == 2
+    for most in range(1, 5):  # what is returned can be deleted in this order
+        first = [node.path for node in tree.subtree("/a/b", most)]
+        assert all(
+            below in first[: first.index(path)]
+            for path in first
+            for below in paths
+            if below > f"{path}/" and below.startswith(f"{path}/")
+        )
     assert tree.subtree("/nowhere", 9) == []
 
 

@@ -160,16 +160,30 @@ class ZkTree:
     def subtree(self, path: str, most: int) -> list[Node]:
         """Return the documents at and below a path, as specified by `Tree.subtree`.
 
-        One round trip for each level, and one for the documents.
+        One round trip for each level, and one for the documents; if there are more than `most`, one for each node.
         """
         found = [path]
         level = [f"{path}/{name}" for name in self._child_names(path)]
-        while level and len(found) < most:
-            level = level[: most - len(found)]
+        while level and len(found) + len(level) <= most:
             found += level
             names = zip(level, self._session.children(level), strict=True)
             level = [f"{parent}/{name}" for parent, several in names for name in sorted(several or ())]
-        return [node for node in reversed(self._read_nodes(found)) if node is not None]
+        # ZooKeeper deletes no node that has children: of a larger subtree, only nodes with all that is below them.
+        found = self._first_complete(path, most) if level else found[::-1]
+        return [node for node in self._read_nodes(found) if node is not None]
+
+    def _first_complete(self, path: str, most: int) -> list[str]:
+        """Return the first `most` paths at and below `path`, each one after all that are below it."""
+        found: list[str] = []
+        pending = [(path, False)]  # each path is taken twice: to list its children, and to be found after them
+        while pending and len(found) < most:
+            each, is_listed = pending.pop()
+            if is_listed:
+                found.append(each)
+                continue
+            pending.append((each, True))
+            pending += [(f"{each}/{name}", False) for name in sorted(self._child_names(each), reverse=True)]
+        return found
 
     def discard(self, node: Node) -> bool:
         """Delete a node of any name, as specified by `Tree.discard`."""
