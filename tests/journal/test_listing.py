@@ -166,7 +166,7 @@ def test_no_more_nodes_below_an_invalid_name_are_moved_aside_at_once_than_the_li
     """Each part of a large subtree that is moved has a row, and nothing says that it cannot be."""
     monkeypatch.setattr(listing, "_SWEPT_BELOW", 3)
     for path in ("0", "1", "1/2", "1/2/3", "1/2/3/4", "1/2/3/4/5", "6"):
-        journal.tree.create(f"/admin/failed_brokers/foo/{path}", "")
+        journal.tree.create(f"/admin/failed_brokers/foo/{path}", "of someone")
     counts, told = [0], list[str]()
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
