@@ -109,7 +109,7 @@ def event_payload(opened: ClusterSession, at_ms: int, brokers: Collection[int] |
 
 
 class Outage:
-    """The errors of a watch, or of one of its checks: each is reported once, and again after an hour; so is their end."""
+    """The errors of a watch, or of one of its checks: each is reported once, and again after an hour. So is the end."""
 
     def __init__(self) -> None:
         self._failing: set[str] = set()

@@ -21,7 +21,7 @@ _CONFIGS = "kafka.admin.ConfigCommand"
 def begin(
     *words: str, to: tuple[IO[str] | int, IO[str] | int] = (subprocess.PIPE, subprocess.PIPE), **more: str
 ) -> subprocess.Popen[str]:
-    """Start a verb; AIRFLOW_HOME and AIRFLOW_CONN_... come from this process' environment. `to` is what it prints to."""
+    """Start a verb; AIRFLOW_HOME and AIRFLOW_CONN_... come from this process' environment. It prints to `to`."""
     command = [str(Path(sys.executable).parent / "airflow"), "kafka-steward", *words]
     return subprocess.Popen(command, stdout=to[0], stderr=to[1], text=True, env={**os.environ, **more})
 

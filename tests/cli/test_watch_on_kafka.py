@@ -1,4 +1,4 @@
-"""`airflow kafka-steward watch` as a process of its own, on a real cluster: what it finds, and that no outage ends it."""
+"""`airflow kafka-steward watch` as a process, on a real cluster: what it finds, and that no outage ends it."""
 
 from __future__ import annotations
 

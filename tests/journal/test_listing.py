@@ -193,6 +193,22 @@ def test_what_the_backend_keeps_to_itself_is_told_once_and_kept_nowhere(
     assert kept(journal.tree) == {}
 
 
+def test_what_was_moved_of_a_subtree_has_a_row_even_if_the_rest_cannot_be_moved(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a", "mine"):
+        journal.tree.create(f"/admin/failed_brokers/foo/{name}", "of someone")
+    discard = type(journal.tree).discard
+    monkeypatch.setattr(
+        type(journal.tree), "discard", lambda tree, node: not node.path.endswith("mine") and discard(tree, node)
+    )
+    with caplog.at_level(logging.WARNING):
+        (told,) = quarantine_unreadable(journal, [FAILED_BROKERS], WATCH)
+    assert [row.entry.reason for row in journal.audit.rows(action=Action.REPAIR)] == [told]
+    assert sum("cannot be quarantined" in each for each in caplog.messages) == 1
+    assert journal.tree.children("/admin/failed_brokers/foo") == ["mine"]
+
+
 def refusing(discard: Any) -> Any:
     return lambda tree, node: False if "failed_brokers" in node.path else discard(tree, node)
 

@@ -30,12 +30,13 @@ def flights(yard: Yard) -> dict[TopicPartition, ActiveReassignment]:
 
 
 def test_what_flies_and_what_waits_is_told_by_its_plan_and_what_others_began_by_its_record() -> None:
-    yard = Yard(max_in_flight=1)
+    yard = Yard(max_in_flight=2)
     yard.ask("t-0 23", "t-1 234", legacy=True)
     record_external_in_flight(yard.journal.tree, T2, InFlight((3, 1, 2), (3, 4, 5), legacy=True, top=3))
+    yard.simulator.alter({T2: (3, 4, 5)})
     yard.look()
     (record,) = yard.journal.plans.unfinished()
-    assert yard.flying() == ["t-0"]
+    assert yard.flying() == ["t-0", "t-2"]
     assert flights(yard) == {
         T0: ActiveReassignment((2, 3), (1, 2), legacy=True, plan=record.digest),
         T1: ActiveReassignment((2, 3, 4), (2, 3, 1), legacy=True, plan=record.digest),
@@ -99,10 +100,10 @@ def test_what_each_is_worth_is_what_its_leader_has_where_that_is_told(told: bool
 
 
 class Silent:
-    """A cluster that is asked for nothing but its snapshot."""
+    """A cluster that is asked for nothing but its snapshot and what is in flight."""
 
     def __init__(self, simulator: Simulator) -> None:
-        self.snapshot = simulator.snapshot
+        self.snapshot, self.reassignments = simulator.snapshot, simulator.reassignments
 
 
 def test_where_nothing_can_be_read_no_topic_is_asked_for() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.document_api.in_flight_tracking import sweep_external_records
 from kafka_steward.execution.in_flight_records import list_in_flight
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
@@ -108,3 +109,15 @@ def test_a_record_of_a_plan_that_was_deleted_externally_is_written_again_as_the_
     discard(yard, T0)
     yard.look()
     assert yard.record("t-0") == noted
+
+
+def test_while_a_cancel_is_being_executed_the_originals_that_it_restores_are_kept() -> None:
+    """It may have been killed between the cancel, after which nothing is in flight, and the order of the replicas."""
+    yard = Yard()
+    yard.journal.tree.create(paths.reassignment(T0), InFlight((2, 1), (2, 3)).to_json())
+    signal = yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    sweep_external_records(yard.simulator, yard.journal)
+    assert yard.record("t-0") is not None
+    yard.journal.tree.discard(signal)
+    sweep_external_records(yard.simulator, yard.journal)
+    assert yard.record("t-0") is None

@@ -50,6 +50,19 @@ def test_a_new_broker_is_rung_for_and_said_once() -> None:
     assert sum("Broker 3 has joined." in line for line in told) == 1
 
 
+def test_a_check_that_emits_nothing_leaves_the_event_to_another_watch() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 12")
+    access = SimpleNamespace(conn_id="kafka")
+    opened: Any = SimpleNamespace(
+        cluster=simulator, journal=memory_journal(simulator), settings=Settings(), access=access, origin=None
+    )
+    worker = ClusterWorker("kafka", {})
+    assert EmptyBrokerCheck("kafka", worker, lambda *_: None, emits=False).poll(opened)[0] is None
+    event, _, _ = EmptyBrokerCheck("kafka", worker, lambda *_: None).poll(opened)
+    assert event is not None
+    assert event["brokers"] == [3]
+
+
 @pytest.mark.parametrize("ring", [BrokerJoinCheck, EmptyBrokerCheck])
 def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[str] = []
