@@ -114,6 +114,12 @@ def unthrottled(site: Site) -> None:
     assert not any(site.cluster.topic_configs(topics, [ThrottleSide.FOLLOWER.replicas_key], own_only=True).values())
 
 
+def originals(site: Site, path: str) -> list[int] | None:
+    """The originals in an in-flight record, if there is one."""
+    seen = site.hands.get(path)
+    return None if seen is None else json.loads(seen.data)["original_replicas"]
+
+
 @pytest.mark.before_ci("kraft")
 def test_236_the_signal_takes_back_what_others_began_through_the_admin_api(site: Site) -> None:
     site.create("123", "231", large=True)
@@ -126,9 +132,11 @@ def test_236_the_signal_takes_back_what_others_began_through_the_admin_api(site:
         listed = site.partition(0)
         kept = [broker for broker in listed.replicas if broker not in listed.adding]
         assert sorted(kept) == [1, 2, 3]
+        theirs = f"/admin/reassignments/{site.topic}/0"
+        eventually(lambda: same(originals(site, theirs), kept), within=40)
         site.hands.put(SIGNAL, "")
         site.eventually_at(kept, [2, 3, 1], within=40)
-        eventually(gone(site.hands, SIGNAL))
+        eventually(gone(site.hands, SIGNAL, theirs))
         theirs = f"The external reassignment of {site.topic}-0 to [4, 3, 2] is back at {kept}."
         eventually(lambda: next_saying(site, theirs))
     slow_down(site, "")
