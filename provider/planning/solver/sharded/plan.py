@@ -55,7 +55,7 @@ def is_shardable(operation: Operation, options: Options) -> bool:
 
 @dataclass(frozen=True)
 class Movement:
-    """What a plan moves: replicas and mebibytes; the partitions that it is about, and each broker's bytes and leaders."""
+    """The replicas and mebibytes that a plan moves, the partitions planned, and each broker's bytes and leaders then."""
 
     replicas: int
     weight: int
