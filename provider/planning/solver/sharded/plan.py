@@ -55,7 +55,7 @@ def is_shardable(operation: Operation, options: Options) -> bool:
 
 @dataclass(frozen=True)
 class Movement:
-    """The replicas and mebibytes that a plan moves, the partitions planned, and each broker's bytes and leaders then."""
+    """The replicas and mebibytes that a plan moves, the partitions, and each broker's bytes and leaders after it."""
 
     replicas: int
     weight: int
