@@ -49,8 +49,11 @@ def test_what_the_page_says_is_never_asked_for_is_in_no_module(word: str) -> Non
     assert [path.name for path in sources if word in path.read_text()] == []
 
 
-def test_a_directory_that_a_pasted_reassignment_names_is_not_read() -> None:
+def test_a_reassignment_that_names_a_directory_is_refused() -> None:
     entry = {"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["/disk-1", "any"]}
+    with pytest.raises(PlanError, match="names the log directory"):
+        parse_reassignment({"version": 1, "partitions": [entry]})
+    entry["log_dirs"] = ["any", "any"]
     assert parse_reassignment({"version": 1, "partitions": [entry]}) == {TopicPartition("t", 0): (1, 2)}
 
 
