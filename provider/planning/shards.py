@@ -125,7 +125,7 @@ class PlanningJob:
     def boundaries(self, partitions: pa.Table, shard_rows: int) -> list[str]:
         """Return the shard boundaries; there are none if all partitions have to be planned as one."""
         scarce = has_scarce_racks(self.brokers, _largest_factor(partitions))
-        one_flow = scarce or not is_shardable(self.operation, self.options)
+        one_flow = scarce or not is_shardable(self.operation, self.options, len(partitions))
         if self.operation in EVEN_OPERATIONS and one_flow:
             return []
         return shard_boundaries(partitions.column("topic"), shard_rows)

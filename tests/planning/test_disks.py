@@ -1,12 +1,20 @@
 """Even disks: within the tolerance, by few bytes, and said so where it cannot be."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
+from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.solver.disks import disk_shares
+from kafka_steward.planning.solver.fill_missing import OtherShards, ShardTotals
+from kafka_steward.planning.solver.problem import Brokers
 from tests.builders import planned, snapshot_of
 
 GIB = 1 << 30
@@ -81,3 +89,88 @@ def test_a_draining_broker_is_emptied_too() -> None:
     plan = planned(snapshot, "drain", {"balance": "bytes"})
     assert used(snapshot, plan)[1] == 0
     assert check(snapshot, plan).problems == []
+
+
+def unbalanced(seed: int, *, topics: int = 8, **states: Mapping[str, object]) -> SnapshotFolder:
+    """Twelve brokers in three racks, half of which hold most; topics of different sizes."""
+    dice = random.Random(seed)
+    brokers = list(range(1, 13))
+    full = [*brokers[:6], *brokers]
+    rows: list[dict[str, Any]] = []
+    for topic in range(topics):
+        for number in range(dice.randrange(60, 200)):
+            replicas = list(dict.fromkeys(dice.sample(full, 6)))[:3]
+            size = int(dice.lognormvariate(18, 1))
+            rows.append({"topic": f"t{topic}", "partition": number, "replicas": replicas, "bytes": size})
+    table = [{"broker": one, "state": "live", "rack": "abc"[one % 3], **states.get(f"b{one}", {})} for one in brokers]
+    return snapshot_of(table, rows)
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let any number of partitions be too many for one shard."""
+    monkeypatch.setattr("kafka_steward.planning.solver.sharded.plan.MAX_UNSHARDED_PARTITIONS", 0)
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("seed", range(6))
+def test_shards_together_balance_disks_within_the_tolerance(seed: int) -> None:
+    snapshot = unbalanced(seed)
+    plan, whole = (planned(snapshot, "rebalance", {"balance": "bytes"}, shard_rows=rows) for rows in (150, 100_000))
+    held = used(snapshot, plan)
+    share = sum(held.values()) / len(held)
+    assert 0.95 * share <= min(held.values()) <= max(held.values()) <= 1.05 * share
+    verdict = check(snapshot, plan)
+    assert verdict.problems == []
+    assert len(verdict.unproven) == 1, "only whether fewer bytes would do"
+    assert plan.proof["notes"] == whole.proof["notes"], "the bound is that of the whole cluster"
+    bound = int(plan.proof["notes"][0].split(" bytes")[0].split()[-1])
+    assert bound <= plan.proof["bytes_moved"] <= 1.3 * bound
+    assert len(plan.moves) > len({move.topic for move in plan.moves}) > 1
+
+
+@pytest.mark.usefixtures("many")
+def test_shards_together_overfill_no_disk() -> None:
+    snapshot = unbalanced(7, b12={"usable_bytes": 3 * GIB})
+    rows = snapshot.partitions.to_pylist()
+    before = sum(row["bytes"] for row in rows if 12 in row["replicas"])
+    held = used(snapshot, planned(snapshot, "rebalance", {"balance": "bytes"}, shard_rows=150))
+    assert before < held[12] <= before + 3 * GIB < held[11]
+
+
+@pytest.mark.usefixtures("many")
+def test_shards_empty_a_draining_broker() -> None:
+    snapshot = unbalanced(7, b2={"state": "draining"})
+    plan = planned(snapshot, "drain", {"balance": "bytes"}, shard_rows=150)
+    assert used(snapshot, plan)[2] == 0
+    assert check(snapshot, plan).problems == []
+
+
+@pytest.mark.usefixtures("many")
+def test_shards_take_a_budget_together() -> None:
+    snapshot = unbalanced(3)
+    complete = planned(snapshot, "rebalance", {"balance": "bytes"}, shard_rows=150)
+    budget = complete.proof["bytes_moved"] // 3
+    plan = planned(snapshot, "rebalance", {"balance": "bytes", "max_bytes": budget}, shard_rows=150)
+    assert 0.9 * budget <= plan.proof["bytes_moved"] <= budget
+    assert {(move.topic, move.partition) for move in plan.moves} < {
+        (move.topic, move.partition) for move in complete.moves
+    }
+    left = complete.proof["replicas_moved"] - plan.proof["replicas_moved"]
+    assert plan.proof["notes"] == [
+        *complete.proof["notes"],
+        f"The budget leaves {left} replicas to be moved by later plans.",
+    ]
+    assert check(snapshot, plan).problems == []
+
+
+def test_bands_of_shards_add_up_to_that_of_the_cluster() -> None:
+    loads = [np.array([900.0, 100, 300, 0]), np.array([300.0, 100, 500, 200])]
+    table = snapshot_of([{"broker": one, "state": "live"} for one in (1, 2, 3, 4)], []).brokers
+    brokers, none = Brokers.of(table, Options()), ShardTotals(np.zeros(4, int), np.zeros(4, int), 0, {})
+    shares = disk_shares(loads, [OtherShards(none, 0)] * 2, brokers, 0.05)
+    bands = [share.own_band(load) for share, load in zip(shares, loads, strict=True)]
+    whole = shares[0].band
+    for edge in ("lower", "upper"):
+        assert sum(getattr(band, edge) for band in bands) == pytest.approx(getattr(whole, edge))
+    assert all((band.lower <= band.upper + 1e-9).all() for band in bands)

@@ -103,7 +103,8 @@ CASES = list(cases())
 CUT = [
     case
     for case in CASES
-    if case.operation not in EVEN_OPERATIONS or is_shardable(case.operation, Options.of(case.operation, case.options))
+    if case.operation not in EVEN_OPERATIONS
+    or is_shardable(case.operation, Options.of(case.operation, case.options), partitions=60)
 ]
 #: What Spark may be told of tasks and batches, which a plan must not depend on.
 ONE_TASK = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}

@@ -185,11 +185,12 @@ class _DiskBalance:
         self.holds = np.zeros((int(first.row.max(initial=-1)) + 1, len(brokers)), bool)
         self.holds[first.row, first.broker] = True
         group = rack_groups(brokers)
-        held = count_pairs(first.row, group[first.broker], (len(problem.rows), int(group.max()) + 1))
-        self.low, self.high = rack_bounds_by_row(brokers, np.diff(first.row_starts), held, brokers.usable)
+        #: Replicas per row and rack; those on brokers without a rack come last.
+        self.on_rack = count_pairs(first.row, group[first.broker], (len(problem.rows), int(group.max()) + 1))
+        self.low, self.high = rack_bounds_by_row(brokers, np.diff(first.row_starts), self.on_rack, brokers.usable)
         order = np.lexsort((np.arange(len(self.size)), -self.size))
         order = order[_movable_replicas(problem, first)[order] & (self.size[order] > 0)]
-        self.queue = [order[first.broker[order] == broker].tolist() for broker in range(len(brokers))]
+        self.queue = [order[first.broker[order] == broker] for broker in range(len(brokers))]
 
     def unload_fullest(self) -> bool:
         """Take one replica from the fullest broker above the band. Returns False when no such broker is left."""
@@ -197,12 +198,14 @@ class _DiskBalance:
         giver = int(excess.argmax())
         if excess[giver] <= 0:
             return False
-        fitting = [at for at in self.queue[giver] if self.size[at] <= excess[giver]]
-        larger = [at for at in reversed(self.queue[giver]) if self.size[at] > excess[giver]]
-        for at in (*fitting, *larger):
-            if self.load[giver] - self.size[at] >= self.lower[giver] and self._move_replica(
-                at, self._possible_receivers(at)
-            ):
+        queue = self.queue[giver]
+        size = self.size[queue]
+        larger = int((size > excess[giver]).sum())
+        ordered = np.concatenate([queue[larger:], queue[:larger][::-1]])
+        for at in ordered[self.load[giver] - self.size[ordered] >= self.lower[giver]].tolist():
+            receivers = np.flatnonzero(self._possible_receivers(at, giver))
+            if len(receivers):
+                self._move_replica(at, int(receivers[(self.load - self.upper)[receivers].argmin()]))
                 return True
         self.blocked[giver] = True
         return True
@@ -214,37 +217,44 @@ class _DiskBalance:
         if lack[receiver] <= 0:
             return False
         for giver in np.argsort(-self.load, kind="stable").tolist():
-            for at in self.queue[giver]:
-                spared = self.load[giver] - self.size[at] >= self.lower[giver]
-                fits = self.load[receiver] + self.size[at] <= self.upper[receiver]
-                if spared and fits and self._move_replica(at, [receiver]):
-                    return True
+            possible = self.queue[giver][self._possible_replicas(giver, receiver)]
+            if len(possible):
+                self._move_replica(int(possible[0]), receiver)
+                return True
         self.blocked[receiver] = True
         return True
 
-    def _possible_receivers(self, at: int) -> list[int]:
-        fits = (self.load + self.size[at] <= self.upper) & self.sharing
-        return [broker for broker in np.argsort(self.load - self.upper, kind="stable").tolist() if fits[broker]]
+    def _possible_receivers(self, at: int, giver: int) -> Bools:
+        """Return a mask of the brokers that may get a replica of `giver`."""
+        row, size = int(self.row[at]), self.size[at]
+        fits = self.sharing & (self.load + size <= self.upper) & (self.free >= size) & ~self.holds[row]
+        leaves = self.rack[giver]
+        may_leave = leaves < 0 or self.on_rack[row, leaves] > self.low[row, leaves]
+        may_enter = (self.rack < 0) | (self.on_rack[row] < self.high[row])[self.rack]
+        return np.asarray(fits & ((self.rack == leaves) | (may_leave & may_enter)), bool)
 
-    def _move_replica(self, at: int, receivers: list[int]) -> bool:
+    def _possible_replicas(self, giver: int, receiver: int) -> Bools:
+        """Return a mask of the replicas in the queue of `giver` that `receiver` may get."""
+        queue = self.queue[giver]
+        row, size = self.row[queue], self.size[queue]
+        spared = self.load[giver] - size >= self.lower[giver]
+        fits = (self.load[receiver] + size <= self.upper[receiver]) & (size <= self.free[receiver])
+        possible = spared & fits & ~self.holds[row, receiver]
+        leaves, enters = self.rack[giver], self.rack[receiver]
+        if leaves != enters and leaves >= 0:
+            possible &= self.on_rack[row, leaves] > self.low[row, leaves]
+        if leaves != enters and enters >= 0:
+            possible &= self.on_rack[row, enters] < self.high[row, enters]
+        return np.asarray(possible, bool)
+
+    def _move_replica(self, at: int, receiver: int) -> None:
         row, giver, size = int(self.row[at]), int(self.broker[at]), float(self.size[at])
-        receiver = next((one for one in receivers if self._may_move(row, giver, one, size)), None)
-        if receiver is None:
-            return False
-        self.queue[giver].remove(at)
+        self.queue[giver] = self.queue[giver][self.queue[giver] != at]
         self.broker[at] = receiver
         self.holds[row, giver], self.holds[row, receiver] = False, True
+        # A rack of -1, that is none, is the last column.
+        self.on_rack[row, self.rack[giver]] -= 1
+        self.on_rack[row, self.rack[receiver]] += 1
         self.load[giver] -= size
         self.load[receiver] += size
         self.free[receiver] -= size
-        return True
-
-    def _may_move(self, row: int, giver: int, receiver: int, size: float) -> bool:
-        if self.holds[row, receiver] or self.free[receiver] < size:
-            return False
-        leaves, enters = self.rack[giver], self.rack[receiver]
-        if leaves == enters:
-            return True
-        on_rack = np.bincount(self.rack[self.holds[row] & (self.rack >= 0)], minlength=self.low.shape[1])
-        may_leave = leaves < 0 or on_rack[leaves] > self.low[row, leaves]
-        return bool(may_leave and (enters < 0 or on_rack[enters] < self.high[row, enters]))

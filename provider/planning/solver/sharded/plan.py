@@ -44,13 +44,19 @@ RowsAndBrokers = tuple[Ints, Ints]
 
 #: Topics times brokers, up to which leaders are planned for all shards together.
 MAX_LEADER_CELLS = 2_500_000
-#: Partitions up to which a gap is closed by one flow over all of them.
+#: Partitions up to which a gap is closed by one flow over all of them, and disks are balanced by one shard.
 MAX_UNSHARDED_PARTITIONS = 150_000
 
 
-def is_shardable(operation: Operation, options: Options) -> bool:
-    """Return True if no excluded brokers require one even plan of all partitions."""
-    return operation in EVEN_OPERATIONS and (options.balance == "bytes" or not options.exclude_brokers)
+def is_shardable(operation: Operation, options: Options, partitions: int) -> bool:
+    """Return True if an even plan may be put together from shards.
+
+    With excluded brokers, the others come nearest to their shares only if all partitions are planned as one. Disks are
+    balanced with fewer bytes moved by one shard, as long as there are not too many partitions for it.
+    """
+    if options.balance == "bytes":
+        return operation in EVEN_OPERATIONS and partitions > MAX_UNSHARDED_PARTITIONS
+    return operation in EVEN_OPERATIONS and not options.exclude_brokers
 
 
 @dataclass(frozen=True)
