@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kafka_steward.assignment import Move
-from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.checker.check import Findings, check, check_topics
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import cluster, plan_with, planned
 
@@ -95,6 +96,45 @@ def test_hundreds_of_plans_with_one_thing_wrong_are_all_caught() -> None:
     assert let_through == []
     assert sum(caught.values()) > 300
     assert len(caught) == 23
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_topics_that_are_checked_in_parts_have_the_problems_of_all_together(
+    rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    different = []
+    for snapshot, operation in zip((*SNAPSHOTS, *SNAPSHOTS), ["heal"] * 3 + ["rebalance"] * 3, strict=True):
+        plan = planned(snapshot, operation)
+        wrong = (
+            list(mutants(snapshot, plan, random.Random(1)))[:: 7 if rows == 1 else 31] if operation == "heal" else ()
+        )
+        for kind, each in [("right", plan), *wrong, *misstated(plan)]:
+            monkeypatch.setattr("kafka_steward.planning.checker.check.PART_ROWS", 1000)
+            whole = check(snapshot, each)
+            monkeypatch.setattr("kafka_steward.planning.checker.check.PART_ROWS", rows)
+            parts = check(snapshot, each)
+            if (parts.ok, Counter(parts.problems), parts.unproven) != (
+                whole.ok,
+                Counter(whole.problems),
+                whole.unproven,
+            ):
+                different.append((kind, parts.problems, whole.problems))
+    assert different == []
+
+
+def test_at_most_some_topics_are_checked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def spy(brokers: pa.Table, partitions: pa.Table, *rest: Any) -> Findings:
+        seen.append(len(partitions))
+        return check_topics(brokers, partitions, *rest)
+
+    monkeypatch.setattr("kafka_steward.planning.checker.check.check_topics", spy)
+    monkeypatch.setattr("kafka_steward.planning.checker.check.PART_ROWS", 2)
+    snapshot = cluster("1 2 3 4!", "a: 12 23", "b: 34 14", "c: 13", "d: 12 23 24 31", "e: 12")
+    assert check(snapshot, planned(snapshot)).ok
+    assert sum(seen) == 10
+    assert seen == [2, 2, 1, 5], "whole topics, as many as begin within two rows"
 
 
 def test_a_replica_on_a_rack_that_is_held_already_is_caught() -> None:

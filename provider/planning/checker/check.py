@@ -2,7 +2,7 @@
 
 It imports nothing of the solver. It is written as a second opinion, not for speed: it contains only rules that a reader
 can verify against the operation's definition. `check_topics` checks any set of whole topics on its own, and `verdict`
-combines the findings, so that `check_with_spark` can do the same on Spark, as one map over shards of topics.
+combines the findings. `check` does so part by part, and `check_with_spark` as one map over shards of topics.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,10 @@ from kafka_steward.planning.checker.rules import (
     hold_reasons,
     move_violations,
 )
-from kafka_steward.planning.files.formats import SNAPSHOT_PARTITIONS, PlanFolder, SnapshotFolder
+from kafka_steward.planning.files.formats import SNAPSHOT_PARTITIONS, PlanFolder, SnapshotFolder, moves_from_rows
+
+#: Partitions that are checked at a time: some seconds of plain Python, in some hundred megabytes.
+PART_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -96,13 +100,36 @@ def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) ->
     """Check a plan: made from this snapshot, every move possible, as the operation promises, and complete.
 
     Without `proven`, check only that the plan is valid. The proof that it moves least is skipped, which takes most of
-    the time.
+    the time. Topics are checked some at a time, so that memory does not grow with the cluster.
     """
     problems = snapshot_problems(snapshot, plan.rows, plan.proof)
     priced = add_prices(snapshot, plan.rows, plan.proof) if proven and not problems else plan.proof
     proof = priced if proven else {**plan.proof, "prices": {}}
-    found = check_topics(snapshot.brokers, snapshot.partitions, plan.moves, plan.rows, proof)
+    found = Findings.combine([
+        check_topics(snapshot.brokers, partitions, moves_from_rows(rows), rows, proof)
+        for partitions, rows in _parts_of_topics(snapshot.partitions, plan.rows)
+    ])  # fmt: skip
     return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
+
+
+def _parts_of_topics(partitions: pa.Table, rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Yield the partitions of some whole topics at a time, with their rows of the plan in its order.
+
+    Each row is in one part, also one of a topic that the snapshot does not have.
+    """
+    if len(partitions) <= PART_ROWS:
+        yield partitions, rows
+        return
+    topics = pc.sort_indices(partitions["topic"])[::PART_ROWS]
+    firsts = pc.unique(partitions["topic"].take(topics)).to_pylist()[1:]
+    for first, following in pairwise([None, *firsts, None]):
+        yield _topics_between(partitions, first, following), _topics_between(rows, first, following)
+
+
+def _topics_between(table: pa.Table, first: str | None, following: str | None) -> pa.Table:
+    if first is not None:
+        table = table.filter(pc.greater_equal(table["topic"], first))
+    return table if following is None else table.filter(pc.less(table["topic"], following))
 
 
 def check_topics(

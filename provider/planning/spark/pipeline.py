@@ -27,6 +27,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from kafka_steward.planning.checker.check import (
+    PART_ROWS,
     DiskLoads,
     EvennessFindings,
     Findings,
@@ -64,8 +65,6 @@ from kafka_steward.planning.spark.shipping import ship
 _PACK = pa.field("pack", pa.binary())
 #: Rows per pack: far below the 2 GB limit of one value.
 _PACK_ROWS = 100_000
-#: Partitions per call of `check_topics`: some seconds of plain Python.
-_CHECK_ROWS = 10_000
 _SPARK: dict[pa.DataType, t.DataType] = {
     pa.string(): t.StringType(),
     pa.int32(): t.IntegerType(),
@@ -160,7 +159,7 @@ def _order_rows(
 
 
 def check_with_spark(
-    spark: SparkSession, snapshot: SnapshotFolder, plan_uri: str, *, shard_rows: int = _CHECK_ROWS
+    spark: SparkSession, snapshot: SnapshotFolder, plan_uri: str, *, shard_rows: int = PART_ROWS
 ) -> PlanVerdict:
     """Check the plan at an address against a snapshot that was read. Raises PlanError if the plan is unreadable.
 
