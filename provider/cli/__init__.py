@@ -530,8 +530,8 @@ def _build_document_verbs() -> tuple[ActionCommand, ...]:
         ),
         _build_verb(
             "watch",
-            "Execute the requests of documents, until Ctrl-C; the triggerer does this while a DAG with a watch is "
-            "unpaused",
+            "Detect failed, joined and empty brokers, and execute the requests of documents, until Ctrl-C; the "
+            "triggerer does this while a DAG with a watch is unpaused",
             "documents.watch_documents",
             examples=[f"watch {_ON}"],
         ),
