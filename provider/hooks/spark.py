@@ -22,6 +22,7 @@ from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from kafka_steward.errors import PlanningFailed, SettingError
+from kafka_steward.hooks.extra import parse_extra
 from kafka_steward.value_parsing import parse_boolean, shorten_value
 
 #: The connection that represents this machine. SparkSubmitHook would use YARN for a missing connection.
@@ -100,7 +101,7 @@ def find_spark_cluster(spark_conn_id: str | None) -> SparkCluster:
             f"There is no Airflow connection {spark_conn_id}; create it (type spark or spark_connect), or leave out "
             "spark_conn_id to plan on the worker itself."
         ) from error
-    extra = _parse_extra(spark_conn_id, connection.extra)
+    extra = parse_extra(spark_conn_id, connection.extra)
     url = _connect_url(connection) if connection.conn_type == _CONNECT else _master_url(connection)
     _refuse_vain_keys(spark_conn_id, url, extra)
     return SparkCluster(
@@ -158,16 +159,6 @@ def _connect_url(connection: Connection) -> str:
             "its port."
         )
     return f"sc://{host}:{connection.port}" if connection.port else f"sc://{host}"
-
-
-def _parse_extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
-    try:
-        extra = json.loads(text or "{}")
-    except ValueError as error:
-        raise SettingError(f"The extra of the connection {conn_id} is not JSON; correct or empty it.") from error
-    if not isinstance(extra, dict):
-        raise SettingError(f"The extra of the connection {conn_id} is not a JSON object; correct or empty it.")
-    return extra
 
 
 def _refuse_vain_keys(conn_id: str, url: str, extra: Mapping[str, Any]) -> None:

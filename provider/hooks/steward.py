@@ -34,6 +34,7 @@ from kafka_steward.hooks.cluster_config import (
     journal_url,
     refuse_airflow_database,
 )
+from kafka_steward.hooks.extra import parse_extra
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import is_printable_text, parse_json
 from kafka_steward.journal.listing import quarantine_document
@@ -288,7 +289,8 @@ class StewardHook(BaseHook):
 
     def _connection_fields(self, conn_id: str) -> ConnectionFields:
         connection = self._find_connection(conn_id)
-        extra = _parse_extra(conn_id, connection.extra)
+        extra = parse_extra(conn_id, connection.extra)
+        mask_secret(extra)
         return ConnectionFields(conn_id, connection.host, connection.port, connection.login, connection.password, extra)
 
     def _sql_connection(self, conn_id: str) -> tuple[str, ConnectionFields, str | None]:
@@ -320,18 +322,6 @@ def _mask_secrets(secrets: Sequence[str]) -> None:
     # Airflow recognises a secret by the name of its key, and `journal` is not one of those names.
     for secret in secrets:
         mask_secret(secret)
-
-
-def _parse_extra(conn_id: str, text: str | None) -> Mapping[str, Any]:
-    # Connection.extra_dejson returns {} for unreadable JSON: security settings would be dropped silently.
-    try:
-        extra = json.loads(text or "{}")
-    except ValueError as error:
-        raise SettingError(f"The extra of the connection {conn_id} is not JSON; correct or empty it.") from error
-    if not isinstance(extra, dict):
-        raise SettingError(f"The extra of the connection {conn_id} is not a JSON object; correct or empty it.")
-    mask_secret(extra)
-    return extra
 
 
 def _read_config_section() -> dict[str, Any]:
