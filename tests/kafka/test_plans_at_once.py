@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,13 @@ from tests.eventually import eventually
 from tests.simulated_plan import WHO
 from tests.throttles import rates
 
-STRICT, LENIENT = 200_000, 400_000
-MOST_INTO_A_BROKER = 2
+#: Bytes per second. The large partition would take a minute at the first, and takes some seconds at the second.
+STRICT, LENIENT = 100_000, 1_000_000
+#: Fewer than both have together: the small partitions of the first, and one of the second, which moves three.
+MOST_INTO_A_BROKER = 3
 BEFORE, AFTER = (1, 2, 3), (4, 2, 3)
-#: Partitions of the small topic, and the rate; the first plan has the large partition, too, and ends last.
-PLANS = {"a" * 64: (range(2), LENIENT), "b" * 64: (range(2, 4), STRICT)}
+#: Partitions of the small topic, and the rate; the last plan has the large partition, too, and ends last.
+PLANS = {"b" * 64: (range(2), STRICT), "a" * 64: (range(2, 4), LENIENT)}
 
 pytestmark = [pytest.mark.ci, pytest.mark.apart, pytest.mark.usefixtures("clears_rates")]
 
@@ -51,13 +54,17 @@ def is_in_flight(journal: Journal, digest: str) -> bool:
     return any(row.state is MoveState.SUBMITTED for row in journal.plans.rows(digest))
 
 
+def assert_in_flight(journal: Journal, digest: str) -> None:
+    assert is_in_flight(journal, digest)
+
+
 def test_two_plans_share_the_limits_of_a_broker_and_its_throttle(
     sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
 ) -> None:
     small, large = f"{topic}-small", f"{topic}-large"
     sandbox.create_topics(small, assignments=dict.fromkeys(range(4), BEFORE))
     sandbox.create_topics(large, assignments={0: BEFORE})
-    sandbox.fill(small, 400_000)
+    sandbox.fill(small, 2_400_000)
     sandbox.fill(large, 6_000_000)
     slow = {"a" * 64: [Move(large, 0, BEFORE, AFTER, 0, 0, "given")]}
     for digest, (numbers, _) in PLANS.items():
@@ -68,7 +75,11 @@ def test_two_plans_share_the_limits_of_a_broker_and_its_throttle(
     both, most = False, 0
     with ThreadPoolExecutor(len(PLANS)) as processes:
         url = f"sqlite:///{tmp_path}/journal.db"
-        running = [processes.submit(run, sandbox.bootstrap, url, digest) for digest in PLANS]
+        running = []
+        for digest in PLANS:
+            running.append(processes.submit(run, sandbox.bootstrap, url, digest))
+            # One after the other: else the large partition may have arrived before the strict rate is there.
+            eventually(partial(assert_in_flight, journal, digest))
         while not all(each.done() for each in running):
             both |= all(is_in_flight(journal, digest) for digest in PLANS)
             most = max(most, sum(4 in each.adding for each in cluster.snapshot().reassigning.values()))
