@@ -1,9 +1,9 @@
-"""`python -m benchmarks.joining`: seconds from a broker joining to the last owed replica being in sync (KIP-409).
+"""`python -m benchmarks.joining`: seconds from a broker joining to the last pending replica being in sync (KIP-409).
 
 With one of three brokers away, and on KRaft unregistered, a topic is created with replication factor 3: each partition
-gets two replicas, and one is owed. Then the broker is started. The clock begins when Kafka lists it as live; then a
-plain loop, or the watch and the `fill` DAG in a real Airflow, look who can take what is owed, take a snapshot, plan (a
-Spark job of its own), carry it out, and settle the debts.
+gets two replicas, and one is pending. Then the broker is started. The clock begins when Kafka lists it as live; then a
+plain loop, or the watch and the `fill` DAG in a real Airflow, look who can take the pending replicas, take a snapshot,
+plan (a Spark job of its own), carry it out, and remove the records of pending replicas.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _opened(sandbox: Sandbox, folder: Path) -> Iterator[tuple[KafkaCluster, Jour
 
 
 def _create(sandbox: Sandbox, partitions: int, megabytes: int, cluster: KafkaCluster, journal: Journal) -> None:
-    """A topic of which one replica of each partition is owed."""
+    """A topic of which one replica of each partition is pending."""
     sandbox.create_topics(f"{_TOPIC}-before", replication_factor=_BROKERS)  # by which the broker is known
     lose(sandbox, _JOINING)
     ask_until(lambda: _JOINING not in cluster.live_brokers() or None, within_s=120)

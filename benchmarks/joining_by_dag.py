@@ -1,4 +1,4 @@
-"""What is owed is filled by the DAG, in a real Airflow."""
+"""Pending replicas are filled by the DAG, in a real Airflow."""
 
 from __future__ import annotations
 

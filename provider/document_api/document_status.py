@@ -1,4 +1,4 @@
-"""What the KIPs' documents request, what it waits for, and which cancels are in progress: read without a cluster."""
+"""Read what the KIPs' documents request, what it waits for, and which cancels are in progress, without a cluster."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 KIP-46's `/admin/failed_brokers/<id>` is deleted when the broker is back or its heal is persisted. An operator who
 deletes it calls the heal off. Our own `/steward/failures/<id>` stays as long as the broker is down, so that neither an
-incomplete heal nor a restart of the watch restarts the grace period. It also tells the two deletions apart: its field
+incomplete heal nor a restart of the watch restarts the grace period. It also distinguishes the two deletions: its field
 `entered` is True while the entry exists, and is reset before one of our processes deletes the entry. Therefore the
 entry is created before `entered` is set, and the records are read before the entries. A process that dies between two
 of these changes leaves an entry without the field, which counts as an entry.

@@ -1,4 +1,4 @@
-"""Where plans are made: this machine, or the Spark of an Airflow connection, with all that a job needs there.
+"""Find the Spark that makes plans: this machine's, or that of an Airflow connection, with all that a job needs.
 
 A connection of type `spark` is used by spark-submit, one of type `spark_connect` by a Spark Connect server. Their extra
 may hold, beside what Airflow's provider reads, the keys of `JOB_KEYS`. What is wrong is said before anything starts.

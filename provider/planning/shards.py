@@ -66,7 +66,7 @@ _NO_PLACEMENT = "No placement was found within the floors and ceilings; this is 
 
 @dataclass(frozen=True)
 class MergedShards:
-    """What is known of the shards that were merged into one: the number of topics that each plans."""
+    """The shards that were merged into one: the number of topics that each plans."""
 
     topics: tuple[int, ...]
 
@@ -218,7 +218,7 @@ def _plan_within_budget(
     """Return the moves that the budget takes, their measures, and the movement of the complete plan.
 
     None if a shard cannot be placed in its part, or if the movement is rejected. With a budget, the rows are chosen
-    over all shards, and each shard is solved twice: it tells what it would move, and then it is told what has to wait.
+    over all shards, and each shard is solved twice: it answers with what it would move, and then gets what has to wait.
     """
     waiting: Sequence[Ints] | None = None
     complete: Movement | None = None

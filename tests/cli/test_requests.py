@@ -34,7 +34,7 @@ def poll(scene: Scene, times: int = 1) -> DocumentController:
     return watch
 
 
-def told(scene: Scene, capsys: pytest.CaptureFixture[str], *words: str, code: Exit = Exit.DONE) -> Any:
+def output_of(scene: Scene, capsys: pytest.CaptureFixture[str], *words: str, code: Exit = Exit.DONE) -> Any:
     """The JSON that a verb prints."""
     capsys.readouterr()
     assert scene.call(*words, "--output", "json") == code
@@ -46,20 +46,20 @@ def test_the_queue_is_listed_as_the_document_that_is_added(scene: Scene, capsys:
     assert scene.call("queue", "add", file) == Exit.DONE
     assert scene.call("queue", "add", file) == Exit.FAILED
     assert "/admin/reassign_partitions_queue exists" in capsys.readouterr().err
-    listed = told(scene, capsys, "queue", "list")
+    listed = output_of(scene, capsys, "queue", "list")
     assert listed["partitions"][0] == MOVED
     assert scene.call("queue", "remove") == Exit.DONE
     again = Path(scene.file())
     again.write_text(json.dumps(listed))
     assert scene.call("queue", "add", str(again)) == Exit.DONE
-    assert told(scene, capsys, "queue", "list") == listed
+    assert output_of(scene, capsys, "queue", "list") == listed
     assert scene.call("queue", "list", "--output", "csv") == Exit.DONE
     assert list(csv.reader(io.StringIO(capsys.readouterr().out)))[1] == ["t", "0", "[4, 2, 3]"]
     assert scene.call("queue", "remove") == Exit.DONE
     assert scene.call("queue", "list") == Exit.DONE
     assert capsys.readouterr().out.endswith("partition  replicas\n")
     assert scene.call("queue", "remove") == Exit.DONE
-    assert told(scene, capsys, "queue", "list") == {"version": 1, "partitions": []}
+    assert output_of(scene, capsys, "queue", "list") == {"version": 1, "partitions": []}
 
 
 @pytest.mark.parametrize("output", [(), ("--output", "json"), ("--output", "csv")])
@@ -70,10 +70,10 @@ def test_an_empty_queue_is_verified(scene: Scene, capsys: pytest.CaptureFixture[
 
 def test_each_partition_of_a_file_is_verified(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     file = scene.file("t-0: 423", "t-1: 231", "t-2: 912")
-    found = told(scene, capsys, "queue", "verify", file, code=Exit.FAILED)
+    found = output_of(scene, capsys, "queue", "verify", file, code=Exit.FAILED)
     assert [each["state"] for each in found] == ["incomplete", "complete", "incomplete"]
     assert scene.call("queue", "add", file) == Exit.DONE
-    assert [each["state"] for each in told(scene, capsys, "queue", "verify", file, code=Exit.UNFINISHED)] == [
+    assert [each["state"] for each in output_of(scene, capsys, "queue", "verify", file, code=Exit.UNFINISHED)] == [
         "waiting", "complete", "waiting",
     ]  # fmt: skip
     poll(scene)
@@ -86,7 +86,7 @@ def test_each_partition_of_a_file_is_verified(scene: Scene, capsys: pytest.Captu
     ]
     assert err == "2 of 3 partitions do not have their requested replicas.\n"
     poll(scene, 30)
-    found = told(scene, capsys, "queue", "verify", file, code=Exit.FAILED)
+    found = output_of(scene, capsys, "queue", "verify", file, code=Exit.FAILED)
     assert [each["state"] for each in found] == ["complete", "complete", "refused"]
     assert scene.call("queue", "verify", scene.file("t-0: 423")) == Exit.DONE
     assert capsys.readouterr().err == ""
@@ -96,18 +96,18 @@ def test_the_queue_itself_is_verified_until_all_of_it_is_complete(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.call("queue", "add", scene.file("t-0: 423"))
-    (status,) = told(scene, capsys, "queue", "verify", code=Exit.UNFINISHED)
+    (status,) = output_of(scene, capsys, "queue", "verify", code=Exit.UNFINISHED)
     assert (status["state"], status["replicas"], status["plan"]) == ("waiting", [4, 2, 3], None)
     poll(scene)
-    (status,) = told(scene, capsys, "queue", "verify", code=Exit.UNFINISHED)
+    (status,) = output_of(scene, capsys, "queue", "verify", code=Exit.UNFINISHED)
     assert (status["state"], status["plan"]) == ("started", scene.plan.digest)
 
 
 def test_a_request_is_added_listed_and_withdrawn(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    added = told(scene, capsys, "requests", "add", scene.file("t-0: 423", "t-1: 241", "t-2: 412", "t-3: 342"))
+    added = output_of(scene, capsys, "requests", "add", scene.file("t-0: 423", "t-1: 241", "t-2: 412", "t-3: 342"))
     name = added["request"]
     assert (name, added["partitions"]) == ("request_0000000000", 4)
-    (listed,) = told(scene, capsys, "requests", "list")
+    (listed,) = output_of(scene, capsys, "requests", "list")
     assert (listed["request"], listed["path"]) == (name, f"/admin/reassignment_requests/{name}")
     assert (listed["partitions"][0], len(listed["partitions"])) == (MOVED, 4)
     assert listed["waits"] == "for the next poll of a watch"
@@ -116,7 +116,7 @@ def test_a_request_is_added_listed_and_withdrawn(scene: Scene, capsys: pytest.Ca
     assert "t-0 to [4, 2, 3], t-1 to [2, 4, 1], t-2 to [4, 1, 2] and 1 more  waits for the next poll" in line
     assert scene.call("requests", "remove", name) == Exit.DONE
     assert scene.call("requests", "remove", name) == Exit.FAILED
-    assert told(scene, capsys, "requests", "list") == []
+    assert output_of(scene, capsys, "requests", "list") == []
     poll(scene)
     assert scene.journal.plans.latest(1) == []
 
@@ -171,7 +171,7 @@ def test_what_is_generated_can_be_queued_and_taken_back(scene: Scene, capsys: py
     was = {each["partition"]: tuple(each["replicas"]) for each in json.loads(current)["partitions"]}
     assert was == dict(enumerate(scene.replicas()))
     assert "4 of 4 partitions of t change; 4 replicas, 0.0 MB to copy. Nothing was changed." in err
-    assert told(scene, capsys, *words) == json.loads(proposed)
+    assert output_of(scene, capsys, *words) == json.loads(proposed)
     assert scene.call("queue", "list") == Exit.DONE
     assert scene.journal.audit.rows() == []
 
@@ -182,7 +182,7 @@ def test_what_is_generated_can_be_queued_and_taken_back(scene: Scene, capsys: py
     assert scene.call("queue", "verify", str(file)) == Exit.DONE
     assert {broker for replicas in scene.replicas() for broker in replicas} == {2, 3, 4}
     capsys.readouterr()
-    assert told(scene, capsys, *words) == {"version": 1, "partitions": []}
+    assert output_of(scene, capsys, *words) == {"version": 1, "partitions": []}
     assert scene.call(*words) == Exit.DONE
     out, err = capsys.readouterr()
     assert (out, err) == ("", "No partition of t has to move: all are even over the brokers 2, 3, 4 already.\n")
@@ -265,7 +265,7 @@ def test_status_says_that_reassignments_are_enabled_and_nothing_is_queued(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert {"reassignments: enabled", "queue: empty"} <= {*lines(scene, capsys)}
-    facts = told(scene, capsys, "status")
+    facts = output_of(scene, capsys, "status")
     empty = ("reassignments_disabled", "cancel_signal", "queue", "requests", "cancels", "waiting_plans")
     assert [facts[name] for name in empty] == [None, None, None, [], [], []]
 
@@ -286,7 +286,7 @@ def test_status_shows_who_disabled_reassignments_and_what_waits_for_it(
     assert f"request: request_0000000000, 1 partitions wait {until}: t-0 to [1, 2, 4]" in found
     assert len([line for line in found if line.startswith("request: ")]) == 3
     assert "requests: 4 in all" in found
-    facts = told(scene, capsys, "status")
+    facts = output_of(scene, capsys, "status")
     assert (facts["reassignments_disabled"]["person"], facts["queue"]["partitions"]) == ("ada", 2)
     assert [each["waits"] for each in facts["requests"]] == [until] * 4
 
@@ -304,7 +304,7 @@ def test_status_shows_what_waits_for_a_plan_and_which_cancels_are_in_progress(
             scene.call("signal", "cancel", "--reason", "peak")
             poll(scene)
             seen.append(lines(scene, capsys))
-            facts.append(told(scene, capsys, "status"))
+            facts.append(output_of(scene, capsys, "status"))
 
     scene.interfere = interfere
     scene.simulator.bandwidth = 1
@@ -326,7 +326,7 @@ def test_status_shows_the_plans_that_wait(scene: Scene, capsys: pytest.CaptureFi
     scene.call("disable", "--reason", "racks")
     plan = scene.plan.digest
     assert f"waits: plan {plan[:12]} (apply) waits until reassignments are enabled" in lines(scene, capsys)
-    assert told(scene, capsys, "status")["waiting_plans"] == [
+    assert output_of(scene, capsys, "status")["waiting_plans"] == [
         {"plan": plan, "waits": "until reassignments are enabled"}
     ]
 
@@ -339,7 +339,7 @@ def test_status_says_that_an_unreadable_request_will_be_refused(
     found = lines(scene, capsys)
     assert "request: by-hand, 0 partitions wait to be refused, because it cannot be read" in found
     assert any(line.startswith("cancel signal: everything that is pending, requested by an unnamed") for line in found)
-    (listed,) = told(scene, capsys, "requests", "list")
+    (listed,) = output_of(scene, capsys, "requests", "list")
     assert "does not contain JSON" in listed["error"]
 
 

@@ -136,7 +136,7 @@ def test_the_connection_alone_gives_a_job_what_it_needs(
     archive = str(tmp_path / "archive.tar.gz")
     make_archive(archive)
     connect(extra={"spark_conn_id": "spark_test"})
-    given = {"packages": ["a:b:1"], "repositories": "https://maven.example.com", "jars": "/x.jar", "archive": archive}
+    given = {"packages": ["a:b:1"], "repositories": "https://artifacts.example", "jars": "/x.jar", "archive": archive}
     conf = {"spark.executor.memory": "2g", "spark.archives": "e#e", "spark.executorEnv.PYTHONPATH": "/opt"}
     extra = own_spark(tmp_path, **given, spark_conf=conf, properties_file="/etc/spark.conf")
     connect("spark_test", conn_type="spark", host="yarn", extra=extra)
@@ -148,7 +148,7 @@ def test_the_connection_alone_gives_a_job_what_it_needs(
     for option, value in {
         "--master": "yarn",
         "--packages": "a:b:1",
-        "--repositories": "https://maven.example.com",
+        "--repositories": "https://artifacts.example",
         "--jars": "/x.jar",
         "--properties-file": "/etc/spark.conf",
         "--archive": archive,

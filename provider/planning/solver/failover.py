@@ -26,7 +26,7 @@ from kafka_steward.planning.solver.problem import Ints, count_pairs, positions_w
 
 #: Rounds over all topics; nearly all is gained in two or three.
 _ROUNDS = 50
-#: Partitions of each topic that take part, by turns, where one partition of every topic is chosen anew.
+#: Partitions of each topic that take part, by turns, where one partition of every topic is chosen again.
 _TURNS = 3
 
 
@@ -120,7 +120,7 @@ class _Failover:
         self.level = bounds.broker if exact else (total, total)
 
     def improve(self) -> None:
-        """Choose anew, topic by topic and across topics, until no such choice lowers the sum of squares."""
+        """Choose again, topic by topic and across topics, until no such choice lowers the sum of squares."""
         for _ in range(_ROUNDS):
             if not sum([self._choose(rows, across=across) for rows, across in self._blocks()]):
                 return
@@ -134,7 +134,7 @@ class _Failover:
         return self.replicas.broker[np.lexsort((place, self.replicas.row))]
 
     def _blocks(self) -> Iterator[tuple[Ints, bool]]:
-        """Yield the rows to choose anew together, and whether they are of several topics."""
+        """Yield the rows to choose again together, and whether they are of several topics."""
         rows = np.flatnonzero(self.chooses)
         ends = np.flatnonzero(np.diff(self.topic[rows], prepend=-1))
         for block in np.split(rows, ends[1:]):
@@ -162,7 +162,7 @@ class _Failover:
         return np.flatnonzero(room | (lead == now))
 
     def _choose(self, rows: Ints, *, across: bool) -> bool:
-        """Let `rows` choose anew while all others stay; return whether that lowers the sum of squares."""
+        """Let `rows` choose again while all others stay; return whether that lowers the sum of squares."""
         if len(rows) == 0:
             return False
         at = self._candidates_of(rows, across=across)

@@ -47,7 +47,7 @@ def platform_name() -> str:
 
 @dataclass(frozen=True)
 class ArchiveFacts:
-    """What an archive is made for and of: Python, platform, version of Kafka Steward, digest of its planning code."""
+    """The Python and platform that an archive fits, its version of Kafka Steward, and the digest of its code."""
 
     python: str
     platform: str

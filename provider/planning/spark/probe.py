@@ -1,4 +1,4 @@
-"""What Spark's executors have, asked by a small job before planning: their Python, our code, and the workspace.
+"""Ask Spark's executors, by a small job before planning, for their Python, our code, and the workspace.
 
 The function that executors run travels whole, because they may have none of our code; so it is written with what every
 Python has. Its reports are judged here.
