@@ -1,4 +1,4 @@
-.PHONY: demo quick test ci slow mutants check install benchmark dist distributions sbom clean help
+.PHONY: demo quick test ci slow mutants statements check install benchmark dist distributions sbom clean help
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -38,6 +38,9 @@ slow: install  ## what neither of them runs, and a search for new cases of the p
 
 mutants: install  ## what no quick test notices when the code is changed (FILES=provider/...)
 	@$(BIN)/python -m tests.mutants $(FILES)
+
+statements: install  ## remove the code that keeps a statement of the KIPs, one at a time: its tests must fail (IDS=236-09)
+	@$(BIN)/python -m tests.statements $(IDS)
 
 check: install  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

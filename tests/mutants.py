@@ -159,7 +159,7 @@ def _settings() -> Mapping[str, Any]:
 def _tried(part: Part, files: Sequence[Path], sample: int | None, processes: int) -> dict[Mutant, str]:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) / "repository"
-        _copy(place, part, [_installed(file) for file in files])
+        _copy(place, part, [installed_path(file) for file in files])
         os.chdir(place)  # mutmut reads its settings where it is imported
         mutants = [mutant for file in files for mutant in _mutants(file) if not mutant.is_of_no_interest]
         chosen = sorted(mutants, key=lambda mutant: mutant.rank)[:sample]
@@ -169,22 +169,27 @@ def _tried(part: Part, files: Sequence[Path], sample: int | None, processes: int
         print(f"{part.name}: {len(chosen)} of {len(mutants)} mutants in {seconds:.0f} s", flush=True)
         codes: dict[str, int] = {}
         for file in {mutant.file for mutant in chosen}:
-            codes |= json.loads((place / "mutants" / f"{_installed(file)}.meta").read_text())["exit_code_by_key"]
+            codes |= json.loads((place / "mutants" / f"{installed_path(file)}.meta").read_text())["exit_code_by_key"]
         os.chdir(_ROOT)
         return {mutant: _OUTCOMES[codes[mutant.name]] for mutant in sorted(chosen, key=lambda mutant: mutant.key)}
 
 
-def _installed(file: Path) -> Path:
-    """`provider/x.py` is `kafka_steward/x.py` where it is installed."""
+def installed_path(file: Path) -> Path:
+    """Return where a file of the repository is installed: `provider/x.py` is `kafka_steward/x.py`."""
     return Path("kafka_steward", *file.parts[1:]) if file.parts[0] == "provider" else Path("kafka_steward", file)
 
 
-def _copy(place: Path, part: Part, files: Sequence[Path]) -> None:
+def copy_repository(place: Path) -> None:
+    """Copy the repository to `place`, a new folder, with its folders beside it as they are installed."""
     left = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "spark-warehouse")
     shutil.copytree(_ROOT, place, ignore=left)
     shutil.copytree(place / "provider", place / "kafka_steward")
     for folder in ("operators", "sensors", "dags"):
         shutil.copytree(place / folder, place / "kafka_steward" / folder)
+
+
+def _copy(place: Path, part: Part, files: Sequence[Path]) -> None:
+    copy_repository(place)
     settings = {
         "source_paths": ["kafka_steward"],
         "only_mutate": [str(file) for file in files],
@@ -203,7 +208,7 @@ def _mutants(file: Path) -> Iterable[Mutant]:
     from mutmut.mutation.file_mutation import mutate_file_contents
     from mutmut.utils.format_utils import get_mutant_name, mangled_name_from_mutant_name, parse_mutant_key
 
-    installed = _installed(file)
+    installed = installed_path(file)
     mutated = mutate_file_contents(str(installed), installed.read_text())
     lines = mutated.code.splitlines()
 
