@@ -7,19 +7,26 @@ import time
 from pathlib import Path
 
 from benchmarks.planner.exactness import exactness
+from benchmarks.planner.failover import failover
 from benchmarks.planner.makespan import makespans
 from benchmarks.planner.peers import peers
 from benchmarks.report import write_between
 
 _REPORT = Path(__file__).parents[2] / "docs" / "planning.md"
-_TABLES = ("exactness", "peers", "makespan")
+_TABLES = ("failover", "exactness", "peers", "makespan")
 
 
 def main() -> None:
     asked = _parser().parse_args()
     for name in asked.tables or _TABLES:
         started = time.perf_counter()
-        found = {"exactness": lambda: exactness(asked.cases), "peers": peers, "makespan": makespans}[name]()
+        made = {
+            "failover": failover,
+            "exactness": lambda: exactness(asked.cases),
+            "peers": peers,
+            "makespan": makespans,
+        }
+        found = made[name]()
         print(f"{name} ({time.perf_counter() - started:.0f} s)\n\n{found}\n", flush=True)
         if asked.write:
             write_between(name, found, _REPORT)
