@@ -23,6 +23,7 @@ READS = {
     "rows",
     "submissions_by_others",
     "unsettled_chunks",
+    "unsettled_partitions",
     "in_flight",
     "select",
     "snapshot",

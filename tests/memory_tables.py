@@ -61,6 +61,10 @@ class MemoryMoves:
             )
         return len(known)
 
+    def unsettled_partitions(self, digest: str) -> tuple[int, set[TopicPartition]]:
+        rows = self.rows(digest)
+        return len(rows), {row.topic_partition for row in rows if not row.state.settled}
+
     def unsettled_chunks(self, digest: str) -> set[int]:
         return {row.move.chunk for row in self.rows(digest) if not row.state.settled}
 

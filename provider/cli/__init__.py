@@ -558,8 +558,10 @@ Exit code 0: all are complete; 3: some are started or waiting; 1: the others are
 _QUEUE_GENERATE = """\
 What kafka-reassign-partitions --generate is for, with the fewest replica moves: the topics are made even over the
 brokers and spread over their racks, and keep their replication factors; replicas on other brokers move to these.
-Only partitions that change are printed: their current assignment, to go back with, and the proposed one. With
---output json the proposed one alone, which `queue add`, `requests add` and `apply` take. Nothing is changed.
+The topics are named with --topic, or in the file that kafka-reassign-partitions takes: {"version": 1, "topics":
+[{"topic": "orders"}, ...]}. Only partitions that change are printed: their current assignment, to go back with,
+and the proposed one. With --output json the proposed one alone, which `queue add`, `requests add` and `apply` take.
+Nothing is changed.
 
 Exit code 0, also if nothing has to move; 1 for an unknown topic, a broker that is not live, too few brokers, or a
 partition that is being reassigned."""
@@ -571,11 +573,12 @@ supersedes an earlier one (KIP-236). `queue verify FILE.json` says what became o
 
 _REQUESTS_LIST = """\
 The requests that no watch has executed or refused yet, in the order in which they are executed, and what each
-waits for: reassignments that are disabled, a plan, or the next poll of a watch."""
+waits for: reassignments that are disabled, a plan, or the next poll of a watch. After them, in their order, the
+chunks that people wrote below /admin/reassign_chunks (KIP-46)."""
 
 _REQUESTS_REMOVE = """\
-Withdraws a request that waits. One that a plan executes already is refused, with exit code 1: cancel the plan. A
-poll that is reading the request at this moment may still execute it: `queue verify` and `plans` show that."""
+Withdraws a request that waits: it is never executed. One that a watch has accepted is left, with exit code 1, even
+if its plan is not published yet: cancel that plan."""
 
 _SIGNAL = """\
 Creates /admin/cancel_reassignment_in_progress (KIP-236): every plan that has not ended, and external
@@ -597,8 +600,12 @@ def _build_queue_verbs() -> tuple[ActionCommand, ...]:
     file = Arg(
         ("file",), help="A file of kafka-reassign-partitions; default: the queue", nargs="?", metavar="FILE.json"
     )
-    topics = Arg(
-        ("--topic",), help="A topic; may be repeated", action="append", required=True, metavar="TOPIC", dest="topics"
+    topics = Arg(("--topic",), help="A topic; may be repeated", action="append", metavar="TOPIC", dest="topics")
+    topics_file = Arg(
+        ("--topics-to-move-json-file",),
+        help="A file of kafka-reassign-partitions with the topics, instead of --topic",
+        metavar="FILE.json",
+        dest="topics_file",
     )
     brokers = Arg(
         ("--brokers",),
@@ -641,10 +648,11 @@ def _build_queue_verbs() -> tuple[ActionCommand, ...]:
             "generate",
             "Propose an assignment of topics over brokers, for queue add",
             "requests.generate_reassignment",
-            (topics, brokers),
+            (topics, topics_file, brokers),
             examples=[
                 f"queue generate --topic orders --topic events --brokers 1,2,3 {_ON}",
                 f"queue generate --topic orders --brokers 1,2,3 --output json {_ON} > proposed.json",
+                f"queue generate --topics-to-move-json-file topics.json --brokers 1,2,3 {_ON}",
             ],
             details=_QUEUE_GENERATE,
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
@@ -45,6 +45,7 @@ def document_facts(status: DocumentStatus) -> dict[str, Any]:
         "queue": None if status.queue is None else _document_facts(status.queue),
         "requests": [{"request": each.name, **_document_facts(each)} for each in status.requests],
         "more_requests": status.more_requests,
+        "chunks": [{"chunk": each.name, **_document_facts(each)} for each in status.chunks],
         "cancels": [
             {"plan": each.digest, "status": each.status.value, **_cancel_facts(each.cancel)} for each in status.cancels
         ],
@@ -78,16 +79,21 @@ def document_lines(status: DocumentStatus) -> Iterable[str]:
         since = f"since {utc_text(signal.created_ms)} UTC"
         yield f"cancel signal: {what}, {_requester_text(signal.request)} {since}; nobody has executed it yet"
     yield "queue: empty" if status.queue is None else f"queue: {_document_text(status.queue)}"
-    for request in status.requests[:_NAMED]:
-        yield f"request: {request.name}, {_document_text(request)}"
-    if len(status.requests) > _NAMED:
-        yield f"requests: {len(status.requests)}{' or more' if status.more_requests else ''} in all"
+    yield from _waiting_lines("request", status.requests, more=status.more_requests)
+    yield from _waiting_lines("chunk", status.chunks, more=False)
     for record in status.cancels:
         asked = _requester_text(record.cancel or CancelRequest())
         scope = "rolled back" if record.cancel is not None and record.cancel.scope == "plan" else "cancelled"
         yield f"cancel: plan {record.digest[:12]} ({record.status.value}) is being {scope}, {asked}"
     for waiting in status.waiting_plans:
         yield f"waits: plan {waiting.record.digest[:12]} ({waiting.record.operation}) waits {waiting.why}"
+
+
+def _waiting_lines(kind: str, documents: Sequence[WaitingDocument], *, more: bool) -> Iterable[str]:
+    for each in documents[:_NAMED]:
+        yield f"{kind}: {each.name}, {_document_text(each)}"
+    if len(documents) > _NAMED:
+        yield f"{kind}s: {len(documents)}{' or more' if more else ''} in all"
 
 
 def _document_text(document: WaitingDocument) -> str:

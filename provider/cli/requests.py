@@ -15,6 +15,7 @@ from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.document_api.document_status import WaitingDocument, read_document_status
 from kafka_steward.document_api.request_documents import (
     parse_reassignment_text,
+    parse_topics_text,
     queue_add,
     queue_list,
     queue_remove,
@@ -100,11 +101,15 @@ def _status_facts(status: RequestStatus) -> dict[str, Any]:
     }
 
 
-def generate_reassignment(call: CommandContext) -> None:
+def generate_reassignment(call: CommandContext) -> Exit | None:
     """Print the current and a proposed assignment of topics over brokers; in JSON, the proposal for `queue add`."""
     given = call.arguments
+    if bool(given.topics) == bool(given.topics_file):
+        print_error("Name the topics either with --topic or with --topics-to-move-json-file.")
+        return Exit.USAGE
+    chosen = given.topics or parse_topics_text(_read_file(given.topics_file))
     with call.hook.open() as opened:
-        moves, proof = _propose_moves(opened, given.topics, given.brokers)
+        moves, proof = _propose_moves(opened, chosen, given.brokers)
     current, proposed = reassignment_json(moves, rollback=True).strip(), reassignment_json(moves).strip()
     lines = ["Current assignment:", current, "", "Proposed assignment:", proposed] if moves else []
     rows = [
@@ -113,14 +118,15 @@ def generate_reassignment(call: CommandContext) -> None:
     ]
     if lines or call.out.form != "table":
         call.out.print_document(json.loads(proposed), rows, lines)
-    topics, brokers = ", ".join(sorted(given.topics)), ", ".join(map(str, given.brokers))
+    topics, brokers = ", ".join(sorted(chosen)), ", ".join(map(str, given.brokers))
     if not moves:
         print_error(f"No partition of {topics} has to move: all are even over the brokers {brokers} already.")
-        return
+        return None
     print_error(
         f"{len(moves)} of {proof['partitions']} partitions of {topics} change; {proof['replicas_moved']} replicas, "
         f"{proof['bytes_moved'] / 1e6:.1f} MB to copy. Nothing was changed."
     )
+    return None
 
 
 def _propose_moves(
@@ -144,22 +150,24 @@ def add_request(call: CommandContext) -> None:
 
 
 def list_requests(call: CommandContext) -> None:
-    """Print the requests that wait, in the order in which they are executed."""
+    """Print the requests that wait, in the order in which they are executed, and the chunks that people wrote."""
     with call.journal() as journal:
         status = read_document_status(journal)
+    waiting = [("request", each) for each in status.requests] + [("chunk", each) for each in status.chunks]
     cells: list[tuple[str, ...]] = [
-        (each.name, iso_time(each.created_ms) or "", requests_text(each), each.parse_error or f"waits {each.why}")
-        for each in status.requests
+        (each.name, kind, iso_time(each.created_ms) or "", requests_text(each), each.parse_error or f"waits {each.why}")
+        for kind, each in waiting
     ]
-    table = Table(("request", "created", "partitions", "state"), cells)
-    call.out.print_rows([_request_facts(each) for each in status.requests], table)
+    table = Table(("request", "kind", "created", "partitions", "state"), cells)
+    call.out.print_rows([_request_facts(kind, each) for kind, each in waiting], table)
     if status.more_requests:
         print_error(f"More requests wait than these {len(status.requests)}; they are listed once these are executed.")
 
 
-def _request_facts(request: WaitingDocument) -> dict[str, Any]:
+def _request_facts(kind: str, request: WaitingDocument) -> dict[str, Any]:
     return {
         "request": request.name,
+        "kind": kind,
         "path": request.path,
         "created": iso_time(request.created_ms),
         "partitions": [partition_facts(each.partition, each.replicas) for each in request.requested],
@@ -170,7 +178,7 @@ def _request_facts(request: WaitingDocument) -> dict[str, Any]:
 
 
 def remove_request(call: CommandContext) -> None:
-    """Withdraw a request that has not been accepted."""
+    """Withdraw a request that has not been accepted; one that has been is refused."""
     name = call.arguments.request
     with call.journal() as journal:
         request_remove(journal, name, who=call.who)

@@ -53,7 +53,7 @@ from kafka_steward.journal.kip_documents import ChunkPartition, InFlight, Reques
 from kafka_steward.journal.listing import SWEEP_MS, quarantine_unreadable
 from kafka_steward.journal.records import WRITTEN, PlanRecord
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import remove
+from kafka_steward.journal.tree import Node, remove
 from kafka_steward.settings import Settings
 
 
@@ -126,6 +126,8 @@ class DocumentController:
         self._swept_ms: int | None = None
         #: The requests that wait for another plan, as of this poll.
         self._waiting: list[RequestDocument] = []
+        #: The partitions of plans of another kind, and why a request for each waits; None until this poll reads them.
+        self._owned: Mapping[TopicPartition, str] | None = None
 
     def poll(self) -> PollResult:
         """Poll once, and execute what is possible now.
@@ -136,6 +138,7 @@ class DocumentController:
 
     def _poll(self) -> PollResult:
         result = PollResult()
+        self._owned = None
         self._plans.read_unfinished()
         # The cancel signal first: no plan that is to be cancelled goes on. The steps below leave it to the next poll.
         for part in (
@@ -208,17 +211,22 @@ class DocumentController:
             return
         result.events.add("request")
         ready, self._waiting = self._withhold_documents(fresh, result)
-        if ready and self._accept_documents(ready, result):
-            for document in ready:
-                remove(self._journal.tree, document.node)
+        for node in self._accept_documents(ready, result) or ():
+            remove(self._journal.tree, node)
 
     def _withhold_documents(
         self, documents: Sequence[RequestDocument], result: PollResult
     ) -> tuple[list[RequestDocument], list[RequestDocument]]:
         """Return the documents that may start, and those that wait; a message says for what."""
-        ready, waiting = split_waiting(documents, partitions_of_others(self._journal, self._plans))
+        ready, waiting = split_waiting(documents, self._partitions_of_others())
         result.sentences += [f"{each.document.node.path} waits: {each.why}." for each in waiting]
         return ready, [each.document for each in waiting]
+
+    def _partitions_of_others(self) -> Mapping[TopicPartition, str]:
+        """Return `partitions_of_others`, read once per poll: its plans may have a hundred thousand partitions."""
+        if self._owned is None:
+            self._owned = partitions_of_others(self._journal, self._plans)
+        return self._owned
 
     def _process_queue(self, result: PollResult) -> None:
         document = read_queue(self._journal.tree)
@@ -231,7 +239,7 @@ class DocumentController:
             ready = replace(fresh, requested=[each for each in fresh.requested if each.partition not in withheld])
             if ready.requested or document.parse_error:
                 result.events.add("request")
-                if not self._accept_documents([ready], result):
+                if self._accept_documents([ready], result) is None:
                     return
             if document.parse_error:
                 remove(self._journal.tree, document.node)
@@ -240,7 +248,7 @@ class DocumentController:
 
     def _withhold_owned(self, queue: RequestDocument, result: PollResult) -> Mapping[TopicPartition, str]:
         """Return the entries that stay in the queue for now, and why; the message names one of them."""
-        owned = partitions_of_others(self._journal, self._plans)
+        owned = dict(self._partitions_of_others())
         for document in self._waiting:
             owned |= {each.partition: f"{document.node.path} waits with it" for each in document.requested} | owned
         withheld = {each.partition: owned[each.partition] for each in queue.requested if each.partition in owned}
@@ -259,13 +267,13 @@ class DocumentController:
         if self._plans.executes_document(document.document_id):
             remove(self._journal.tree, document.node)  # its plan is published: a poll crashed before this line
             return
-        if self._plans.executes_from(paths.REASSIGN_CHUNKS):
+        if self._plans.executing_from(paths.REASSIGN_CHUNKS) is not None:
             result.sentences.append(f"{document.node.path} waits: the chunk before it is in progress.")
             return
         result.events.add("request")
         ready, _ = self._withhold_documents([document], result)
-        if ready and self._accept_documents(ready, result):
-            remove(self._journal.tree, document.node)
+        for node in self._accept_documents(ready, result) or ():
+            remove(self._journal.tree, node)
 
     def _filter_new_entries(self, document: RequestDocument) -> RequestDocument:
         """Return the queue without entries that a plan has already: all entries, or those added or changed since."""
@@ -304,24 +312,29 @@ class DocumentController:
         if self._external.is_restoring:
             result.schedule_within(SOON_S)
 
-    def _accept_documents(self, documents: Sequence[RequestDocument], result: PollResult) -> bool:
-        """Return whether the documents were accepted or finally refused; if they must wait, add a message with why."""
+    def _accept_documents(self, documents: Sequence[RequestDocument], result: PollResult) -> list[Node] | None:
+        """Return the nodes of documents that were accepted or finally refused; None if they must wait.
+
+        If they must wait for something, a message says for what.
+        """
+        if not documents:
+            return []
         off = disabled_reason(self._journal.tree)
         why = f"reassignments are disabled {off}" if off else blocked_reason(self._journal, self._plans)
         if why:
             result.sentences.append(f"{documents[0].node.path} waits: {why}.")
-            return False
+            return None
         admitted = self._intake.accept(documents, self._plans)
         result.sentences += admitted.sentences
         if admitted.unfinished:
             result.schedule_within(SOON_S)
-            return False
+            return None
         if admitted.plans:
             self._plans.read_unfinished()
             for plan in self._plans.requested:
                 if plan.digest in admitted.plans:
                     self._scheduler.step(plan, result)
-        return True
+        return [admitted.marked.get(document.node.path, document.node) for document in documents]
 
     def _cancel_partitions(self, plan: PlanRecord, partitions: Collection[TopicPartition]) -> None:
         why = f"removed from {paths.REASSIGN_QUEUE} before it started"

@@ -18,7 +18,7 @@ from typing import Any
 from kafka_steward.assignment import Move, Operation, TopicPartition
 from kafka_steward.errors import DocumentError, SlotTaken
 from kafka_steward.execution.in_flight_records import flag_in_flight_legacy
-from kafka_steward.execution.plan_slot import claim_slot, unsettled_partitions
+from kafka_steward.execution.plan_slot import claim_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
@@ -76,9 +76,10 @@ class DocumentPlans:
         running = (plan.sources for plan in self.requested)
         return any(source in sources for sources in (*running, *self._ended.values()))
 
-    def executes_from(self, parent: str) -> bool:
-        """Return whether an unfinished plan executes a document below `parent`."""
-        return any(source.startswith(f"{parent}/") for plan in self.requested for source in plan.sources)
+    def executing_from(self, parent: str) -> PlanRecord | None:
+        """Return an unfinished plan that executes a document below `parent`; None if there is none."""
+        below = f"{parent}/"
+        return next((plan for plan in self.requested if any(each.startswith(below) for each in plan.sources)), None)
 
     def executing(self, source: str) -> list[str]:
         """Return the digests of all plans, ended or not, that execute this document."""
@@ -115,7 +116,7 @@ def partitions_of_others(journal: Journal, plans: DocumentPlans) -> dict[TopicPa
     return {
         name: f"{name} is moved by plan {plan.digest[:12]} ({plan.operation}) until it ends"
         for plan in plans.others
-        for name in unsettled_partitions(journal, plan.digest)
+        for name in journal.plans.unsettled_partitions(plan.digest, plan)
     }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kafka_steward.document_api.document_plans import DocumentPlans, blocked_reason, partitions_of_others
+from kafka_steward.document_api.manual_chunks import ManualChunks
 from kafka_steward.document_api.request_documents import RequestDocument, read_queue, read_requests, split_waiting
 from kafka_steward.document_api.request_rules import RequestedAssignment
 from kafka_steward.errors import DocumentError
@@ -23,7 +25,7 @@ _UNREADABLE = "to be refused, because it cannot be read"
 
 @dataclass(frozen=True)
 class WaitingDocument:
-    """A request, or the queue, that is still in the tree; `why` is what it waits for, as a clause after `waits`.
+    """A request, the queue or a manual chunk that is still in the tree; `why` is a clause after `waits`.
 
     `plan` is the digest of the plan that executes it already, None before; `created_ms` is the time of its creation.
     """
@@ -66,6 +68,7 @@ class DocumentStatus:
     queue: WaitingDocument | None
     requests: Sequence[WaitingDocument]
     more_requests: bool
+    chunks: Sequence[WaitingDocument]
     cancels: Sequence[PlanRecord]
     waiting_plans: Sequence[WaitingPlan]
 
@@ -81,19 +84,40 @@ def read_document_status(journal: Journal) -> DocumentStatus:
     executed = {source: record.digest for record in journal.plans.recent() for source in record.sources}
     documents, more = read_requests(journal.tree)
     queue = read_queue(journal.tree)
+    chunks = _read_manual_chunks(journal, plans)
     unread = [each for each in (*documents, *([queue] if queue else [])) if each.document_id not in executed]
     # What starts beside the running plans does not wait for them.
     owned = {} if off or blocked else partitions_of_others(journal, plans)
     waits = {each.document.node.path: f"because {each.why}" for each in split_waiting(unread, owned)[1]}
+    first = [each for each in chunks[:1] if each.document_id not in executed]
+    waits |= {each.document.node.path: f"because {each.why}" for each in split_waiting(first, owned)[1]}
+    waits |= _waits_for_earlier_chunk(chunks, plans, executed)
     return DocumentStatus(
         disabled=disabled,
         signal=_read_signal(journal),
         queue=None if queue is None else _describe_document(queue, executed, waits.get(queue.node.path, why)),
         requests=[_describe_document(each, executed, waits.get(each.node.path, why)) for each in documents],
         more_requests=more,
+        chunks=[_describe_document(each, executed, waits.get(each.node.path, why)) for each in chunks],
         cancels=find_unfinished_cancels(journal),
         waiting_plans=_find_waiting_plans(journal, off),
     )
+
+
+def _read_manual_chunks(journal: Journal, plans: DocumentPlans) -> list[RequestDocument]:
+    unfinished = (*plans.requested, *plans.others)
+    return ManualChunks(journal.tree).read_waiting({name for plan in unfinished for name in plan.chunks})
+
+
+def _waits_for_earlier_chunk(
+    chunks: Sequence[RequestDocument], plans: DocumentPlans, executed: Mapping[str, str]
+) -> dict[str, str]:
+    """Return by path what a manual chunk waits for that is not the next: they are executed one after another."""
+    waits = {chunk.node.path: f"for {before.node.path}, the chunk before it" for before, chunk in pairwise(chunks)}
+    running = plans.executing_from(paths.REASSIGN_CHUNKS)
+    if chunks and running is not None and chunks[0].document_id not in executed:
+        waits[chunks[0].node.path] = f"for plan {running.digest[:12]}, which executes the chunk before it"
+    return waits
 
 
 def _describe_document(document: RequestDocument, executed: Mapping[str, str], why: str) -> WaitingDocument:

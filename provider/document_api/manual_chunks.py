@@ -23,12 +23,20 @@ class ManualChunks:
         self._of_plans: frozenset[str] = frozenset()
 
     def read_next(self, plan_chunks: Collection[str]) -> RequestDocument | None:
-        """Return the manual chunk whose turn is next; None if there is none.
+        """Return the manual chunk whose turn is next, the first of `read_waiting`; None if there is none."""
+        manual = self._read_nodes(plan_chunks)
+        return parse_document(manual[0], _read_chunk) if manual else None
+
+    def read_waiting(self, plan_chunks: Collection[str]) -> list[RequestDocument]:
+        """Return the manual chunks, in the order in which they are executed.
 
         `plan_chunks` are the names of chunks that unfinished plans have. Of the others at most BATCH are read, because
         a process that crashed may have left many; the next call reads further. Chunks whose name has no number come
-        after the others, in the order in which they were created.
+        after the others, in the order in which they were created; the path decides between equal ones.
         """
+        return [parse_document(node, _read_chunk) for node in self._read_nodes(plan_chunks)]
+
+    def _read_nodes(self, plan_chunks: Collection[str]) -> list[Node]:
         names = [name for name in self._tree.children(paths.REASSIGN_CHUNKS) if paths.is_topic(name)]
         self._of_plans = self._of_plans.intersection(names)
         unknown = sorted(set(names) - self._of_plans - set(plan_chunks))[:BATCH]
@@ -36,12 +44,12 @@ class ManualChunks:
         manual = [node for node in nodes if node is not None and not _is_of_plan(node)]
         named = {node.path for node in manual}
         self._of_plans |= {name for name in unknown if paths.chunk(name) not in named}
-        return parse_document(min(manual, key=_chunk_order), _read_chunk) if manual else None
+        return sorted(manual, key=_chunk_order)
 
 
-def _chunk_order(node: Node) -> tuple[bool, int]:
+def _chunk_order(node: Node) -> tuple[bool, int, str]:
     number = paths.chunk_number(node.path.rpartition("/")[2])
-    return (True, node.created_id) if number is None else (False, number)
+    return (True, node.created_id, node.path) if number is None else (False, number, node.path)
 
 
 def _is_of_plan(node: Node) -> bool:

@@ -9,6 +9,7 @@ does not start.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +17,11 @@ from dataclasses import dataclass, replace
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.document_plans import document_id_of
 from kafka_steward.document_api.request_rules import RequestedAssignment
-from kafka_steward.errors import DocumentError, RequestError
+from kafka_steward.errors import DocumentError, JournalError, JournalUnreachable, RequestError
 from kafka_steward.execution.moves import OPEN
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.kip_documents import ChunkPartition, Request
+from kafka_steward.journal.kip_documents import ChunkPartition, Request, TopicsToMove
 from kafka_steward.journal.paths import REQUEST, request_number
 from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.store import Journal
@@ -28,15 +29,21 @@ from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, put_new, remove, r
 
 #: Maximum number of requests per read: thousands are read in batches. A batch ends earlier at MAX_BYTES.
 BATCH = 1000
+#: Maximum number of attempts to remove a request that changes at the same time.
+_TRIES = 5
 
 
 @dataclass(frozen=True)
 class RequestDocument:
-    """One request document: its node, and the requested assignments or the parse error."""
+    """One request document: its node, and the requested assignments or the parse error.
+
+    `is_accepted` is set once a poll has begun to execute it.
+    """
 
     node: Node
     requested: Sequence[RequestedAssignment]
     parse_error: str = ""
+    is_accepted: bool = False
 
     @property
     def document_id(self) -> str:
@@ -99,6 +106,7 @@ def _request_path(name: str) -> str:
 
 def _sort_by_created_id(tree: Tree, unnumbered: Sequence[str]) -> list[str]:
     known = zip(tree.created_ids(unnumbered), unnumbered, strict=True)
+    # Two ids may be equal: of rows that one SQL statement or two concurrent ones inserted.
     return [path for _, path in sorted((number, path) for number, path in known if number is not None)]
 
 
@@ -130,7 +138,7 @@ def parse_document(node: Node, read: Callable[[Node], Request] = Request.from_no
     asked = [RequestedAssignment(each.topic_partition, each.replicas, node.path, legacy) for each in request.partitions]
     twice = _find_repeated([each.partition for each in asked])
     return (
-        RequestDocument(node, asked)
+        RequestDocument(node, asked, is_accepted=request.accepted)
         if twice is None
         else RequestDocument(node, (), f"{node.path} names {twice} twice; correct it.")
     )
@@ -153,6 +161,20 @@ def parse_reassignment_text(text: str) -> tuple[ChunkPartition, ...]:
     if empty is not None:
         raise RequestError(f"The reassignment names no broker for {empty}; name its replicas, or leave it out.")
     return asked
+
+
+def parse_topics_text(text: str) -> list[str]:
+    """Return the topics of the file that `kafka-reassign-partitions --topics-to-move-json-file` takes.
+
+    Raises DocumentError for any other text; RequestError if it names no topic, or one twice.
+    """
+    topics = [each.topic for each in TopicsToMove.from_json(text, "The topics file").topics]
+    if not topics:
+        raise RequestError('The topics file names no topic; it should be {"version": 1, "topics": [{"topic": ...}]}.')
+    twice = next((name for name, count in Counter(topics).items() if count > 1), None)
+    if twice is not None:
+        raise RequestError(f"The topics file names {twice} twice; keep one of the two.")
+    return topics
 
 
 def _find_repeated(names: Sequence[TopicPartition]) -> TopicPartition | None:
@@ -187,23 +209,63 @@ def request_add(journal: Journal, text: str, *, who: Actor) -> tuple[str, int]:
     return node.path.rpartition("/")[2], len(asked)
 
 
-def request_remove(journal: Journal, name: str, *, who: Actor) -> None:
-    """Delete a request that no process has accepted yet: it is not executed then (KIP-236).
+def mark_accepted(tree: Tree, document: RequestDocument) -> Node | None:
+    """Mark a request as accepted, and return its node; return None if it was removed or changed since it was read.
 
-    Raises RequestError for an invalid name, if there is no such request, and if a plan executes it by now.
+    A request that cannot hold the mark, because it is too long or its access list does not let us change it, is
+    returned as it is.
     """
-    node = journal.tree.get(_request_path(paths.REQUEST.validate(name)))
-    if node is None or not remove(journal.tree, node):
-        raise RequestError(
-            f"There is no request {name}: it was executed, refused or removed before, or was never written; to see "
-            "those that wait, list the requests."
-        )
-    # A process publishes the plan first and deletes the request afterwards: it may have been between the two.
-    accepted = next((each.digest for each in journal.plans.recent() if document_id_of(node) in each.sources), None)
+    if document.is_accepted:
+        return document.node
+    text = json.dumps({**json.loads(document.node.data), "accepted": True}, separators=(",", ":"), ensure_ascii=False)
+    try:
+        return replace_text(tree, document.node, text)
+    except JournalUnreachable:
+        raise
+    except (DocumentError, JournalError):
+        return document.node
+
+
+def request_remove(journal: Journal, name: str, *, who: Actor) -> None:
+    """Delete a request that no process has accepted yet: it is never executed then (KIP-236).
+
+    Raises RequestError for an invalid name, if there is no such request, and if it has been accepted.
+    """
+    node = _remove_unaccepted(journal, name)
+    # A request that cannot hold the mark is accepted by the publication of its plan.
+    accepted = _executing_plan(journal, node)
     if accepted is not None:
-        raise RequestError(f"Request {name} is executed by plan {accepted[:12]}; to stop that, cancel the plan.")
+        raise _accepted_error(name, accepted)
     reason = f"removed the request {node.path}"
     journal.audit.record(AuditRecord(Action.REQUEST, reason, before=node.data[:2000], who=who))
+
+
+def _remove_unaccepted(journal: Journal, name: str) -> Node:
+    path = _request_path(paths.REQUEST.validate(name))
+    for _ in range(_TRIES):
+        node = journal.tree.get(path)
+        if node is None:
+            break
+        if parse_document(node).is_accepted:
+            raise _accepted_error(name, _executing_plan(journal, node))
+        if remove(journal.tree, node):
+            return node
+    raise RequestError(
+        f"There is no request {name}: it was executed, refused or removed before, or was never written; to see "
+        "those that wait, list the requests."
+    )
+
+
+def _executing_plan(journal: Journal, node: Node) -> str | None:
+    return next((each.digest for each in journal.plans.recent() if document_id_of(node) in each.sources), None)
+
+
+def _accepted_error(name: str, plan: str | None) -> RequestError:
+    if plan is None:
+        return RequestError(
+            f"Request {name} has been accepted, and its plan is about to be published; to stop it, cancel that plan."
+        )
+    return RequestError(f"Request {name} is executed by plan {plan[:12]}; to stop that, cancel the plan.")
 
 
 def queue_list(journal: Journal) -> tuple[ChunkPartition, ...]:

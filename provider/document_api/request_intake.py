@@ -1,7 +1,9 @@
 """Request intake: evaluate request documents, supersede reassignments if necessary, and publish plans.
 
 A document is deleted only after its plan is published, or after it was refused. If a process crashes before that, the
-next process resumes: it finds the document, and the plan if that was published already.
+next process resumes: it finds the document, and the plan if that was published already. A request is marked as accepted
+before it has any effect. The mark is a compare-and-set, as the removal of a request is a compare-and-delete: one of the
+two comes first, so that a request that was withdrawn is never executed.
 
 A later document may supersede partitions of an active plan (KIP-236); `PartialCancel` removes them. Moves that have not
 started are dropped. Reassignments in flight are cancelled, and their replica order is restored, before a new target is
@@ -17,7 +19,7 @@ from itertools import groupby
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_plans import DocumentPlans, has_legacy_source, publish_document_plan
-from kafka_steward.document_api.request_documents import RequestDocument
+from kafka_steward.document_api.request_documents import RequestDocument, mark_accepted
 from kafka_steward.document_api.request_rules import (
     ActiveReassignment,
     ClusterView,
@@ -36,11 +38,13 @@ from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event
 from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import Cause, MoveRow
 from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
 
 _MIN_ISR = "min.insync.replicas"
@@ -49,9 +53,13 @@ _BEGINS = {RequestOutcome.MOVE, RequestOutcome.SUPERSEDE}
 
 @dataclass
 class IntakeResult:
-    """The result of one intake: digests of published plans, messages for the log, and whether it must be resumed."""
+    """The result of one intake: digests of published plans, messages for the log, and whether it must be resumed.
+
+    `marked` has the nodes of the requests that were marked as accepted, by path.
+    """
 
     plans: list[str] = field(default_factory=list)
+    marked: dict[str, Node] = field(default_factory=dict)
     sentences: list[str] = field(default_factory=list)
     unfinished: bool = False
 
@@ -84,6 +92,9 @@ class RequestIntake:
             (asked for document in readable for asked in document.requested), self._load_cluster_view(readable, plans)
         )
         begun = [each for each in decisions if each.outcome in _BEGINS]
+        if not self._mark_accepted(readable, {each.asked.source for each in begun}, admitted):
+            admitted.unfinished = True  # one was removed or changed since it was read: the next poll decides again
+            return admitted
         blocked = self._cancel_superseded([each for each in begun if each.outcome is RequestOutcome.SUPERSEDE])
         if blocked:
             admitted.unfinished = True
@@ -102,6 +113,18 @@ class RequestIntake:
         min_isr = {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
         words = {topic: error.message for topic, error in refused.items()}
         return ClusterView(snapshot, active_reassignments(self._journal, plans), min_isr, words)
+
+    def _mark_accepted(
+        self, documents: Sequence[RequestDocument], begun: Collection[str], admitted: IntakeResult
+    ) -> bool:
+        """Mark the requests that begin something; return False if one was removed or changed since it was read."""
+        for document in documents:
+            if document.node.path in begun and document.node.path.startswith(f"{paths.REASSIGNMENT_REQUESTS}/"):
+                node = mark_accepted(self._journal.tree, document)
+                if node is None:
+                    return False
+                admitted.marked[document.node.path] = node
+        return True
 
     def _cancel_superseded(self, decisions: Sequence[RequestDecision]) -> dict[TopicPartition, str]:
         """Cancel reassignments in flight to another target; returns partitions that cannot be cancelled yet, and why.

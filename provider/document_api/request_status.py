@@ -248,8 +248,8 @@ def _is_ended_apply(record: PlanRecord) -> bool:
 
 def _read_waiting(journal: Journal) -> dict[TopicPartition, tuple[WaitingDocument, Assignment]]:
     status = read_document_status(journal)
-    # The queue after the requests, as a poll takes them.
-    documents = [*status.requests, *([status.queue] if status.queue is not None else [])]
+    # The queue after the requests, and the chunks after it, as a poll takes them.
+    documents = [*status.requests, *([status.queue] if status.queue is not None else []), *status.chunks]
     return {each.partition: (document, each.replicas) for document in documents for each in document.requested}
 
 

@@ -70,11 +70,6 @@ def current_plans(journal: Journal) -> list[PlanRecord]:
     return [record for record in records if record is not None and not record.status.finished]
 
 
-def unsettled_partitions(journal: Journal, digest: str) -> set[TopicPartition]:
-    """Return the partitions that a plan moves now, or may still move."""
-    return {row.topic_partition for row in journal.plans.rows(digest) if not row.state.settled}
-
-
 def refuse_taken_slot(
     journal: Journal,
     wanted: PlanRecord,
@@ -92,7 +87,7 @@ def refuse_taken_slot(
     sharing = may_share_slot(wanted)
     for holder in _find_slot_holders(journal, who):
         abandoned = settings is not None and is_plan_abandoned(holder, journal.now_ms(), settings)
-        shared = unsettled_partitions(journal, holder.digest) & set(partitions) if sharing else set()
+        shared = journal.plans.unsettled_partitions(holder.digest) & set(partitions) if sharing else set()
         claim = decide_claim(wanted, holder, disjoint=sharing and not shared, holder_abandoned=abandoned)
         if claim is ClaimOutcome.REFUSED:
             raise SlotTaken(holder.digest, not_done, shared=str(min(shared, default="")))
@@ -140,9 +135,9 @@ def _join_holders(journal: Journal, record: PlanRecord, holders: Sequence[PlanRe
     """
     beside: list[str] = []
     if holders and (may_share_slot(record) or record.digest in journal.slot.preempted_plans()):
-        wanted = unsettled_partitions(journal, record.digest)
+        wanted = journal.plans.unsettled_partitions(record.digest)
         for holder in holders:
-            disjoint = wanted.isdisjoint(unsettled_partitions(journal, holder.digest))
+            disjoint = wanted.isdisjoint(journal.plans.unsettled_partitions(holder.digest))
             if decide_claim(record, holder, disjoint=disjoint) is ClaimOutcome.BESIDE:
                 beside.append(holder.digest)
     journal.slot.acquire(record.digest, beside=beside)

@@ -149,13 +149,33 @@ class Request(Document):
     """KIP-236, a reassignment request of any client: `/admin/reassignment_requests/request_<n>`, and the queue.
 
     Both formats of KIP-236 can be read: `partitions` as Kafka's own tool writes it, or `assignments` by topic and
-    partition. The document is written with `partitions`.
+    partition. The document is written with `partitions`. `accepted` is ours: set once a poll has begun to execute the
+    request.
     """
 
     VERSION_IS = FieldPresence.OPTIONAL
 
     partitions: Annotated[tuple[ChunkPartition, ...], _read_chunk_partitions]
     legacy: Annotated[bool, FieldPresence.OMITTED] = False
+    accepted: Annotated[bool, FieldPresence.OMITTED] = False
+
+
+@dataclass(frozen=True)
+class TopicToMove(Document):
+    """One topic of `TopicsToMove`."""
+
+    VERSION_IS = FieldPresence.NEVER
+
+    topic: TopicName
+
+
+@dataclass(frozen=True)
+class TopicsToMove(Document):
+    """The topics to reassign, in the format of `kafka-reassign-partitions --topics-to-move-json-file`."""
+
+    VERSION_IS = FieldPresence.OPTIONAL
+
+    topics: tuple[TopicToMove, ...]
 
 
 class _SignalDocument(Document):

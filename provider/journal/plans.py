@@ -235,14 +235,18 @@ class Plans:
         Raises PlanError if their number differs from the one in the plan's record, which is read unless it is given:
         some are elsewhere, or lost.
         """
-        rows, record = self._table.rows(digest), record or self.get(digest)
-        if record is not None and len(rows) != record.partitions:
-            raise PlanError(
-                f"Plan {digest[:12]} moves {record.partitions} partitions, and the journal at {self._table.place} "
-                f"has {len(rows)} rows of it; the plan does not continue until that database has them again: restore "
-                "it, or set the setting journal to the database in which the plan was published."
-            )
+        rows = self._table.rows(digest)
+        self._check_row_count(digest, len(rows), record or self.get(digest))
         return rows
+
+    def unsettled_partitions(self, digest: str, record: PlanRecord | None = None) -> set[TopicPartition]:
+        """Return the partitions that a plan moves now, or may still move; no other column of its rows is read.
+
+        Raises PlanError as `rows` does.
+        """
+        number, unsettled = self._table.unsettled_partitions(digest)
+        self._check_row_count(digest, number, record or self.get(digest))
+        return unsettled
 
     def existing_rows(self, digest: str) -> list[MoveRow]:
         """Return the existing rows without comparing their number, for work that must continue if some are missing."""
@@ -331,6 +335,14 @@ class Plans:
             self._ended.delete(digest)
         self._chunks.delete_stale(self._is_plan_done)
         return gone
+
+    def _check_row_count(self, digest: str, number: int, record: PlanRecord | None) -> None:
+        if record is not None and number != record.partitions:
+            raise PlanError(
+                f"Plan {digest[:12]} moves {record.partitions} partitions, and the journal at {self._table.place} "
+                f"has {number} rows of it; the plan does not continue until that database has them again: restore "
+                "it, or set the setting journal to the database in which the plan was published."
+            )
 
     def _check_publishable(self, record: PlanRecord, moves: Sequence[Move]) -> None:
         if record.cluster_id != self._cluster_id:

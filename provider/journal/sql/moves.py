@@ -96,6 +96,16 @@ class MoveTable:
         with self.database.write_transaction() as connection:
             return connection.execute(update, rows).rowcount if rows else 0
 
+    def unsettled_partitions(self, digest: str) -> tuple[int, set[TopicPartition]]:
+        """Return the number of a plan's rows, and the partitions in a state that is not settled, without the rest."""
+        settled = [state for state in MoveState if state.settled]
+        count = sa.select(sa.func.count()).select_from(_move).where(self._plan_condition(digest))
+        query = sa.select(_move.c.topic, _move.c.partition)
+        with self.database.read_connection() as connection:
+            number = int(connection.execute(count).scalar_one())
+            unsettled = query.where(self._plan_condition(digest) & _move.c.state.not_in(settled))
+            return number, {TopicPartition(*row) for row in connection.execute(unsettled)}
+
     def unsettled_chunks(self, digest: str) -> set[int]:
         """Return the chunks that have a partition in a state that is not settled."""
         settled = [state for state in MoveState if state.settled]
