@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import actor_of
+from kafka_steward.hooks.context import actor_of, is_scheduled
 from kafka_steward.operators.base import Notifiers, notify, to_notifier_list
 from kafka_steward.operators.execution import PlanExecutionOperator, fail_task
 from kafka_steward.value_parsing import require_choice
@@ -26,11 +26,12 @@ __all__ = ["CancelReassignmentOperator", "RollbackReassignmentOperator"]
 class CancelReassignmentOperator(PlanExecutionOperator):
     """Cancels the pending reassignments of a plan (KIP-236); with `scope="plan"`, also reverts its completed moves.
 
-    `plan` is a plan's digest or a prefix of it; without one, the plan that holds the plan slot is cancelled. The
-    request is written into the journal first, so that after a crash the next try or another process resumes it. The
-    plan's own task ends when its plan is cancelled. The operator works while reassignments are disabled, except for a
-    rollback, which then continues only with `even_if_disabled`. A rollback waits until no other plan holds the plan
-    slot, and reports that.
+    `plan` is a plan's digest or a prefix of it; without one, the plan that holds the plan slot is cancelled. In a run
+    that the asset of the cancel signal started, it is the plan whose cancel the signal requested last: the watch may
+    have completed that cancel, and the operator verifies it. The request is written into the journal first, so that
+    after a crash the next try or another process resumes it. The plan's own task ends when its plan is cancelled. The
+    operator works while reassignments are disabled, except for a rollback, which then continues only with
+    `even_if_disabled`. A rollback waits until no other plan holds the plan slot, and reports that.
 
     At the end the operator verifies that the former state is restored: replica order, leaders, no log left on a live
     broker to which the plan had added a replica, no throttle left except on a dead broker. It fails, and may be
@@ -79,7 +80,11 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         who = actor_of(context)
         with self.open_connections(context) as connections:
             opened = connections.current()
-            digest = resolve_plan(opened.journal, self.plan or None, "cancel", who=who, scope=scope).digest
+            signalled = is_scheduled(context)  # by an asset of the cancel signal: the plan may have ended already
+            record = resolve_plan(
+                opened.journal, self.plan or None, "cancel", who=who, scope=scope, after_signal=signalled
+            )
+            digest = record.digest
             request_cancel(
                 opened.journal,
                 digest,

@@ -326,6 +326,7 @@ class DocumentController:
             return None
         admitted = self._intake.accept(documents, self._plans)
         result.sentences += admitted.sentences
+        result.refusals |= admitted.refusals
         if admitted.unfinished:
             result.schedule_within(SOON_S)
             return None

@@ -146,10 +146,14 @@ SOON_S = 0.5
 
 @dataclass
 class PollResult:
-    """The result of one poll: events to emit ("request", "cancel"), messages, and the time until the next poll."""
+    """The result of one poll: events to emit ("request", "cancel"), messages, and the time until the next poll.
+
+    `refusals` are those of the messages that say that a request is not executed.
+    """
 
     events: set[str] = field(default_factory=set)
     sentences: list[str] = field(default_factory=list)
+    refusals: set[str] = field(default_factory=set)
     #: Seconds until the next poll; None when nothing is in progress and the usual interval suffices.
     pause_s: float | None = None
 

@@ -55,12 +55,14 @@ _BEGINS = {RequestOutcome.MOVE, RequestOutcome.SUPERSEDE}
 class IntakeResult:
     """The result of one intake: digests of published plans, messages for the log, and whether it must be resumed.
 
-    `marked` has the nodes of the requests that were marked as accepted, by path.
+    `refusals` are those of the messages that say that a request is not executed. `marked` has the nodes of the requests
+    that were marked as accepted, by path.
     """
 
     plans: list[str] = field(default_factory=list)
     marked: dict[str, Node] = field(default_factory=dict)
     sentences: list[str] = field(default_factory=list)
+    refusals: set[str] = field(default_factory=set)
     unfinished: bool = False
 
 
@@ -102,7 +104,7 @@ class RequestIntake:
             return admitted
         for decision in decisions:
             if decision.outcome not in _BEGINS:
-                admitted.sentences.append(self._audit_decision(decision))
+                self._record_decision(decision, admitted)
         self._publish_plans(begun, readable, admitted)
         return admitted
 
@@ -192,8 +194,9 @@ class RequestIntake:
             AuditRecord(Action.REQUEST, sentence, before=text, who=self._who), Outcome.REFUSED, document.parse_error
         )
         admitted.sentences.append(sentence)
+        admitted.refusals.add(sentence)
 
-    def _audit_decision(self, decision: RequestDecision) -> str:
+    def _record_decision(self, decision: RequestDecision, admitted: IntakeResult) -> None:
         asked = decision.asked
         refused = decision.outcome is RequestOutcome.REFUSE
         sentence = f"{asked.source} asks to move {asked.partition} to {list(asked.replicas)}: " + (
@@ -203,7 +206,9 @@ class RequestIntake:
         topic, number = asked.partition
         entry = AuditRecord(action, sentence, topic=topic, partition=number, after=list(asked.replicas), who=self._who)
         self._journal.audit.record(entry, outcome, decision.why)
-        return sentence
+        admitted.sentences.append(sentence)
+        if refused:
+            admitted.refusals.add(sentence)
 
 
 def active_reassignments(journal: Journal, plans: DocumentPlans) -> dict[TopicPartition, ActiveReassignment]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from kafka_steward.errors import PlanError
+from kafka_steward.execution.cancel_signal import CANCEL_SIGNAL
 from kafka_steward.execution.lifecycle import Scope
 from kafka_steward.execution.plan_slot import current_plans
 from kafka_steward.execution.rollback import find_unfinished_cancels
@@ -28,7 +29,13 @@ Verb = Literal["cancel", "resume", "throttle", "verify"]
 
 
 def resolve_plan(
-    journal: Journal, named: str | None, to: Verb, *, who: Actor | None = None, scope: Scope = "pending"
+    journal: Journal,
+    named: str | None,
+    to: Verb,
+    *,
+    who: Actor | None = None,
+    scope: Scope = "pending",
+    after_signal: bool = False,
 ) -> PlanRecord:
     """Return the plan that the user wants `to` act on.
 
@@ -36,9 +43,10 @@ def resolve_plan(
 
     1. the plan `named` by its digest or a prefix of it;
     2. the plan that `who` requested before in the same run, so that a second attempt resolves to the same plan;
-    3. the plan that holds the plan slot, or else the only plan that has not ended; with scope "plan", if that plan is a
+    3. with `after_signal`, the plan whose cancel the last cancel signal requested last, whether or not it has ended;
+    4. the plan that holds the plan slot, or else the only plan that has not ended; with scope "plan", if that plan is a
        rollback, the plan that it takes back;
-    4. to cancel or resume, a plan whose cancel or rollback has not ended, for example after a crash; to verify, the
+    5. to cancel or resume, a plan whose cancel or rollback has not ended, for example after a crash; to verify, the
        plan that was published last.
 
     Raises PlanError when no plan is found, or more than one.
@@ -48,7 +56,8 @@ def resolve_plan(
     requested = None if who is None else _find_requested_digest(journal, who)
     if requested is not None:
         return find_plan_by_prefix(journal, requested)
-    record = _find_unfinished_plan(journal, to) or _find_ended_plan(journal, to)
+    signalled = _find_signalled_plan(journal) if after_signal else None
+    record = signalled or _find_unfinished_plan(journal, to) or _find_ended_plan(journal, to)
     if record is None:
         raise PlanError(_NO_PLAN[to].format(journal.cluster_id))
     undone = str(record.extra.get(ROLLS_BACK) or "none") if scope == "plan" else "none"
@@ -81,6 +90,17 @@ def _find_ended_plan(journal: Journal, to: Verb) -> PlanRecord | None:
     if to == "throttle":
         return None
     return next(iter(journal.plans.latest(1) if to == "verify" else find_unfinished_cancels(journal)), None)
+
+
+def _find_signalled_plan(journal: Journal) -> PlanRecord | None:
+    """Return the plan whose cancel the last cancel signal requested; None if it requested none."""
+    rows = journal.audit.rows(action=Action.REQUEST)
+    signals = [at for at, row in enumerate(rows) if row.entry.after == CANCEL_SIGNAL]
+    begin = signals[-2] + 1 if len(signals) > 1 else 0
+    requests = rows[begin : signals[-1]] if signals else ()
+    digests = dict.fromkeys(row.entry.plan for row in reversed(requests) if row.entry.plan)
+    records = (journal.plans.get(digest) for digest in digests)
+    return next((record for record in records if record is not None and record.cancel is not None), None)
 
 
 def _find_requested_digest(journal: Journal, who: Actor) -> str | None:

@@ -1,4 +1,4 @@
-"""Staged moves, which add one replica of a partition at a time (KIP-236's staggering): the next reassignment. Pure.
+"""Staged moves, which add one replica of a partition at a time: the next reassignment. Pure.
 
 A move that adds several replicas may be executed as a series of reassignments, its *stages*, each of which adds one.
 Until the last stage the partition keeps all its original replicas, in their order, and the new replicas follow them.

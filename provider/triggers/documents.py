@@ -73,9 +73,16 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         on_change: Callable[[], None],
         *,
         log_error: Callable[..., None] | None = None,
+        log_warning: Callable[..., None] | None = None,
     ) -> None:
-        emits = event in {"request", "cancel"}
-        super().__init__(conn_id, ClusterWorker(conn_id, overrides), log, log_error=log_error, emits=emits)
+        super().__init__(
+            conn_id,
+            ClusterWorker(conn_id, overrides),
+            log,
+            log_error=log_error,
+            log_warning=log_warning,
+            emits=event in {"request", "cancel"},
+        )
         self._event = event
         self._log = log
         self._on_change = on_change
@@ -103,8 +110,8 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         return event, result, self._poll_s if result.pause_s is None else min(self._poll_s, result.pause_s)
 
     def report(self, found: PollResult) -> None:
-        """Log each new message."""
-        self.reporter.log_new(found.sentences)
+        """Log each new message; a refusal as a warning (KIP-236)."""
+        self.reporter.log_new(found.sentences, found.refusals)
 
     def _use_connections(self, opened: ClusterSession) -> None:
         """Take new connections into use: they were opened for the first time, or again after an error."""

@@ -47,11 +47,14 @@ class PeriodicCheck(ABC, Generic[Found]):
         log: Callable[..., None],
         *,
         log_error: Callable[..., None] | None = None,
+        log_warning: Callable[..., None] | None = None,
         emits: bool = True,
     ) -> None:
         self.conn_id = conn_id
         failing = self.FAILING or f"{self.KIND}_failing"
-        self.reporter = WatchReporter(conn_id, log, failing=failing, what=self.WHAT, log_error=log_error)
+        self.reporter = WatchReporter(
+            conn_id, log, failing=failing, what=self.WHAT, log_error=log_error, log_warning=log_warning
+        )
         self._worker = worker
         self._emits = emits
         self._wake = asyncio.Event()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.observability import stats
@@ -140,7 +140,7 @@ class WatchReporter:
     """Reports for one loop of the watch of `conn_id`; `failing` names the gauge of its consecutive errors.
 
     A second gauge, with "age" in place of "failing" in its name, is the number of seconds since the last successful
-    check. `log` logs at level INFO; `log_error` at level ERROR. `clock` counts seconds.
+    check. `log` logs at level INFO, `log_warning` and `log_error` at theirs. `clock` counts seconds.
     """
 
     def __init__(
@@ -151,9 +151,11 @@ class WatchReporter:
         failing: str,
         what: str,
         log_error: Callable[..., None] | None = None,
+        log_warning: Callable[..., None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._conn_id, self._log, self._log_error = conn_id, log, log_error or log
+        self._log_warning = log_warning or log
         self._failing, self._what = failing, what
         self._clock, self._worked_s = clock, clock()
         self._logged: object = None
@@ -194,11 +196,12 @@ class WatchReporter:
             self._log("%s", printable(sentence))
             self._logged = about
 
-    def log_new(self, sentences: list[str]) -> None:
-        """Log each message that was not logged recently."""
+    def log_new(self, sentences: Sequence[str], warnings: Collection[str] = ()) -> None:
+        """Log each message that was not logged recently; those that are in `warnings` as warnings."""
         for sentence in sentences:
             if sentence not in self._lines:
-                self._log("%s", printable(sentence))
+                log = self._log_warning if sentence in warnings else self._log
+                log("%s", printable(sentence))
             self._lines[sentence] = self._lines.pop(sentence, None)
         for old in list(self._lines)[:-_REMEMBERED]:
             del self._lines[old]

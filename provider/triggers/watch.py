@@ -73,10 +73,12 @@ class ClusterWatch:
         kinds: Collection[type[PeriodicCheck[Any]]],
         log: Callable[..., None],
         log_error: Callable[..., None],
+        log_warning: Callable[..., None] | None = None,
         outage: Outage | None = None,
     ) -> None:
         self._conn_id, self._overrides, self._event = conn_id, overrides, event
         self._log, self._log_error, self._outage = log, log_error, outage
+        self._log_warning = log_warning
         worker = ClusterWorker(conn_id, overrides)
         self.failures = self._create_check(BrokerFailureCheck, worker)
         self.checks: list[PeriodicCheck[Any]] = [self.failures]
@@ -119,7 +121,13 @@ class ClusterWatch:
         module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
         freeze_gc()
         documents: DocumentCheck = module.DocumentCheck(
-            self._conn_id, self._overrides, self._event, self._log, self.failures.wake, log_error=self._log_error
+            self._conn_id,
+            self._overrides,
+            self._event,
+            self._log,
+            self.failures.wake,
+            log_error=self._log_error,
+            log_warning=self._log_warning,
         )
         documents.reporter.share(self._outage)
         self.checks.append(documents)
@@ -165,6 +173,7 @@ class WatchTrigger(BaseEventTrigger):
             kinds=_KINDS.get(self.event, ()),
             log=self.log.info,
             log_error=self.log.error,
+            log_warning=self.log.warning,
         )
 
     def serialize(self) -> tuple[str, dict[str, Any]]:

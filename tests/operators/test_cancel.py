@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.cancel_signal import send_cancel_signal
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.operators.cancel import CancelReassignmentOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from tests.airflow_home import context
@@ -43,3 +47,27 @@ def test_what_cannot_go_back_is_returned_and_logged_with_the_reason(
     assert returned["returned"] == [{"topic": "orders", "partition": 1, "target": (1, 2, 4), "originals": (1, 2, 3)}]
     assert f"orders-0, left alone: {why}" in capsys.readouterr().out
     assert cluster.replicas() == {"orders-0": (3, 1, 2), "orders-1": (1, 2, 3)}
+
+
+@pytest.mark.parametrize("run_type", ["asset_triggered", "manual"])
+def test_a_run_that_the_cancel_signal_started_verifies_the_plan_that_the_watch_has_cancelled(
+    make_cluster: MakeCluster, run_type: str
+) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "orders: 412 123", step_interval=0.1, min_free=0.0)
+    settings = StewardHook(CONN_ID).settings
+    plan = plan_of(cluster, [move("orders-1", "123", "124")], operation="apply")
+    digest = publish_plan(ClusterContext(cluster, cluster.journal, settings, WHO), plan).digest
+    send_cancel_signal(cluster.journal, CancelRequest(person="ada", reason="peak"), WHO)
+    runner = PlanRunner(ClusterContext(cluster, cluster.journal, settings, WHO), digest)
+    while not runner.step().ended:
+        cluster.tick()
+
+    cancel = CancelReassignmentOperator(task_id="cancel", conn_id=CONN_ID, deferrable=False)
+    told = context()
+    told["dag_run"].run_type = run_type
+    if run_type == "manual":
+        with pytest.raises(PlanError, match="No plan is in progress"):
+            cancel.execute(told)
+    else:
+        returned = cancel.execute(told)
+        assert (returned["plan"], returned["status"], returned["as_before"]) == (digest, "cancelled", True)

@@ -11,7 +11,9 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.document_plans import PollResult
+from kafka_steward.errors import PlanError
 from kafka_steward.execution.in_flight_records import record_external_in_flight
+from kafka_steward.execution.plan_resolution import resolve_plan
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
@@ -335,3 +337,21 @@ def test_the_watch_names_itself_in_the_trail() -> None:
     yard.run()
     assert {row.entry.who for row in yard.journal.audit.rows(action=Action.SUBMIT)} == {WATCH}
     assert partition("t-0") == T0
+
+
+def test_a_run_that_the_signal_started_means_the_plan_that_was_cancelled_though_it_has_ended() -> None:
+    yard = Yard()
+    for wanted in ("t-0 23", "t-1 234"):
+        yard.ask(wanted)
+        yard.look()
+        yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+        yard.run()
+    last = yard.journal.plans.latest(1)[0]
+    assert last.status is PlanStatus.CANCELLED
+    assert resolve_plan(yard.journal, None, "cancel", after_signal=True).digest == last.digest
+    with pytest.raises(PlanError, match="No plan is in progress"):
+        resolve_plan(yard.journal, None, "cancel")
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    yard.run()
+    with pytest.raises(PlanError, match="No plan is in progress"):
+        resolve_plan(yard.journal, None, "cancel", after_signal=True)

@@ -76,6 +76,22 @@ def test_each_sentence_is_said_once_and_each_bell_rung() -> None:
     assert (said, events) == (["a", "b"], [{"at_ms": 1}])
 
 
+def test_what_is_refused_is_a_warning_and_the_rest_is_not() -> None:
+    yard = Yard()
+    yard.ask("t-0 29")
+    yard.ask("t-0 12")
+    found = yard.look()
+    logged: list[tuple[str, str]] = []
+
+    def log(level: str, line: str, *rest: object) -> None:
+        logged.append((level, line % rest))
+
+    check = DocumentCheck("kafka", {}, "", partial(log, "info"), lambda: None, log_warning=partial(log, "warning"))
+    check.report(found)
+    assert [level for level, _ in logged] == ["warning", "info"]
+    assert "asks to move t-0 to [2, 9]: refused, the cluster has no broker 9." in logged[0][1]
+
+
 @pytest.mark.parametrize(("result_s", "pause_s"), [(None, POLL_S), (0.01, 0.01), (3600.0, POLL_S)])
 def test_the_next_look_is_when_the_documents_say_and_at_the_latest_after_the_usual_time(
     monkeypatch: pytest.MonkeyPatch, result_s: float | None, pause_s: float
