@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,9 +14,9 @@ from kafka_steward.execution.lifecycle import Scope, abandon_plan, request_cance
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.rollback import SkippedPartition, find_unfinished_cancels
 from kafka_steward.execution.runner import run_to_end
-from kafka_steward.execution.undo_verification import verify_undone
+from kafka_steward.execution.undo_verification import find_unrestored_partitions, verify_undone
 from kafka_steward.journal import paths
-from kafka_steward.journal.records import ROLLS_BACK, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import ROLLS_BACK, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.simulated_plan import WHO, World, memory_journal, move
@@ -114,6 +116,29 @@ def test_a_live_broker_that_does_not_say_what_it_keeps_is_no_proof(
     assert (found.ok, found.wrong[0].why) == (False, "broker 4 does not report whether it still has a log of it")
     world.simulator.kill(4)
     assert verify_undone(world.simulator, world.journal, world.digest).ok
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, None),
+        ({"replicas": (3, 2, 1)}, "its replicas are [3, 2, 1] and were [1, 2, 3]"),
+        ({"adding": (4,), "replicas": (1, 2, 3, 4)}, "it is still being reassigned"),
+        ({"leader": 4}, "its leader is 4, which is none of its replicas [1, 2, 3]"),
+    ],
+)
+def test_what_is_not_as_it_was_is_named_with_the_difference(changed: dict[str, Any], why: str | None) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123")
+    snapshot = simulator.snapshot()
+    name, there = next(iter(snapshot.partitions.items()))
+    seen = replace(snapshot, partitions={name: replace(there, **changed)})
+    row = MoveRow(move("t-0", "123", "423"))
+    dirs = simulator.log_dirs([4])
+    assert [each.why for each in find_unrestored_partitions([row], seen, dirs)] == ([why] if why else [])
+    kept = {4: replace(dirs[4], replica_bytes={name: 5})}
+    if why is None:
+        (found,) = find_unrestored_partitions([row], seen, kept)
+        assert found.why == "broker 4 still has a log of it"
 
 
 def test_what_is_pending_alone_leaves_what_was_complete(world: World) -> None:

@@ -42,6 +42,10 @@ def test_places_that_nobody_names_lie_under_airflows_home() -> None:
     assert given.workspace == "/airflow/kafka_steward/workspace"
 
 
+def test_zookeeper_is_used_only_where_the_connection_names_it() -> None:
+    assert access(ConnectionFields("kafka", host="a:9092")).zookeeper is None
+
+
 def test_overrides_win_over_the_extra_which_wins_over_the_section() -> None:
     given = ConnectionFields("kafka", host="a:9092", extra={"throttle": 2, "window": "chunk", "workspace": "/extra/"})
     section = {"throttle": 1, "window": "sliding", "heal_chunk_size": 7, "workspace": "/section"}

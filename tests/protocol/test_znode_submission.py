@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,14 @@ def test_all_else_is_the_clusters() -> None:
     port = ZnodeReassignmentClient(yard.simulator, yard.journal.tree)
     assert port.cluster_id == yard.simulator.cluster_id
     assert port.snapshot() == yard.simulator.snapshot()
+
+
+def test_moves_are_submitted_through_the_admin_api_unless_the_connection_says_otherwise(connect: Connect) -> None:
+    from kafka_steward.hooks.steward import _select_submission
+
+    cluster: Any = object()
+    journal: Any = None
+    assert _select_submission(StewardHook(connect()).access, cluster, journal) is cluster
 
 
 def test_without_a_zookeeper_it_cannot_be_chosen(connect: Connect) -> None:
