@@ -40,6 +40,13 @@ def test_what_is_removed_stands_in_the_code_once(statement: Statement) -> None:
     assert statement.without.new != statement.without.old
 
 
+@pytest.mark.parametrize(
+    "test", ["tests/test_statements.py", "tests/test_statements.py::test_", "tests/gone.py::test_it", "test_it"]
+)
+def test_what_is_no_whole_name_of_a_test_is_none(test: str) -> None:
+    assert not exists(test)
+
+
 def exists(test: str) -> bool:
     """Return whether there is a test `tests/folder/test_file.py::test_name`; brackets name a case of it."""
     file, _, name = test.partition("::")

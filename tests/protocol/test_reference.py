@@ -1,8 +1,7 @@
-"""docs/reference/journal.md: its schemas hold for what is written and for the KIPs' own examples; its tests exist."""
+"""docs/reference/journal.md: its schemas hold for what is written and for the KIPs' own examples."""
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from pathlib import Path
@@ -27,7 +26,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/journal.md").read_text()
 KIPS = ROOT / "tests/journal/kips"
 SCHEMAS = {name: json.loads(text) for name, text in re.findall(r"```json schema=(\w+)\n(.*?)```", PAGE, re.DOTALL)}
-SENTENCES = re.findall(r"^\| (?:236|46) \|.*$", PAGE, re.MULTILINE)
 MOVED = (ChunkPartition("t", 0, (1, 2), (2, 3), "id"),)
 DOCUMENTS = [
     ("failed_brokers", FailedBroker(5).to_json()),
@@ -54,27 +52,3 @@ def test_what_is_written_and_the_kips_examples_fit_the_schema(name: str, text: s
 def test_every_path_has_a_schema_and_every_schema_a_document() -> None:
     paths = set(re.findall(r"^\| \[`/(?:admin|steward)/(\w+)", PAGE, re.MULTILINE)) - {"reassign_partitions"}
     assert paths == set(SCHEMAS) == {name for name, _ in DOCUMENTS}
-
-
-@pytest.mark.parametrize("row", SENTENCES)
-def test_each_sentence_names_tests_that_exist(row: str) -> None:
-    _, sentence, named = row.strip("| ").split(" | ")
-    quoted = re.findall(r"`([^`]+)`", named)
-    assert quoted, sentence
-    assert [name for name in quoted if not exists(name)] == []
-
-
-def exists(name: str) -> bool:
-    """Whether there is the test `test_a`, `test_file.py::test_a` or `tests/folder/test_file.py::test_a`, id or not."""
-    file, _, test = name.rpartition("::")
-    path = ROOT / file if "/" in file else ROOT / "tests/protocol" / (file or "test_on_kafka.py")
-    return path.exists() and test.partition("[")[0] in functions(path)
-
-
-def functions(path: Path) -> set[str]:
-    return {each.name for each in ast.parse(path.read_text()).body if isinstance(each, ast.FunctionDef)}
-
-
-@pytest.mark.parametrize("name", ["test_236_the_queue", "test_queue.py", "test_queue.py::test_", "gone"])
-def test_a_name_that_is_no_whole_name_of_a_test_is_none(name: str) -> None:
-    assert not exists(name)
