@@ -83,3 +83,18 @@ def test_topics_that_are_owed_nothing_are_left_alone(tmp_path: Path) -> None:
     simulator.create("other", [(1,), (2,)])
     simulator.restart(3)
     assert [move.topic for move in fill_plan(simulator, journal, tmp_path / "s").moves] == ["t"]
+
+
+def test_what_a_fill_leaves_on_one_rack_is_spread_by_the_next_rebalance(tmp_path: Path) -> None:
+    # Of racks a and b, rack b is away: its broker joins only after the fill.
+    simulator, journal = owing("1a 2a 3a 4b", 2, 3, 4, factor=2, partitions=3)
+    for broker in (2, 3):
+        simulator.restart(broker)
+    carried_out(simulator, journal, fill_plan(simulator, journal, tmp_path / "s"))
+    assert all(4 not in each.replicas for each in simulator.topics.values())
+    simulator.restart(4)
+    take_snapshot(simulator, str(tmp_path / "t"), failed=(), now_ms=simulator.now_ms)
+    plan = planned(read_snapshot(str(tmp_path / "t")), "rebalance")
+    assert plan.proof["rack_violations"] == {"before": 3, "after": 0}
+    carried_out(simulator, journal, plan)
+    assert all(4 in each.replicas for each in simulator.topics.values())

@@ -107,6 +107,18 @@ def test_a_pending_replica_is_unhealthy_by_default_until_it_is_no_longer_pending
     assert violated_limits(check_health(simulator, journal)[0], DEFAULT_LIMITS) == []
 
 
+def test_to_its_users_a_topic_with_pending_replicas_is_whole() -> None:
+    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
+    journal = memory_journal(simulator)
+    lose(simulator, journal, 3)
+    wanted = TopicSpec("t", 2, 3, {"min.insync.replicas": "2"})
+    create_topic(simulator, journal, wanted, allowed=True, who=WHO)
+    simulator.tick(60)
+    health, _ = check_health(simulator, journal)
+    assert (health.under_replicated, health.under_min_isr, health.offline) == ((), (), ())
+    assert [set(each.isr) for each in simulator.topics.values()] == [{1, 2}, {1, 2}]
+
+
 def test_pending_replicas_of_a_topic_that_was_deleted_are_not_pending_though_no_fill_has_removed_their_record() -> None:
     simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
     journal = memory_journal(simulator)

@@ -87,6 +87,13 @@ def test_with_too_few_brokers_a_topic_is_created_with_fewer_replicas_and_the_res
     assert [row.entry.after for row in journal.audit.rows(action=Action.PENDING)] == [[1, 2, -1], [2, 1, -1]]
 
 
+def test_each_missing_replica_has_a_placeholder_of_its_own_as_the_kip_numbers_them() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", mode="zookeeper")
+    journal = with_live(simulator, 1)
+    created(simulator, journal, 4, partitions=1)
+    assert [row.entry.after for row in journal.audit.rows(action=Action.PENDING)] == [[1, -1, -2, -3]]
+
+
 def test_it_is_off_by_default() -> None:
     assert Settings.of({}).enable_under_replicated_topic_creation is False
     simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
@@ -162,6 +169,15 @@ def test_the_topics_own_min_isr_wins_over_the_brokers_default() -> None:
     simulator.broker_settings[1]["min.insync.replicas"] = "2"
     wanted = TopicSpec("t", 1, 3, {"min.insync.replicas": "1"})
     assert create_topic(simulator, journal, wanted, allowed=True, who=WHO).pending == 2
+
+
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+def test_a_topic_of_fewer_replicas_than_min_isr_needs_no_more_live_brokers_than_replicas(mode: str) -> None:
+    simulator = Simulator.of("1a 2b 3c", mode=mode)
+    journal = with_live(simulator, 1, 2)
+    wanted = TopicSpec("t", 1, 2, {"min.insync.replicas": "3"})
+    assert create_topic(simulator, journal, wanted, allowed=True, who=WHO).pending == 0
+    assert set(simulator.topics[T0].replicas) == {1, 2}
 
 
 @pytest.fixture(params=[True, False], ids=["listed", "unlisted"])
