@@ -21,6 +21,7 @@ from kafka_steward.errors import DocumentError, JournalError, JournalUnreachable
 from kafka_steward.execution.moves import OPEN
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.document import json_excerpt
 from kafka_steward.journal.kip_documents import ChunkPartition, Request, TopicsToMove
 from kafka_steward.journal.paths import REQUEST, request_number
 from kafka_steward.journal.records import MoveRow
@@ -129,7 +130,10 @@ def read_queue(tree: Tree) -> RequestDocument | None:
 
 
 def parse_document(node: Node, read: Callable[[Node], Request] = Request.from_node) -> RequestDocument:
-    """Return the document in `node`; what `read` cannot read, and a partition that is named twice, is a parse error."""
+    """Return the document in `node`.
+
+    What `read` cannot read, a partition that is named twice, and a chosen log directory, is a parse error.
+    """
     try:
         request = read(node)
     except DocumentError as error:
@@ -137,18 +141,17 @@ def parse_document(node: Node, read: Callable[[Node], Request] = Request.from_no
     legacy = request.legacy
     asked = [RequestedAssignment(each.topic_partition, each.replicas, node.path, legacy) for each in request.partitions]
     twice = _find_repeated([each.partition for each in asked])
-    return (
-        RequestDocument(node, asked, is_accepted=request.accepted)
-        if twice is None
-        else RequestDocument(node, (), f"{node.path} names {twice} twice; correct it.")
-    )
+    if twice is not None:
+        return RequestDocument(node, (), f"{node.path} names {twice} twice; correct it.")
+    why = _log_dirs_refusal(node.path, request.partitions)
+    return RequestDocument(node, (), why) if why else RequestDocument(node, asked, is_accepted=request.accepted)
 
 
 def parse_reassignment_text(text: str) -> tuple[ChunkPartition, ...]:
     """Return the partitions of a reassignment that a user submits, in either format of KIP-236.
 
-    Raises DocumentError for any other text; RequestError if it has no partition, a partition without brokers, or one
-    that is named twice.
+    Raises DocumentError for any other text; RequestError if it has no partition, a partition without brokers, one that
+    is named twice, or a chosen log directory (KIP-113).
     """
     asked = Request.from_json(text, "The reassignment").partitions
     if not asked:
@@ -160,6 +163,9 @@ def parse_reassignment_text(text: str) -> tuple[ChunkPartition, ...]:
     empty = next((each.topic_partition for each in asked if not each.replicas), None)
     if empty is not None:
         raise RequestError(f"The reassignment names no broker for {empty}; name its replicas, or leave it out.")
+    why = _log_dirs_refusal("The reassignment", asked)
+    if why:
+        raise RequestError(why)
     return asked
 
 
@@ -175,6 +181,18 @@ def parse_topics_text(text: str) -> list[str]:
     if twice is not None:
         raise RequestError(f"The topics file names {twice} twice; keep one of the two.")
     return topics
+
+
+def _log_dirs_refusal(what: str, asked: Iterable[ChunkPartition]) -> str:
+    """Return why the log directories in a reassignment cannot be honoured (KIP-113); empty if the brokers choose."""
+    for each in asked:
+        given = each.extra.get("log_dirs")
+        if given is not None and given != ["any"] * len(each.replicas):
+            return (
+                f"{what} has log_dirs {json_excerpt(given)} for {each.topic_partition} (KIP-113), and Kafka Steward "
+                'leaves that choice to the brokers; write "any" for each replica, or use kafka-reassign-partitions.'
+            )
+    return ""
 
 
 def _find_repeated(names: Sequence[TopicPartition]) -> TopicPartition | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api import request_documents
-from kafka_steward.document_api.request_documents import read_queue, read_requests
+from kafka_steward.document_api.manual_chunks import ManualChunks
+from kafka_steward.document_api.request_documents import parse_reassignment_text, read_queue, read_requests
 from kafka_steward.document_api.request_rules import RequestedAssignment
+from kafka_steward.errors import RequestError
 from kafka_steward.journal import paths
 from kafka_steward.journal.tree import MAX_BYTES, Node
 from tests.memory_tree import MemoryTree
@@ -15,6 +19,11 @@ from tests.protocol.simulated_watch import document
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ONE = document(["t-0 23"])
+
+
+def with_log_dirs(*names: str) -> str:
+    entry = {"topic": "t", "partition": 0, "replicas": [2, 3], "log_dirs": names}
+    return json.dumps({"version": 1, "partitions": [entry]})
 
 
 @pytest.fixture
@@ -103,10 +112,17 @@ def test_the_queue_is_one_document(tree: MemoryTree) -> None:
     ("text", "fault"),
     [
         (document(["t-0 23", "t-1 23", "t-0 23"]), "{path} names t-0 twice; correct it."),
+        (
+            with_log_dirs("any", "/d2"),
+            (
+                '{path} has log_dirs ["any", "/d2"] for t-0 (KIP-113), and Kafka Steward leaves that choice to the '
+                'brokers; write "any" for each replica, or use kafka-reassign-partitions.'
+            ),
+        ),
         ("[]", "{path} holds a list where an object is expected; correct or delete it."),
         ("ö" * (MAX_BYTES // 2 + 1), "{path} has more than the 1000000 bytes of a document; split it into several."),
     ],
-    ids=["twice", "no object", "too long"],
+    ids=["twice", "log directories", "no object", "too long"],
 )
 def test_what_cannot_be_done_is_told(tree: MemoryTree, text: str, fault: str) -> None:
     node = Node(paths.REASSIGN_QUEUE, text, 0, 7, 7, 7, 7)
@@ -122,3 +138,18 @@ def test_one_that_is_as_long_as_a_document_may_be_is_read(tree: MemoryTree) -> N
     paper = read_queue(tree)
     assert paper is not None
     assert (len(paper.node.data), paper.parse_error) == (MAX_BYTES, "")
+
+
+def test_log_directories_are_left_to_the_brokers_or_refused_whoever_writes_them(tree: MemoryTree) -> None:
+    for text in (with_log_dirs("any", "any"), with_log_dirs("any"), with_log_dirs("/d1", "any")):
+        accepted = text == with_log_dirs("any", "any")
+        node = tree.create_sequential(paths.CHUNK_PREFIX, text)
+        chunk = ManualChunks(tree).read_next(())
+        assert chunk is not None
+        assert (chunk.node, bool(chunk.requested), not chunk.parse_error) == (node, accepted, accepted)
+        tree.delete(node.path, version=0)
+        if accepted:
+            assert [each.replicas for each in parse_reassignment_text(text)] == [(2, 3)]
+        else:
+            with pytest.raises(RequestError, match=r"^The reassignment has log_dirs "):
+                parse_reassignment_text(text)
