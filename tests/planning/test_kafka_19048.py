@@ -100,7 +100,7 @@ def test_no_partition_keeps_two_replicas_on_a_rack() -> None:
     assert [{racks[broker] for broker in replicas} for replicas in rebalanced(snapshot).values()] == [{"a", "b"}] * 6
 
 
-def test_it_is_for_those_who_want_it() -> None:
+def test_racks_count_only_where_the_plan_is_to_be_rack_aware() -> None:
     snapshot = cluster("1a 2a 3b 4b", topic(6, "12", "34"))
     assert planned(snapshot, "rebalance", {"rack_aware": False}).proof["replicas_moved"] == 0
     assert planned(snapshot, "rebalance", {}).proof["replicas_moved"] == 6

@@ -140,7 +140,7 @@ def test_one_that_is_as_long_as_a_document_may_be_is_read(tree: MemoryTree) -> N
     assert (len(paper.node.data), paper.parse_error) == (MAX_BYTES, "")
 
 
-def test_log_directories_are_left_to_the_brokers_or_refused_whoever_writes_them(tree: MemoryTree) -> None:
+def test_log_directories_are_left_to_the_brokers_or_refused_in_every_document(tree: MemoryTree) -> None:
     for text in (with_log_dirs("any", "any"), with_log_dirs("any"), with_log_dirs("/d1", "any")):
         accepted = text == with_log_dirs("any", "any")
         node = tree.create_sequential(paths.CHUNK_PREFIX, text)
