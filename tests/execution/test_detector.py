@@ -69,6 +69,11 @@ def test_it_is_due_to_the_millisecond(simulator: Simulator, journal: Journal) ->
     assert verdict.sentence == "Broker 1 is down longer than the grace period: 1 will be healed."
 
 
+def test_a_broker_has_half_an_hour_unless_another_time_is_set(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(1)
+    assert FailureDetector(simulator, journal, Settings(), WHO).poll().waiting == {1: simulator.now_ms + 30 * 60 * 1000}
+
+
 def test_two_bounces_within_the_interval_do_not_heal(simulator: Simulator, journal: Journal) -> None:
     for _ in range(2):
         simulator.kill(1)

@@ -50,6 +50,31 @@ def test_a_new_broker_is_rung_for_and_said_once() -> None:
     assert sum("Broker 3 has joined." in line for line in told) == 1
 
 
+def test_a_broker_that_is_down_for_the_grace_period_is_an_event_and_no_earlier() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123")
+    opened: Any = SimpleNamespace(
+        cluster=simulator,
+        journal=memory_journal(simulator),
+        settings=Settings(heal_failure_interval=10, heal_retry_interval=60),
+        access=SimpleNamespace(conn_id="kafka"),
+        origin=None,
+    )
+    watch = BrokerFailureCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
+    silent = BrokerFailureCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None, emits=False)
+    simulator.kill(3)
+    assert watch.poll(opened)[0] is None
+    simulator.tick(10)
+    silent.poll(opened)  # it leaves the event to the other watch
+    event, found, pause_s = watch.poll(opened)
+    named = {"cluster_id": "simulated", "conn_id": "kafka", "journal": None}
+    assert (event, pause_s) == ({**named, "brokers": [3], "at_ms": simulator.now_ms}, 2.0)
+    assert found.due == (3,)
+    assert watch.poll(opened)[0] is None, "it was announced"
+    simulator.tick(60)
+    event, _, _ = watch.poll(opened)
+    assert event is not None, "and is announced again, as no plan handles it"
+
+
 def test_a_check_that_emits_nothing_leaves_the_event_to_another_watch() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 12")
     access = SimpleNamespace(conn_id="kafka")
