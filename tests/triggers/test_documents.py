@@ -92,6 +92,20 @@ def test_what_is_refused_is_a_warning_and_the_rest_is_not() -> None:
     assert "asks to move t-0 to [2, 9]: refused, the cluster has no broker 9." in logged[0][1]
 
 
+def test_a_change_in_zookeeper_wakes_both_loops_from_the_thread_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[str] = []
+    check = DocumentCheck("kafka", {}, "", lambda *_: None, lambda: woken.append("brokers"))
+    monkeypatch.setattr(check, "wake", lambda: woken.append("documents"))
+
+    async def name_a_change() -> None:
+        monkeypatch.setattr(check, "_loop", asyncio.get_running_loop())
+        await asyncio.to_thread(check._on_znode_change, paths.REASSIGN_QUEUE)
+        await asyncio.sleep(0)
+
+    asyncio.run(name_a_change())
+    assert woken == ["documents", "brokers"]
+
+
 @pytest.mark.parametrize(("result_s", "pause_s"), [(None, POLL_S), (0.01, 0.01), (3600.0, POLL_S)])
 def test_the_next_look_is_when_the_documents_say_and_at_the_latest_after_the_usual_time(
     monkeypatch: pytest.MonkeyPatch, result_s: float | None, pause_s: float
