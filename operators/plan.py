@@ -25,6 +25,7 @@ from kafka_steward.hooks.spark import (
     SparkCluster,
     find_spark_cluster,
     local_environment,
+    mask_credentials,
     offer_local_connection,
 )
 from kafka_steward.operators.plan_folders import write_plan_page
@@ -141,6 +142,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
                 offer_local_connection()
         self.env_vars = {**spark.env_vars, **(self.env_vars or {})} or None
         self.conf = {**_default_conf(spark), **spark.conf, **(self.conf or {})}
+        mask_credentials(self.conf, self.env_vars)
         spark = replace(spark, conf=self.conf)
         spark.refuse_what_cannot_work(uri, self.env_vars or {}, deploy_mode=self._deploy_mode)
         if spark.archive is not None:

@@ -10,7 +10,8 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -96,8 +97,18 @@ def _assert(fact: object, log: Path) -> None:
 @pytest.fixture(scope="session")
 def connect_server(tmp_path_factory: pytest.TempPathFactory, bare_python: Path) -> Iterator[int]:
     """A Spark Connect server with two cores; its port."""
-    folder, port = tmp_path_factory.mktemp("connect"), free_port()
+    with running_connect_server(tmp_path_factory.mktemp("connect"), bare_python) as port:
+        yield port
+
+
+@contextmanager
+def running_connect_server(
+    folder: Path, python: Path, more: Mapping[str, str] | None = None, packages: str | None = None
+) -> Iterator[int]:
+    """Run a Spark Connect server with two cores, with `more` configuration and jars; yield its port."""
+    port = free_port()
     conf = {
+        **(more or {}),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -107,9 +118,10 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory, bare_python: Path) 
     }
     command = [str(SPARK / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "512m"]
     command += [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    command += ["--packages", packages] if packages else []
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     env = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
-    env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(bare_python), "JAVA_TOOL_OPTIONS": QUICK_JAVA}
+    env |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python), "JAVA_TOOL_OPTIONS": QUICK_JAVA}
     log = folder / "log"
     with log.open("wb") as out:
         server = subprocess.Popen(command, stdout=out, stderr=out, env=env, cwd=folder)

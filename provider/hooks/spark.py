@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
 
 from kafka_steward.errors import PlanningFailed, SettingError
 from kafka_steward.hooks.extra import parse_extra
@@ -44,6 +46,8 @@ _SUBMIT_ONLY = ("spark_conf", "packages", "repositories", "jars", "env_vars", "p
 #: Seconds for a TCP connection to a master or a Spark Connect server.
 _REACHED_WITHIN = 10.0
 _PORTS = {"spark": 7077, "sc": 15002}
+#: Credentials whose names Airflow does not know: fs.azure.account.key.<account>, fs.s3a.encryption.key.
+_KEY_OF_STORE = re.compile(r"\b(account|encryption)\.key\b")
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ def find_spark_cluster(spark_conn_id: str | None) -> SparkCluster:
             "spark_conn_id to plan on the worker itself."
         ) from error
     extra = parse_extra(spark_conn_id, connection.extra)
+    mask_secret(extra)
     url = _connect_url(connection) if connection.conn_type == _CONNECT else _master_url(connection)
     _refuse_vain_keys(spark_conn_id, url, extra)
     return SparkCluster(
@@ -112,6 +117,18 @@ def find_spark_cluster(spark_conn_id: str | None) -> SparkCluster:
         conf=_read_conf(spark_conn_id, "spark_conf", extra.get("spark_conf") or {}),
         **{key: read(spark_conn_id, key, extra[key]) for key, read in _READERS.items() if extra.get(key) is not None},
     )
+
+
+def mask_credentials(*given: Mapping[str, Any] | None) -> None:
+    """Let Airflow mask the credentials among configurations or environments in logs, known by the names of their keys.
+
+    The hook of spark-submit logs its command line, and masks there what is named a secret or a password: no token.
+    """
+    for values in given:
+        mask_secret(dict(values or {}))
+        for name, value in (values or {}).items():
+            if _KEY_OF_STORE.search(name):
+                mask_secret(value)
 
 
 def offer_local_connection() -> None:
@@ -193,10 +210,13 @@ def _read_object(conn_id: str, key: str, value: Any) -> dict[str, str]:
             found = json.loads(value)
         except ValueError:
             found = None
-    if not isinstance(found, dict) or not all(isinstance(each, str | int | float) for each in found.values()):
+    entries = found.items() if isinstance(found, dict) else [("", found)]
+    wrong = [name for name, each in entries if not name or not isinstance(each, str | int | float)]
+    if wrong:
+        # Without the value: it may be a credential, or hold one.
         raise SettingError(
-            f"The {key} of the connection {conn_id} is {shorten_value(value)}; it takes a JSON object of texts, "
-            "numbers, true and false."
+            f"The {key} of the connection {conn_id} cannot be used{f' because of {wrong[0]}' if wrong[0] else ''}; it "
+            "takes a JSON object of texts, numbers, true and false."
         )
     return {str(name): _spark_text(each) for name, each in found.items()}
 

@@ -17,6 +17,9 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.cli.scene import CLUSTER, Scene
+from tests.object_store import bucket, objects, s3_environment, s3_server
+
+__all__ = ["bucket", "s3_environment", "s3_server"]
 
 BEFORE = [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2)]
 ALL = ("t-0: 423", "t-1: 241", "t-2: 412", "t-3: 342")
@@ -33,6 +36,16 @@ def test_a_reassignment_is_carried_out(scene: Scene, capsys: pytest.CaptureFixtu
     assert said.out == f"Plan {plan.digest[:12]} is complete: 4 of 4 partitions moved.\n"
     assert f"Plan {plan.digest[:12]}: 4 partitions, 4 replicas" in said.err
     assert "[####################] 100% of 4 partitions." in said.err
+
+
+@pytest.mark.process
+def test_a_reassignment_is_carried_out_with_the_workspace_in_a_store(scene: Scene, bucket: str) -> None:
+    file = scene.file(*ALL)
+    workspace: Any = bucket
+    scene.folder = workspace
+    assert scene.call("apply", file) == 0
+    assert scene.plan.status is PlanStatus.COMPLETED
+    assert {name.rpartition("/")[2] for name in objects(bucket)} >= {"snapshot.json", "proof.json"}
 
 
 def test_a_program_reads_how_it_ended(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

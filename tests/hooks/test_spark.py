@@ -75,17 +75,25 @@ def test_the_extra_gives_a_job_all_that_it_needs(connect: Connect) -> None:
     ("extra", "sentence"),
     [
         ({"archive": 3}, "The archive of the connection spark_test is 3; it takes a text."),
-        ({"spark_conf": ["a"]}, "The spark_conf of the connection spark_test is .*; it takes a JSON object of texts"),
-        ({"spark_conf": {"spark.a": {}}}, "The spark_conf of the connection spark_test is .*; it takes a JSON object"),
+        ({"spark_conf": ["a"]}, "The spark_conf of the connection spark_test cannot be used; it takes a JSON object"),
+        ({"spark_conf": {"spark.a": {}}}, "The spark_conf of the .* spark_test cannot be used because of spark.a; it"),
         ({"spark_conf": {"executor.memory": "1g"}}, "has 'executor.memory'; names of Spark's .* begin with spark\\."),
         ({"packages": [1]}, "The packages of the connection spark_test is .*; it takes a text with commas, or a list"),
-        ({"env_vars": "HOME"}, "The env_vars of the connection spark_test is 'HOME'; it takes a JSON object"),
+        ({"env_vars": "HOME"}, "The env_vars of the connection spark_test cannot be used; it takes a JSON object"),
         ({"shared_workspace": "perhaps"}, "The shared_workspace of .* is 'perhaps'; it takes true or false."),
     ],
 )
 def test_a_wrong_value_is_one_sentence(connect: Connect, extra: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
         spark_of(connect, extra)
+
+
+@pytest.mark.parametrize("key", ["spark_conf", "env_vars"])
+def test_a_wrong_value_beside_a_credential_shows_no_credential(connect: Connect, key: str) -> None:
+    for given in ({"spark.hadoop.fs.s3a.secret.key": "s3cret-key", "spark.cores": None}, "{'secret': 's3cret-key'}"):
+        with pytest.raises(SettingError) as caught:
+            spark_of(connect, {key: given})
+        assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import structlog
 
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
+from kafka_steward.hooks.spark import find_spark_cluster
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.plan_folders import read_plan_page
 from kafka_steward.planning.files.formats import read_plan, write_snapshot
@@ -174,6 +176,55 @@ def test_the_tasks_own_arguments_have_precedence_over_the_connection(
     (hook,) = submitted
     assert hook._packages == "a:b:2"
     assert (hook._conf["spark.executor.memory"], hook._conf["spark.executor.cores"]) == ("4g", "2")
+
+
+CREDENTIALS = {
+    "spark.hadoop.fs.s3a.access.key": "AKID-of-the-store",
+    "spark.hadoop.fs.s3a.secret.key": "kept/from+logs==",
+    "spark.hadoop.fs.s3a.session.token": "IQoJb3Jp-the-token",
+    "spark.hadoop.fs.azure.account.key.steward.dfs.core.windows.net": "azure-account-key==",
+}
+
+
+@pytest.mark.parametrize("of_the_task", [False, True])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_credentials_of_a_store_are_masked_in_the_log_and_in_what_airflow_keeps(
+    connect: Connect,
+    snapshot: dict[str, str],
+    submitted: list[Any],
+    tmp_path: Path,
+    *,
+    of_the_task: bool,
+    as_text: bool,
+) -> None:
+    from airflow.sdk._shared.secrets_masker import redact
+    from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
+
+    connect()
+    conf = json.dumps(CREDENTIALS) if as_text else CREDENTIALS
+    env = {"AWS_SECRET_ACCESS_KEY": "in-the-environment"}
+    extra = own_spark(tmp_path, spark_conf={} if of_the_task else conf)
+    extra["env_vars"] |= env
+    connect("spark_test", conn_type="spark", host="yarn", extra=extra)
+    given: Any = {"conf": dict(CREDENTIALS)} if of_the_task else {}
+    operator = PlanReassignmentOperator(
+        task_id="plan", snapshot=snapshot, conn_id="kafka_test", spark_conn_id="spark_test", **given
+    )
+    with pytest.raises(PlanningFailed) as caught:
+        operator.execute(context(task_id="plan"))
+    (hook,) = submitted
+    with structlog.testing.capture_logs() as logs:
+        command = hook._build_spark_submit_command("job.py")
+    secrets = [*CREDENTIALS.values(), *env.values()]
+    assert all(any(secret in part for part in command) for secret in secrets)
+    raw = str(logs)
+    assert "Spark-Submit cmd" in raw
+    assert CREDENTIALS["spark.hadoop.fs.s3a.session.token"] in raw
+    # As the log of a task goes through Airflow's masker.
+    shown = f"{redact(raw)}{caught.value}{operator!r}{find_spark_cluster('spark_test')!r}"
+    kept = json.dumps(_serialize_rendered_fields(operator))
+    assert "spark.hadoop.fs.s3a.secret.key" in kept
+    assert [secret for secret in secrets if secret in shown + kept] == []
 
 
 def test_an_archive_that_does_not_fit_is_said_before_anything_is_submitted(

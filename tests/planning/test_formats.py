@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,7 +166,12 @@ def test_a_workspace_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("uri", "extra"), [("s3://b/s", "s3"), ("s3a://b/s", "s3"), ("gs://b/s", "gcs"), ("abfss://c@a/s", "azure")]
 )
-def test_a_store_whose_package_is_missing_names_the_extra(uri: str, extra: str) -> None:
+def test_a_store_whose_package_is_missing_names_the_extra(
+    uri: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # s3fs is installed for the tests; fsspec remembers what it has imported.
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.setattr(sys.modules["fsspec.registry"], "_registry", {})
     with pytest.raises(PlanError, match=rf"cannot be opened: .* Install airflow-provider-kafka-steward\[{extra}\]\.$"):
         read_snapshot(uri)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -51,10 +52,37 @@ def _scheme(uri: str) -> str:
     return fsspec_uri(uri).partition(":")[0]
 
 
-def open_file(uri: str, what: str) -> BinaryIO:
+def is_object_store(uri: str) -> bool:
+    """Return True if the address is in a store without folders, such as S3: there is nothing to make before a file."""
+    return _scheme(uri) in _EXTRAS
+
+
+@contextmanager
+def open_file(uri: str, what: str) -> Iterator[BinaryIO]:
     """Open one file to read its bytes. Raises PlanError if no package opens such addresses, else OSError."""
     system, path = _find_file_system(uri, what)
-    return cast("BinaryIO", system.open(path, "rb"))
+    with _store_errors_as_os_errors(uri), system.open(path, "rb") as file:
+        yield cast("BinaryIO", file)
+
+
+@contextmanager
+def _store_errors_as_os_errors(uri: str) -> Iterator[None]:
+    """Raise as OSError what a store's client raises when it has no credentials, or reaches no endpoint."""
+    try:
+        yield
+    except _store_errors(uri) as error:
+        raise OSError(str(error)) from error
+
+
+def _store_errors(uri: str) -> tuple[type[Exception], ...]:
+    """Return the errors of the store's client that are no OSErrors. Called when something was raised, not before."""
+    if _scheme(uri) != "s3":
+        return ()
+    try:
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - only s3fs requires it
+    except ImportError:
+        return ()
+    return (BotoCoreError,)
 
 
 def _find_file_system(uri: str, what: str) -> tuple[Any, str]:
@@ -120,8 +148,11 @@ class Folder:
 
     def _write_file(self, name: str, data: bytes) -> None:
         try:
-            self._fs.makedirs(self._path, exist_ok=True)
-            self._fs.pipe_file(self._file_path(name), data)
+            with _store_errors_as_os_errors(self.uri):
+                # In a store this would create a bucket that is missing: one with a wrong name, too.
+                if not is_object_store(self.uri):
+                    self._fs.makedirs(self._path, exist_ok=True)
+                self._fs.pipe_file(self._file_path(name), data)
         except OSError as error:
             raise PlanError(
                 f"The workspace cannot be written: {name} of {self.uri} failed: {_error_reason(error)}."
@@ -140,8 +171,11 @@ class Folder:
         return f"{self._path.rstrip('/')}/{name}"
 
     def _read_or_raise(self, name: str, read: Callable[[], T]) -> T:
+        # Another process may have written since this one last listed the folder.
+        self._fs.invalidate_cache(self._file_path(name))
         try:
-            return read()
+            with _store_errors_as_os_errors(self.uri):
+                return read()
         except OSError as error:
             raise PlanError(f"The {self.what} at {self.uri} cannot be read: {name}: {_error_reason(error)}.") from error
         except (ValueError, pa.ArrowException) as error:
@@ -152,4 +186,8 @@ class Folder:
 
 
 def _error_reason(error: OSError) -> str:
-    return "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).rstrip(".")
+    if not isinstance(error, FileNotFoundError):
+        return (error.strerror or str(error)).rstrip(".")
+    # botocore's error, which s3fs translates, holds S3's answer.
+    answer = getattr(error.__cause__, "response", None) or {}
+    return "no such bucket" if answer.get("Error", {}).get("Code") == "NoSuchBucket" else "no such file"

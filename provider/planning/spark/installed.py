@@ -47,6 +47,15 @@ def prefer_code_of_jars() -> None:
         os.environ["SPARK_HOME"] = str(home)
 
 
+def hadoop_version() -> str | None:
+    """Return the version of Hadoop's jars, such as 3.5.0, which further ones must have; None where none tells it.
+
+    Raises PlanningFailed as `find_spark` does.
+    """
+    names = [path.stem for path in (find_spark() / "jars").glob("hadoop-client-api-*.jar")]
+    return names[0].rpartition("-")[2] if names else None
+
+
 _CLIENT_ONLY = ", because the package pyspark-client was installed instead of pyspark, or over it"
 _CLIENT_OVER_IT = ", because the package pyspark-client was installed over pyspark"
 

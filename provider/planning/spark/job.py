@@ -25,6 +25,7 @@ from kafka_steward.planning.spark.archive import check_archive, make_archive, re
 from kafka_steward.planning.spark.pipeline import check_with_spark, run
 from kafka_steward.planning.spark.probe import probe_executors
 from kafka_steward.planning.spark.session import is_remote_session, planning_session, translate_worker_errors
+from kafka_steward.planning.spark.stores import probe_store
 
 #: Partitions up to which a plan is checked without Spark, which takes some seconds.
 _PLAIN_ROWS = 30_000
@@ -83,7 +84,8 @@ def _plan_with_spark(request: CommandLine) -> dict[str, Any]:
     facts = None if request.archive is None else read_archive_facts(request.archive)
     if request.archive is not None and facts is not None:
         check_archive(request.archive, facts)
-    with planning_session(request.archive) as spark, translate_worker_errors():
+    with planning_session(request.archive) as spark, translate_worker_errors(request.out):
+        probe_store(spark, request.snapshot)
         if is_remote_session(spark):
             probe_executors(spark, request.snapshot, request.out, facts)
         return run(spark, request.snapshot, request.out, request.operation, request.options)
@@ -178,7 +180,7 @@ def _check_requested_plan(request: CommandLine) -> PlanVerdict:
     snapshot = read_snapshot(request.snapshot)
     if "PYSPARK_GATEWAY_PORT" not in os.environ and len(snapshot.partitions) <= _PLAIN_ROWS:
         return check(snapshot, read_plan(request.out))
-    with planning_session(request.archive) as spark, translate_worker_errors():
+    with planning_session(request.archive) as spark, translate_worker_errors(request.out):
         return check_with_spark(spark, snapshot, request.out)
 
 

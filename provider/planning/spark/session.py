@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from kafka_steward.errors import PlanningFailed
 from kafka_steward.planning.spark.archive import FOLDER, MAKE_ARCHIVE, copy_archive, python_version
 from kafka_steward.planning.spark.shipping import use_archive_of_session
+from kafka_steward.planning.spark.stores import find_store_fault
 
 #: On a single machine nothing has to be reachable from outside.
 _LOOPBACK = {
@@ -102,8 +103,8 @@ def _classic_session() -> Iterator[SparkSession]:
 
 
 @contextmanager
-def translate_worker_errors() -> Iterator[None]:
-    """Turn a failure on an executor into PlanningFailed with one message."""
+def translate_worker_errors(workspace: str) -> Iterator[None]:
+    """Turn a failure of Spark, on an executor or with the folder `workspace`, into PlanningFailed with one message."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -116,9 +117,17 @@ def translate_worker_errors() -> Iterator[None]:
                 f"Spark's executors have no {lacking[1]}; make an archive with `{MAKE_ARCHIVE}`, and "
                 "name it as archive in the extra of the Spark connection."
             ) from error
-        lines = [line.strip() for line in text.splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b", line)]
-        words = (lines or text.splitlines() or ["no reason given"])[-1].rstrip(".")
-        raise PlanningFailed(f"Spark failed: {words}.") from error
+        fault = find_store_fault(text, workspace, connect=bool(os.environ.get(REMOTE)))
+        raise PlanningFailed(fault or f"Spark failed: {_last_error(text)}.") from error
+
+
+def _last_error(text: str) -> str:
+    """Return the last line that begins with an exception of Python, else with one of Java or its cause."""
+    for beginning in ("", r"(: |Caused by: )"):
+        found = [line for line in text.splitlines() if re.match(rf"\s*{beginning}[\w.]*(Error|Exception)\b", line)]
+        if found:
+            return found[-1].strip().removeprefix(": ").removeprefix("Caused by: ").rstrip(".")
+    return (text.splitlines() or ["no reason given"])[0].rstrip(".")
 
 
 def _versions_differ(text: str) -> str:
