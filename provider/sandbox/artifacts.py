@@ -179,7 +179,11 @@ class LockedJar:
 
 def kafka_jars(version: str) -> list[Path]:
     """Return the verified jars of a Kafka version; download those that the cache lacks. Raises SandboxFailed."""
-    lock = read_lock(version)
+    return locked_jars(read_lock(version))
+
+
+def locked_jars(lock: Sequence[LockedJar]) -> list[Path]:
+    """Return the verified jars of a lock; download those that the cache lacks. Raises SandboxFailed."""
     with locked_cache("maven") as cache:
         folder = cache / "maven"
         missing = [jar for jar in lock if not (folder / jar.path).exists()]
@@ -195,7 +199,12 @@ def read_lock(version: str) -> list[LockedJar]:
     lock = _LOCKS.joinpath(f"kafka-{version}.lock")
     if not lock.is_file():
         raise SandboxFailed(f"Kafka {version} is not pinned here; there are {KAFKA_ZOOKEEPER} and {KAFKA_KRAFT}.")
-    lines = (line.split() for line in lock.read_text().splitlines())
+    return parse_lock(lock.read_text())
+
+
+def parse_lock(text: str) -> list[LockedJar]:
+    """Return the jars that a lock file lists, in its order."""
+    lines = (line.split() for line in text.splitlines())
     return [LockedJar(digest, *coordinate.split(":")) for digest, coordinate in lines]
 
 

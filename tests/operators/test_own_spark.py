@@ -16,9 +16,10 @@ from kafka_steward.planning.spark.archive import make_archive
 from tests.airflow_home import Connect, context
 from tests.builders import cluster, planned, written
 from tests.own_spark import SPARK, bare_python, connect_server, standalone
+from tests.own_yarn import yarn
 from tests.planning.test_job import TOPICS
 
-__all__ = ["bare_python", "connect_server", "standalone"]
+__all__ = ["bare_python", "connect_server", "standalone", "yarn"]
 
 #: What the operator adds to the options of a plan: the defaults of the settings.
 SETTINGS = {"chunk_size": 50, "max_in_per_broker": 5, "max_out_per_broker": 5, "throttle": 50_000_000}
@@ -92,22 +93,40 @@ def test_a_standalone_master_makes_the_plan_that_this_machine_makes(
     assert not (Path(told["uri"]) / "probe").exists()
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-def test_the_executors_python_may_be_in_an_archive_of_its_own(
-    on_standalone: dict[str, Any], connect: Connect, standalone: str, bare_python: Path, tmp_path: Path
-) -> None:
-    """The recipe for YARN, on a master that unpacks archives as YARN does."""
-    program = tmp_path / "python"
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory, bare_python: Path) -> Path:
+    """An archive with a Python for executors, as `venv-pack` would make it, were it not so large."""
+    folder = tmp_path_factory.mktemp("environment")
+    program = folder / "python"
     program.write_text(f'#!/bin/sh\nexec {bare_python} "$@"\n')
     program.chmod(0o755)
-    with tarfile.open(tmp_path / "environment.tar.gz", "w:gz") as packed:
+    with tarfile.open(folder / "environment.tar.gz", "w:gz") as packed:
         packed.add(program, "bin/python")
-    extra = {**on_standalone, "spark_conf": {**on_standalone["spark_conf"]}}
-    extra["spark_conf"]["spark.pyspark.python"] = "./environment/bin/python"
-    extra["spark_conf"]["spark.archives"] = f"{(tmp_path / 'environment.tar.gz').as_uri()}#environment"
-    connect("spark_test", conn_type="spark", host=standalone, extra=extra)
-    assert plan_of(SNAPSHOTS["heal"], tmp_path, "heal")["digest"] == local_digest("heal")
+    return folder / "environment.tar.gz"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ["heal", "rebalance", "expand"])
+def test_yarn_makes_the_plan_that_this_machine_makes(
+    connect: Connect, tmp_path: Path, yarn: Path, bare_python: Path, archive: str, environment: Path, operation: str
+) -> None:
+    """The recipe of docs/spark.md, with an environment in an archive, on YARN in the client mode."""
+    connect(extra={"spark_conn_id": "spark_test"})
+    extra = extra_of(bare_python, archive)
+    extra["env_vars"]["HADOOP_CONF_DIR"] = str(yarn)
+    extra["spark_conf"] |= {
+        "spark.archives": f"{environment.as_uri()}#environment",
+        "spark.pyspark.python": "./environment/bin/python",
+        # Else Spark's jars, half a gigabyte, are copied to the home folder, and from there to the containers.
+        "spark.yarn.jars": f"local:{SPARK / 'jars'}/*",
+        "spark.yarn.stagingDir": (tmp_path / "staging").as_uri(),
+        "spark.yarn.am.memory": "256m",
+    }
+    connect("spark_test", conn_type="spark", host="yarn", extra=extra)
+    assert plan_of(SNAPSHOTS[operation], tmp_path, operation)["digest"] == local_digest(operation)
+    executors = [log.read_text() for log in yarn.parent.glob("containers/*/*/stderr")]
+    assert any("YarnCoarseGrainedExecutorBackend" in log for log in executors)
 
 
 @pytest.mark.spark
