@@ -7,9 +7,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import util
+from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from kafka_steward.errors import PlanError, PlanningFailed
+from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.hooks.spark import (
@@ -48,6 +50,12 @@ LOCAL_CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
+#: The arguments of SparkSubmitOperator that spark-submit alone takes: all whose default is nothing, but for Airflow's own.
+_SUBMIT_ARGUMENTS = tuple(
+    name
+    for name, parameter in signature(SparkSubmitOperator.__init__).parameters.items()
+    if parameter.default in (None, "", False) and name not in ("durable", "reconnect_on_retry")
+)
 #: `26/11/21 09:02:37 INFO SparkContext: ...`
 _LOG_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN) ")
 
@@ -102,6 +110,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         self.settings = dict(settings or {})
         self.archive = archive
         self._connect_job: ConnectJob | None = None
+        self._kubernetes_environment: dict[str, str] = {}
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
         """Run the job, and return the plan that it wrote."""
@@ -136,6 +145,8 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         # The Python of this machine already has the contents of the archive.
         spark = replace(found, archive=None if found.is_local else self.archive or found.archive)
         self._conn_id = spark.conn_id
+        if spark.is_connect:
+            self._refuse_vain_arguments(spark)
         if spark.is_local:
             self.env_vars = {**local_environment(), **(self.env_vars or {})}
             if spark.conn_id == LOCAL_CONN_ID:
@@ -152,7 +163,21 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         self._repositories = self._repositories or spark.repositories
         self.properties_file = self.properties_file or spark.properties_file
         self.application = self.application or _job_path()
+        if spark.is_kubernetes:
+            # Airflow's hook gives env_vars to the driver's pod, which the client mode has not, and not to spark-submit.
+            self._kubernetes_environment, self.env_vars = self.env_vars or {}, None
         return spark
+
+    def _refuse_vain_arguments(self, spark: SparkCluster) -> None:
+        """Raise SettingError for an argument of SparkSubmitOperator without effect on a Spark Connect server."""
+        # What it stores as private is named `_repositories` for `repositories`.
+        given = (name for name in _SUBMIT_ARGUMENTS if getattr(self, name, None) or getattr(self, f"_{name}", None))
+        vain = next(given, None)
+        if vain is not None:
+            raise SettingError(
+                f"The task {self.task_id} has {vain}, which has no effect on the Spark Connect server of the connection "
+                f"{spark.conn_id}; configure the server with it, and remove {vain} from the task."
+            )
 
     def _run_spark_job(self, spark: SparkCluster, uri: str, settings: Settings, context: Context) -> None:
         with TemporaryDirectory(prefix="kafka-steward-") as folder:
@@ -167,7 +192,8 @@ class PlanReassignmentOperator(SparkSubmitOperator):
                 self._connect_job.run(self.log)
                 return
             try:
-                super().execute(context)
+                with _inherited_environment(self._kubernetes_environment):
+                    super().execute(context)
             except AirflowException as error:
                 raise PlanningFailed(f"The Spark job ended without a plan: {_last_job_message(error)}") from error
 
@@ -213,6 +239,21 @@ def _archive_conf(archive: str, conf: Mapping[str, str]) -> dict[str, str]:
         name: joints[name].join(part for part in (value, conf.get(name)) if part)
         for name, value in archive_conf(spark_uri(archive)).items()
     }
+
+
+@contextmanager
+def _inherited_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables that spark-submit inherits, for the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _job_path() -> str:

@@ -43,11 +43,15 @@ JOB_KEYS: Mapping[str, str] = {
 _CONNECT = "spark_connect"
 #: Keys without an effect on a Spark Connect server: it is configured already.
 _SUBMIT_ONLY = ("spark_conf", "packages", "repositories", "jars", "env_vars", "properties_file")
-#: Seconds for a TCP connection to a master or a Spark Connect server.
+#: Seconds for a TCP connection to a master, a Spark Connect server or a Kubernetes API.
 _REACHED_WITHIN = 10.0
-_PORTS = {"spark": 7077, "sc": 15002}
 #: Credentials whose names Airflow does not know: fs.azure.account.key.<account>, fs.s3a.encryption.key.
 _KEY_OF_STORE = re.compile(r"\b(account|encryption)\.key\b")
+_PORTS = {"spark": 7077, "sc": 15002, "https": 443, "http": 80}
+#: By which spark-submit finds YARN.
+_HADOOP_FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+#: By which the client of Kubernetes goes through a proxy.
+_PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,16 @@ class SparkCluster:
         """Return whether it is a Spark Connect server."""
         return self.url.startswith("sc://")
 
+    @property
+    def is_kubernetes(self) -> bool:
+        """Return whether its executors are pods of Kubernetes."""
+        return self.url.startswith("k8s://")
+
+    @property
+    def is_yarn(self) -> bool:
+        """Return whether its executors are containers of YARN."""
+        return self.url.startswith("yarn")
+
     def refuse_what_cannot_work(self, workspace: str, env: Mapping[str, str], *, deploy_mode: str | None) -> None:
         """Raise one message if no job can work there. `deploy_mode` is the task's own; `env` is spark-submit's.
 
@@ -91,7 +105,8 @@ class SparkCluster:
             _refuse_missing_kubernetes(self)
             _require_binary(self, env)
             _require_driver_python(self, env)
-        _require_answer(self)
+            _require_yarn_configuration(self, env)
+        _require_answer(self, env)
 
 
 def find_spark_cluster(spark_conn_id: str | None) -> SparkCluster:
@@ -275,7 +290,7 @@ def _refuse_cluster_mode(spark: SparkCluster, mode: str | None) -> None:
 
 
 def _refuse_missing_kubernetes(spark: SparkCluster) -> None:
-    if not spark.url.startswith("k8s://"):
+    if not spark.is_kubernetes:
         return
     try:
         found = util.find_spec("airflow.providers.cncf.kubernetes.kube_client")
@@ -309,20 +324,58 @@ def _require_driver_python(spark: SparkCluster, env: Mapping[str, str]) -> None:
         )
 
 
-def _require_answer(spark: SparkCluster) -> None:
-    """Raise PlanningFailed if neither the Spark Connect server nor any standalone master takes a TCP connection."""
-    addresses = _listening_addresses(spark.url)
+def _require_yarn_configuration(spark: SparkCluster, env: Mapping[str, str]) -> None:
+    """Refuse YARN without the configuration of Hadoop's clients, for which spark-submit has a Java trace."""
+    if not spark.is_yarn:
+        return
+    given = {name: value for name in _HADOOP_FOLDERS if (value := env.get(name) or os.environ.get(name))}
+    if not given and not _has_environment_script(spark, env):
+        raise SettingError(
+            f"The connection {spark.conn_id} is of YARN, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set; set one "
+            "to the folder of Hadoop's configuration, in env_vars in the connection's extra or in the worker's "
+            "environment."
+        )
+    for name, value in given.items():
+        if not any(Path(part).is_dir() for part in value.split(os.pathsep)):
+            raise SettingError(
+                f"The {name} for YARN, {shorten_value(value)}, is no folder on this worker; correct it in env_vars in "
+                f"the extra of {spark.conn_id}, or in the worker's environment."
+            )
+
+
+def _has_environment_script(spark: SparkCluster, env: Mapping[str, str]) -> bool:
+    """Return whether spark-submit reads a spark-env.sh, which may set what the environment lacks."""
+    conf, home, path = (env.get(name) or os.environ.get(name) for name in ("SPARK_CONF_DIR", "SPARK_HOME", "PATH"))
+    program = shutil.which(spark.binary, path=path)
+    folders = [conf or (home and f"{home}/conf"), program and Path(program).resolve().parent.parent / "conf"]
+    return any((Path(folder) / "spark-env.sh").is_file() for folder in folders if folder)
+
+
+def _require_answer(spark: SparkCluster, env: Mapping[str, str]) -> None:
+    """Raise PlanningFailed if no server of the address takes a TCP connection."""
+    if spark.is_kubernetes and any(env.get(name) or os.environ.get(name) for name in _PROXIES):
+        # Only Spark's client knows which way it takes.
+        return
+    addresses = _listening_addresses(spark)
     errors = [error for error in map(_connection_error, addresses) if error]
     if addresses and len(errors) == len(addresses):
-        what = "The Spark Connect server" if spark.is_connect else "The Spark master"
         raise PlanningFailed(
-            f"{what} at {spark.url} does not answer ({errors[-1]}); check that it runs, and host and port of the "
-            f"connection {spark.conn_id}."
+            f"{_server_name(spark)} at {spark.url} does not answer ({errors[-1]}); check that it runs, and host and "
+            f"port of the connection {spark.conn_id}."
         )
 
 
-def _listening_addresses(url: str) -> Sequence[tuple[str, int]]:
-    scheme, _, rest = url.partition("://")
+def _server_name(spark: SparkCluster) -> str:
+    if spark.is_kubernetes:
+        return "The Kubernetes API"
+    return "The Spark Connect server" if spark.is_connect else "The Spark master"
+
+
+def _listening_addresses(spark: SparkCluster) -> Sequence[tuple[str, int]]:
+    scheme, _, rest = spark.url.partition("://")
+    if spark.is_kubernetes:
+        api = urlsplit(rest if "://" in rest else f"https://{rest}")
+        return [(api.hostname or "", api.port or _PORTS[api.scheme])]
     if scheme not in _PORTS:
         return ()
     found = [urlsplit(f"//{each.strip()}") for each in rest.split(",")]

@@ -204,11 +204,82 @@ def test_no_spark_submit_is_one_sentence(connect: Connect, answering: dict[str, 
 
 
 def test_a_drivers_python_that_only_executors_have_is_refused(connect: Connect, answering: dict[str, str]) -> None:
-    spark = spark_of(connect, {"spark_conf": {"spark.pyspark.python": "./environment/bin/python"}}, host="yarn")
+    spark = spark_of(connect, {"spark_conf": {"spark.pyspark.python": "./environment/bin/python"}})
     refused(spark, answering)
     there = replace(spark, conf={"spark.pyspark.driver.python": "./environment/bin/python"})
     with pytest.raises(SettingError, match=r"is ./environment/bin/python, which is no program on this worker"):
         refused(there, answering)
+
+
+@pytest.fixture
+def without_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_HOME", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("without_hadoop")
+def test_yarn_without_hadoops_configuration_is_one_sentence(
+    connect: Connect, answering: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark = spark_of(connect, {}, host="yarn")
+    with pytest.raises(
+        SettingError, match=r"spark_test is of YARN, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set; set one to"
+    ):
+        refused(spark, answering)
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        with pytest.raises(SettingError, match=f"The {name} for YARN, '/nowhere', is no folder on this worker; correct"):
+            refused(spark, {**answering, name: "/nowhere"})
+        refused(spark, {**answering, name: str(tmp_path)})
+    monkeypatch.setenv("HADOOP_CONF_DIR", f"/nowhere:{tmp_path}")
+    refused(spark, answering)
+
+
+@pytest.mark.usefixtures("without_hadoop")
+def test_hadoops_configuration_may_be_named_in_sparks_own_environment_script(
+    connect: Connect, answering: dict[str, str], tmp_path: Path
+) -> None:
+    spark = spark_of(connect, {}, host="yarn")
+    for name, folder in {"SPARK_CONF_DIR": "given", "SPARK_HOME": "home/conf", "LANG": "conf"}.items():
+        script = tmp_path / folder / "spark-env.sh"
+        script.parent.mkdir(parents=True)
+        env = {**answering, name: str(tmp_path / folder.removesuffix("/conf"))}
+        with pytest.raises(SettingError, match="neither HADOOP_CONF_DIR nor YARN_CONF_DIR"):
+            refused(spark, env)
+        script.touch()
+        refused(spark, env)
+        script.unlink()
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("k8s://https://api.example:6443", ("api.example", 6443)),
+        ("k8s://https://api.example", ("api.example", 443)),
+        ("k8s://http://api.example", ("api.example", 80)),
+        ("k8s://api.example:6443/path", ("api.example", 6443)),
+        ("spark://one,two:7078", ("one", 7077)),
+    ],
+)
+def test_the_address_that_must_take_a_connection_is_the_one_that_spark_uses(
+    connect: Connect, answering: dict[str, str], monkeypatch: pytest.MonkeyPatch, host: str, address: tuple[str, int]
+) -> None:
+    asked: list[tuple[str, int]] = []
+    monkeypatch.setattr(spark_module, "_connection_error", asked.append)
+    monkeypatch.setattr("kafka_steward.hooks.spark.util.find_spec", lambda _: object())
+    refused(spark_of(connect, {}, host=host), answering)
+    assert asked[0] == address
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy"])
+def test_a_kubernetes_api_behind_a_proxy_is_left_to_sparks_client(
+    connect: Connect, answering: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(spark_module, "_connection_error", lambda _: "refused")
+    monkeypatch.setattr("kafka_steward.hooks.spark.util.find_spec", lambda _: object())
+    spark = spark_of(connect, {}, host="k8s://https://api.example")
+    with pytest.raises(PlanningFailed, match=r"The Kubernetes API at k8s://https://api.example does not answer"):
+        refused(spark, answering)
+    refused(spark, {**answering, name: "http://proxy.example:3128"})
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -129,7 +130,8 @@ def own_spark(tmp_path: Path, **extra: Any) -> dict[str, Any]:
     """The extra of a Spark connection whose program is there, and whose machines share the folder."""
     (tmp_path / "bin").mkdir(exist_ok=True)
     (tmp_path / "bin" / "spark-submit").touch(mode=0o755)
-    return {"shared_workspace": True, "env_vars": {"PATH": str(tmp_path / "bin")}, **extra}
+    env = {"PATH": str(tmp_path / "bin"), "HADOOP_CONF_DIR": str(tmp_path)}
+    return {"shared_workspace": True, "env_vars": env, **extra}
 
 
 def test_the_connection_alone_gives_a_job_what_it_needs(
@@ -235,6 +237,74 @@ def test_an_archive_that_does_not_fit_is_said_before_anything_is_submitted(
     with pytest.raises(SettingError, match=r"The archive .*gone cannot be read here .* make it with"):
         plan_of(snapshot)
     assert submitted == []
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("application", "job.py"),
+        ("archives", "a#a"),
+        ("conf", {"spark.executor.memory": "2g"}),
+        ("deploy_mode", "client"),
+        ("driver_memory", "1g"),
+        ("env_vars", {"PATH": "/bin"}),
+        ("executor_cores", 2),
+        ("jars", "/x.jar"),
+        ("packages", "a:b:1"),
+        ("properties_file", "/etc/spark.conf"),
+        ("repositories", "https://artifacts.example"),
+        ("use_krb5ccache", True),
+    ],
+)
+def test_an_argument_without_effect_on_a_spark_connect_server_is_refused(
+    connect: Connect, snapshot: dict[str, str], argument: str, value: object
+) -> None:
+    connect(extra={"spark_conn_id": "spark_test"})
+    connect("spark_test", conn_type="spark_connect", host="server", extra={"shared_workspace": True})
+    sentence = f"^The task plan has {argument}, which has no effect on the Spark Connect server of .* spark_test; configure"
+    for given in ({argument: value}, {"default_args": {argument: value}}):
+        with pytest.raises(SettingError, match=sentence):
+            plan_of(snapshot, **given)
+
+
+def test_what_airflow_takes_from_any_task_is_not_refused_for_a_spark_connect_server(
+    connect: Connect, snapshot: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(extra={"spark_conn_id": "spark_test"})
+    connect("spark_test", conn_type="spark_connect", host="server", extra={"shared_workspace": True})
+    monkeypatch.setattr("kafka_steward.hooks.spark._connection_error", lambda _: "refused")
+    with pytest.raises(PlanningFailed, match=r"The Spark Connect server at sc://server does not answer \(refused\)"):
+        plan_of(snapshot, name="ours", durable=False, retries=1, status_poll_interval=3)
+
+
+def test_spark_submit_gets_the_environment_for_kubernetes_too(
+    connect: Connect, snapshot: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow's hook gives it to the driver's pod, which the client mode has not."""
+    from airflow.providers.apache.spark.hooks import spark_submit
+    from airflow.sdk.exceptions import AirflowException
+
+    seen: list[dict[str, str | None]] = []
+
+    def submit(self: spark_submit.SparkSubmitHook, *_: Any) -> None:
+        command = " ".join(self._build_spark_submit_command("job.py"))
+        assert "driverEnv" not in command
+        seen.append({name: os.environ.get(name) for name in ("PATH", "OUR_OWN")})
+        raise AirflowException("The job is not run.")
+
+    monkeypatch.setattr(spark_submit.SparkSubmitHook, "submit", submit)
+    monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
+    monkeypatch.setattr("kafka_steward.hooks.spark._connection_error", lambda _: None)
+    monkeypatch.setattr("kafka_steward.hooks.spark._refuse_missing_kubernetes", lambda _: None)
+    connect(extra={"spark_conn_id": "spark_test"})
+    extra = own_spark(tmp_path)
+    extra["env_vars"]["OUR_OWN"] = "here"
+    connect("spark_test", conn_type="spark", host="k8s://https://api.example", extra=extra)
+    before = dict(os.environ)
+    with pytest.raises(PlanningFailed, match=r"The job is not run\."):
+        plan_of(snapshot)
+    assert seen == [{"PATH": str(tmp_path / "bin"), "OUR_OWN": "here"}]
+    assert dict(os.environ) == before
 
 
 def test_spark_without_jars_is_said_before_anything_is_run(

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from kafka_steward.errors import PlanningFailed
+from kafka_steward.errors import PlanningFailed, SettingError
 from kafka_steward.planning.spark.archive import FOLDER, MAKE_ARCHIVE, copy_archive, python_version
 from kafka_steward.planning.spark.shipping import use_archive_of_session
 from kafka_steward.planning.spark.stores import find_store_fault
@@ -68,11 +69,13 @@ def is_remote_session(spark: SparkSession) -> bool:
 def _connect_session(archive: str | None) -> Iterator[SparkSession]:
     try:
         spark = SparkSession.builder.getOrCreate()
+        server = spark.version
         for name, value in _SQL_CONF.items():
             spark.conf.set(name, value)
     except PySparkException as error:
         raise PlanningFailed(f"The Spark Connect server does not open a session: {_first_words(error)}.") from error
     try:
+        refuse_other_version(server, pyspark.__version__)
         if archive is not None:
             with TemporaryDirectory(prefix="kafka-steward-") as folder:
                 spark.addArtifact(f"{copy_archive(archive, Path(folder))}#{FOLDER}", archive=True)
@@ -81,6 +84,16 @@ def _connect_session(archive: str | None) -> Iterator[SparkSession]:
     finally:
         use_archive_of_session(None)
         spark.stop()
+
+
+def refuse_other_version(server: str, here: str) -> None:
+    """Raise SettingError if a Spark Connect server is of another minor version than the worker's pyspark."""
+    wanted, found = (".".join(version.split(".")[:2]) for version in (server, here))
+    if wanted != found:
+        raise SettingError(
+            f"The Spark Connect server runs Spark {server}, and the worker's pyspark is of version {here}; install "
+            f"pyspark {wanted} on the worker, or start a server of Spark {found}."
+        )
 
 
 @contextmanager
