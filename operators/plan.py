@@ -50,7 +50,7 @@ LOCAL_CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-#: The arguments of SparkSubmitOperator that spark-submit alone takes: all whose default is nothing, but for Airflow's own.
+#: The arguments of SparkSubmitOperator for spark-submit: all whose default is nothing, but for Airflow's own.
 _SUBMIT_ARGUMENTS = tuple(
     name
     for name, parameter in signature(SparkSubmitOperator.__init__).parameters.items()
@@ -175,8 +175,8 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         vain = next(given, None)
         if vain is not None:
             raise SettingError(
-                f"The task {self.task_id} has {vain}, which has no effect on the Spark Connect server of the connection "
-                f"{spark.conn_id}; configure the server with it, and remove {vain} from the task."
+                f"The task {self.task_id} has {vain}, which has no effect on the Spark Connect server of the "
+                f"connection {spark.conn_id}; configure the server with it, and remove {vain} from the task."
             )
 
     def _run_spark_job(self, spark: SparkCluster, uri: str, settings: Settings, context: Context) -> None:

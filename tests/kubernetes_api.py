@@ -40,12 +40,12 @@ _ARGUMENTS = {
 
 
 class KubernetesApi:
-    """Its address, the requests that it got, and the pods that were posted. `refused` are the kinds it answers with 403."""
+    """Its address, the requests that it got, and the pods that were posted; it answers 403 for kinds in `refused`."""
 
     def __init__(self, folder: Path, refused: tuple[str, ...] = ()) -> None:
         self.folder, self.refused = folder, refused
         self.certificate = Certificate(folder)
-        self.token = "a-token"  # noqa: S105 - of this test
+        self.token = "a-token"
         self.requests: list[str] = []
         self.strangers: list[str] = []
         self.pods: dict[str, dict[str, Any]] = {}

@@ -227,7 +227,9 @@ def test_yarn_without_hadoops_configuration_is_one_sentence(
     ):
         refused(spark, answering)
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
-        with pytest.raises(SettingError, match=f"The {name} for YARN, '/nowhere', is no folder on this worker; correct"):
+        with pytest.raises(
+            SettingError, match=f"The {name} for YARN, '/nowhere', is no folder on this worker; correct"
+        ):
             refused(spark, {**answering, name: "/nowhere"})
         refused(spark, {**answering, name: str(tmp_path)})
     monkeypatch.setenv("HADOOP_CONF_DIR", f"/nowhere:{tmp_path}")

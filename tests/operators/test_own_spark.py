@@ -105,15 +105,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory, bare_python: Path) -> 
     return folder / "environment.tar.gz"
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.parametrize("operation", ["heal", "rebalance", "expand"])
-def test_yarn_makes_the_plan_that_this_machine_makes(
-    connect: Connect, tmp_path: Path, yarn: Path, bare_python: Path, archive: str, environment: Path, operation: str
-) -> None:
-    """The recipe of docs/spark.md, with an environment in an archive, on YARN in the client mode."""
+@pytest.fixture
+def on_yarn(connect: Connect, yarn: Path, environment: Path, archive: str, tmp_path: Path) -> Path:
+    """The two connections, as docs/spark.md has them for YARN. Returns the folder with the logs of the containers."""
     connect(extra={"spark_conn_id": "spark_test"})
-    extra = extra_of(bare_python, archive)
+    extra = extra_of(Path("environment/bin/python"), archive)
     extra["env_vars"]["HADOOP_CONF_DIR"] = str(yarn)
     extra["spark_conf"] |= {
         "spark.archives": f"{environment.as_uri()}#environment",
@@ -124,9 +120,15 @@ def test_yarn_makes_the_plan_that_this_machine_makes(
         "spark.yarn.am.memory": "256m",
     }
     connect("spark_test", conn_type="spark", host="yarn", extra=extra)
+    return yarn.parent / "containers"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ["heal", "rebalance", "expand"])
+def test_yarn_makes_the_plan_that_this_machine_makes(on_yarn: Path, tmp_path: Path, operation: str) -> None:
     assert plan_of(SNAPSHOTS[operation], tmp_path, operation)["digest"] == local_digest(operation)
-    executors = [log.read_text() for log in yarn.parent.glob("containers/*/*/stderr")]
-    assert any("YarnCoarseGrainedExecutorBackend" in log for log in executors)
+    assert any("YarnCoarseGrainedExecutorBackend" in log.read_text() for log in on_yarn.glob("*/*/stderr"))
 
 
 @pytest.mark.spark

@@ -261,7 +261,9 @@ def test_an_argument_without_effect_on_a_spark_connect_server_is_refused(
 ) -> None:
     connect(extra={"spark_conn_id": "spark_test"})
     connect("spark_test", conn_type="spark_connect", host="server", extra={"shared_workspace": True})
-    sentence = f"^The task plan has {argument}, which has no effect on the Spark Connect server of .* spark_test; configure"
+    sentence = (
+        f"^The task plan has {argument}, which has no effect on the Spark Connect server of .* spark_test; config"
+    )
     for given in ({argument: value}, {"default_args": {argument: value}}):
         with pytest.raises(SettingError, match=sentence):
             plan_of(snapshot, **given)

@@ -28,6 +28,30 @@ def test_a_server_of_another_minor_version_is_one_sentence(server: str) -> None:
     assert str(caught.value) == sentence
 
 
+STOPPED = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: java.lang.IllegalStateException: Spark context stopped while waiting for backend
+\tat org.apache.spark.SparkContext.<init>(SparkContext.scala:1)
+"""
+FORBIDDEN = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: org.apache.spark.SparkException: External scheduler cannot be instantiated
+\tat org.apache.spark.SparkContext.<init>(SparkContext.scala:1)
+Caused by: a.KubernetesClientException: Message: pods is forbidden. Received status: Status(code=403).
+\t... 1 more
+"""
+
+
+@pytest.mark.parametrize(
+    ("trace", "cause"),
+    [
+        (STOPPED, "java.lang.IllegalStateException: Spark context stopped while waiting for backend"),
+        (FORBIDDEN, "a.KubernetesClientException: Message: pods is forbidden"),
+        ("A sentence.\nAnother.", "A sentence"),
+    ],
+)
+def test_the_last_cause_of_a_trace_is_the_reason(trace: str, cause: str) -> None:
+    assert session.root_cause(trace) == cause
+
+
 class FakeSession:
     """A session of a Spark Connect server of a given version: nothing can be had but its end."""
 

@@ -104,10 +104,17 @@ def _classic_session() -> Iterator[SparkSession]:
             # A user with a Spark configuration of their own has JVM options of their own too.
             os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{QUICK_JAVA}' pyspark-shell")
     try:
-        spark = SparkSession.builder.config(conf=_spark_conf()).getOrCreate()
+        conf = _spark_conf()
     except (PySparkRuntimeError, OSError) as error:
         raise PlanningFailed(
             f"Spark could not start ({_first_words(error)}); install Java 17 or newer, and set JAVA_HOME."
+        ) from error
+    try:
+        spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    except Py4JJavaError as error:
+        raise PlanningFailed(
+            f"Spark could not start on {conf.get('spark.master')} ({root_cause(str(error))}); correct what that names, "
+            "or what Spark's errors name in the task's log."
         ) from error
     try:
         yield spark
@@ -154,6 +161,13 @@ def _versions_differ(text: str) -> str:
 
 def _first_words(error: Exception) -> str:
     return str(error).strip().split("\n")[0].rstrip(".")
+
+
+def root_cause(trace: str) -> str:
+    """Return the line of the last cause in a trace of Java, without what Kubernetes' client adds to its message."""
+    causes = re.findall(r"^(?:: |Caused by: )(\S+(?:Error|Exception)\b.*)$", trace, re.MULTILINE)
+    cause = causes[-1] if causes else trace.strip().split("\n")[0]
+    return cause.partition(" Received status:")[0].rstrip(".")
 
 
 def _spark_conf() -> SparkConf:
