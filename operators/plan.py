@@ -181,7 +181,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
 
     def _run_spark_job(self, spark: SparkCluster, uri: str, settings: Settings, context: Context) -> None:
         with TemporaryDirectory(prefix="kafka-steward-") as folder:
-            options = Path(folder) / "options.json"
+            options, failure = Path(folder) / "options.json", Path(folder) / "failure.txt"
             options.write_text(json.dumps({**_planner_options(settings), **self.options}))
             self.application_args = ["--snapshot", self.snapshot["uri"], "--out", uri]
             self.application_args += ["--operation", self.operation, "--options", str(options)]
@@ -191,11 +191,13 @@ class PlanReassignmentOperator(SparkSubmitOperator):
                 self._connect_job = ConnectJob(spark.conn_id, self.application_args)
                 self._connect_job.run(self.log)
                 return
+            self.application_args += ["--failure-file", str(failure)]
             try:
                 with _inherited_environment(self._kubernetes_environment):
                     super().execute(context)
             except AirflowException as error:
-                raise PlanningFailed(f"The Spark job ended without a plan: {_last_job_message(error)}") from error
+                message = failure.read_text(encoding="utf-8") if failure.exists() else _last_job_message(error)
+                raise PlanningFailed(f"The Spark job ended without a plan: {message}") from error
 
     def on_kill(self) -> None:
         """End the job's process on this machine, and with it the job."""

@@ -279,6 +279,25 @@ def test_what_airflow_takes_from_any_task_is_not_refused_for_a_spark_connect_ser
         plan_of(snapshot, name="ours", durable=False, retries=1, status_poll_interval=3)
 
 
+def test_the_jobs_own_message_is_shown_whatever_spark_prints_after_it(
+    connect: Connect, snapshot: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk.exceptions import AirflowException
+
+    def submit(self: SparkSubmitHook, *_: Any) -> None:
+        arguments = dict(pairwise(self._application_args))
+        Path(arguments["--failure-file"]).write_text("Brokers are missing: Zürich.", encoding="utf-8")
+        raise AirflowException("Brokers are missing\nat java.base/java.lang.Thread.run(Thread.java:840)")
+
+    monkeypatch.setattr(SparkSubmitHook, "submit", submit)
+    monkeypatch.setattr("kafka_steward.hooks.spark._connection_error", lambda _: None)
+    connect(extra={"spark_conn_id": "spark_test"})
+    connect("spark_test", conn_type="spark", host="yarn", extra=own_spark(tmp_path))
+    with pytest.raises(PlanningFailed, match=r"^The Spark job ended without a plan: Brokers are missing: Zürich\.$"):
+        plan_of(snapshot)
+
+
 def test_spark_submit_gets_the_environment_for_kubernetes_too(
     connect: Connect, snapshot: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

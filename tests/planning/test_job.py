@@ -167,6 +167,14 @@ def test_the_command_line_reports_an_error_in_one_line(
     assert printed.out == ""
 
 
+def test_the_message_of_a_failure_is_also_written_into_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failure = tmp_path / "failure.txt"
+    assert main(["--snapshot", "a", "--out", "b", "--operation", "heel", "--failure-file", str(failure)]) == 1
+    assert failure.read_text(encoding="utf-8") == capsys.readouterr().err.rstrip("\n")
+
+
 def test_help_shows_each_way_to_ask(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["--help"])

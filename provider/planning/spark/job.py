@@ -59,12 +59,15 @@ class CommandLine:
     check: bool
     archive: str | None = None
     make_archive: str | None = None
+    failure_file: str | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit code: 0, or 1 after a message on standard error."""
+    failure_file = None
     try:
         request = parse_command_line(arguments)
+        failure_file = request.failure_file
         if request.make_archive:
             make_archive(request.make_archive)
             return 0
@@ -75,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_reassignments(request)
     except StewardError as error:
         print(error, file=sys.stderr)
+        if failure_file is not None:
+            Path(failure_file).write_text(str(error), encoding="utf-8")
         return 1
     print(json.dumps(proof, sort_keys=True))
     return 0
@@ -107,7 +112,16 @@ def parse_command_line(arguments: Sequence[str] | None) -> CommandLine:
     if not isinstance(options, dict):
         raise PlanError(f"The options file {given.options} does not contain JSON object.")
     snapshot = given.snapshot or _write_snapshot(given)
-    return CommandLine(snapshot, given.out, given.operation or "", options, given.json, given.check, given.archive)
+    return CommandLine(
+        snapshot,
+        given.out,
+        given.operation or "",
+        options,
+        given.json,
+        given.check,
+        given.archive,
+        failure_file=given.failure_file,
+    )
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -135,6 +149,11 @@ def _build_parser() -> argparse.ArgumentParser:
         "--archive",
         metavar="URI",
         help="archive of the executors; a Spark Connect server (SPARK_REMOTE) gets it from here",
+    )
+    add(
+        "--failure-file",
+        metavar="FILE",
+        help="also write the message of a failure there: Spark may print more after it",
     )
     add(
         "--make-archive",
