@@ -286,7 +286,7 @@ def test_the_jobs_own_message_is_shown_whatever_spark_prints_after_it(
     from airflow.sdk.exceptions import AirflowException
 
     def submit(self: SparkSubmitHook, *_: Any) -> None:
-        arguments = dict(pairwise(self._application_args))
+        arguments = dict(pairwise(self._application_args or ()))
         Path(arguments["--failure-file"]).write_text("Brokers are missing: Zürich.", encoding="utf-8")
         raise AirflowException("Brokers are missing\nat java.base/java.lang.Thread.run(Thread.java:840)")
 
