@@ -44,7 +44,9 @@ from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, Pa
 from kafka_steward.planning.solver.proof import Measures, measure_candidate, proof_fields
 from kafka_steward.planning.solver.sharded.plan import (
     MAX_LEADER_CELLS,
+    MergedQuota,
     Movement,
+    balance_merged_shards,
     balance_shard,
     is_shardable,
     sharded_plan,
@@ -72,7 +74,7 @@ class MergedShards:
 
 
 #: What a shard must know of the others, or its part in the plan of all.
-Part = OtherShards | ShardQuota | DiskShare | MergedShards
+Part = OtherShards | ShardQuota | DiskShare | MergedShards | MergedQuota
 #: A function that runs on one shard: its number and rows in, its moves and its answer out.
 Kernel = Callable[[int, pa.Table], pa.Table]
 #: The moves of all shards, wherever they are.
@@ -188,6 +190,8 @@ def _solve_even_shards(shards: Shards[Moves], job: PlanningJob, *, topics: int) 
     if parts is None or found is None:
         merged = MergedShards(tuple(summary.topics for summary in summaries))
         return _require_placement(*_plan_shards(shards.merge_into_one(), job, [merged]))
+    if parts.merged is not None and parts.needs_leaders_of_all(found[2]):
+        found = _plan_within_budget(shards.merge_into_one(), job, [parts.merged], lambda _complete: False) or found
     moves, measures, complete = found
     return moves, parts.with_bound(measures, complete)
 
@@ -263,7 +267,8 @@ def summarize_shard(job: PlanningJob, number: int, table: pa.Table, *, leaders: 
 
     def summary() -> tuple[Any, None]:
         setup = BalanceSetup.of(job.build_problem(table))
-        return summarize(setup.to_place, setup.bounds, leaders=leaders), None
+        soft = bool(setup.to_place.receive_excluded.any())
+        return summarize(setup.to_place, setup.bounds, leaders=leaders, soft=soft), None
 
     return _result_table(number, summary)
 
@@ -309,6 +314,8 @@ def plan_shard(
 def _solve_shard(problem: Problem, part: Part | None) -> CandidatePlan:
     if isinstance(part, ShardQuota):
         return balance_shard(problem, part)
+    if isinstance(part, MergedQuota):
+        return balance_merged_shards(problem, part)
     if isinstance(part, MergedShards):
         return cut_to_budget(balance_replicas(problem, part.topics), problem)
     if isinstance(part, DiskShare):

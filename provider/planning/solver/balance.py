@@ -56,6 +56,9 @@ from kafka_steward.planning.solver.problem import (
     static_dispositions,
 )
 
+#: The note of a proof if fair shares are out of reach.
+NEAREST_NOTE = "Not every floor and ceiling can be met at once with these brokers; the plan comes nearest."
+
 
 @dataclass(frozen=True)
 class PlacementProblem:
@@ -153,7 +156,7 @@ def balance_with_placement(
     broker = _failover_order(problem, to_place.topic, ordered, met, shards)
     notes = []
     if not placed.within_bounds:
-        notes.append("Not every floor and ceiling can be met at once with these brokers; the plan comes nearest.")
+        notes.append(NEAREST_NOTE)
     if evenness != "even":
         notes.append(f"Leaders are even in the sense {evenness!r}: the replicas allow no more.")
     row, broker = merge_replicas(

@@ -196,8 +196,10 @@ class MovedRows:
     excess: Ints
     load: Ints
     leads: Ints
-    #: The rows of the shards, whether they move or not; for each shard in turn.
+    #: The rows of the shards, whether they move or not, and the names of the bounds that the leaders of the complete
+    #: plan meet; for each shard in turn.
     row_counts: list[int]
+    leader_evenness: list[str]
 
     @classmethod
     def of(cls, candidate: CandidatePlan, problem: Problem) -> MovedRows:
@@ -221,6 +223,7 @@ class MovedRows:
             load=sum_by(rows.size[candidate.row], candidate.broker, brokers),
             leads=candidate.planned_leaders(brokers),
             row_counts=[len(rows)],
+            leader_evenness=[] if candidate.leader_evenness is None else [candidate.leader_evenness],
         )
 
     @classmethod
@@ -232,6 +235,7 @@ class MovedRows:
         values: dict[str, Any] = {
             **{name: np.sum([getattr(part, name) for part in parts], axis=0) for name in ("excess", "load", "leads")},
             "row_counts": [count for part in parts for count in part.row_counts],
+            "leader_evenness": [name for part in parts for name in part.leader_evenness],
         }
         for name in (field.name for field in fields(cls) if field.name not in values):
             found = [getattr(part, name) for part in parts]

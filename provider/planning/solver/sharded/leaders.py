@@ -69,7 +69,7 @@ class _LeaderQuotaFlow:
         self.summary, self.receivers = summary, target
         count, brokers = summary.partitions[:, None], int(target.sum())
         self.holds = summary.low.astype(np.int64) + quotas.extra_beyond_floors(summary)
-        self.high = np.minimum(np.where(target, -(-count // brokers), 0), self.holds)
+        self.high = np.minimum(-(-count // brokers), self.holds)
         self.low = np.minimum(np.where(target, count // brokers, 0), self.high)
         self.net = Network()
 
@@ -87,7 +87,7 @@ class _LeaderQuotaFlow:
         everything, sharing = int(self.summary.partitions.sum()), int(self.receivers.sum())
         return (
             np.where(self.receivers, everything // sharing, 0),
-            np.where(self.receivers, -(-everything // sharing), 0),
+            np.full(len(self.receivers), -(-everything // sharing)),
         )
 
     def solve(self, shard: Ints, slack: float | None) -> Ints:
@@ -135,6 +135,9 @@ def leaders_for_targets(
     topic: Ints, replicas: Replicas, choices: list[LeaderBounds], targets: Ints
 ) -> tuple[Ints, str]:
     """Return each row's leader, and the name of the topics' bounds that could be met. Raises Infeasible."""
+    held = _count_per_cell(topic, replicas, np.ones(len(replicas.row), bool), choices[0].cell[0].shape)
+    # A broker that holds none of a topic cannot lead its share of it.
+    choices = [bounds for bounds in choices if (bounds.cell[0] <= held).all()]
     leader = _mostly_unchanged_leaders(topic, replicas, choices[0].cell, targets)
     if leader is not None:
         return leader, choices[0].name

@@ -18,6 +18,7 @@ import numpy as np
 from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.solver.balance import (
+    NEAREST_NOTE,
     Bounds,
     Placement,
     PlacementProblem,
@@ -31,6 +32,7 @@ from kafka_steward.planning.solver.leaders import balanced_leaders
 from kafka_steward.planning.solver.problem import Bools, Brokers, Ints, Problem, positions_in, positions_within, sum_by
 from kafka_steward.planning.solver.proof import Measures, has_level_leaders
 from kafka_steward.planning.solver.sharded.leaders import leader_quotas, leaders_for_targets
+from kafka_steward.planning.solver.sharded.nearest import nearest_quotas
 from kafka_steward.planning.solver.sharded.quotas import (
     QuotaProblem,
     Quotas,
@@ -51,23 +53,25 @@ MAX_UNSHARDED_PARTITIONS = 150_000
 def is_shardable(operation: Operation, options: Options, partitions: int) -> bool:
     """Return True if an even plan may be put together from shards.
 
-    With excluded brokers, the others come nearest to their shares only if all partitions are planned as one. Disks are
-    balanced with fewer bytes moved by one shard, as long as there are not too many partitions for it.
+    Disks are balanced with fewer bytes moved by one shard, as long as there are not too many partitions for it.
     """
-    if options.balance == "bytes":
-        return operation in EVEN_OPERATIONS and partitions > MAX_UNSHARDED_PARTITIONS
-    return operation in EVEN_OPERATIONS and not options.exclude_brokers
+    many = options.balance != "bytes" or partitions > MAX_UNSHARDED_PARTITIONS
+    return operation in EVEN_OPERATIONS and many
 
 
 @dataclass(frozen=True)
 class Movement:
-    """The replicas and mebibytes that a plan moves, the partitions, and each broker's bytes and leaders after it."""
+    """The replicas and mebibytes that a plan moves, the partitions, and each broker's bytes and leaders after it.
+
+    `leader_evenness` has the name of the bounds that the leaders of each shard meet.
+    """
 
     replicas: int
     weight: int
     partitions: int
     load: Ints
     leads: Ints
+    leader_evenness: list[str]
 
     @classmethod
     def of_measures(cls, measures: Measures) -> Movement:
@@ -79,31 +83,60 @@ class Movement:
             counts["partitions"],
             measures.after.bytes,
             measures.leaders_planned,
+            measures.leader_evenness,
         )
 
     @classmethod
     def of_rows(cls, moved: MovedRows) -> Movement:
         """Return the movement of a complete plan that a budget chooses from."""
         weight = int((moved.cost * mebibytes(moved.size)).sum())
-        return cls(int(moved.cost.sum()), weight, sum(moved.row_counts), moved.load, moved.leads)
+        partitions = sum(moved.row_counts)
+        return cls(int(moved.cost.sum()), weight, partitions, moved.load, moved.leads, moved.leader_evenness)
+
+
+@dataclass(frozen=True)
+class MergedQuota:
+    """The quota of all shards, merged into one, and the number of topics that each plans."""
+
+    quota: ShardQuota
+    topics: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class ShardedQuotas:
-    """The shards' quotas, and the least moves and mebibytes that any plan needs."""
+    """The shards' quotas, and the least moves and mebibytes that any plan needs.
+
+    `merged` is the quota of all, to choose their leaders at once; None where the shards always have even leaders.
+    """
 
     shard_quotas: Sequence[ShardQuota]
     quotas: Quotas
     receivers: Bools
+    merged: MergedQuota | None
 
     def meets_bound(self, movement: Movement) -> bool:
         """Return True if the shards together move as little as the bound says: the plan is proven minimal."""
         return (movement.replicas, movement.weight) == (self.quotas.moves, self.quotas.weight)
 
     def needs_one_flow(self, movement: Movement) -> bool:
-        """Return True if moves or leaders leave a gap to close, and the partitions are not too many for one flow."""
-        missed = self.shard_quotas[0].leaders is not None and not has_level_leaders(movement.leads, self.receivers)
+        """Return True if a gap has to be closed by one flow, and the partitions are not too many for one.
+
+        The gap is in moves, or in leaders if one flow is how to choose those of all shards at once.
+        """
+        missed = self.merged is None and self._misses_level_leaders(movement)
         return (missed or not self.meets_bound(movement)) and movement.partitions <= MAX_UNSHARDED_PARTITIONS
+
+    def needs_leaders_of_all(self, movement: Movement) -> bool:
+        """Return True if leaders, unlike replicas, are to be chosen for all shards at once.
+
+        With brokers that receive nothing, some topics may not be led evenly by those that they are on. Which leaders
+        are then the most even is not a question of one shard.
+        """
+        missed = self._misses_level_leaders(movement) or set(movement.leader_evenness) > {"even"}
+        return self.merged is not None and missed and movement.partitions <= MAX_UNSHARDED_PARTITIONS
+
+    def _misses_level_leaders(self, movement: Movement) -> bool:
+        return self.shard_quotas[0].leaders is not None and not has_level_leaders(movement.leads, self.receivers)
 
     def with_bound(self, measures: Measures, complete: Movement) -> Measures:
         """Return the measures with the cluster-wide bound, and the prices that prove it.
@@ -112,7 +145,7 @@ class ShardedQuotas:
         """
         left = complete.replicas - measures.counts["replicas_moved"]
         prices = self.quotas.prices.tolist() if measures.counts["replicas_moved"] == self.quotas.moves else []
-        notes = list(measures.notes)
+        notes = [*measures.notes, *([NEAREST_NOTE] if self.quotas.steps else [])]
         if left:
             notes.append(budget_note(left, exact=self.meets_bound(complete)))
         if not self.meets_bound(complete):
@@ -127,30 +160,45 @@ class ShardedQuotas:
 
 
 def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedQuotas | None:
-    """Return the quotas of shards from their summaries; None if none meet all floors and ceilings."""
+    """Return the quotas of shards from their summaries; None if none meet all floors and ceilings.
+
+    With brokers that receive nothing, the floors and ceilings may be out of reach: the quotas are then the nearest.
+    """
     summary = ShardSummary.combine(parts)
     factors, which = np.unique(summary.factor, return_inverse=True)
     counts = sum_by(summary.factor_count, which, len(factors))
     if len(factors) == 0:
         return None
     low, high = broker_bounds(brokers, factors, counts, summary.held)
+    soft = bool((brokers.usable & ~brokers.receivers).any())
+    problem = QuotaProblem(summary, rack_groups(brokers), low, high, brokers.receivers)
     try:
-        quotas = quotas_by_pricing(QuotaProblem(summary, rack_groups(brokers), low, high))
+        quotas = nearest_quotas(problem) if soft else quotas_by_pricing(problem)
     except Infeasible:
         return None
     topics = [part.topics for part in parts]
     leaders = leader_quotas(summary, topics, quotas, brokers.receivers) if brokers.has_equal_capacities else None
     quotas = replace(quotas, prices=quotas.prices[brokers.usable])
-    return ShardedQuotas(shard_quotas(summary, topics, quotas, leaders), quotas, brokers.receivers)
+    merged = None
+    if soft and leaders is not None:
+        merged = MergedQuota(shard_quotas(summary, [summary.topics], quotas, None)[0], tuple(topics))
+    return ShardedQuotas(shard_quotas(summary, topics, quotas, leaders), quotas, brokers.receivers, merged)
+
+
+def balance_merged_shards(problem: Problem, merged: MergedQuota) -> CandidatePlan:
+    """Return the new assignments of all shards: replicas within their quotas, leaders as one flow chooses them."""
+    place = partial(_place_shard, quota=merged.quota)
+    return balance_with_placement(problem, place, balanced_leaders, shards=merged.topics)
+
+
+def _place_shard(problem: PlacementProblem, bounds: Bounds, quota: ShardQuota) -> Placement:
+    row, broker = place_within_quota(problem, bounds.rack, quota.replicas(bounds.cell[0]))
+    return Placement(row, broker, 0, within_bounds=True)
 
 
 def balance_shard(problem: Problem, quota: ShardQuota) -> CandidatePlan:
     """Return the new assignments of one shard of an even plan. Raises Infeasible if its quota cannot be met."""
-
-    def place(to_place: PlacementProblem, bounds: Bounds) -> Placement:
-        row, broker = place_within_quota(to_place, bounds.rack, quota.replicas(bounds.cell[0]))
-        return Placement(row, broker, 0, within_bounds=True)
-
+    place = partial(_place_shard, quota=quota)
     if quota.leaders is None:
         return balance_with_placement(problem, place, balanced_leaders)
     topics = len(problem.rows.topics)
@@ -264,7 +312,10 @@ class _PartitionRackPairs:
         price, lead, _ = placement_costs(problem.size[problem.row[replica]], ones, int(cell_node[-1]), soft=False)
         stays = net.add_arcs(tail, cell_node[at], 1, -(price + lead * problem.leads[replica]))
         net.add_arcs(source, pair_node, 1, 0)
-        net.add_arcs(cell_node, sink, self.quota.ravel()[cells], 0)
+        most = self.quota.ravel()[cells]
+        # What an excluded broker does not keep, it could not receive.
+        least = np.where(problem.receive_excluded[cells % len(problem.group)], most, 0)
+        net.add_bounded_arcs(cell_node, sink, (least, most), 0)
         net.add_arcs(source, sink, len(replica), 0)
         net.add_supply(source, len(replica))
         net.add_supply(sink, -len(replica))
@@ -287,6 +338,8 @@ class _PartitionRackPairs:
         used = np.zeros(len(self.has_several), bool)
         used[self.pool] = True
         topic, broker = np.nonzero(np.where((used & ~self.has_several)[pool], left, 0))
+        if self.problem.receive_excluded[broker].any():
+            raise Infeasible
         return deal_in_turns(left[topic, broker], broker, pool[topic, broker])
 
     def place_several(self) -> RowsAndBrokers:

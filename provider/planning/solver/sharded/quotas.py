@@ -47,12 +47,16 @@ _NEVER = 1 << 60
 
 @dataclass(frozen=True)
 class QuotaProblem:
-    """The summaries of all shards as one, and the fewest and most replicas that each broker may hold."""
+    """The summaries of all shards as one, and the fewest and most replicas that each broker may hold.
+
+    Only the `receivers` may hold a replica that they do not hold yet.
+    """
 
     summary: ShardSummary
     group: Ints
     low: Ints
     high: Ints
+    receivers: Bools
 
     @cached_property
     def separable(self) -> Bools:
@@ -68,7 +72,8 @@ class QuotaProblem:
     def move_cost(self) -> int:
         """The cost of a move: more than all mebibytes, and than twice the sum of any path through the network."""
         summary = self.summary
-        ways = np.maximum(summary.value, 0).sum(dtype=np.int64) + summary.uncontended_weight.sum()
+        values = (summary.value, summary.guaranteed_weight)
+        ways = sum(int(np.maximum(value, 0).sum(dtype=np.int64)) for value in values) + summary.uncontended_weight.sum()
         return int(summary.wanted[1] + 2 * (ways + summary.contended_weight[summary.contender_of].sum())) + 1
 
 
@@ -83,15 +88,19 @@ class QuotaSubproblem:
 
 @dataclass(frozen=True)
 class Quotas:
-    """Extra replicas per topic and broker, lower bounds on moves and on mebibytes, and the brokers' prices."""
+    """Extra replicas per topic and broker, lower bounds on moves and on mebibytes, and the brokers' prices.
+
+    `steps` is the number of replicas by which topics and brokers miss their bounds: as few as can be.
+    """
 
     extra: npt.NDArray[np.int32]
     moves: int
     weight: int
     prices: Ints
+    steps: int = 0
 
     def extra_beyond_floors(self, summary: ShardSummary) -> Ints:
-        """Return replicas per topic and broker beyond the floors: 0 or 1."""
+        """Return replicas per topic and broker beyond the floors: 0 or 1, unless the shares are out of reach."""
         more = self.extra.astype(np.int64)
         more[summary.cell_topic, summary.cell_broker] -= summary.cell_low
         return more
@@ -118,7 +127,7 @@ class QuotaFlow:
         self.summary, self.group, self.bounds, self.part = problem.summary, problem.group, bounds, part
         self.topics = np.flatnonzero(part.rows.any(axis=1))
         self.local = positions_in(self.topics, len(part.rows))
-        self.separable = problem.separable
+        self.separable, self.receivers = problem.separable, problem.receivers
         self.net = Network()
         racks = self.summary.least.shape[1]
         self.rack = self.net.add_nodes(len(self.topics) * racks).reshape(-1, racks)
@@ -131,11 +140,11 @@ class QuotaFlow:
         self._add_supplies()
         self._add_option_arcs()
         self._add_contended_cells()
-        self.net.add_bounded_arcs(self.broker, self.sink, self.bounds, 0)
-        flow, potential = self.net.solve_with_prices()
+        self._add_broker_arcs()
+        self.flow, potential = self.net.solve_with_prices()
         extra = np.zeros(self.summary.value.shape, np.int32)
-        extra[self.option_at] = flow[self.option]
-        cells = flow[self.cell_out] + self.summary.cell_low[self.cells]
+        extra[self.option_at] = self.flow[self.option]
+        cells = self._replicas_of_cells()
         extra[self.summary.cell_topic[self.cells], self.summary.cell_broker[self.cells]] = cells
         worth = np.zeros(self.part.rows.shape, np.int64)
         worth[self.topics] = potential[self.sink[0]] - potential[self.rack]
@@ -143,7 +152,7 @@ class QuotaFlow:
         # potential of the moves alone.
         moves = (potential + self.move // 2) // self.move
         prices, full = (found[self.sink[0]] - found[self.broker] for found in (moves, potential))
-        return QuotaSolution(extra, self.net.total_cost(flow), prices, full, worth)
+        return QuotaSolution(extra, self.net.total_cost(self.flow), prices, full, worth)
 
     def _add_supplies(self) -> None:
         net, wants = self.net, self.summary.wants[self.topics]
@@ -175,10 +184,19 @@ class QuotaFlow:
         uncontended = np.flatnonzero(number[summary.uncontended_cell] >= 0)
         at = number[summary.uncontended_cell[uncontended]]
         net.add_arcs(rack[at], node[at], 1, -(self.move + summary.uncontended_weight[uncontended]))
-        net.add_arcs(rack, node, UNLIMITED, 0)
+        net.add_arcs(rack, node, np.where(self.receivers[broker], UNLIMITED, 0), 0)
         self._add_contenders(node)
-        low, high = summary.cell_low[self.cells], summary.cell_high[self.cells]
-        self.cell_out = net.add_bounded_arcs(node, self.broker[broker], (low, high), 0)
+        self._add_cell_arcs(node, self.broker[broker])
+
+    def _add_cell_arcs(self, node: Ints, broker: Ints) -> None:
+        low, high = self.summary.cell_low[self.cells], self.summary.cell_high[self.cells]
+        self.cell_out = self.net.add_bounded_arcs(node, broker, (low, high), 0)
+
+    def _replicas_of_cells(self) -> Ints:
+        return np.asarray(self.flow[self.cell_out] + self.summary.cell_low[self.cells], np.int64)
+
+    def _add_broker_arcs(self) -> None:
+        self.net.add_bounded_arcs(self.broker, self.sink, self.bounds, 0)
 
     def _add_contenders(self, node: Ints) -> None:
         net, summary = self.net, self.summary
@@ -386,21 +404,30 @@ def lower_bound_of_cost(summary: ShardSummary, move: int, cost: int) -> tuple[in
 class ShardQuota:
     """One shard's part: replicas per topic and broker, as a bit for one more than the floor, and leaders per broker.
 
-    `leaders` is None if brokers lead in proportion to their replicas, which every shard can ensure on its own.
+    `leaders` is None if brokers lead in proportion to their replicas, which every shard can ensure on its own. Where
+    the fair shares are out of reach, `far_cells` and `far_amounts` have the replicas that the bit leaves out.
     """
 
     beyond_floor: npt.NDArray[np.uint8]
+    far_cells: Ints
+    far_amounts: Ints
     leaders: Ints | None
 
     def replicas(self, low: Ints) -> Ints:
         """Return replicas per topic and broker, given the floors."""
-        return np.asarray(low + np.unpackbits(self.beyond_floor, count=low.size).reshape(low.shape), np.int64)
+        found = np.asarray(low + np.unpackbits(self.beyond_floor, count=low.size).reshape(low.shape), np.int64)
+        found.ravel()[self.far_cells] += self.far_amounts
+        return found
 
 
 def shard_quotas(
     summary: ShardSummary, topics: list[int], quotas: Quotas, leaders: list[Ints] | None
 ) -> list[ShardQuota]:
     """Return the quotas of the shards; `topics` is the number of topics of each."""
-    parts = np.split(quotas.extra_beyond_floors(summary), np.cumsum(topics)[:-1])
-    bits = [np.packbits(part.astype(bool)) for part in parts]
-    return [ShardQuota(one, None if leaders is None else leaders[number]) for number, one in enumerate(bits)]
+    found = []
+    for number, part in enumerate(np.split(quotas.extra_beyond_floors(summary), np.cumsum(topics)[:-1])):
+        bits = part > 0
+        far = np.flatnonzero(part != bits)
+        led = None if leaders is None else leaders[number]
+        found.append(ShardQuota(np.packbits(bits), far, (part - bits).ravel()[far], led))
+    return found

@@ -5,6 +5,10 @@ open: which broker gets the one replica more, and its worth there, which is the 
 could then stay. The worths depend on each other only if a partition has more replicas in a rack than it may keep. Such
 a pair of partition and rack is a contended cell. It is listed on its own, with its partition's size and its contenders,
 the replicas in it, and so are the uncontended replicas that compete with them.
+
+If the fair shares may be out of reach (`soft`), a broker may hold more of a topic than the ceiling, or less than the
+floor. Pairs of topic and broker with replicas above the ceiling are then listed as contended cells are, with all their
+replicas, and so is every guaranteed replica, with the weight that is lost if the broker does not get it.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ class ShardSummary:
 
     Weights are mebibytes, rounded up. `value` is the weight that the optional replica of a cell can keep, -1 if there
     is none to keep, NO_OPTION if there is no option. Contended cells (`contended_*`), their replicas (`contender_*`),
-    the pairs of topic and broker that they touch (`cell_*`), and the uncontended replicas there are lists.
+    the pairs of topic and broker that they touch (`cell_*`), and the uncontended replicas there are lists. So are
+    the guaranteed replicas (`guaranteed_*`), of weight -1 where there is none to keep; the list is empty unless the
+    shares may be out of reach.
     """
 
     topics: int
@@ -58,6 +64,9 @@ class ShardSummary:
     cell_high: Ints
     uncontended_cell: Ints
     uncontended_weight: Ints
+    guaranteed_topic: Ints
+    guaranteed_broker: Ints
+    guaranteed_weight: Ints
     #: Floors, and partitions led now; empty if leaders are not planned for all shards together.
     low: npt.NDArray[np.int32]
     leads: npt.NDArray[np.int32]
@@ -69,7 +78,8 @@ class ShardSummary:
         topics = np.cumsum([0, *(part.topics for part in parts)])
         contended = np.cumsum([0, *(len(part.contended_topic) for part in parts)])
         cells = np.cumsum([0, *(len(part.cell_topic) for part in parts)])
-        shifts = {"contended_topic": topics, "cell_topic": topics, "contender_of": contended, "uncontended_cell": cells}
+        shifts = dict.fromkeys(("contended_topic", "cell_topic", "guaranteed_topic"), topics)
+        shifts |= {"contender_of": contended, "uncontended_cell": cells}
         values: dict[str, Any] = {"topics": int(topics[-1])}
         for name in (field.name for field in fields(cls) if field.name != "topics"):
             found = [getattr(part, name) for part in parts]
@@ -81,10 +91,11 @@ class ShardSummary:
         return cls(**values)
 
 
-def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool) -> ShardSummary:
+def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool, soft: bool = False) -> ShardSummary:
     """Summarize a shard.
 
-    Of `bounds` only those of racks and of topics are the shard's own. With `leaders`, leaders are counted too.
+    Of `bounds` only those of racks and of topics are the shard's own. With `leaders`, leaders are counted too. With
+    `soft`, the bounds of topics may be out of reach.
     """
     topics, brokers = bounds.cell[0].shape
     weight = mebibytes(problem.size)
@@ -92,7 +103,11 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool) -> Sh
     in_contended = contended[problem.row, problem.group[problem.broker]]
     touching = np.bincount(problem.replica_cells[in_contended], minlength=topics * brokers)
     low, high = (bound.ravel() for bound in bounds.cell)
+    listed = touching > 0
     guaranteed = np.maximum(low - touching, 0)
+    if soft:
+        listed |= np.bincount(problem.replica_cells, minlength=topics * brokers) > high
+        guaranteed[listed] = 0
     ranked = _RankedReplicas(problem.replica_cells[~in_contended], weight[problem.row[~in_contended]], topics * brokers)
     per_group = guaranteed.reshape(topics, brokers) @ (problem.group[:, None] == np.arange(bounds.rack[0].shape[1]))
     least, most = (sum_by(bound, problem.topic, topics) - per_group for bound in bounds.rack)
@@ -105,14 +120,15 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool) -> Sh
         factor_count=counts,
         held=np.bincount(problem.broker, minlength=brokers),
         guaranteed=guaranteed.reshape(topics, brokers).sum(axis=0),
-        value=_option_values(ranked, low, (high > low) & (touching == 0)).reshape(topics, brokers),
+        value=_option_values(ranked, low, (high > low) & ~listed).reshape(topics, brokers),
         least=least,
         most=most,
         wants=sum_by(problem.factor, problem.topic, topics) - per_group.sum(axis=1),
         wanted=np.array([problem.factor.sum(), (problem.factor * weight).sum()]),
         kept=ranked.totals_of_first(guaranteed),
         **_contended_fields(problem, bounds, contended, weight),
-        **_touched_cell_fields(ranked, (low, high, touching, guaranteed), brokers),
+        **_listed_cell_fields(ranked, (low, high, guaranteed), np.flatnonzero(listed), brokers, soft=soft),
+        **_guaranteed_fields(ranked, guaranteed if soft else np.zeros_like(guaranteed), brokers),
         low=bounds.cell[0][:with_leaders].astype(np.int32),
         leads=leads[:with_leaders].astype(np.int32),
         partitions=np.bincount(problem.topic, minlength=topics),
@@ -155,11 +171,14 @@ def _contended_fields(problem: PlacementProblem, bounds: Bounds, contended: Bool
     }
 
 
-def _touched_cell_fields(ranked: _RankedReplicas, table: tuple[Ints, Ints, Ints, Ints], brokers: int) -> dict[str, Any]:
-    low, high, touching, guaranteed = table
-    cells = np.flatnonzero(touching)
+def _listed_cell_fields(
+    ranked: _RankedReplicas, table: tuple[Ints, Ints, Ints], cells: Ints, brokers: int, *, soft: bool
+) -> dict[str, Any]:
+    low, high, guaranteed = table
     number = positions_in(cells, len(low))
-    mine = (number[ranked.cell] >= 0) & (ranked.rank >= guaranteed[ranked.cell]) & (ranked.rank < high[ranked.cell])
+    mine = (number[ranked.cell] >= 0) & (ranked.rank >= guaranteed[ranked.cell])
+    if not soft:
+        mine &= ranked.rank < high[ranked.cell]
     return {
         "cell_topic": cells // brokers,
         "cell_broker": cells % brokers,
@@ -168,3 +187,12 @@ def _touched_cell_fields(ranked: _RankedReplicas, table: tuple[Ints, Ints, Ints,
         "uncontended_cell": number[ranked.cell[mine]],
         "uncontended_weight": ranked.weight[mine],
     }
+
+
+def _guaranteed_fields(ranked: _RankedReplicas, guaranteed: Ints, brokers: int) -> dict[str, Any]:
+    cell = np.repeat(np.arange(len(guaranteed)), guaranteed)
+    weight = np.full(len(cell), _NOTHING_TO_KEEP)
+    mine = ranked.rank < guaranteed[ranked.cell]
+    start = np.cumsum(guaranteed) - guaranteed
+    weight[start[ranked.cell[mine]] + ranked.rank[mine]] = ranked.weight[mine]
+    return {"guaranteed_topic": cell // brokers, "guaranteed_broker": cell % brokers, "guaranteed_weight": weight}
