@@ -10,10 +10,11 @@ from benchmarks.planner.exactness import exactness
 from benchmarks.planner.failover import failover
 from benchmarks.planner.makespan import makespans
 from benchmarks.planner.peers import peers
+from benchmarks.planner.shards import excluded
 from benchmarks.report import write_between
 
 _REPORT = Path(__file__).parents[2] / "docs" / "planning.md"
-_TABLES = ("failover", "exactness", "peers", "makespan")
+_TABLES = ("failover", "exactness", "peers", "excluded", "makespan")
 
 
 def main() -> None:
@@ -24,6 +25,7 @@ def main() -> None:
             "failover": failover,
             "exactness": lambda: exactness(asked.cases),
             "peers": peers,
+            "excluded": excluded,
             "makespan": makespans,
         }
         found = made[name]()

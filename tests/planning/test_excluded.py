@@ -171,11 +171,8 @@ def test_shards_give_what_an_excluded_broker_lacks_to_its_rack(put_together: lis
     assert min(held["3"], held["6"]) >= 24
     verdict = check(LACKING, plan)
     assert (verdict.problems, verdict.unproven) == ([], ())
-    assert [note for note in plan.proof["notes"] if "the plan comes nearest" in note] == [nearest_note(plan)]
-
-
-def nearest_note(plan: PlanFolder) -> str:
-    return next(note for note in plan.proof["notes"] if note.startswith("Not every floor and ceiling"))
+    nearest_plan = "Not every floor and ceiling can be met at once with these brokers; the plan comes nearest."
+    assert plan.proof["notes"].count(nearest_plan) == 1
 
 
 def test_a_cordoned_broker_is_planned_in_shards_like_an_excluded_one(put_together: list[bool]) -> None:
@@ -189,7 +186,7 @@ def test_a_cordoned_broker_is_planned_in_shards_like_an_excluded_one(put_togethe
 def test_a_budget_leaves_to_later_plans_what_the_plan_without_it_moves(put_together: list[bool]) -> None:
     options = {"exclude_brokers": [9]}
     needed, snapshot = planned(LACKING, "rebalance", options, shard_rows=18).proof["replicas_moved"], LACKING
-    moved = []
+    moved: list[int] = []
     while sum(moved) < needed:
         plan = planned(snapshot, "rebalance", {**options, "max_moves": 7}, shard_rows=18)
         assert (check(snapshot, plan).problems, plan.proof["gap"]) == ([], 0)
@@ -211,7 +208,7 @@ def test_a_broker_that_holds_none_of_a_topic_is_not_said_to_lead_its_share(put_t
 
 
 def test_quotas_of_few_steps_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+    found: list[list[tuple[int, int, int]]] = []
 
     def both(problem: QuotaProblem) -> Quotas:
         few = quotas(problem)

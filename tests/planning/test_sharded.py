@@ -79,6 +79,12 @@ def test_leaders_that_are_even_over_all_shards_are_unchanged() -> None:
     assert plan.moves == []
 
 
+def test_leaders_that_are_even_stay_where_each_shard_is_led_by_one_broker() -> None:
+    # Broker 1 leads every topic of the first shard, and broker 2 every topic of the second.
+    snapshot = cluster("1 2", *(f"t{at:02d}: {'12' if at < 20 else '21'}" for at in range(40)))
+    assert planned(snapshot, "rebalance", shard_rows=20).moves == []
+
+
 def test_a_gap_is_noted_if_all_shards_are_not_planned_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_steward.planning.solver.sharded.plan.MAX_UNSHARDED_PARTITIONS", 0)
     gaps = [planned(random_case(seed), "rebalance", shard_rows=1).proof for seed in range(1000, 1000 + tried(60))]
