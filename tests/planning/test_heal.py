@@ -1,7 +1,9 @@
 """Heal and fill: nothing in place moves, everything lost is replaced, spread over racks and brokers."""
 
+import itertools
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,37 @@ def test_every_plan_is_valid_and_moves_only_what_is_missing(
     plan = planned(snapshot, operation, options)
     assert check(snapshot, plan).problems == []
     assert plan.proof["gap"] == 0
+
+
+@SLOW
+@given(clusters(), OPTIONS, st.sampled_from(["heal", "fill"]), st.sampled_from([1, 30_000]))
+def test_no_other_brokers_would_leave_a_partition_spread_better_over_the_racks(
+    snapshot: SnapshotFolder, options: dict[str, Any], operation: str, shard_rows: int
+) -> None:
+    rows = snapshot.brokers.to_pylist()
+    aware = options.get("rack_aware", True)
+    rack = {row["broker"]: row["rack"] if aware else None for row in rows}
+    able = {row["broker"] for row in rows if row["state"] in ("live", "new")}
+    for move in planned(snapshot, operation, options, shard_rows).moves:
+        kept = set(move.after) - set(move.adding)
+        others = itertools.combinations(sorted(able - kept), len(move.adding))
+        best = min(rack_collisions([*kept, *added], rack) for added in others)
+        assert rack_collisions(move.after, rack) == best, move
+
+
+def rack_collisions(replicas: Iterable[int], rack: Mapping[int, str | None]) -> int:
+    """The pairs of replicas that share a rack."""
+    filled = Counter(rack[broker] for broker in replicas if rack[broker] is not None)
+    return sum(count * (count - 1) // 2 for count in filled.values())
+
+
+def test_a_broker_without_a_rack_comes_before_a_second_replica_on_a_rack() -> None:
+    rack_violations = {}
+    for rackless in ("free", "own-rack"):
+        plan = planned(cluster("1a 2a 3b 4b 5c! 6", "t: 135 135 315 245"), options={"rackless": rackless})
+        assert {next(iter(move.adding)) for move in plan.moves} == {6}
+        rack_violations[rackless] = plan.proof["rack_violations"]["after"]
+    assert rack_violations == {"free": 0, "own-rack": 0}
 
 
 @SLOW

@@ -127,6 +127,7 @@ def test_a_fill_reaches_the_target_and_takes_nothing(target: int, after: list[in
 
 
 RACKS = "rack a holds 2 of its replicas while broker 4 on rack b is free."
+RACKLESS = "rack a holds 2 of its replicas while broker 4 without a rack is free."
 
 
 @pytest.mark.parametrize(
@@ -139,15 +140,12 @@ RACKS = "rack a holds 2 of its replicas while broker 4 on rack b is free."
         # What cannot be used is not free, and nor is what is taken already.
         ("1a 2a! 3a 4b", "13", {"exclude_brokers": [4]}, []),
         ("1a 2a! 3a 4b-", "13", {}, []),
-        # A broker without a rack binds nothing, and is bound by nothing, unless it is a rack of its own.
-        ("1a 2a! 3a 4", "13", {}, []),
-        ("1a 2a! 3a 4", "13", {"rackless": "free"}, []),
-        (
-            "1a 2a! 3a 4",
-            "13",
-            {"rackless": "own-rack"},
-            ["rack a holds 2 of its replicas while broker 4 on rack broker 4 is free."],
-        ),
+        # A broker without a rack collides with none, whether or not it is a rack of its own.
+        ("1a 2a! 3a 4", "13", {}, [RACKLESS]),
+        ("1a 2a! 3a 4", "13", {"rackless": "free"}, [RACKLESS]),
+        ("1a 2a! 3a 4", "13", {"rackless": "own-rack"}, [RACKLESS]),
+        ("1a 2a! 3a 4", "14", {}, []),
+        ("1a 2a! 3a 4", "13", {"exclude_brokers": [4]}, []),
         ("1a 2a! 3a 4b", "13", {"rackless": "own-rack"}, [RACKS]),
         ("1 2! 3 4b", "13", {}, []),
         ("1 2! 3 4b", "13", {"rackless": "own-rack"}, []),

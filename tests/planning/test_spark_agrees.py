@@ -93,7 +93,8 @@ def cases() -> Iterator[Case]:
         )
         if operation in EVEN_OPERATIONS:
             yield Case(operation, {"prefer": "isr-order", "rack_aware": False})
-            yield Case(operation, {**barred, "max_moves": 5, "rack_aware": False})
+            yield Case(operation, {**barred, "max_moves": 5})
+            yield Case(operation, {**barred, "rack_aware": False})
             yield Case(operation, {"max_moves": 9})
             yield Case(operation, {"balance": "bytes", "tolerance": 0.3, "max_bytes": 3 << 30})
 

@@ -221,23 +221,21 @@ def _check_leader(move: Move, part: SnapshotPartition, kept: Assignment) -> Iter
 
 
 def _check_rack_spread(move: Move, kept: Assignment, context: CheckContext) -> Iterator[str]:
-    """Check that no added replica could stand on another usable broker and leave the racks more evenly filled."""
+    """Check that no added replica could stand on another usable broker and leave the racks more evenly filled.
+
+    A broker without a rack collides with none, and so is always as good as an empty rack.
+    """
     if not context.options.get("rack_aware", True):
         return
-    own = context.options.get("rackless") == "own-rack"
-
-    def rack_of(broker: int) -> str | None:
-        rack = context.rack.get(broker)
-        return f"broker {broker}" if rack is None and own else rack
-
-    filled = Counter(rack_of(broker) for broker in move.after)
+    filled = Counter(rack for broker in move.after if (rack := context.rack.get(broker)) is not None)
     free = context.receivers - set(move.after) - context.partitions[move.topic_partition].offline
     for broker in sorted(set(move.after) - set(kept)):
-        here = rack_of(broker)
+        here = context.rack.get(broker)
         for other in sorted(free):
-            there = rack_of(other)
-            if here is not None and there is not None and filled[there] + 1 < filled[here]:
-                yield f"rack {here} holds {filled[here]} of its replicas while broker {other} on rack {there} is free."
+            there = context.rack.get(other)
+            if here is not None and (0 if there is None else filled[there]) + 1 < filled[here]:
+                place = "without a rack" if there is None else f"on rack {there}"
+                yield f"rack {here} holds {filled[here]} of its replicas while broker {other} {place} is free."
                 return
 
 

@@ -288,24 +288,23 @@ def _rack_room(need: _MissingReplicas) -> tuple[Ints, Ints]:
     """Return the replicas that each incomplete row may add per group, and how many of them come first.
 
     The spread is the most even one that the kept replicas allow: see `fair_shares.rack_bounds`, here for each row on
-    its own, because each row keeps other replicas.
+    its own, because each row keeps other replicas. Brokers without a rack collide with none: they come before a second
+    replica on a rack, whether or not they are racks themselves.
     """
     brokers, missing = need.problem.brokers, need.missing[need.incomplete_rows]
     groups = int(need.broker_groups.max()) + 1
     member_of = need.broker_groups[:, None] == np.arange(groups)
     kept, room = (mask.astype(np.int64) @ member_of for mask in (need.held_brokers, need.open_brokers))
     racked = (member_of & (brokers.rack >= 0)[:, None]).any(axis=0)
-    height = _fill_height_per_rack(kept + room, racked, kept.sum(axis=1) + missing, own_rack=brokers.own_rack)
-    top = np.minimum(height[:, None], kept + room)
+    height = _fill_height_per_rack(kept + room, racked, kept.sum(axis=1) + missing)[:, None]
+    top = np.minimum(height, kept + room)
     most = np.where(racked, np.clip(top - kept, 0, room), np.minimum(room, missing[:, None]))
-    first = np.where(racked, np.clip(np.minimum(height[:, None] - 1, top) - kept, 0, most), 0)
-    return most, first
+    below = np.where(racked, np.minimum(height - 1, top) - kept, np.where(height > 1, most, 0))
+    return most, np.clip(below, 0, most)
 
 
-def _fill_height_per_rack(places: Ints, racked: Bools, rf: Ints, *, own_rack: bool) -> Ints:
-    on_racks, rackless = places[:, racked], places[:, ~racked].sum(axis=1)
-    # Brokers without a rack only count if they are racks themselves, or if the racks cannot hold all replicas.
-    spare = np.where(own_rack | (on_racks.sum(axis=1) < rf), rackless, 0)
+def _fill_height_per_rack(places: Ints, racked: Bools, rf: Ints) -> Ints:
+    on_racks, spare = places[:, racked], places[:, ~racked].sum(axis=1)
     height = np.full(len(places), 1, np.int64)
     for _ in range(int(places.max(initial=1))):
         short = np.minimum(on_racks, height[:, None]).sum(axis=1) + spare < rf
