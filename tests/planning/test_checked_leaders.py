@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.checker.leaders import LeaderCounts
+from kafka_steward.planning.checker.leaders import LeaderCounts, LeftExchanges
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import cluster, plan_with, planned
+from tests.planning.integer_solver import random_plan
+from tests.rings import tried
 
 RING = cluster("1 2 3 4", "t: " + " ".join(["12 23 34 41"] * 3), "u: 12 23 34 41")
 
@@ -124,3 +127,51 @@ def test_a_budget_promises_no_even_leaders() -> None:
     assert planned(snapshot, "rebalance", {"max_moves": 1}).proof["leader_evenness"] is None
     assert planned(snapshot, "rebalance", {"max_moves": 99}).proof["leader_evenness"] == "even"
     assert planned(RING, "heal").proof["leader_evenness"] is None
+
+
+def test_an_even_plan_that_does_not_say_how_even_its_leaders_are_is_refused() -> None:
+    snapshot, plan = expanded()
+    silent = plan_with(plan.digest, {**plan.proof, "leader_evenness": None}, plan.moves)
+    assert check(snapshot, silent).problems == [
+        "The proof does not say how even leaders are, and its plan is to even them out."
+    ]
+    # Within a budget, and of other operations, leaders are what they are.
+    within = planned(snapshot, "expand", {"max_moves": 1})
+    assert (within.proof["leader_evenness"], check(snapshot, within).problems) == (None, [])
+    assert check(RING, planned(RING, "heal")).problems == []
+
+
+def test_a_plan_of_one_shard_leaves_no_exchange_within_a_partition_to_improve_its_order_or_leaders() -> None:
+    for seed in range(tried(45)):
+        snapshot, plan = random_plan(seed)
+        left = check(snapshot, plan).left
+        assert left is not None
+        assert (seed, left.order) == (seed, 0)
+        assert plan.proof["leader_evenness"] != "even" or left.leaders == 0
+
+
+def test_an_order_that_an_exchange_of_two_followers_would_improve_is_counted_with_what_it_would_gain() -> None:
+    snapshot = cluster("1 2 3 4 5 6+", "t: " + " ".join(["123", "231", "312", "451", "514", "145"] * 4))
+    plan = planned(snapshot, "expand")
+    assert check(snapshot, plan).left == LeftExchanges(leaders=0, order=0)
+    # The same leaders and replicas; the lowest broker of the others is next in line.
+    rows = {(row["topic"], row["partition"]): row["replicas"] for row in snapshot.partitions.to_pylist()}
+    after = {(move.topic, move.partition): (move.after[0], *sorted(move.after[1:])) for move in plan.moves}
+    moved = [move for move in plan.moves if after[move.topic, move.partition] != move.before]
+    moved = [replace(move, chunk=0, position=at) for at, move in enumerate(moved)]
+    worse = with_order(plan_with(plan.digest, plan.proof, moved), after)
+    pairs = Counter(after.get(name, tuple(replicas))[:2] for name, replicas in rows.items())
+    told_truly = told(worse, "next_in_line", "after", "squares", value=sum(count**2 for count in pairs.values()))
+    verdict = check(snapshot, told_truly)
+    assert verdict.problems == []
+    assert verdict.left is not None
+    assert verdict.left.order >= 2
+
+
+def test_leaders_that_another_replica_could_lead_more_evenly_are_counted() -> None:
+    # Broker 1 leads all: three of the four would rather be led by others, if any word but "even" were believed.
+    snapshot = cluster("1 2 3 4", "t: 12 13 14 12")
+    proof = {**planned(snapshot, "rebalance").proof, "leader_evenness": "proportional", "spread": {}}
+    verdict = check(snapshot, plan_with("", {**proof, "leader_changes": 0, "replicas_moved": 0, "bytes_moved": 0}, []))
+    assert verdict.left is not None
+    assert verdict.left.leaders == 4

@@ -8,12 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from kafka_steward.assignment import Operation
+from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import SnapshotFolder
 from tests.builders import planned
 from tests.planning.integer_solver import carried_out, random_case
 from tests.rings import tried
+from tests.strategies import OPTIONS, clusters
 
 OPERATIONS = [operation.value for operation in Operation if operation is not Operation.ROLLBACK]
 
@@ -44,6 +48,31 @@ def test_once_a_plan_is_carried_out_the_next_one_is_empty(operation: str, shard_
         assert again.proof["partitions_moved"] == again.proof["replicas_moved"] == 0
         moved += len(plan.moves)
     assert moved
+
+
+@settings(deadline=None, max_examples=tried(150), suppress_health_check=list(HealthCheck))
+@given(
+    clusters(states=("live", "live", "new", "draining")),
+    OPTIONS,
+    st.fixed_dictionaries(
+        {"exclude_brokers": st.lists(st.integers(10, 12), max_size=2, unique=True)},
+        optional={"max_moves": st.just(1000), "max_bytes": st.just(1 << 40)},
+    ),
+    st.sampled_from(["rebalance", "expand", "drain"]),
+    st.sampled_from([1, 4, 30_000]),
+)
+def test_whatever_brokers_are_excluded_and_racks_are_mixed_the_next_plan_is_empty(
+    snapshot: SnapshotFolder, options: dict[str, Any], others: dict[str, Any], operation: str, shard_rows: int
+) -> None:
+    asked = {**options, **others}
+    try:
+        plan = planned(snapshot, operation, asked, shard_rows)
+    except PlanError:
+        # Too few brokers are left for a partition, or there is no such broker to exclude.
+        assume(False)
+        raise
+    again = planned(carried_out(snapshot, plan), operation, asked, shard_rows)
+    assert again.moves == []
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import EVEN_OPERATIONS, OPERATIONS, Move, Operation, TopicPartition
+from kafka_steward.assignment import EVEN_OPERATIONS, OPERATIONS, Assignment, Move, Operation, TopicPartition
 from kafka_steward.planning.checker.certificate import (
     ReplicaTotals,
     badly_spread_partitions,
@@ -37,8 +37,11 @@ from kafka_steward.planning.checker.constraints import (
 )
 from kafka_steward.planning.checker.leaders import (
     LeaderCounts,
+    LeftExchanges,
     cluster_leader_problems,
     count_leaders,
+    count_planned_pairs,
+    left_exchanges,
     replicas_by_topic,
     topic_leader_problems,
 )
@@ -54,6 +57,9 @@ from kafka_steward.planning.files.formats import SNAPSHOT_PARTITIONS, PlanFolder
 
 #: Partitions that are checked at a time: some seconds of plain Python, in some hundred megabytes.
 PART_ROWS = 10_000
+#: Partitions up to which exchanges within partitions are counted: more are planned in shards, each with an order of
+#: its own.
+MAX_EXCHANGE_ROWS = 30_000
 
 
 @dataclass(frozen=True)
@@ -61,12 +67,13 @@ class PlanVerdict:
     """The result of a check: permission to execute the plan, its problems, and what of its minimality is not proven.
 
     Each problem is one sentence. A plan that is `ok` is valid. A plan without `unproven` moves as little as any valid
-    plan could.
+    plan could. `left` is what exchanges within a partition would improve, None if it was not counted.
     """
 
     ok: bool
     problems: list[str]
     unproven: tuple[str, ...] = ()
+    left: LeftExchanges | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,21 @@ def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) ->
         check_topics(snapshot.brokers, partitions, moves_from_rows(rows), rows, proof)
         for partitions, rows in _parts_of_topics(snapshot.partitions, plan.rows)
     ])  # fmt: skip
-    return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
+    judged = verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
+    countable = proven and promises_evenness(proof) and len(snapshot.partitions) <= MAX_EXCHANGE_ROWS
+    return replace(judged, left=_count_left_exchanges(snapshot, plan, found.counts)) if countable else judged
+
+
+def _count_left_exchanges(snapshot: SnapshotFolder, plan: PlanFolder, counts: LeaderCounts) -> LeftExchanges:
+    """Return what exchanges within a partition would improve, given the counts of all topics."""
+    parts = []
+    for partitions, rows in _parts_of_topics(snapshot.partitions, plan.rows):
+        context = build_context(snapshot.brokers, partitions, plan.proof)
+        parts.append((replicas_by_topic(moves_from_rows(rows), context), context))
+    pairs: Counter[Assignment] = Counter()
+    for topics, _ in parts:
+        pairs.update(count_planned_pairs(topics))
+    return LeftExchanges.combine(left_exchanges(topics, context, counts.planned, pairs) for topics, context in parts)
 
 
 def _parts_of_topics(partitions: pa.Table, rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:

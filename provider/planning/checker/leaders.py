@@ -2,7 +2,8 @@
 
 Leaders and order move no data, and no price proves them. The checker trusts no claim about them, though: leaders have
 to be as even as the proof's `leader_evenness` says, by bounds computed from that word's definition, and the counts that
-a person reads in the proof have to be those of the rows.
+a person reads in the proof have to be those of the rows. What an exchange of two replicas of one partition would still
+improve is counted (`LeftExchanges`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
-from kafka_steward.assignment import Assignment, Move
+from kafka_steward.assignment import EVEN_OPERATIONS, Assignment, Move
 from kafka_steward.planning.checker.rules import CheckContext, hold_reasons
 
 #: Words for how even leaders are: for which of them topics, and brokers over all topics, have equal shares.
@@ -118,15 +119,7 @@ def _equal_shares(count: int, context: CheckContext) -> dict[int, tuple[int, int
 
 def cluster_leader_problems(context: CheckContext, found: LeaderCounts) -> Iterator[str]:
     """Yield a problem for each broker that leads more or less than the proof says, and for the failover order."""
-    word = context.proof.get("leader_evenness")
-    if word in _EVEN_BROKERS:
-        for broker, (low, high) in _equal_shares(sum(found.planned.values()), context).items():
-            led = found.planned.get(str(broker), 0)
-            if not low <= led <= high:
-                yield (
-                    f"The proof says that leaders are {word}; broker {broker} leads {led} partitions, which is not "
-                    f"between {low} and {high}."
-                )
+    yield from _level_problems(context, found)
     spread = context.proof.get("spread")
     if not isinstance(spread, Mapping) or not spread:
         return
@@ -143,6 +136,95 @@ def cluster_leader_problems(context: CheckContext, found: LeaderCounts) -> Itera
             "The proof says that the squares of the pairs next in line add up to "
             f"{_at(spread, 'next_in_line', 'after', 'squares')}; the rows say {squares}."
         )
+
+
+def _level_problems(context: CheckContext, found: LeaderCounts) -> Iterator[str]:
+    """Yield a problem for each broker whose leaders over all topics are not as even as the proof says."""
+    word = context.proof.get("leader_evenness")
+    if word is None and found.planned and _promises_even_leaders(context):
+        yield "The proof does not say how even leaders are, and its plan is to even them out."
+    if word in _EVEN_BROKERS:
+        for broker, (low, high) in _equal_shares(sum(found.planned.values()), context).items():
+            led = found.planned.get(str(broker), 0)
+            if not low <= led <= high:
+                yield (
+                    f"The proof says that leaders are {word}; broker {broker} leads {led} partitions, which is not "
+                    f"between {low} and {high}."
+                )
+
+
+def _promises_even_leaders(context: CheckContext) -> bool:
+    """Return True if leaders are to be even: not within a budget, which may leave them to later plans."""
+    options = context.options
+    unbounded = not options.get("max_moves") and not options.get("max_bytes")
+    return unbounded and options.get("balance") == "replicas" and context.proof.get("operation") in EVEN_OPERATIONS
+
+
+@dataclass(frozen=True)
+class LeftExchanges:
+    """What exchanging two replicas of one partition, which moves no data, would still improve.
+
+    `leaders` is the number of partitions of which another replica could lead, so that leaders are more even in the
+    topic, and as even over the brokers. `order` is the most by which exchanging the next in line for a later replica
+    of one partition would lower the sum of squares of the pairs next in line.
+    """
+
+    leaders: int
+    order: int
+
+    @classmethod
+    def combine(cls, parts: Iterable[LeftExchanges]) -> LeftExchanges:
+        """Combine those of all topics."""
+        found = list(parts)
+        return cls(sum(part.leaders for part in found), max((part.order for part in found), default=0))
+
+
+def count_planned_pairs(topics: Mapping[str, list[tuple[Assignment, bool]]]) -> Counter[Assignment]:
+    """Return the number of partitions that a plan may touch for each pair of a leader and the next in line."""
+    return Counter(row[:2] for parts in topics.values() for row, planned in parts if planned and len(row) > 1)
+
+
+def left_exchanges(
+    topics: Mapping[str, list[tuple[Assignment, bool]]],
+    context: CheckContext,
+    led: Mapping[str, int],
+    pairs: Mapping[Assignment, int],
+) -> LeftExchanges:
+    """Return what is left to exchange in some topics.
+
+    `led` and `pairs` are the leaders per broker and the pairs next in line of all partitions that the plan may touch.
+    """
+    leaders, order = 0, 0
+    level = _equal_shares(sum(led.values()), context)
+    for parts in topics.values():
+        rows = [replicas for replicas, planned in parts if planned and len(replicas) > 1]
+        in_topic = Counter(replicas[0] for replicas, planned in parts if planned and replicas)
+        equal = _equal_shares(in_topic.total(), context)
+        for row in rows:
+            leaders += any(
+                _leads_better(row[0], other, ((in_topic, equal), ({b: led.get(str(b), 0) for b in row}, level)))
+                for other in row[1:]
+            )
+            rarest = min((pairs.get((row[0], other), 0) for other in row[2:]), default=pairs[row[:2]])
+            order = max(order, 2 * (pairs[row[:2]] - rarest - 1))
+    return LeftExchanges(leaders, order)
+
+
+def _leads_better(
+    leader: int,
+    other: int,
+    levels: tuple[tuple[Mapping[int, int], Mapping[int, tuple[int, int]]], ...],
+) -> bool:
+    """Return True if another leader leaves the topic's leaders more even, and the brokers' as even.
+
+    `levels` are the leaders per broker with the fewest and the most that are even: of the topic, and of all.
+    """
+    (led, equal), (total, level) = levels
+    if leader not in equal or other not in equal:
+        return False
+    better = led[leader] > equal[leader][1] or led.get(other, 0) < equal[other][0]
+    allowed = led[leader] > equal[leader][0] and led.get(other, 0) < equal[other][1]
+    return better and allowed and total[leader] > level[leader][0] and total[other] < level[other][1]
 
 
 def _at(found: Any, *names: str) -> Any:

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -189,8 +189,10 @@ def print_verdict(request: CommandLine) -> int:
     verdict = _check_requested_plan(request)
     for message in (*verdict.problems, *verdict.unproven):
         print(message, file=sys.stderr)
-    found = {"valid": verdict.ok, "proven": verdict.ok and not verdict.unproven}
-    print(json.dumps({**found, "problems": verdict.problems, "unproven": list(verdict.unproven)}, sort_keys=True))
+    found: dict[str, object] = {"valid": verdict.ok, "proven": verdict.ok and not verdict.unproven}
+    left = None if verdict.left is None else asdict(verdict.left)
+    found |= {"problems": verdict.problems, "unproven": list(verdict.unproven), "left": left}
+    print(json.dumps(found, sort_keys=True))
     return 0 if found["proven"] else 1
 
 
