@@ -30,8 +30,9 @@ from benchmarks.clusters import OPERATIONS, SCENARIOS, make_snapshot
 from benchmarks.report import table, write_between
 from benchmarks.watched import Watch, spent
 from kafka_steward.planning.shards import SHARD_ROWS
+from kafka_steward.planning.spark.jvm import QUICK_JAVA
 from kafka_steward.planning.spark.pipeline import run
-from kafka_steward.planning.spark.session import QUICK_JAVA, planning_session
+from kafka_steward.planning.spark.session import planning_session
 
 __all__ = ["main"]
 

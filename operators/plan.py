@@ -42,13 +42,11 @@ __all__ = ["PlanReassignmentOperator"]
 
 #: At Spark's default level its own messages would hide those of the job.
 QUIET_CONF: Mapping[str, str] = {"spark.log.level": "WARN"}
-#: A local job listens on the loopback interface only, and has no web UI. Its JVM lives for seconds, so the C2
-#: compiler and a parallel garbage collector would not pay off.
+#: A local job listens on the loopback interface only, and has no web UI.
 LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 #: The arguments of SparkSubmitOperator for spark-submit: all whose default is nothing, but for Airflow's own.
 _SUBMIT_ARGUMENTS = tuple(
@@ -152,7 +150,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             if spark.conn_id == LOCAL_CONN_ID:
                 offer_local_connection()
         self.env_vars = {**spark.env_vars, **(self.env_vars or {})} or None
-        self.conf = {**_default_conf(spark), **spark.conf, **(self.conf or {})}
+        self.conf = {**_default_conf(spark, self.env_vars or {}), **spark.conf, **(self.conf or {})}
         mask_credentials(self.conf, self.env_vars)
         spark = replace(spark, conf=self.conf)
         spark.refuse_what_cannot_work(uri, self.env_vars or {}, deploy_mode=self._deploy_mode)
@@ -218,11 +216,16 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         return {"uri": uri, "digest": plan.digest, **numbers, "partitions": len(plan.moves), "unplaced": unplaced}
 
 
-def _default_conf(spark: SparkCluster) -> dict[str, str]:
+def _default_conf(spark: SparkCluster, env: Mapping[str, str]) -> dict[str, str]:
+    from kafka_steward.planning.spark.jvm import local_java_options
+
     if spark.is_connect:
         return {}
+    if spark.is_local:
+        java = local_java_options(Path(env["SPARK_HOME"]), {**os.environ, **env})
+        return {**QUIET_CONF, **LOCAL_CONF, "spark.driver.extraJavaOptions": java}
     # The driver runs on this worker, whose Python has kafka_steward. Spark would take the executors' Python for it.
-    return {**QUIET_CONF, **(LOCAL_CONF if spark.is_local else {"spark.pyspark.driver.python": sys.executable})}
+    return {**QUIET_CONF, "spark.pyspark.driver.python": sys.executable}
 
 
 def _check_archive(archive: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kafka_steward.sandbox.artifacts import locked_cache
+from kafka_steward.cache import locked_cache
 
 __all__ = ["Chromium", "chromium"]
 

@@ -10,7 +10,7 @@ function is imported when the verb is called::
     execute.py     apply, resume                        cancel.py    cancel
     requests.py    queue, requests, signal              document_facts.py  the documents, as status prints them
     documents.py   the other documents, watch, pending; journal copy, pair, archive
-    archive.py     make-archive
+    archive.py     make-archive, prepare-spark
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def get_kafka_steward_commands() -> list[GroupCommand]:
         *_build_document_verbs(),
         *_build_request_groups(),
         _build_archive_verb(),
+        _build_prepare_verb(),
     )
     return [GroupCommand("kafka-steward", "Keep Kafka clusters fully replicated and balanced", verbs, _ABOUT, _EPILOG)]
 
@@ -466,6 +467,24 @@ def _build_archive_verb() -> ActionCommand:
         (file,),
         examples=["make-archive /opt/airflow/kafka-steward.tar.gz"],
         details=_MAKE_ARCHIVE,
+    )
+
+
+_PREPARE_SPARK = """\
+A plan on a worker starts a JVM, which loads and verifies Spark's classes for some seconds. This makes a small plan
+once and records its classes in the cache (KAFKA_STEWARD_CACHE, else ~/.cache/kafka-steward), from where every
+later plan of this user on this machine maps them. Run it as the worker's user, or while an image is built, and
+again after an upgrade of Java or Spark. Without it plans are made as well, and take longer to start."""
+
+
+def _build_prepare_verb() -> ActionCommand:
+    return _build_verb(
+        "prepare-spark",
+        "Record Spark's classes, so that plans on this machine start sooner",
+        "archive.prepare",
+        (),
+        examples=["prepare-spark"],
+        details=_PREPARE_SPARK,
     )
 
 

@@ -1,4 +1,4 @@
-"""The verb `make-archive`: what Spark's executors need, in one file."""
+"""The verbs `make-archive` and `prepare-spark`: what Spark needs, on its executors and on this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.planning.spark.archive import make_archive
+from kafka_steward.planning.spark.installed import find_spark
+from kafka_steward.planning.spark.jvm import record_class_archive
 
 
 def make(context: CommandContext) -> None:
@@ -20,4 +22,14 @@ def make(context: CommandContext) -> None:
     print_error(
         f'Next, name it in the extra of the Spark connection, {{"archive": "{file}"}}, or its address in a store that '
         "workers and Spark read."
+    )
+
+
+def prepare(context: CommandContext) -> None:
+    """Record the archive of Spark's classes for this machine. Neither a cluster nor a connection is needed."""
+    file = record_class_archive(find_spark())
+    megabytes = file.stat().st_size // 1_000_000
+    context.out.print_facts(
+        {"archive": str(file), "megabytes": megabytes},
+        (f"Spark starts from {file} ({megabytes} MB) on this machine, until Java or Spark is upgraded.",),
     )

@@ -22,27 +22,8 @@ from kafka_steward.planning.files.formats import (
     write_plan,
 )
 from kafka_steward.planning.files.reassignment import parse_reassignment
-from kafka_steward.planning.shards import ANSWER, SHARD_ROWS, Kernel, PlanningJob, read_answers, solve_shards
-from kafka_steward.planning.solver.plan_rows import MOVES, order_plan
-
-
-class _LocalShards:
-    """Shards as tables in this process."""
-
-    def __init__(self, tables: Sequence[pa.Table]) -> None:
-        self.tables = tables
-
-    def collect_answers(self, kernel: Kernel) -> list[Any]:
-        return self.collect_moves(kernel)[1]
-
-    def collect_moves(self, kernel: Kernel) -> tuple[pa.Table, list[Any]]:
-        found = pa.concat_tables(kernel(number, table) for number, table in enumerate(self.tables))
-        is_answer = pc.is_valid(found.column("shard"))
-        answers = read_answers(found.filter(is_answer).select(ANSWER.names).to_pylist())
-        return found.filter(pc.invert(is_answer)).select(MOVES.names), answers
-
-    def merge_into_one(self) -> _LocalShards:
-        return _LocalShards([pa.concat_tables(self.tables)])
+from kafka_steward.planning.shards import SHARD_ROWS, PlanningJob, TableShards, solve_shards
+from kafka_steward.planning.solver.plan_rows import order_plan
 
 
 def plan_locally(
@@ -54,7 +35,7 @@ def plan_locally(
     boundaries = job.boundaries(partitions, shard_rows)
     names = partitions["topic"].to_pylist()
     ends = [0, *(bisect_left(names, first) for first in boundaries), len(names)]
-    shards = _LocalShards([partitions.slice(start, end - start) for start, end in pairwise(ends)])
+    shards = TableShards([partitions.slice(start, end - start) for start, end in pairwise(ends)])
     moves, measures = solve_shards(shards, job, partitions, several=bool(boundaries))
     return order_plan(moves, job.options), job.build_proof(measures, snapshot)
 

@@ -94,6 +94,33 @@ class Shards(Protocol[Moves]):
         """Return the same partitions as one shard."""
 
 
+def _run_here(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
+    return kernel(number, rows)
+
+
+@dataclass(frozen=True)
+class TableShards:
+    """Shards as tables in this process; `run` runs a kernel on one of them, here or elsewhere."""
+
+    tables: Sequence[pa.Table]
+    run: Callable[[Kernel, int, pa.Table], pa.Table] = _run_here
+
+    def collect_answers(self, kernel: Kernel) -> list[Any]:
+        """Run a kernel on each shard, and return the answers in order. Raises PlanError with a shard's problem."""
+        return self.collect_moves(kernel)[1]
+
+    def collect_moves(self, kernel: Kernel) -> tuple[pa.Table, list[Any]]:
+        """Run a kernel on each shard, and return the moves and the answers in order. Raises PlanError."""
+        found = pa.concat_tables(self.run(kernel, number, table) for number, table in enumerate(self.tables))
+        is_answer = pc.is_valid(found.column("shard"))
+        answers = read_answers(found.filter(is_answer).select(ANSWER.names).to_pylist())
+        return found.filter(pc.invert(is_answer)).select(MOVES.names), answers
+
+    def merge_into_one(self) -> TableShards:
+        """Return the same partitions as one shard."""
+        return replace(self, tables=[pa.concat_tables(self.tables)])
+
+
 @dataclass(frozen=True)
 class PlanningJob:
     """The planning request, the same for every shard."""

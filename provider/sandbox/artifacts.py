@@ -10,7 +10,6 @@ time fill a part of it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -19,14 +18,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafka_steward.cache import locked_cache
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox.processes import run_to_end
 
@@ -41,27 +40,6 @@ KAFKA_KRAFT = "4.3.1"
 KAFKA_ZOOKEEPER = "3.9.2"
 
 _LOCKS = resources.files("kafka_steward.sandbox")
-
-
-def cache_folder() -> Path:
-    """Return the cache folder, created if missing.
-
-    It is $KAFKA_STEWARD_CACHE, or kafka-steward under $XDG_CACHE_HOME, or ~/.cache/kafka-steward.
-    """
-    chosen = os.environ.get("KAFKA_STEWARD_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME")
-    folder = Path(chosen) if chosen else (Path(base) if base else Path.home() / ".cache") / "kafka-steward"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder.resolve()
-
-
-@contextmanager
-def locked_cache(part: str) -> Iterator[Path]:
-    """Hold the lock of a `part` of the cache, waiting for other processes; yield the cache folder."""
-    folder = cache_folder()
-    with (folder / f"{part}.flock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield folder
 
 
 @dataclass(frozen=True, slots=True)

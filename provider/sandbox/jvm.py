@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka_steward.cache import locked_cache
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.sandbox.artifacts import locked_cache
 from kafka_steward.sandbox.cluster_layout import HOST, pick_ports, properties_text
 from kafka_steward.sandbox.processes import Process, run_to_end
 

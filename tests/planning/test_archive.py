@@ -14,7 +14,7 @@ import pytest
 from kafka_steward.planning.files.formats import read_plan
 from kafka_steward.planning.spark import job
 from kafka_steward.planning.spark.archive import archive_conf
-from kafka_steward.planning.spark.session import QUICK_JAVA
+from kafka_steward.planning.spark.jvm import QUICK_JAVA
 from tests.builders import cluster, planned, written
 from tests.own_spark import SPARK, bare_python, standalone
 from tests.planning.test_job import TOPICS

@@ -15,8 +15,8 @@ import pytest
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import SnapshotFolder, read_plan
 from kafka_steward.planning.spark.job import main
+from kafka_steward.planning.spark.jvm import QUICK_JAVA
 from kafka_steward.planning.spark.pipeline import run
-from kafka_steward.planning.spark.session import QUICK_JAVA
 from tests.builders import cluster, planned, written
 from tests.local_plan import plan_folder
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kafka_steward.cache import cache_folder
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.sandbox.artifacts import Java, cache_folder, find_java, find_or_install_java, private_java
+from kafka_steward.sandbox.artifacts import Java, find_java, find_or_install_java, private_java
 
 pytestmark = pytest.mark.process
 

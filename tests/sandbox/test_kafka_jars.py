@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from kafka_steward.cache import cache_folder
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox import artifacts
 from kafka_steward.sandbox.artifacts import (
     KAFKA_KRAFT,
     KAFKA_ZOOKEEPER,
     LockedJar,
-    cache_folder,
     kafka_jars,
     read_lock,
 )

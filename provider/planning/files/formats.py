@@ -174,7 +174,7 @@ def read_plan(uri: str) -> PlanFolder:
 
 
 def write_plan(uri: str, rows: pa.Table, proof: dict[str, Any]) -> str:
-    """Write a plan that was not made by Spark, and return its digest. `proof` needs all fields but the digest.
+    """Write a plan whose rows are in this process, and return its digest. `proof` needs all fields but the digest.
 
     Raises PlanError when the workspace cannot be written.
     """

@@ -4,8 +4,11 @@
 
     partitions ─► packs per shard ─► totals or summaries ─► moves and measures ─► rows in order, with digest
 
-There is one shuffle, by shard (none if there is one shard). Nothing depends on the number of tasks or executors,
-because shards are cut from the data alone, each shard is solved on its own, and one task puts the moves in order.
+There is one shuffle, by shard. Nothing depends on the number of tasks or executors, because shards are cut from the
+data alone, each shard is solved on its own, and one task puts the moves in order.
+
+The partitions of a snapshot that fits into one shard are sent along with the one task that plans them: the driver has
+read them for their digest. Neither a file is read or written by Spark then, nor anything shuffled.
 
 Between stages, rows travel as packs: whole tables in Arrow's own format, in one binary column. Spark stores, shuffles
 and passes on a few packs in no time, where it would convert a million rows with their lists cell by cell every time.
@@ -46,6 +49,7 @@ from kafka_steward.planning.files.formats import (
     moves_from_rows,
     read_plan_table,
     read_snapshot,
+    write_plan,
 )
 from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.files.storage import Folder, spark_uri
@@ -54,6 +58,7 @@ from kafka_steward.planning.shards import (
     SHARD_ROWS,
     Kernel,
     PlanningJob,
+    TableShards,
     read_answers,
     shard_boundaries,
     solve_shards,
@@ -72,6 +77,7 @@ _SPARK: dict[pa.DataType, t.DataType] = {
     pa.binary(): t.BinaryType(),
     pa.list_(pa.int32()): t.ArrayType(t.IntegerType()),
 }
+_PACKED = pa.schema([_PACK])
 _SHARDED = pa.schema([pa.field("shard", pa.int32()), _PACK])
 _PLANNED = pa.schema([*ANSWER, _PACK])
 _ORDERED = pa.schema([*(field.with_nullable(True) for field in PLAN), pa.field("digest", pa.string())])
@@ -92,6 +98,8 @@ def run(
     """
     snapshot = read_snapshot(snapshot_uri)
     job = PlanningJob.of(snapshot, operation, options or {})
+    if len(snapshot.partitions) <= shard_rows:
+        return _run_as_one_task(spark, snapshot, job, out_uri)
     boundaries = job.boundaries(snapshot.partitions, shard_rows)
     packs = _gather_shards(_cut_into_packs(_read_partitions(spark, snapshot), boundaries), len(boundaries) + 1)
     persisted: list[DataFrame] = []
@@ -108,6 +116,27 @@ def run(
             frame.unpersist()
     Folder(out_uri, "plan").write_json("proof.json", proof)
     return proof
+
+
+def _run_as_one_task(spark: SparkSession, snapshot: SnapshotFolder, job: PlanningJob, out_uri: str) -> dict[str, Any]:
+    partitions = snapshot.partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
+    shards = TableShards([partitions], partial(_run_in_one_task, spark))
+    moves, measures = solve_shards(shards, job, partitions, several=False)
+    proof = job.build_proof(measures, snapshot)
+    return {**proof, "digest": write_plan(out_uri, order_plan(moves, job.options), proof)}
+
+
+def _run_in_one_task(spark: SparkSession, kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
+    """Send a shard to a task that runs the kernel, and return what the kernel returns."""
+    sent = spark.createDataFrame(pa.table({"pack": [_pack_table(rows)]})).coalesce(1)
+    (found,) = sent.mapInArrow(ship(partial(_run_packed, kernel, number)), _spark_schema(_PACKED)).collect()
+    return _unpack_table(pa.py_buffer(found["pack"]))
+
+
+def _run_packed(kernel: Kernel, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        packs = [_pack_table(kernel(number, _unpack_table(pack.as_buffer()))) for pack in batch.column("pack")]
+        yield pa.RecordBatch.from_pydict({"pack": packs}, schema=_PACKED)
 
 
 class _SparkShards:
@@ -283,20 +312,27 @@ def _pack_result(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
     found = kernel(number, rows)
     is_answer = pc.is_valid(found.column("shard"))
     moves = found.filter(pc.invert(is_answer)).drop_columns(ANSWER.names)
-    packs = pa.Table.from_pydict({"pack": list(_pack_rows(moves))}, pa.schema([_PACK]))
+    packs = pa.Table.from_pydict({"pack": list(_pack_rows(moves))}, _PACKED)
     return pa.concat_tables([packs, found.filter(is_answer).select(ANSWER.names)], promote_options="default")
 
 
 def _pack_rows(rows: pa.Table) -> Iterator[bytes]:
     for start in range(0, len(rows), _PACK_ROWS):
-        out = pa.BufferOutputStream()
-        # An Arrow slice shares its parent's buffers. Other serializations would write them whole; the IPC stream writes
-        # the slice's part.
-        part = rows.slice(start, _PACK_ROWS)
-        with pa.ipc.new_stream(out, part.schema) as stream:
-            stream.write_table(part)
-        yield out.getvalue().to_pybytes()
+        yield _pack_table(rows.slice(start, _PACK_ROWS))
+
+
+def _pack_table(rows: pa.Table) -> bytes:
+    # An Arrow slice shares its parent's buffers. Other serializations would write them whole; the IPC stream writes the
+    # slice's part.
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rows.schema) as stream:
+        stream.write_table(rows)
+    return bytes(out.getvalue().to_pybytes())
 
 
 def _unpack_rows(packs: pa.ChunkedArray) -> pa.Table:
-    return pa.concat_tables([pa.ipc.open_stream(pack.as_buffer()).read_all() for pack in packs if pack.is_valid])
+    return pa.concat_tables([_unpack_table(pack.as_buffer()) for pack in packs if pack.is_valid])
+
+
+def _unpack_table(pack: pa.Buffer) -> pa.Table:
+    return pa.ipc.open_stream(pack).read_all()

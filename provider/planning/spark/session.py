@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 
 from kafka_steward.errors import PlanningFailed, SettingError
 from kafka_steward.planning.spark.archive import FOLDER, MAKE_ARCHIVE, copy_archive, python_version
+from kafka_steward.planning.spark.installed import find_spark
+from kafka_steward.planning.spark.jvm import local_java_options
 from kafka_steward.planning.spark.shipping import use_archive_of_session
 from kafka_steward.planning.spark.stores import find_store_fault
 
@@ -39,10 +41,6 @@ _SQL_CONF = {
     # No limit: to enforce one, Spark sums up the whole batch again after every row.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
-#: A JVM that lives for seconds gains nothing from its second compiler or from parallel garbage collection.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
 #: The address of a Spark Connect server, sc://host:port, in the environment: PySpark's own variable.
 REMOTE = "SPARK_REMOTE"
 
@@ -102,7 +100,8 @@ def _classic_session() -> Iterator[SparkSession]:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if "SPARK_CONF_DIR" not in os.environ:
             # A user with a Spark configuration of their own has JVM options of their own too.
-            os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{QUICK_JAVA}' pyspark-shell")
+            java = local_java_options(find_spark())
+            os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--driver-java-options '{java}' pyspark-shell")
     try:
         conf = _spark_conf()
     except (PySparkRuntimeError, OSError) as error:
