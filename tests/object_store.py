@@ -14,8 +14,8 @@ import pyspark
 import pytest
 import requests
 
+from kafka_steward.cache import locked_cache
 from kafka_steward.planning.spark.installed import hadoop_version
-from kafka_steward.sandbox.artifacts import locked_cache
 
 #: Moto takes any, unless it is told to verify them. The secret has to be found wherever it is shown.
 ACCESS_KEY, SECRET_KEY = "AKIDSTEWARD", "kept-from-logs/4711"
