@@ -171,7 +171,8 @@ def test_a_store_whose_package_is_missing_names_the_extra(
 ) -> None:
     # s3fs is installed for the tests; fsspec remembers what it has imported.
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    monkeypatch.setattr(sys.modules["fsspec.registry"], "_registry", {})
+    for scheme in ("s3", "s3a"):
+        monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, scheme, raising=False)
     with pytest.raises(PlanError, match=rf"cannot be opened: .* Install airflow-provider-kafka-steward\[{extra}\]\.$"):
         read_snapshot(uri)
 
