@@ -67,13 +67,14 @@ class PlanVerdict:
     """The result of a check: permission to execute the plan, its problems, and what of its minimality is not proven.
 
     Each problem is one sentence. A plan that is `ok` is valid. A plan without `unproven` moves as little as any valid
-    plan could. `left` is what exchanges within a partition would improve, None if it was not counted.
+    plan could. `left` is what exchanges within a partition would improve, None if it was not counted; it is no part of
+    the comparison of two verdicts.
     """
 
     ok: bool
     problems: list[str]
     unproven: tuple[str, ...] = ()
-    left: LeftExchanges | None = None
+    left: LeftExchanges | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
