@@ -30,7 +30,7 @@ def main() -> None:
         }
         found = made[name]()
         print(f"{name} ({time.perf_counter() - started:.0f} s)\n\n{found}\n", flush=True)
-        if asked.write and name != "excluded":
+        if asked.write:
             write_between(name, found, _REPORT)
 
 
