@@ -213,6 +213,7 @@ NEVER_IN_A_STEP = {
     "moves.import_rows": "as that of the audit trail",
     "ended.put": "an hour after the end of a plan: `test_ended_plans` dies there",
     "ended.delete": "purges what ended long ago",
+    "moves.unsettled_partitions": "read where plans share the slot; a poll, or a claim of the slot, can be repeated",
     "moves.delete": "purges what ended long ago; a purge can be repeated",
     "cluster.elect_leaders": "a task after the heal; electing again is no error",
     "cluster.hidden_topics": "asked only where a topic is not to be seen",
