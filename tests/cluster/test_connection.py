@@ -214,7 +214,7 @@ def test_a_token_provider_is_found_by_its_path() -> None:
 def test_a_configuration_that_cannot_work_is_one_sentence(
     config: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_steward.cluster.connection.find_spec", lambda module: None)
+    monkeypatch.setattr("kafka_steward.cluster.connection.find_spec", lambda _: None)
     with pytest.raises(SettingError, match=named) as raised:
         validate_config(
             {"bootstrap_servers": "a:1", **config} if "bootstrap_servers" not in config and config else config
