@@ -13,10 +13,10 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal
-from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.planning.files.formats import PlanFolder, plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.settings import Settings
 
-__all__ = ["WHO", "publish_given", "reassignment_of"]
+__all__ = ["WHO", "publish_given", "reassignment_of", "write_given"]
 
 WHO = Actor(person="benchmark")
 
@@ -31,14 +31,21 @@ def publish_given(
     operation: str = "apply",
 ) -> str:
     """Publish the plan of these moves, with its files in `folder`, which is new; its digest."""
-    take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms())
+    plan = write_given(cluster, folder, moves, now_ms=journal.now_ms(), operation=operation)
+    publish_plan(ClusterContext(cluster, journal, settings, WHO), plan)
+    return plan.digest
+
+
+def write_given(
+    cluster: KafkaCluster, folder: Path, moves: Sequence[Move], *, now_ms: int, operation: str = "apply"
+) -> PlanFolder:
+    """The plan of these moves, with its files in `folder`, which is new."""
+    take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=now_ms)
     snapshot = read_snapshot(str(folder / "snapshot"))
     of = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest}
     proof = {**of, "operation": operation, "options": {}}
     write_plan(str(folder / "plan"), plan_table(moves), proof)
-    plan = read_plan(str(folder / "plan"))
-    publish_plan(ClusterContext(cluster, journal, settings, WHO), plan)
-    return plan.digest
+    return read_plan(str(folder / "plan"))
 
 
 def reassignment_of(moves: Sequence[Move]) -> str:
