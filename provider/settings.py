@@ -111,9 +111,15 @@ class Settings:
     min_free: float = _setting_field(
         0.15, "Fraction of each log directory's volume that must stay free.", low=0, high=1
     )
-    max_in_per_broker: int = _setting_field(5, "Replicas that one broker may be receiving at once.", low=1, high=_INT)
-    max_out_per_broker: int = _setting_field(5, "Replicas that one broker may be sending at once.", low=1, high=_INT)
-    max_in_flight: int = _setting_field(100, "Partitions in flight at once, in the whole cluster.", low=1, high=_INT)
+    max_in_per_broker: int = _setting_field(
+        1000, "Replicas that one broker may be receiving at once, however small.", low=1, high=_INT
+    )
+    max_out_per_broker: int = _setting_field(
+        1000, "Replicas that one broker may be sending at once, however small.", low=1, high=_INT
+    )
+    max_in_flight: int = _setting_field(
+        3000, "Partitions in flight at once, in the whole cluster, however small.", low=1, high=_INT
+    )
     one_replica_at_a_time: bool = _setting_field(
         False, "Whether a move that adds several replicas to a partition adds them one at a time."
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
@@ -31,6 +32,11 @@ class MemoryTree:
             self._nodes[path] = Node(path, data, 0, number, number, now, now)
             return self._nodes[path]
 
+    def create_all(self, documents: Mapping[str, str]) -> None:
+        for path, data in documents.items():
+            with suppress(NodeExists):
+                self.create(path, data)
+
     def create_sequential(self, prefix: str, data: str) -> Node:
         encode_data(validate_path(f"{prefix}0"), data)
         with self._lock:
@@ -53,6 +59,11 @@ class MemoryTree:
         with self._lock:
             self._still(validate_path(path), version)
             del self._nodes[path]
+
+    def delete_all(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            with suppress(NodeMissing, VersionConflict):
+                self.delete(node.path, version=node.version)
 
     def children(self, path: str) -> list[str]:
         below = "/" if path == "/" else f"{validate_path(path)}/"

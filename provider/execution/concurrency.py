@@ -2,6 +2,18 @@
 
 Equal input gives equal output, in a total order.
 
+The window is in bytes. The bytes in transfer into a broker, and out of one, are at most what the throttle copies until
+the next step can submit more. A step is delayed by its own work and by its wait: both show in the time since the last
+step, by the journal's clock. So a broker receives without a break, small partitions start by the hundred, and a
+partition larger than the window starts while its brokers transfer nothing else. The counts of `ConcurrencyLimits` are
+upper limits beside it.
+
+Without a throttle nothing says what a broker can copy, and without a size nothing says what a move weighs. The window
+is then learned, as TCP learns its own: it begins small, and doubles after each step in which at least half of the moves
+in flight ended. What is learned is kept by the process only. A process that resumes the plan begins small again.
+
+The window is reduced while the cluster is under pressure (`Pressure`): moves go on, more slowly.
+
 Some operations wait for a maintenance window; the message says which and until when.
 """
 
@@ -9,7 +21,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition
 from kafka_steward.cluster.state import Snapshot
@@ -20,26 +33,146 @@ from kafka_steward.maintenance import parse_window
 from kafka_steward.settings import Settings
 
 
+class Pressure(str, Enum):
+    """A sign that the cluster cannot bear more load now."""
+
+    #: A partition outside the plan is out of sync although its brokers are live.
+    OUT_OF_SYNC = "out_of_sync"
+    #: The controller took long to answer the last submission.
+    CONTROLLER_SLOW = "controller_slow"
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedWindow:
+    """What the last steps of a process showed; a new process begins with the defaults.
+
+    `doublings` is the number of times that the window of unknown rates and sizes was doubled. `slowest_call_ms` is the
+    longest time that the controller took for a request of the last step. `stalled` partitions transfer nothing now.
+    """
+
+    doublings: int = 0
+    slowest_call_ms: int = 0
+    stalled: frozenset[TopicPartition] = frozenset()
+
+    def update(
+        self, *, ended: int, remained: int, slowest_call_ms: int, stalled: Collection[TopicPartition]
+    ) -> LearnedWindow:
+        """Return what is known after a step, which found `ended` moves ended and `remained` in flight."""
+        change = 1 if ended and ended >= remained else 0
+        if slowest_call_ms > SLOW_CALL_MS:
+            change = -1
+        doublings = min(max(self.doublings + change, 0), _MOST_DOUBLINGS)
+        return LearnedWindow(doublings, slowest_call_ms, frozenset(stalled))
+
+
+#: A request to the controller that takes longer is a sign of pressure. A ZooKeeper-mode controller needs about 15 ms
+#: for each of the 50 partitions of a request.
+SLOW_CALL_MS = 5000
+
+#: The doublings after which only the counts limit the moves.
+_MOST_DOUBLINGS = 20
+
+#: The bytes per broker, and the moves of unknown size, with which a window that has to be learned begins.
+_FIRST_BYTES, _FIRST_MOVES = 64_000_000, 5
+
+#: The smallest window: the bytes of one response to a follower's fetch (replica.fetch.response.max.bytes), which the
+#: throttle does not divide.
+_LEAST_BYTES = 10_000_000
+
+#: The longest time between two steps that counts, in seconds, beyond the interval of the steps: a clock may jump, and a
+#: plan may have waited.
+_LONGEST_GAP_S = 30.0
+
+#: The divisor of the window under pressure.
+_REDUCED = 4
+
+
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """The limits in flight: replicas into one broker, replicas out of one broker, partitions in the cluster."""
+    """The limits in flight: replicas into one broker, replicas out of one broker, partitions in the cluster.
+
+    `bytes_per_broker` limits the bytes in transfer into one broker and out of one broker, None for no limit. A move of
+    unknown size counts as `unknown_bytes`.
+    """
 
     into: int
     out_of: int
     total: int
+    bytes_per_broker: int | None = None
+    unknown_bytes: int = 0
+
+    def with_window(
+        self, learned: LearnedWindow, *, throttle: int, interval_s: float, since_last_ms: int
+    ) -> ConcurrencyLimits:
+        """Return the limits with the window in bytes.
+
+        `throttle` is in bytes per second, 0 for none. `since_last_ms` is the time since the end of the last step.
+        """
+        gap_s = min(max(since_last_ms, 0) / 1000, interval_s + _LONGEST_GAP_S)
+        rated = max(int(throttle * (interval_s + gap_s)), _LEAST_BYTES)
+        window = rated if throttle else _FIRST_BYTES << learned.doublings
+        return replace(
+            self, bytes_per_broker=window, unknown_bytes=max(1, window // (_FIRST_MOVES << learned.doublings))
+        )
+
+    def under(self, pressure: Pressure | None) -> ConcurrencyLimits:
+        """Return the limits under this pressure; None for no pressure."""
+        if pressure is None:
+            return self
+        window = self.bytes_per_broker
+        return replace(
+            self,
+            into=max(1, self.into // _REDUCED),
+            out_of=max(1, self.out_of // _REDUCED),
+            total=max(1, self.total // _REDUCED),
+            bytes_per_broker=None if window is None else window // _REDUCED,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveTransfer:
-    """A reassignment in flight of any origin: the receiving brokers, and the sending leader, None without a leader."""
+    """A reassignment in flight of any origin: the receiving brokers, and the sending leader, None without a leader.
+
+    `left_bytes` is the number of bytes that each of the brokers still receives, where known.
+    """
 
     into: frozenset[int]
     out_of: int | None
+    left_bytes: int = 0
 
 
-def active_transfers(snapshot: Snapshot) -> list[ActiveTransfer]:
-    """Return all reassignments that are in flight in the cluster."""
-    return [ActiveTransfer(frozenset(moving.adding), moving.leader) for moving in snapshot.reassigning.values()]
+def active_transfers(
+    snapshot: Snapshot,
+    left_bytes: Mapping[TopicPartition, int] | None = None,
+    stalled: Collection[TopicPartition] = (),
+) -> list[ActiveTransfer]:
+    """Return all reassignments that are in flight in the cluster, with the bytes left where they are known.
+
+    The `stalled` partitions count without their bytes: they transfer nothing now, and must not keep others waiting.
+    """
+    left = left_bytes or {}
+    return [
+        ActiveTransfer(frozenset(moving.adding), moving.leader, 0 if name in stalled else left.get(name, 0))
+        for name, moving in snapshot.reassigning.items()
+    ]
+
+
+def find_pressure(out_of_sync_elsewhere: Collection[TopicPartition], slowest_call_ms: int) -> Pressure | None:
+    """Return the pressure that the cluster is under: the most severe of its signs, None without one."""
+    if out_of_sync_elsewhere:
+        return Pressure.OUT_OF_SYNC
+    return Pressure.CONTROLLER_SLOW if slowest_call_ms > SLOW_CALL_MS else None
+
+
+def pressure_message(
+    pressure: Pressure | None, out_of_sync_elsewhere: Sequence[TopicPartition], slowest_call_ms: int
+) -> str:
+    """Return why moves start more slowly; empty without pressure."""
+    if pressure is Pressure.OUT_OF_SYNC:
+        return f"Moves start more slowly: {out_of_sync_elsewhere[0]}, outside this plan, is out of sync."
+    if pressure is Pressure.CONTROLLER_SLOW:
+        return f"Moves start more slowly: the controller took {slowest_call_ms / 1000:.0f} s for a request."
+    return ""
 
 
 def select_chunk_moves(rows: Sequence[MoveRow], *, barrier: bool) -> list[MoveRow]:
@@ -70,9 +203,10 @@ def admit_moves(
     """Choose the moves to submit now, in plan order, so that no broker exceeds `caps` or its `rooms`.
 
     A move that exceeds a limit is skipped and does not block the moves behind it. A move that alone exceeds
-    `caps.out_of` starts while its leader sends nothing else. Brokers that `rooms` does not name have enough space.
-    `sizes` are the current sizes on the leaders; the planned size replaces a missing one. Pure reorders copy nothing
-    and use no capacity.
+    `caps.out_of` starts while its leader sends nothing else. The same applies to `caps.bytes_per_broker`: a move that
+    alone exceeds it starts while its brokers transfer nothing else. Brokers that `rooms` does not name have enough
+    space. `sizes` are the current sizes on the leaders; the planned size replaces a missing one. Pure reorders copy
+    nothing and use no capacity.
     """
     load = _BrokerLoad.of(in_flight, rooms, sizes or {})
     in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))
@@ -89,6 +223,8 @@ class _BrokerLoad:
     total: int
     rooms: dict[int, tuple[LogDirRoom, ...]]
     sizes: Mapping[TopicPartition, int]
+    bytes_into: Counter[int] = field(default_factory=Counter)
+    bytes_out_of: Counter[int | None] = field(default_factory=Counter)
 
     @classmethod
     def of(
@@ -105,10 +241,11 @@ class _BrokerLoad:
     def admit_move(self, move: Move, leader: int | None, caps: ConcurrencyLimits) -> bool:
         if frozenset(move.before) == frozenset(move.after):
             return True
-        flow = ActiveTransfer(move.adding, leader)
-        if not self._is_below_limits(flow, caps):
+        known = self.sizes.get(move.topic_partition, move.size_bytes)
+        flow = ActiveTransfer(move.adding, leader, caps.unknown_bytes if known is None else known)
+        if not (self._is_below_limits(flow, caps) and self._is_in_window(flow, caps.bytes_per_broker)):
             return False
-        size = self.sizes.get(move.topic_partition, move.size_bytes or 0)
+        size = known or 0
         after = {broker: place_replica(self.rooms[broker], size) for broker in flow.into & self.rooms.keys()}
         fitting = {broker: rooms for broker, rooms in after.items() if rooms is not None}
         if len(fitting) < len(after):
@@ -120,8 +257,11 @@ class _BrokerLoad:
     def add_transfer(self, flow: ActiveTransfer) -> None:
         self.into.update(flow.into)
         self.total += 1
+        for broker in flow.into:
+            self.bytes_into[broker] += flow.left_bytes
         if flow.out_of is not None:
             self.out_of[flow.out_of] += len(flow.into)
+            self.bytes_out_of[flow.out_of] += len(flow.into) * flow.left_bytes
 
     def _is_below_limits(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
         sent = self.out_of[flow.out_of]
@@ -129,6 +269,15 @@ class _BrokerLoad:
             self.total < caps.total
             and all(self.into[broker] < caps.into for broker in flow.into)
             and (sent == 0 or sent + len(flow.into) <= caps.out_of)
+        )
+
+    def _is_in_window(self, flow: ActiveTransfer, window: int | None) -> bool:
+        if window is None:
+            return True
+        sent = self.bytes_out_of[flow.out_of]
+        received = (self.bytes_into[broker] for broker in flow.into)
+        return (sent == 0 or sent + len(flow.into) * flow.left_bytes <= window) and all(
+            bytes_ == 0 or bytes_ + flow.left_bytes <= window for bytes_ in received
         )
 
 

@@ -26,16 +26,20 @@ Key = TypeVar("Key")
 class AuditedCalls:
     """The single path by which the steps of a plan change Kafka.
 
-    A crash before or after the call leaves rows in the state `intended`; the next step reads from Kafka what became of
-    them. The fence is checked directly before each call, and again directly after it. A process that was suspended in
-    between, for longer than the lifetime of its lock, has sent a request that the next process did not know of when it
-    resumed the plan. In that case `late` is called with the keys of the batch, to undo the request or to record it,
-    before LockLost is raised. `fence` is None for changes that need none, such as elections.
+    The rows of all batches are written as `intended` before the first call, and completed after the last one, so that
+    what a call costs does not depend on the journal. A crash, or an error, leaves rows in the state `intended`; the
+    next step reads from Kafka what became of them. The fence is checked directly before each call, and again directly
+    after it. A process that was suspended in between, for longer than the lifetime of its lock, has sent a request that
+    the next process did not know of when it resumed the plan. In that case `late` is called with the keys of the batch,
+    to undo the request or to record it, before LockLost is raised. `fence` is None for changes that need none, such as
+    elections.
     """
 
     def __init__(self, audit: Audit, fence: Fence | None) -> None:
         self._audit = audit
         self._fence = fence
+        #: The longest time between the two checks of the fence around a call, by the journal's clock.
+        self.slowest_call_ms = 0
 
     def execute(
         self,
@@ -50,15 +54,18 @@ class AuditedCalls:
         of `call` propagate: the outcome of that batch is then unknown, and the batches after it were not submitted.
         """
         results: dict[Key, ClusterError | None] = {}
-        # One request each: the fence is read between them.
-        for keys in batches(list(entries)):
-            batch = {key: entries[key] for key in keys}
-            try:
-                results.update(self._execute_batch(batch, call))
-            except ClusterError:
-                self._check_fence_after(list(batch), late)
-                raise
-            self._check_fence_after(list(batch), late)
+        self._audit.record_intent([entry for several in entries.values() for entry in several])
+        try:
+            # One request each: the fence is read between them.
+            for number, keys in enumerate(batches(list(entries))):
+                if number == 0 or late is None:
+                    self.check_fence()  # with `late`, the check after a batch is the one before the next
+                began_ms = self._now_ms()
+                results.update(self._call(entries, list(keys), call, late))
+                self._check_fence_after(list(keys), late)
+                self.slowest_call_ms = max(self.slowest_call_ms, self._now_ms() - began_ms)
+        finally:
+            self._record_outcomes({key: entries[key] for key in results}, results)
         return results
 
     def check_fence(self) -> None:
@@ -66,26 +73,30 @@ class AuditedCalls:
         if self._fence is not None:
             self._fence.check()
 
-    def _execute_batch(
+    def _call(
         self,
-        batch: Mapping[Key, Sequence[AuditRecord]],
+        entries: Mapping[Key, Sequence[AuditRecord]],
+        keys: list[Key],
         call: Callable[[list[Key]], Mapping[Key, ClusterError | None]],
+        late: Callable[[list[Key]], None] | None,
     ) -> Mapping[Key, ClusterError | None]:
-        together = [entry for several in batch.values() for entry in several]
-        self._audit.record_intent(together)
-        self.check_fence()
         try:
-            answers = call(list(batch))
+            return call(keys)
         except ClusterError as error:
+            together = [entry for key in keys for entry in entries[key]]
             self._audit.record_outcome(together, Outcome.UNKNOWN, str(error))
+            self._check_fence_after(keys, late)
             raise
-        done = [entry for key, several in batch.items() if answers.get(key) is None for entry in several]
+
+    def _record_outcomes(
+        self, entries: Mapping[Key, Sequence[AuditRecord]], answers: Mapping[Key, ClusterError | None]
+    ) -> None:
+        done = [entry for key, several in entries.items() if answers[key] is None for entry in several]
         self._audit.record_outcome(done, Outcome.DONE)
         for key, refusal in answers.items():
             if refusal is not None:
                 outcome = Outcome.REFUSED if isinstance(refusal, KafkaRefused) else Outcome.FAILED
-                self._audit.record_outcome(batch[key], outcome, str(refusal))
-        return answers
+                self._audit.record_outcome(entries[key], outcome, str(refusal))
 
     def _check_fence_after(self, keys: list[Key], late: Callable[[list[Key]], None] | None) -> None:
         if late is None:
@@ -95,6 +106,9 @@ class AuditedCalls:
         except LockLost:
             late(keys)
             raise
+
+    def _now_ms(self) -> int:
+        return 0 if self._fence is None else self._fence.now_ms
 
 
 def alter_keeping_factor(

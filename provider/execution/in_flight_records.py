@@ -6,7 +6,7 @@ not re-created, so that a differing modified id indicates the change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
@@ -14,17 +14,22 @@ from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.records import IN_FLIGHT
-from kafka_steward.journal.tree import Node, Tree, put, remove
+from kafka_steward.journal.tree import Node, Tree, put
 
 
-def record_in_flight(tree: Tree, plan: str, moves: Iterable[Move]) -> None:
+def record_in_flight(tree: Tree, plan: str, moves: Sequence[Move]) -> None:
     """Record moves that are about to be submitted. The records of a crashed step are written again."""
-    for move in moves:
+    new: dict[str, str] = {}
+    for move, (node, known) in zip(moves, _read_records(tree, [move.topic_partition for move in moves]), strict=True):
         wanted = InFlight(move.before, move.after, top=len(move.before), plan=plan)
-        node, known = _read_record(tree, move.topic_partition)
         if known is not None and known.plan == plan:
             wanted = replace(wanted, legacy=known.legacy)
-        _write_record(tree, move.topic_partition, node, wanted.to_json())
+        if node is None:
+            new[paths.reassignment(move.topic_partition)] = wanted.to_json()
+        else:
+            _write_record(tree, move.topic_partition, node, wanted.to_json())
+    # A record that another process created in between is left to the next step.
+    tree.create_all(new)
 
 
 def retarget_in_flight(tree: Tree, source: str, partition: TopicPartition, target: Assignment) -> None:
@@ -57,15 +62,14 @@ def update_external_in_flight(tree: Tree, partition: TopicPartition, target: Ass
         _write_record(tree, partition, node, replace(known, replicas=target).to_json())
 
 
-def delete_in_flight(tree: Tree, plan: str | None, partitions: Iterable[TopicPartition]) -> None:
+def delete_in_flight(tree: Tree, plan: str | None, partitions: Sequence[TopicPartition]) -> None:
     """Delete the records of these partitions if they belong to `plan`; None stands for records without a plan.
 
-    Missing records are ignored.
+    Missing records are ignored, and so are those that are changed externally in between.
     """
-    for partition in partitions:
-        node, known = _read_record(tree, partition)
-        if node is not None and known is not None and known.plan == plan:
-            remove(tree, node)  # no effect if it was changed externally in between
+    found = _read_records(tree, partitions)
+    mine = [node for node, known in found if node is not None and known is not None and known.plan == plan]
+    tree.delete_all(mine)
 
 
 def list_in_flight(tree: Tree) -> dict[TopicPartition, InFlight]:
@@ -79,11 +83,19 @@ def list_in_flight_plans(tree: Tree) -> dict[TopicPartition, str | None]:
 
 
 def _read_record(tree: Tree, partition: TopicPartition) -> tuple[Node | None, InFlight | None]:
-    node = tree.get(paths.reassignment(partition))
+    return _read_records(tree, [partition])[0]
+
+
+def _read_records(tree: Tree, partitions: Sequence[TopicPartition]) -> list[tuple[Node | None, InFlight | None]]:
+    nodes = tree.read([paths.reassignment(partition) for partition in partitions]) if partitions else []
+    return [(node, _parse_record(node)) for node in nodes]
+
+
+def _parse_record(node: Node | None) -> InFlight | None:
     try:
-        return node, None if node is None else InFlight.from_node(node)
+        return None if node is None else InFlight.from_node(node)
     except DocumentError:
-        return node, None  # the watch quarantines it
+        return None  # the watch quarantines it
 
 
 def _write_record(tree: Tree, partition: TopicPartition, node: Node | None, text: str) -> None:

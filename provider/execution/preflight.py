@@ -45,8 +45,9 @@ class PreflightInputs:
     current sizes on their leaders, where the leaders report them. `rooms` maps a broker to the bytes that each of its
     log directories may still receive before less than `min_free` of its volume is left, where known. `silent` are
     receiving brokers that did not report their log directories. `cordoned` brokers receive no new replicas (KIP-1066).
-    `under_min_isr_elsewhere` are partitions outside the plan that are under their min ISR. `auto_generated` is the flag
-    of KIP-46.
+    `under_min_isr_elsewhere` are partitions outside the plan that are under their min ISR, `out_of_sync_elsewhere`
+    those with a live replica out of the ISR. `left_bytes` are the bytes that each partition in flight has yet to copy
+    to a broker, where known. `auto_generated` is the flag of KIP-46.
     """
 
     snapshot: Snapshot
@@ -60,6 +61,8 @@ class PreflightInputs:
     silent: frozenset[int] = frozenset()
     cordoned: frozenset[int] = frozenset()
     under_min_isr_elsewhere: Sequence[TopicPartition] = ()
+    out_of_sync_elsewhere: Sequence[TopicPartition] = ()
+    left_bytes: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def is_satisfied(move: Move, partition: Partition, live: frozenset[int]) -> bool:
@@ -148,6 +151,24 @@ def find_under_min_isr_elsewhere(
         if name not in inside
         and len(partition.isr) < min(min_isr.get(name.topic, 0), len(partition.replicas))
         and frozenset(partition.replicas) <= snapshot.live
+    )
+
+
+def find_out_of_sync_elsewhere(snapshot: Snapshot, plan: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Return the partitions outside `plan` with a replica out of the ISR on a live broker, although nothing moves it.
+
+    Such partitions show that the cluster is under load. Those with a dead broker or a failed log directory are left
+    out: other moves do not make them worse. So are those that are being reassigned: their new replicas have yet to
+    arrive.
+    """
+    inside = frozenset(plan)
+    return sorted(
+        name
+        for name, partition in snapshot.partitions.items()
+        if len(partition.isr) < len(partition.replicas)
+        and name not in inside
+        and not partition.reassigning
+        and frozenset(partition.replicas) <= snapshot.live - partition.offline
     )
 
 

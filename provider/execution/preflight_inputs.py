@@ -12,6 +12,7 @@ from kafka_steward.execution.preflight import (
     IncomingReplica,
     PreflightInputs,
     compute_rooms,
+    find_out_of_sync_elsewhere,
     find_under_min_isr_elsewhere,
 )
 from kafka_steward.execution.publishing import is_approved
@@ -57,6 +58,8 @@ def load_preflight_inputs(
         silent=(receiving & snapshot.live) - log_dirs.keys(),
         cordoned=frozenset(broker for broker, dirs in log_dirs.items() if dirs.cordoned),
         under_min_isr_elsewhere=find_under_min_isr_elsewhere(snapshot, (row.topic_partition for row in rows), min_isr),
+        out_of_sync_elsewhere=find_out_of_sync_elsewhere(snapshot, (row.topic_partition for row in rows)),
+        left_bytes=_left_bytes(arriving),
     )
 
 
@@ -115,6 +118,15 @@ def _other_arrivals(
         for name, partition in snapshot.reassigning.items()
         if name not in own and not set(brokers).isdisjoint(partition.adding)
     }
+
+
+def _left_bytes(arriving: Mapping[int, Sequence[IncomingReplica]]) -> dict[TopicPartition, int]:
+    """Return the most bytes that each partition has yet to copy to one broker."""
+    found: dict[TopicPartition, int] = {}
+    for several in arriving.values():
+        for each in several:
+            found[each.partition] = max(each.left_bytes, found.get(each.partition, 0))
+    return found
 
 
 def _incoming_replicas(

@@ -9,6 +9,7 @@ from typing import Any
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
+from kafka_steward.execution.concurrency import Pressure
 from kafka_steward.execution.moves import Held, filter_unsettled
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 
@@ -81,8 +82,8 @@ def find_stalled(
     return tuple(sorted(partition for partition in in_flight if track.grew_ms.get(partition, track.at_ms) <= limit_ms))
 
 
-#: Seconds between steps while small partitions complete faster than the interval.
-_EAGER_S = 0.5
+#: Seconds between steps while moves start and end faster than the interval.
+_EAGER_S = 0.3
 
 #: The number of held and of stalled partitions that are listed.
 _TOLD = 20
@@ -120,14 +121,21 @@ class Progress:
     left: int
     busy: bool
     sentence: str
-    #: True if this step made progress and more moves could be submitted immediately.
+    #: The reason for which moves start more slowly than the throttle permits; None without one.
+    pressure: Pressure | None = None
+    #: True if this step made progress, so that the next one may find more of it.
     eager: bool = False
     #: True if the run is to fail because of stalled moves (`when_stalled`).
     stops: bool = False
 
     def pause_s(self, interval_s: float) -> float:
-        """Return the seconds to wait before the next step, at most `interval_s`: short while `eager`."""
-        return min(interval_s, _EAGER_S) if self.eager else interval_s
+        """Return the seconds to wait before the next step, at most `interval_s`.
+
+        The wait is short while `eager`, and ends about when the bytes in flight have arrived.
+        """
+        # The last bytes may have arrived without an end: then there is nothing to wait for but the interval.
+        wait_s = _EAGER_S if self.eager else max(_EAGER_S, self.eta_s or interval_s)
+        return min(interval_s, wait_s)
 
     @property
     def ended(self) -> bool:
@@ -149,6 +157,7 @@ class Progress:
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return plain | {
             "status": self.status.value,
+            "pressure": None if self.pressure is None else self.pressure.value,
             "held": [[str(TopicPartition(held.topic, held.partition)), held.sentence] for held in self.held[:_TOLD]],
             "stalled": [str(partition) for partition in self.stalled[:_TOLD]],
         }

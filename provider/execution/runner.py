@@ -18,7 +18,7 @@ from kafka_steward.errors import (
     WrongCluster,
 )
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.concurrency import outside_window_reason
+from kafka_steward.execution.concurrency import LearnedWindow, outside_window_reason
 from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.lifecycle import (
     completion_of,
@@ -111,8 +111,8 @@ class PlanRunner:
     plan of its own. While it runs, the progress is the rollback's; the last progress is that of the plan itself, and
     its message reports the final outcome.
 
-    Only the byte counts of the last polls are in memory, for rate, ETA and stalls; so keep one Runner for a loop. Not
-    thread-safe. The watch steps with `consume_signal=False`: it consumes the cancel signal itself, and reports what
+    Only what the last polls showed is in memory, for rate, ETA, stalls and the window; so keep one Runner for a loop.
+    Not thread-safe. The watch steps with `consume_signal=False`: it consumes the cancel signal itself, and reports what
     became of the reassignments of other clients too. With `settle_only` a step starts no moves, leaves each broker its
     rate, does not count as a step of the plan, and raises the errors of Kafka: for plans that no other process steps.
     """
@@ -136,6 +136,7 @@ class PlanRunner:
         self._track: TransferRate | None = None
         self._stalled: tuple[TopicPartition, ...] = ()
         self._samples: list[LagSample] = []
+        self._learned = LearnedWindow()
         self._rollback: PlanRunner | None = None
         self._failures = 0
 
@@ -281,6 +282,7 @@ class PlanRunner:
             throttle=self._requested_throttle(record, cancelling=bool(cancelling)),
             cancelling=cancelling,
             stalled=self._stalled if self._settings.when_stalled == "cancel" else (),
+            learned=self._learned,
         )
         try:
             stepped = step.run()
@@ -345,6 +347,12 @@ class PlanRunner:
         now_ms = fence.now_ms
         track, stuck = self._measure_transfer(stepped, now_ms)
         self._stalled = stuck
+        self._learned = self._learned.update(
+            ended=stepped.ended,
+            remained=stepped.remained,
+            slowest_call_ms=stepped.slowest_call_ms,
+            stalled=stuck,
+        )
         warning = self._stall_warning(stepped, self._requested_throttle(record, cancelling=False) or 0, now_ms)
         progress = progress_of(
             replace(record, status=status),
@@ -353,15 +361,15 @@ class PlanRunner:
             track=track,
             stalled=stuck,
             sentence=why_not,
-            note=resting,
+            note=resting or stepped.pressure_note,
         )
         if warning and not why_not:
             progress = replace(progress, sentence=f"{progress.sentence} {warning}")
         reason = record.reason if why_not else progress.sentence
         record = self._update_record(record, fence, status=status, attempts=attempts, reason=reason)
-        eager = stepped.progressed and any(row.state is MoveState.WAITING for row in stepped.rows)
+        eager = stepped.progressed and any(not row.state.settled for row in stepped.rows)
         stops = bool(stuck) and self._settings.when_stalled == "fail"
-        return replace(progress, status=record.status, eager=eager, stops=stops)
+        return replace(progress, status=record.status, pressure=stepped.pressure, eager=eager, stops=stops)
 
     def _status_after_step(self, record: PlanRecord, *, starting: bool) -> PlanStatus:
         if self._settle_only:

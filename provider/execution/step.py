@@ -17,9 +17,13 @@ from kafka_steward.execution.cancel_restoration import CancelRestoration
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.concurrency import (
     ConcurrencyLimits,
+    LearnedWindow,
+    Pressure,
     active_transfers,
     admit_moves,
     chunk_pause_left_ms,
+    find_pressure,
+    pressure_message,
     select_chunk_moves,
 )
 from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
@@ -52,7 +56,12 @@ from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, Plan
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of a step. `leased_brokers` are brokers whose throttle cannot be released now."""
+    """The result of a step.
+
+    `leased_brokers` are brokers whose throttle cannot be released now. `pressure` is the reason for which moves start
+    more slowly, None without one, and `pressure_note` its message. `ended` counts the moves whose end was observed, and
+    `remained` those seen in flight. `slowest_call_ms` is the longest time that Kafka took for a change.
+    """
 
     snapshot: Snapshot
     rows: Sequence[MoveRow]
@@ -62,6 +71,11 @@ class StepResult:
     progressed: bool
     #: True if every move that could begin is held, and not by people's choice.
     no_progress_possible: bool
+    pressure: Pressure | None = None
+    pressure_note: str = ""
+    ended: int = 0
+    remained: int = 0
+    slowest_call_ms: int = 0
 
     @property
     def in_flight_rows(self) -> list[MoveRow]:
@@ -80,7 +94,8 @@ class Step:
     With `starting` False, nothing new is submitted. `cancelling` is the message of a cancel: moves that have not begun
     are dropped, and moves in flight are cancelled (KIP-236). Each of the `stalled` partitions is cancelled
     individually, and dropped. `throttle` is the rate of the plan's moves, in bytes per second into one broker, 0 for
-    none; None leaves each broker the rate that the plan gave it.
+    none; None leaves each broker the rate that the plan gave it. `learned` is what earlier steps of this process
+    showed.
     """
 
     def __init__(
@@ -93,6 +108,7 @@ class Step:
         throttle: int | None,
         cancelling: str = "",
         stalled: Collection[TopicPartition] = (),
+        learned: LearnedWindow | None = None,
     ) -> None:
         cluster, journal, who = context.cluster, context.journal, context.actor
         self._context = context
@@ -104,6 +120,9 @@ class Step:
         self._cancelling = cancelling
         self._throttle = throttle
         self._stalled = frozenset(stalled)
+        self._learned = learned or LearnedWindow()
+        self._pressure: Pressure | None = None
+        self._pressure_note = ""
         self._fence = fence
         self._moves = MoveStore(journal, record.digest, who, fence, record=record)
         self._calls = AuditedCalls(journal.audit, fence)
@@ -119,6 +138,7 @@ class Step:
         snapshot = with_hidden_topics(self._cluster, self._cluster.snapshot(), topics)
         findings = observe_moves(self._moves.rows(), snapshot)
         self._moves.record_observations(findings)
+        ended = self._moves.steps_ahead
         over = find_individually_cancelled(findings, self._moves.rows())
         self._record_decisions(
             [Decision(row, Event.DROP, INDIVIDUAL_CANCEL[cause], cause) for row, cause in over], snapshot
@@ -145,6 +165,11 @@ class Step:
             leased_brokers,
             progressed,
             not progressed and no_progress_possible(rows, held),
+            self._pressure,
+            self._pressure_note,
+            ended,
+            sum(each.state is ObservedState.IN_FLIGHT for each in findings),
+            self._calls.slowest_call_ms,
         )
 
     def release_throttles(self, stepped: StepResult) -> list[int]:
@@ -275,12 +300,24 @@ class Step:
         may = {row.topic_partition for row in select_chunk_moves(rows, barrier=barrier)}
         return admit_moves(
             [move for move in ready if move.topic_partition in may],
-            active_transfers(snapshot),
-            ConcurrencyLimits(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight),
+            active_transfers(snapshot, inputs.left_bytes, self._learned.stalled),
+            self._current_limits(inputs),
             leaders={move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready},
             rooms=inputs.rooms,
             sizes=inputs.sizes,
         )
+
+    def _current_limits(self, inputs: PreflightInputs) -> ConcurrencyLimits:
+        settings, elsewhere, slowest_ms = self._settings, inputs.out_of_sync_elsewhere, self._learned.slowest_call_ms
+        self._pressure = find_pressure(elsewhere, slowest_ms)
+        self._pressure_note = pressure_message(self._pressure, elsewhere, slowest_ms)
+        caps = ConcurrencyLimits(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight)
+        return caps.with_window(
+            self._learned,
+            throttle=self._throttle or 0,
+            interval_s=settings.step_interval,
+            since_last_ms=self._fence.now_ms - self._record.stepped_ms,
+        ).under(self._pressure)
 
     def _submit_moves(self, chosen: Sequence[Move]) -> list[Held]:
         stages = {move.topic_partition: move for move in chosen}

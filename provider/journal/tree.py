@@ -20,7 +20,7 @@ have functions of their own, because there a conflict is a result in itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -54,6 +54,12 @@ class Tree(Protocol):
     def create(self, path: str, data: str) -> Node:
         """Create a node. Raises NodeExists; DocumentError if `data` is larger than MAX_BYTES."""
 
+    def create_all(self, documents: Mapping[str, str]) -> None:
+        """Create the nodes of `documents`, texts by path, that do not exist yet, in as few requests as possible.
+
+        Existing nodes are left unchanged. It is not one change: after an error, some of the nodes may exist.
+        """
+
     def create_sequential(self, prefix: str, data: str) -> Node:
         """Create a node named `prefix` + a ten-digit number that increases and is never reused, even after a delete."""
 
@@ -65,6 +71,12 @@ class Tree(Protocol):
 
     def delete(self, path: str, *, version: int) -> None:
         """Delete a node that still has `version`. Raises VersionConflict, NodeMissing."""
+
+    def delete_all(self, nodes: Sequence[Node]) -> None:
+        """Delete those of the nodes that still have their version, in as few requests as possible.
+
+        Nodes that were changed or deleted are left as they are. It is not one change, as in `create_all`.
+        """
 
     def children(self, path: str) -> list[str]:
         """Return the names of the children of `path`, sorted; empty if it has none or does not exist."""

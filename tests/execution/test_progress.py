@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution.concurrency import Pressure
 from kafka_steward.execution.moves import Held, HoldReason
 from kafka_steward.execution.progress import Progress, TransferRate, progress_of
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
@@ -130,15 +131,29 @@ def test_who_has_to_act_next(status: PlanStatus, busy: bool, ended: bool, waits:
     assert (told.ended, told.waits_for_person) == (ended, waits)
 
 
-@pytest.mark.parametrize(("eager", "interval_s", "pause_s"), [(False, 5.0, 5.0), (True, 5.0, 0.5), (True, 0.2, 0.2)])
-def test_steps_follow_fast_only_while_places_fall_free(eager: bool, interval_s: float, pause_s: float) -> None:
-    assert replace(PROGRESS, eager=eager).pause_s(interval_s) == pause_s
+@pytest.mark.parametrize(
+    ("eager", "eta_s", "interval_s", "pause_s"),
+    [
+        (False, 167.0, 5.0, 5.0),
+        (True, 167.0, 5.0, 0.3),
+        (True, 167.0, 0.2, 0.2),
+        (False, 3.0, 5.0, 3.0),
+        (False, 0.1, 5.0, 0.3),
+        (False, 0.0, 5.0, 5.0),  # all bytes are there, and the end is not: nothing says when
+        (False, None, 5.0, 5.0),
+    ],
+)
+def test_steps_follow_fast_while_moves_end_and_when_the_last_bytes_are_due(
+    eager: bool, eta_s: float | None, interval_s: float, pause_s: float
+) -> None:
+    assert replace(PROGRESS, eager=eager, eta_s=eta_s).pause_s(interval_s) == pause_s
 
 
 def test_what_a_step_returns_is_plain_and_tells_twenty_partitions_at_most() -> None:
     held = [Held.of(TopicPartition("t", n), HoldReason.TARGET_DEAD, 4) for n in range(21)]
     stalled = tuple(TopicPartition("u", n) for n in range(21))
-    plain = replace(PROGRESS, held=tuple(held), stalled=stalled, stops=True).to_json()
+    told = replace(PROGRESS, held=tuple(held), stalled=stalled, stops=True, pressure=Pressure.OUT_OF_SYNC)
+    plain = told.to_json()
     assert plain == {
         "digest": "d1",
         "status": "running",
@@ -161,7 +176,8 @@ def test_what_a_step_returns_is_plain_and_tells_twenty_partitions_at_most() -> N
         "left": 3,
         "busy": True,
         "sentence": PROGRESS.sentence,
+        "pressure": "out_of_sync",
         "eager": False,
         "stops": True,
     }
-    assert type(plain["status"]) is str
+    assert (type(plain["status"]), type(plain["pressure"])) == (str, str)

@@ -109,13 +109,17 @@ class Database:
 
     def next_counter_value(self, connection: sa.Connection, name: str) -> int:
         """Return the next number of a counter, starting at 1; a number is never reused once the transaction commits."""
+        return self.raise_counter(connection, name, by=1)
+
+    def raise_counter(self, connection: sa.Connection, name: str, *, by: int) -> int:
+        """Return the last of the next `by` numbers of a counter."""
         counter, this = tables.counter, self._counter_condition(name)
-        raised = sa.update(counter).values(value=counter.c.value + 1).where(this)
+        raised = sa.update(counter).values(value=counter.c.value + by).where(this)
         found = self.dialect.change_and_return(connection, raised, [counter.c.value], this)
         if found is not None:
             return int(found[0])
-        connection.execute(sa.insert(counter).values(cluster_id=self.cluster_id, name=name, value=1))
-        return 1
+        connection.execute(sa.insert(counter).values(cluster_id=self.cluster_id, name=name, value=by))
+        return by
 
     def close(self) -> None:
         """Close every connection. The database remains usable: connections are opened again on demand."""

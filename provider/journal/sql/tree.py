@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -61,6 +61,25 @@ class SqlTree:
                 raise node_exists_error(path)
             return self._insert_node(connection, path, data)
 
+    def create_all(self, documents: Mapping[str, str]) -> None:
+        """Create the missing nodes, as specified by `Tree.create_all`, in one transaction."""
+        for path, data in documents.items():
+            encode_data(validate_path(path), data)
+        if not documents:
+            return
+        with self.database.write_transaction() as connection:
+            last = self.database.raise_counter(connection, IDS, by=len(documents))
+            created_ms = int(connection.execute(sa.select(now_ms())).scalar_one())
+            nodes = (
+                Node(path, data, 0, number, number, created_ms, created_ms)
+                for number, (path, data) in enumerate(documents.items(), last - len(documents) + 1)
+            )
+            insert = self.database.dialect.insert_or_ignore(_node)
+            for some in split_into_batches(
+                [{"cluster_id": self.database.cluster_id, **asdict(node)} for node in nodes]
+            ):
+                connection.execute(insert, some)
+
     def create_sequential(self, prefix: str, data: str) -> Node:
         """Create a numbered node, as specified by `Tree.create_sequential`."""
         encode_data(validate_path(f"{prefix}0"), data)
@@ -96,6 +115,15 @@ class SqlTree:
             same = self._path_condition(path) & (_node.c.version == version)
             if connection.execute(sa.delete(_node).where(same)).rowcount == 0:
                 raise self._conflict_error(connection, path, version)
+
+    def delete_all(self, nodes: Sequence[Node]) -> None:
+        """Delete the unchanged nodes, as specified by `Tree.delete_all`, in one transaction."""
+        same = (_node.c.path == sa.bindparam("of_path")) & (_node.c.version == sa.bindparam("of_version"))
+        delete = sa.delete(_node).where(self._cluster_condition() & same)
+        rows = [{"of_path": validate_path(node.path), "of_version": node.version} for node in nodes]
+        with self.database.write_transaction() as connection:
+            for some in split_into_batches(rows):
+                connection.execute(delete, some)
 
     def children(self, path: str) -> list[str]:
         """Return the names of children, as specified by `Tree.children`."""

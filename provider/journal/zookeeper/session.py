@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -224,6 +224,16 @@ class ZkSession:
         """Return the names of the children of each path, read concurrently; None for a node that does not exist."""
         return self._request_each(paths, lambda client, path: client.get_children_async(path))
 
+    def change_each(self, changes: Sequence[Callable[[Any], Any]]) -> list[Exception | None]:
+        """Send the changes concurrently; return None, or kazoo's error, for each.
+
+        The error is one of `EXPECTED`. Raises what `call` raises for any other: some changes may have been made then.
+        """
+        found: list[Exception | None] = []
+        for start in range(0, len(changes), _AT_ONCE):
+            found += self.call(partial(PipelinedChanges.send_all, changes[start : start + _AT_ONCE]))
+        return found
+
     def _request_each(self, paths: Sequence[str], request: Callable[[Any, str], Any]) -> list[Any]:
         found: list[Any] = []
         for start in range(0, len(paths), _AT_ONCE):
@@ -275,6 +285,35 @@ class PipelinedReads:
             return asked.get(timeout=timeout)
         except (NoNodeError, NoAuthError):
             return None  # missing, or unreadable for us by its ACL: one such node must not hide the others
+
+
+#: The errors of a change that depend on the state of one node.
+EXPECTED = (NodeExistsError, NoNodeError, BadVersionError, NotEmptyError)
+
+
+class PipelinedChanges:
+    """Concurrent changes as one kazoo async result, which is None for each that was made, else its error."""
+
+    def __init__(self, asked: Sequence[Any]) -> None:
+        self._asked = asked
+
+    @classmethod
+    def send_all(cls, changes: Sequence[Callable[[Any], Any]], client: Any) -> PipelinedChanges:
+        """Send each change."""
+        return cls([change(client) for change in changes])
+
+    def get(self, timeout: float) -> list[Exception | None]:
+        """Return all results within `timeout` seconds. Raises kazoo's first error that is not one of `EXPECTED`."""
+        deadline = time.monotonic() + timeout
+        return [_error_of(each, max(0.0, deadline - time.monotonic())) for each in self._asked]
+
+
+def _error_of(asked: Any, timeout: float) -> Exception | None:
+    try:
+        asked.get(timeout=timeout)
+    except EXPECTED as error:
+        return cast(Exception, error)
+    return None
 
 
 class _SecretsFilter(logging.Filter):

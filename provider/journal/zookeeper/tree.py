@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from kazoo.exceptions import NoAuthError, NotEmptyError
+from kazoo.exceptions import NoAuthError, NoNodeError, NotEmptyError
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL
 
@@ -104,6 +105,22 @@ class ZkTree:
         """Create a node, as specified by `Tree.create`."""
         return self._create_node(validate_path(path), encode_data(path, data))
 
+    def create_all(self, documents: Mapping[str, str]) -> None:
+        """Create the missing nodes, as specified by `Tree.create_all`, concurrently."""
+        left = {validate_path(path): encode_data(path, data) for path, data in documents.items()}
+        for _ in range(_TRIES):
+            asked = [
+                partial(_request_creation, path, data, False, self._kafka_acl(path)) for path, data in left.items()
+            ]
+            errors = zip(left.items(), self._session.change_each(asked), strict=True)
+            # The parents did not exist yet, or another client deleted them while they were empty.
+            left = {path: data for (path, data), error in errors if isinstance(error, NoNodeError)}
+            for parent in sorted({path.rpartition("/")[0] for path in left}):
+                self._session.call(partial(EnsurePathRequest, path=parent), parent)
+            if not left:
+                return
+        raise JournalError(f"The parents of {next(iter(left))} were deleted {_TRIES} times; try again.")
+
     def create_sequential(self, prefix: str, data: str) -> Node:
         """Create a numbered node, as specified by `Tree.create_sequential`; ZooKeeper counts per parent."""
         return self._create_node(prefix, encode_data(validate_path(f"{prefix}0"), data), sequence=True)
@@ -135,6 +152,16 @@ class ZkTree:
                     quarantine_document(self, below, f"{below.path} is a child of a document; delete it.", None)
             self._session.call(lambda client: client.delete_async(path, version), path, version)
         self._delete_empty_parents(path.rpartition("/")[0])
+
+    def delete_all(self, nodes: Sequence[Node]) -> None:
+        """Delete the unchanged nodes, as specified by `Tree.delete_all`, concurrently."""
+        asked = [partial(_request_deletion, validate_path(node.path), node.version) for node in nodes]
+        errors = zip(nodes, self._session.change_each(asked), strict=True)
+        for node in [node for node, error in errors if isinstance(error, NotEmptyError)]:
+            with suppress(NodeMissing, VersionConflict):
+                self.delete(node.path, version=node.version)
+        for parent in sorted({node.path.rpartition("/")[0] for node in nodes}):
+            self._delete_empty_parents(parent)
 
     def children(self, path: str) -> list[str]:
         """Return the names of children, as specified by `Tree.children`."""
@@ -278,6 +305,10 @@ class ZkTree:
 
 def _request_creation(path: str, data: bytes, sequence: bool, acl: list[ACL] | None, client: Any) -> Any:
     return client.create_async(path, data, acl=acl, sequence=sequence, include_data=True)
+
+
+def _request_deletion(path: str, version: int, client: Any) -> Any:
+    return client.delete_async(path, version)
 
 
 def _validate_parent(path: str) -> str:
