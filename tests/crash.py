@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -37,6 +38,8 @@ READS = {
     "topic_configs",
     "broker_configs",
 }
+#: Writes that are not one change: some of it may be made, and the rest not.
+IN_PARTS = {"create_all", "delete_all"}
 #: Clocks and closing are no points at which anything can be lost.
 FREE = {"now_ms", "close", "cluster_id", "place"}
 
@@ -49,7 +52,8 @@ class Died(BaseException):
 class Faults:
     """At call number `at` (from 0) of one process, something happens.
 
-    `kind` is "dies before", "dies after", "fails" or "reply lost"; without `at` nothing happens but counting.
+    `kind` is "dies before", "dies half-way", "dies after", "fails" or "reply lost"; without `at` nothing happens but
+    counting.
     """
 
     at: int | None = None
@@ -61,7 +65,7 @@ class Faults:
         """The target, with its calls counted and ours to end."""
         return _Seam(self, seam, target)
 
-    def call(self, name: str, act: Callable[[], Any]) -> Any:
+    def call(self, name: str, act: Callable[[], Any], half: Callable[[], Any] | None = None) -> Any:
         if self.dead:
             raise Died
         here = len(self.calls) == self.at
@@ -72,8 +76,11 @@ class Faults:
             self._die()
         if self.kind == "fails":
             raise self._error(name, KafkaTimeout if name.startswith("cluster") else JournalUnreachable)
+        if self.kind == "dies half-way" and half is not None:
+            half()
+            self._die()
         answer = act()
-        if self.kind == "dies after":
+        if self.kind in {"dies after", "dies half-way"}:
             self._die()
         del answer
         raise self._error(name, KafkaTimeout if name.startswith("cluster") else JournalUnreachable)
@@ -95,7 +102,17 @@ class _Seam:
         attribute = getattr(self._target, name)
         if name in FREE or not callable(attribute):
             return attribute
-        return lambda *args, **more: self._faults.call(f"{self._seam}.{name}", lambda: attribute(*args, **more))
+
+        def act(*args: Any, **more: Any) -> Any:
+            half = partial(attribute, _first_half(args[0])) if name in IN_PARTS else None
+            return self._faults.call(f"{self._seam}.{name}", lambda: attribute(*args, **more), half)
+
+        return act
+
+
+def _first_half(items: Any) -> Any:
+    chosen = list(items)[: len(items) // 2]
+    return {item: items[item] for item in chosen} if isinstance(items, dict) else chosen
 
 
 def points(calls: list[str], *, every: int = 1) -> Iterator[tuple[int, str, str]]:
@@ -104,10 +121,12 @@ def points(calls: list[str], *, every: int = 1) -> Iterator[tuple[int, str, str]
 
 
 def _points(calls: list[str]) -> Iterator[tuple[int, str, str]]:
-    """Yield two faults for a read, four for a write."""
+    """Yield two faults for a read, four or five for a write."""
     for number, name in enumerate(calls):
         kinds = ["dies before", "fails"]
         if name.split(".")[1] not in READS:
             kinds += ["dies after", "reply lost"]
+        if name.split(".")[1] in IN_PARTS:
+            kinds += ["dies half-way"]
         for kind in kinds:
             yield number, kind, name

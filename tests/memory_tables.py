@@ -42,22 +42,18 @@ class MemoryMoves:
         unacknowledged: bool | None = None,
     ) -> int:
         rows, now_ms = self._plans.get(digest, {}), self._clock()
-        submits = state is MoveState.SUBMITTED and attempt is not None
         known = [name for name in set(partitions) if name in rows]
         for name in known:
-            row = rows[name]
-            rows[name] = replace(
-                row,
-                state=state,
-                detail=detail if isinstance(detail, str) else detail[name],
-                settled_ms=now_ms if state.settled else None,
-                submitted_ms=now_ms if submits else row.submitted_ms,
-                attempt=row.attempt if attempt is None else attempt,
-                isr_seen=row.isr_seen if isr_seen is None else isr_seen,
+            rows[name] = rows[name].with_state(
+                state,
+                detail if isinstance(detail, str) else detail[name],
+                now_ms=now_ms,
+                attempt=attempt,
+                isr_seen=isr_seen,
                 phase=phase,
                 stage=stage,
                 cause=cause,
-                unacknowledged=row.unacknowledged if unacknowledged is None else unacknowledged,
+                unacknowledged=unacknowledged,
             )
         return len(known)
 

@@ -34,6 +34,8 @@ class MemoryTree:
 
     def create_all(self, documents: Mapping[str, str]) -> None:
         for path, data in documents.items():
+            encode_data(validate_path(path), data)
+        for path, data in documents.items():
             with suppress(NodeExists):
                 self.create(path, data)
 

@@ -60,15 +60,18 @@ class MoveStore:
         self._who = who
         self._fence = fence
         self._rows: list[MoveRow] | None = None
+        #: The places of the partitions in `_rows`.
+        self._places: dict[TopicPartition, int] = {}
         self.steps_ahead = 0
 
     def rows(self) -> list[MoveRow]:
         """Return all moves of the plan, in plan order.
 
-        They are read again after each change, which only this step can make.
+        They are read once: only this step can change them, and its own changes are made to them, too.
         """
         if self._rows is None:
             self._rows = self._journal.plans.rows(self._plan, self._record)
+            self._places = {row.topic_partition: place for place, row in enumerate(self._rows)}
         return self._rows
 
     def build_audit_record(
@@ -123,8 +126,8 @@ class MoveStore:
                     unacknowledged=True,
                 )
             record_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
-        wanted = {row.topic_partition for row in rows}
-        return [row for row in self.rows() if row.topic_partition in wanted]
+        current = self.rows()
+        return [current[place] for place in sorted(self._places[row.topic_partition] for row in rows)]
 
     def record_accepted(self, rows: Sequence[MoveRow]) -> None:
         """Record that Kafka accepted these moves."""
@@ -247,9 +250,14 @@ class MoveStore:
     def _write_state(
         self, rows: Sequence[MoveRow], state: MoveState, detail: str | Mapping[TopicPartition, str], **more: Any
     ) -> None:
-        names = [row.topic_partition for row in rows]
-        self._rows = None
+        names, current = [row.topic_partition for row in rows], list(self.rows())
+        self._rows = None  # if the change fails, it is unknown whether it was made
         self._journal.plans.set_move_states(self._plan, names, state, detail, fence=self._fence, **more)
+        for name in names:
+            said = detail if isinstance(detail, str) else detail[name]
+            place = self._places[name]
+            current[place] = current[place].with_state(state, said, now_ms=self._fence.now_ms, **more)
+        self._rows = current
 
 
 def _split_into_transactions(things: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -85,10 +85,8 @@ class ChunkNodes:
         if not names:
             return
         there = filter(paths.is_topic, self._tree.children(paths.REASSIGN_CHUNKS))
-        for name in sorted(set(names) & set(there)):
-            node = self._tree.get(paths.chunk(name))
-            if node is not None:
-                remove(self._tree, node)
+        nodes = self._tree.read([paths.chunk(name) for name in sorted(set(names) & set(there))])
+        self._tree.delete_all([node for node in nodes if node is not None])
 
     def delete_stale(self, is_done: Callable[[str], bool]) -> None:
         """Delete old chunks of plans that have ended or were never published; keep chunks that a user wrote."""

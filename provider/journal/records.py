@@ -426,6 +426,35 @@ class MoveRow:
         """The partition that is moved."""
         return self.move.topic_partition
 
+    def with_state(
+        self,
+        state: MoveState,
+        detail: str,
+        *,
+        now_ms: int,
+        attempt: int | None = None,
+        isr_seen: bool | None = None,
+        phase: Phase | None = None,
+        stage: int = 0,
+        cause: Cause | None = None,
+        unacknowledged: bool | None = None,
+    ) -> MoveRow:
+        """Return the row after `Plans.set_move_states` with the same values at `now_ms`."""
+        submits = state is MoveState.SUBMITTED and attempt is not None
+        return replace(
+            self,
+            state=state,
+            detail=detail,
+            attempt=self.attempt if attempt is None else attempt,
+            submitted_ms=now_ms if submits else self.submitted_ms,
+            settled_ms=now_ms if state.settled else None,
+            isr_seen=self.isr_seen if isr_seen is None else isr_seen,
+            phase=phase,
+            stage=stage,
+            cause=cause,
+            unacknowledged=self.unacknowledged if unacknowledged is None else unacknowledged,
+        )
+
 
 def _rebuild_failed_broker(node: Node) -> str:
     return FailedBroker(node.created_ms).to_json()

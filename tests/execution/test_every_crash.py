@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from kafka_steward.cluster import transport
 from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
@@ -285,3 +286,9 @@ def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:
         verdict = FailureDetector(cluster, journal, place.settings, WHO).poll()
         due_ms = verdict.waiting[1]
         assert due_ms - 1_800_000 in {seen_ms, place.simulator.now_ms, place.simulator.now_ms - 5000}
+
+
+def test_whatever_dies_between_two_requests_the_next_process_ends_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each partition, topic and broker in a request of its own: the rows of all are written before the first one."""
+    monkeypatch.setattr(transport, "MAX_BATCH", 1)
+    test_whatever_dies_or_is_lost_the_next_process_ends_the_plan("healing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.settings import Settings
+from tests.crash import Faults
 from tests.memory_tables import MemoryAudit, MemoryMoves
 from tests.memory_tree import MemoryTree
 from tests.simulated_plan import WHO, World, journal_over, move
@@ -96,3 +98,47 @@ def test_a_step_reads_the_record_and_the_rows_once(plan: Plan, monkeypatch: pyte
     assert read == [plan.digest]
     record = paths.plan(plan.digest)
     assert sum(record == path or record in (path or ()) for name, path in operations if name not in WRITES) == 1
+
+
+class LargePlan:
+    """A plan of so many small moves; the calls of the journal and of Kafka are counted."""
+
+    def __init__(self, count: int) -> None:
+        assignments = " ".join(["123"] * count)
+        simulator = self.simulator = Simulator.of("1a 2b 3c 4a", f"t: {assignments}", size=1, bandwidth=10_000)
+        clock = lambda: simulator.now_ms  # noqa: E731
+        tree, moves, audit = MemoryTree(clock), MemoryMoves(clock), MemoryAudit(simulator.cluster_id, clock)
+        self.calls = Faults()
+        around = self.calls.around
+        journal = journal_over(
+            simulator.cluster_id, around("tree", tree), around("moves", moves), around("audit", audit)
+        )
+        given = [move(f"t-{at}", "123", "423", chunk=at // 50, position=at % 50, size=1) for at in range(count)]
+        world = World(simulator, journal, given, settings=RULES, auto_generated=False)
+        self.runner = PlanRunner(ClusterContext(around("cluster", simulator), journal, RULES, WHO), world.digest)
+
+    def step(self) -> Counter[str]:
+        """Take a step; return the number of calls by name."""
+        self.calls.calls.clear()
+        self.progress = self.runner.step()
+        self.simulator.tick()
+        return Counter(self.calls.calls)
+
+
+def test_all_small_moves_start_in_one_step_and_end_in_the_next() -> None:
+    plan = LargePlan(900)
+    plan.step()
+    assert (plan.progress.in_flight, plan.progress.waiting) == (900, 0)
+    plan.step()
+    assert (plan.progress.ended, plan.progress.completed) == (True, 900)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_step_over_many_moves_is_as_many_operations_as_over_few(step: int) -> None:
+    """But for the requests to Kafka, of which each has up to 50 partitions, and the check of the lock before it."""
+    few, many = LargePlan(50), LargePlan(450)
+    for _ in range(step):
+        counts = few.step(), many.step()
+    further = {"cluster.alter": 8, "tree.set": 8} if step == 1 else {}
+    assert counts[1] - counts[0] == Counter(further)
+    assert counts[1]["moves.rows"] <= 2

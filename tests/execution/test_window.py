@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
@@ -13,9 +13,13 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.execution.concurrency import (
     ActiveTransfer,
     ConcurrencyLimits,
+    LearnedWindow,
+    Pressure,
     active_transfers,
     admit_moves,
     chunk_pause_left_ms,
+    find_pressure,
+    pressure_message,
     select_chunk_moves,
 )
 from kafka_steward.execution.preflight import LogDirRoom
@@ -83,6 +87,149 @@ def test_the_order_of_the_input_does_not_matter(
 @given(plans(), limits)
 def test_an_idle_cluster_always_gets_something_to_do(moves: list[Move], caps: ConcurrencyLimits) -> None:
     assert bool(admit_moves(moves, [], caps, leaders=leaders(moves), rooms={})) == bool(moves)
+
+
+windows = st.builds(
+    ConcurrencyLimits, st.integers(1, 3), st.integers(1, 3), st.integers(1, 8), st.integers(0, 200), st.integers(1, 50)
+)
+sized = st.lists(
+    st.builds(ActiveTransfer, st.frozensets(BROKERS, max_size=2), st.none() | BROKERS, st.integers(0, 100)), max_size=6
+)
+
+
+@given(plans(), sized, windows)
+def test_no_broker_transfers_more_bytes_than_the_window_but_for_a_single_move(
+    moves: list[Move], flying: list[ActiveTransfer], caps: ConcurrencyLimits
+) -> None:
+    chosen = admit_moves(moves, flying, caps, leaders=leaders(moves), rooms={})
+    copying = [each for each in chosen if frozenset(each.before) != frozenset(each.after)]
+    into, out_of = Counter[int | None](), Counter[int | None]()
+    flows = [*flying, *(ActiveTransfer(each.adding, each.before[0], weight(each, caps)) for each in copying)]
+    for number, flow in enumerate(flows):
+        for side, brokers, bytes_ in (
+            (into, flow.into, flow.left_bytes),
+            (out_of, [flow.out_of] if flow.out_of else [], flow.left_bytes * len(flow.into)),
+        ):
+            for broker in brokers:
+                new, alone = number >= len(flying), side[broker] == 0
+                side[broker] += bytes_
+                assert not new or alone or side[broker] <= (caps.bytes_per_broker or 0)
+
+
+def weight(move: Move, caps: ConcurrencyLimits) -> int:
+    return caps.unknown_bytes if move.size_bytes is None else move.size_bytes
+
+
+@given(plans(), windows)
+def test_every_move_is_admitted_in_the_end(moves: list[Move], caps: ConcurrencyLimits) -> None:
+    waiting, rounds = moves, 0
+    while waiting:
+        chosen = admit_moves(waiting, [], caps, leaders=leaders(moves), rooms={})
+        waiting = [each for each in waiting if each not in chosen]
+        rounds += 1
+        assert rounds <= len(moves)
+
+
+@given(plans(), sized, limits)
+def test_a_window_wide_enough_for_all_admits_as_many_as_none(
+    moves: list[Move], flying: list[ActiveTransfer], caps: ConcurrencyLimits
+) -> None:
+    wide = replace(caps, bytes_per_broker=10_000, unknown_bytes=1)
+    expected = admit_moves(moves, flying, caps, leaders=leaders(moves), rooms={})
+    assert admit_moves(moves, flying, wide, leaders=leaders(moves), rooms={}) == expected
+
+
+@given(
+    st.builds(LearnedWindow, st.integers(0, 20)),
+    st.integers(0, 2**40),
+    st.floats(0.1, 3600),
+    st.integers(-(2**45), 2**45),
+    st.none() | st.sampled_from(Pressure),
+)
+def test_whatever_the_rate_and_the_clock_the_window_is_bounded_and_the_counts_stay(
+    learned: LearnedWindow, throttle: int, interval_s: float, since_last_ms: int, pressure: Pressure | None
+) -> None:
+    caps = ConcurrencyLimits(7, 9, 11)
+    found = caps.with_window(learned, throttle=throttle, interval_s=interval_s, since_last_ms=since_last_ms)
+    assert (found.into, found.out_of, found.total) == (7, 9, 11)
+    longest = max(throttle * (2 * interval_s + 30), 10_000_000) if throttle else 64_000_000 * 2**20
+    assert 0 < (found.bytes_per_broker or 0) <= longest
+    reduced = found.under(pressure)
+    for one, other in zip(astuple(reduced)[:4], astuple(found)[:4], strict=True):
+        assert 1 <= one <= other
+
+
+def test_the_window_is_what_the_throttle_copies_until_the_next_step() -> None:
+    caps, learned = ConcurrencyLimits(1000, 1000, 3000), LearnedWindow()
+    found = caps.with_window(learned, throttle=50_000_000, interval_s=2, since_last_ms=1500)
+    assert found.bytes_per_broker == 50_000_000 * 3.5
+    late = caps.with_window(learned, throttle=50_000_000, interval_s=2, since_last_ms=86_400_000)
+    assert late.bytes_per_broker == 50_000_000 * 34, "a plan that waited for a day is due no day's bytes"
+    one_byte = caps.with_window(learned, throttle=1, interval_s=2, since_last_ms=1500)
+    assert one_byte.bytes_per_broker == 10_000_000, "one response to a fetch is not divided"
+
+
+def test_without_sizes_or_a_throttle_the_window_doubles_while_moves_end() -> None:
+    caps, learned = ConcurrencyLimits(1000, 1000, 3000), LearnedWindow()
+    unknown = [replace(each, size_bytes=None) for each in into_4(100)]
+
+    def admitted(throttle: int) -> int:
+        found = caps.with_window(learned, throttle=throttle, interval_s=2, since_last_ms=0)
+        return len(admit_moves(unknown, [], found, leaders=dict.fromkeys(leaders(unknown)), rooms={}))
+
+    def after(ended: int, remained: int, slowest_ms: int = 0) -> LearnedWindow:
+        return learned.update(ended=ended, remained=remained, slowest_call_ms=slowest_ms, stalled=())
+
+    assert (admitted(0), admitted(1_000_000)) == (5, 5)
+    learned = after(5, 0)
+    assert (admitted(0), admitted(1_000_000)) == (10, 10)
+    assert [after(2, 3).doublings, after(0, 0).doublings, after(3, 3).doublings] == [1, 1, 2]
+    assert after(9, 0, slowest_ms=5001).doublings == 0
+    for _ in range(30):
+        learned = after(1, 0)
+    assert (learned.doublings, admitted(0)) == (20, 100)
+
+
+def test_small_moves_start_by_the_hundred_and_a_huge_one_alone() -> None:
+    caps = ConcurrencyLimits(1000, 1000, 3000, bytes_per_broker=1000)
+    small = into_4(300, size=1)
+    assert len(admit_moves(small, [], caps, leaders=dict.fromkeys(leaders(small)), rooms={})) == 300
+    huge = replace(small[0], size_bytes=5000)
+    assert admit_moves([huge, *small[1:]], [], caps, leaders={}, rooms={}) == [huge]
+    assert admit_moves([*small[1:], huge], [], caps, leaders={}, rooms={})[0] == huge, "it is the first in order"
+    arriving = ActiveTransfer(frozenset({4}), None, 900)
+    assert len(admit_moves([huge, *small[1:]], [arriving], caps, leaders={}, rooms={})) == 100
+
+
+def test_a_stalled_partition_keeps_nobody_waiting() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231")
+    name = TopicPartition("t", 0)
+    simulator.alter({name: (4, 2, 3)})
+    left = {name: 700}
+    assert active_transfers(simulator.snapshot(), left) == [ActiveTransfer(frozenset({4}), 1, 700)]
+    assert active_transfers(simulator.snapshot(), left, {name}) == [ActiveTransfer(frozenset({4}), 1, 0)]
+
+
+def into_4(count: int, *, size: int = 100) -> list[Move]:
+    return [move(f"t-{n}", "123", "423", position=n, size=size) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "slowest_ms", "pressure", "words"),
+    [
+        ([], 5000, None, ""),
+        ([], 6400, Pressure.CONTROLLER_SLOW, "the controller took 6 s for a request."),
+        ([TopicPartition("u", 3)], 0, Pressure.OUT_OF_SYNC, "u-3, outside this plan, is out of sync."),
+        ([TopicPartition("u", 3)], 9000, Pressure.OUT_OF_SYNC, "u-3, outside this plan, is out of sync."),
+    ],
+)
+def test_pressure_is_typed_and_said(
+    elsewhere: list[TopicPartition], slowest_ms: int, pressure: Pressure | None, words: str
+) -> None:
+    found = find_pressure(elsewhere, slowest_ms)
+    assert found is pressure
+    said = pressure_message(found, elsewhere, slowest_ms)
+    assert said == (words and f"Moves start more slowly: {words}")
 
 
 def test_a_move_without_a_place_holds_up_nothing_behind_it() -> None:

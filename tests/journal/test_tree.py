@@ -175,6 +175,46 @@ def test_a_thousand_documents_below_are_read_together(tree: Tree) -> None:
     assert [node.data for node in tree.below("/many")] == names
 
 
+def test_several_nodes_are_created_together_and_those_that_exist_stay(tree: Tree) -> None:
+    there = tree.create("/many/b/2", "first")
+    tree.create_all({f"/many/{parent}/{number}": f"{parent}{number}" for parent in "ab" for number in range(600)})
+    assert tree.get("/many/b/2") == there
+    nodes = [*tree.below("/many/a"), *tree.below("/many/b")]
+    assert {node.path: node.data for node in nodes if node != there} == {
+        f"/many/{parent}/{number}": f"{parent}{number}"
+        for parent in "ab"
+        for number in range(600)
+        if (parent, number) != ("b", 2)
+    }
+    assert len({node.created_id for node in nodes}) == len(nodes)
+    assert all((node.version, node.modified_id) == (0, node.created_id) for node in nodes)
+    later = tree.create("/later", "x")
+    assert later.created_id > max(node.created_id for node in nodes), "their numbers are used up"
+
+
+def test_creating_nothing_is_harmless(tree: Tree) -> None:
+    tree.create_all({})
+    tree.delete_all([])
+    assert tree.get(PATH) is None
+
+
+def test_several_nodes_are_deleted_together_but_those_that_changed(tree: Tree) -> None:
+    tree.create_all({f"/many/a/{number}": "x" for number in range(600)})
+    nodes = tree.below("/many/a")
+    changed = tree.set("/many/a/7", "y", version=0)
+    tree.delete("/many/a/8", version=0)
+    tree.delete_all(nodes)
+    assert tree.below("/many/a") == [changed]
+    tree.delete_all([changed])
+    assert tree.children("/many/a") == []
+
+
+def test_a_text_that_no_backend_keeps_creates_nothing(tree: Tree) -> None:
+    with pytest.raises(DocumentError):
+        tree.create_all({"/many/1": "x", "/many/2": "\x00"})
+    assert tree.children("/many") == []
+
+
 def test_children_go_with_their_nodes(tree: Tree) -> None:
     tree.create("/a/b/c", "x")
     tree.delete("/a/b/c", version=0)

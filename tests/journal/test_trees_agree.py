@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, ClassVar
@@ -68,6 +69,19 @@ class Agreement(RuleBasedStateMachine):
     def delete(self, path: str, version: int) -> None:
         self.all_answer(lambda tree: tree.delete(path, version=version))
 
+    @rule(paths=st.sets(st.sampled_from(_PATHS)), data=_DATA)
+    def create_all(self, paths: AbstractSet[str], data: str) -> None:
+        self.all_answer(lambda tree: tree.create_all(dict.fromkeys(sorted(paths), data)))
+
+    @rule(paths=st.sets(st.sampled_from(_PATHS)), change=st.none() | st.sampled_from(_PATHS))
+    def delete_all(self, paths: AbstractSet[str], change: str | None) -> None:
+        """Those that were read, of which one may have been changed since."""
+        read = {name: [node for node in tree.read(sorted(paths)) if node] for name, tree in self.trees.items()}
+        for version in range(4 if change else 0):
+            self.all_answer(partial(_set, change or "", version))
+        for name, tree in self.trees.items():
+            tree.delete_all(read[name])
+
     @rule(made=consumes(sequential))
     def delete_sequential(self, made: dict[str, str]) -> None:
         for name, path in made.items():
@@ -88,6 +102,10 @@ class Agreement(RuleBasedStateMachine):
 
 def _get(path: str, tree: Tree) -> Any:
     return _shape(tree.get(path))
+
+
+def _set(path: str, version: int, tree: Tree) -> Any:
+    return _shape(tree.set(path, "changed", version=version))
 
 
 def _children(parent: str, tree: Tree) -> list[str]:
