@@ -201,6 +201,22 @@ def test_small_moves_start_by_the_hundred_and_a_huge_one_alone() -> None:
     assert len(admit_moves([huge, *small[1:]], [arriving], caps, leaders={}, rooms={})) == 100
 
 
+@pytest.mark.parametrize(
+    ("flying", "numbers"),
+    [
+        ([], [0, 1]),
+        ([ActiveTransfer(frozenset({8}), 1, 100)], [0]),
+        ([ActiveTransfer(frozenset({8, 9}), 1, 100)], []),
+        ([ActiveTransfer(frozenset({8, 9}), 2, 100)], [0, 1]),
+        ([ActiveTransfer(frozenset({4}), None, 200)], [1, 2]),
+    ],
+)
+def test_the_bytes_out_of_a_leader_count_once_for_each_receiver(
+    flying: list[ActiveTransfer], numbers: list[int]
+) -> None:
+    assert chosen(SPREAD, replace(WIDE, bytes_per_broker=250), *flying) == numbers
+
+
 def test_a_stalled_partition_keeps_nobody_waiting() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231")
     name = TopicPartition("t", 0)
