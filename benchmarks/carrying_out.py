@@ -260,7 +260,8 @@ def parse_work(text: str) -> Work:
     topics = []
     for number, each in enumerate(sizes.split("+")):
         partitions, megabytes = map(int, each.split(":"))
-        topics.append(Topic(f"{_TOPIC}-{partitions}-{megabytes}-{rate}-{number}", partitions, megabytes * 1_000_000 // partitions))
+        name = f"{_TOPIC}-{partitions}-{megabytes}-{rate}-{number}"
+        topics.append(Topic(name, partitions, megabytes * 1_000_000 // partitions))
     return Work(text, topics, int(rate or _THROTTLE_MB) * 1_000_000)
 
 
