@@ -2,11 +2,11 @@
 
 Equal input gives equal output, in a total order.
 
-The window is in bytes. The bytes in transfer into a broker, and out of one, are at most what the throttle copies until
-the next step can submit more. A step is delayed by its own work and by its wait: both show in the time since the last
-step, by the journal's clock. So a broker receives without a break, small partitions start by the hundred, and a
-partition larger than the window starts while its brokers transfer nothing else. The counts of `ConcurrencyLimits` are
-upper limits beside it.
+The window is in bytes. The bytes in transfer into a broker are at most what the throttle copies until the next step can
+submit more, and those out of one at most what five brokers receive in that time: leaders are not throttled. A step is
+delayed by its own work and by its wait: both show in the time since the last step, by the journal's clock. So a broker
+receives without a break, small partitions start by the hundred, and a partition larger than the window starts while its
+receiving brokers receive nothing else. The counts of `ConcurrencyLimits` are upper limits beside it.
 
 Without a throttle nothing says what a broker can copy, and without a size nothing says what a move weighs. The window
 is then learned, as TCP learns its own: it begins small, and doubles after each step in which at least half of the moves
@@ -83,6 +83,9 @@ _LEAST_BYTES = 10_000_000
 #: plan may have waited.
 _LONGEST_GAP_S = 30.0
 
+#: The receiving brokers that one broker may keep busy.
+_RECEIVERS = 5
+
 #: The divisor of the window under pressure.
 _REDUCED = 4
 
@@ -91,8 +94,9 @@ _REDUCED = 4
 class ConcurrencyLimits:
     """The limits in flight: replicas into one broker, replicas out of one broker, partitions in the cluster.
 
-    `bytes_per_broker` limits the bytes in transfer into one broker and out of one broker, None for no limit. A move of
-    unknown size counts as `unknown_bytes`.
+    `bytes_per_broker` limits the bytes in transfer into one broker, and five times as many limit those out of one; None
+    for no limit. A transfer counts with what it can copy until the next step: its bytes, but no more than the limit. A
+    move of unknown size counts as `unknown_bytes`.
     """
 
     into: int
@@ -203,12 +207,12 @@ def admit_moves(
     """Choose the moves to submit now, in plan order, so that no broker exceeds `caps` or its `rooms`.
 
     A move that exceeds a limit is skipped and does not block the moves behind it. A move that alone exceeds
-    `caps.out_of` starts while its leader sends nothing else. The same applies to `caps.bytes_per_broker`: a move that
-    alone exceeds it starts while its brokers transfer nothing else. Brokers that `rooms` does not name have enough
+    `caps.out_of` starts while its leader sends nothing else. A move that alone exceeds `caps.bytes_per_broker` starts
+    while its brokers receive nothing else. Brokers that `rooms` does not name have enough
     space. `sizes` are the current sizes on the leaders; the planned size replaces a missing one. Pure reorders copy
     nothing and use no capacity.
     """
-    load = _BrokerLoad.of(in_flight, rooms, sizes or {})
+    load = _BrokerLoad.of(in_flight, rooms, sizes or {}, caps.bytes_per_broker)
     in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))
     return [move for move in in_order if load.admit_move(move, leaders.get(move.topic_partition), caps)]
 
@@ -223,6 +227,7 @@ class _BrokerLoad:
     total: int
     rooms: dict[int, tuple[LogDirRoom, ...]]
     sizes: Mapping[TopicPartition, int]
+    window: int | None
     bytes_into: Counter[int] = field(default_factory=Counter)
     bytes_out_of: Counter[int | None] = field(default_factory=Counter)
 
@@ -232,8 +237,9 @@ class _BrokerLoad:
         in_flight: Iterable[ActiveTransfer],
         rooms: Mapping[int, tuple[LogDirRoom, ...]],
         sizes: Mapping[TopicPartition, int],
+        window: int | None,
     ) -> _BrokerLoad:
-        load = cls(Counter(), Counter(), 0, dict(rooms), sizes)
+        load = cls(Counter(), Counter(), 0, dict(rooms), sizes, window)
         for flow in in_flight:
             load.add_transfer(flow)
         return load
@@ -243,7 +249,7 @@ class _BrokerLoad:
             return True
         known = self.sizes.get(move.topic_partition, move.size_bytes)
         flow = ActiveTransfer(move.adding, leader, caps.unknown_bytes if known is None else known)
-        if not (self._is_below_limits(flow, caps) and self._is_in_window(flow, caps.bytes_per_broker)):
+        if not (self._is_below_limits(flow, caps) and self._is_in_window(flow)):
             return False
         size = known or 0
         after = {broker: place_replica(self.rooms[broker], size) for broker in flow.into & self.rooms.keys()}
@@ -257,11 +263,13 @@ class _BrokerLoad:
     def add_transfer(self, flow: ActiveTransfer) -> None:
         self.into.update(flow.into)
         self.total += 1
+        # More than the window does not arrive until the next step.
+        soon = flow.left_bytes if self.window is None else min(flow.left_bytes, self.window)
         for broker in flow.into:
-            self.bytes_into[broker] += flow.left_bytes
+            self.bytes_into[broker] += soon
         if flow.out_of is not None:
             self.out_of[flow.out_of] += len(flow.into)
-            self.bytes_out_of[flow.out_of] += len(flow.into) * flow.left_bytes
+            self.bytes_out_of[flow.out_of] += len(flow.into) * soon
 
     def _is_below_limits(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
         sent = self.out_of[flow.out_of]
@@ -271,13 +279,15 @@ class _BrokerLoad:
             and (sent == 0 or sent + len(flow.into) <= caps.out_of)
         )
 
-    def _is_in_window(self, flow: ActiveTransfer, window: int | None) -> bool:
+    def _is_in_window(self, flow: ActiveTransfer) -> bool:
+        window = self.window
         if window is None:
             return True
+        soon = min(flow.left_bytes, window)
         sent = self.bytes_out_of[flow.out_of]
         received = (self.bytes_into[broker] for broker in flow.into)
-        return (sent == 0 or sent + len(flow.into) * flow.left_bytes <= window) and all(
-            bytes_ == 0 or bytes_ + flow.left_bytes <= window for bytes_ in received
+        return (sent == 0 or sent + len(flow.into) * soon <= _RECEIVERS * window) and all(
+            bytes_ == 0 or bytes_ + soon <= window for bytes_ in received
         )
 
 
