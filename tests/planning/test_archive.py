@@ -77,6 +77,7 @@ def test_the_archive_holds_what_planning_imports_and_no_airflow(tmp_path: Path) 
     assert {name.split("/")[1] for name in ours} == {
         "__init__.py",
         "assignment.py",
+        "cache.py",
         "errors.py",
         "escaping.py",
         "planning",
