@@ -41,7 +41,7 @@ READS = {
 #: Writes that are not one change: some of it may be made, and the rest not.
 IN_PARTS = {"create_all", "delete_all"}
 #: Clocks and closing are no points at which anything can be lost.
-FREE = {"now_ms", "close", "cluster_id", "place"}
+FREE = {"now_ms", "close", "cluster_id", "place", "one_read", "end_read"}
 
 
 class Died(BaseException):

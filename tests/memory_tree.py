@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 
 from kafka_steward.errors import NodeExists, NodeMissing, VersionConflict
@@ -78,6 +78,12 @@ class MemoryTree:
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         return [self.get(path) for path in paths]
+
+    def one_read(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def end_read(self) -> None:
+        pass
 
     def created_ids(self, paths: Sequence[str]) -> list[int | None]:
         return [None if node is None else node.created_id for node in self.read(paths)]

@@ -134,7 +134,8 @@ class DocumentController:
 
         Raises ClusterError, JournalError: the next poll resumes the work.
         """
-        return run_with_repair(self._journal, self._who, self._poll)
+        with self._journal.tree.one_read():
+            return run_with_repair(self._journal, self._who, self._poll)
 
     def _poll(self) -> PollResult:
         result = PollResult()

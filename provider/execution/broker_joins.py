@@ -12,7 +12,7 @@ filled first (KIP-409); a broker that received some of them stays unclaimed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -34,6 +34,8 @@ from kafka_steward.journal.tree import Node, put, remove
 from kafka_steward.settings import Settings
 
 T = TypeVar("T")
+
+_NONE_JOINED = "No broker that joined is waiting."
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,13 @@ def poll_joined_brokers(
 
     Raises ClusterError, JournalError.
     """
+    with journal.tree.one_read():
+        return _poll_joined_brokers(cluster, journal, settings, who, announce=announce, always=always)
+
+
+def _poll_joined_brokers(
+    cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor, *, announce: bool, always: bool
+) -> JoinPollResult | None:
     if not always and not (
         journal.tree.children(PENDING_REPLICAS.parent) or journal.tree.children(DEFERRED_PARTITIONS.parent)
     ):
@@ -151,16 +160,34 @@ def update_empty_brokers(before: EmptyBrokersDocument, snapshot: Snapshot) -> Em
     return replace(before, unclaimed=_sorted_ids(unclaimed), known=_sorted_ids(known), announced_ms=announced_ms)
 
 
+def is_unchanged(before: EmptyBrokersDocument, live: Collection[int]) -> bool:
+    """Return whether a poll would find what the record says, whatever replicas the live brokers have. Pure.
+
+    It would if no broker is unclaimed and the known brokers are those that are live: none of them can become new.
+    """
+    return not before.unclaimed and frozenset(before.known) == frozenset(live)
+
+
 def poll_empty_brokers(
     cluster: ClusterPort, journal: Journal, settings: Settings, *, announce: bool = True
 ) -> EmptyBrokers:
     """Poll once, and record the changes; the brokers returned in `due` are recorded as announced.
 
-    Without `announce`, none is due.
+    Without `announce`, none is due. While the brokers are the known ones, Kafka gets one request.
 
     Raises ClusterError, JournalError.
     """
-    snapshot, node = cluster.snapshot(), journal.tree.get(paths.EMPTY_BROKERS)
+    with journal.tree.one_read():
+        node = journal.tree.get(paths.EMPTY_BROKERS)
+        if is_unchanged(_read_empty_brokers(node), cluster.live_brokers().keys()):
+            return EmptyBrokers((), (), (), _NONE_JOINED, journal.now_ms())
+        return _poll_empty_brokers(cluster, journal, settings, node, announce=announce)
+
+
+def _poll_empty_brokers(
+    cluster: ClusterPort, journal: Journal, settings: Settings, node: Node | None, *, announce: bool
+) -> EmptyBrokers:
+    snapshot = cluster.snapshot()
     before, now_ms = _read_empty_brokers(node), journal.now_ms()
     found = update_empty_brokers(before, snapshot)
     why = _fill_first_reason(journal, snapshot)
@@ -213,7 +240,7 @@ def _build_empty_brokers(
     brokers: tuple[int, ...], due: tuple[int, ...], snapshot: Snapshot, why: str, now_ms: int
 ) -> EmptyBrokers:
     empty = tuple(broker for broker in brokers if broker not in snapshot.hosting_brokers)
-    message = f"Broker {', '.join(map(str, brokers))} has joined." if brokers else "No broker that joined is waiting."
+    message = f"Broker {', '.join(map(str, brokers))} has joined." if brokers else _NONE_JOINED
     message += f" The expand waits: {why}." if why else ""
     return EmptyBrokers(brokers, empty, due, message, now_ms)
 

@@ -175,7 +175,8 @@ class FailureDetector:
         Raises ClusterError, and then no failure was written: an unreachable cluster is never a broker's failure.
         Raises JournalError.
         """
-        return run_with_repair(self._journal, self._who, lambda: self._poll(announce=announce))
+        with self._journal.tree.one_read():
+            return run_with_repair(self._journal, self._who, lambda: self._poll(announce=announce))
 
     def _poll(self, *, announce: bool) -> DetectionResult:
         now_ms = self._journal.now_ms()
@@ -183,10 +184,13 @@ class FailureDetector:
         read = read_failures(self._journal.tree, now_ms)
         for fresh in (False, True):
             view = self._liveness.probe(now_ms, fresh=fresh)
-            decision = self._decide_failures(view, read, now_ms=now_ms)
+            if fresh:
+                self._journal.tree.end_read()
+            with self._journal.tree.one_read():
+                decision = self._decide_failures(view, read, now_ms=now_ms)
             if not (decision.write or decision.announce):
                 break
-            # The decision leads to an action: decide once more by the current state of the cluster.
+            # The decision leads to an action: decide once more by the current state of the cluster and the journal.
         cleared = self._write_failures(view, decision, read, now_ms=now_ms)
         self._record_called_off(decision, read, now_ms)
         for broker in self._record_announcements(FAILURES, decision, now_ms) if announce else ():

@@ -59,6 +59,8 @@ LEASES = "/steward/throttle_leases"
 FILL_EVENT = "/steward/fill_event"
 #: Brokers that joined and are empty.
 EMPTY_BROKERS = "/steward/empty_brokers"
+#: The leases of the watch's checks: `<kind>`.
+WATCH_LEASES = "/steward/watch_leases"
 
 #: Paths that version 0.1.0 wrote, and the paths that replace them: nodes are moved when a journal is opened.
 FORMER_PATHS = {
@@ -137,6 +139,7 @@ TOPIC: NodeName[str] = NodeName(f"topic: {_FORM}", _parse_topic)
 REQUEST: NodeName[str] = NodeName("request: at most 900 printable characters", _parse_request_name)
 DIGEST: NodeName[str] = NodeName(f"plan: {_FORM}", _parse_topic)
 SETTING: NodeName[str] = NodeName(f"setting of Kafka: {_FORM}", _parse_topic)
+CHECK: NodeName[str] = NodeName(f"check of the watch: {_FORM}", _parse_topic)
 _CHUNK: NodeName[str] = NodeName(f"chunk: {_FORM}", _parse_topic)
 _LEASED: NodeName[str] = NodeName(f"kind or name of what a throttle is on: {_FORM}", _parse_topic)
 

@@ -22,7 +22,7 @@ from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import Digest, Document, FieldPresence, FieldReader, Words, json_excerpt
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, CancelRequest, FailedBroker, InFlight
 from kafka_steward.journal.listing import DocumentCollection
-from kafka_steward.journal.paths import BROKER, DIGEST, PARTITION, REQUEST, SETTING, TOPIC
+from kafka_steward.journal.paths import BROKER, CHECK, DIGEST, PARTITION, REQUEST, SETTING, TOPIC
 from kafka_steward.journal.tree import Node, Tree
 
 if TYPE_CHECKING:
@@ -339,6 +339,18 @@ class EmptyBrokersDocument(Document):
     claimed: Annotated[Assignment, "told"] = ()
 
 
+@dataclass(frozen=True)
+class WatchLease(Document):
+    """`/steward/watch_leases/<kind>`: the watch that makes one kind of check for all, and for how long without renewal.
+
+    `polled` is False from the time at which a watch takes the lease until its first successful poll.
+    """
+
+    owner: str
+    ttl_ms: Annotated[int, partial(FieldReader.integer, low=1, high=_LONGEST_LIFE_MS)]
+    polled: bool = False
+
+
 class MoveState(str, Enum):
     """The state of one partition of a plan."""
 
@@ -473,6 +485,7 @@ RATES = DocumentCollection(paths.leases_of("broker"), (BROKER, SETTING), Throttl
 THROTTLED_TOPICS = DocumentCollection(
     paths.leases_of("topic"), (TOPIC, SETTING), ThrottleLease.from_node, names_only=True
 )
+WATCH_LEASES = DocumentCollection(paths.WATCH_LEASES, (CHECK,), WatchLease.from_node)
 REQUESTS: DocumentCollection[None] = DocumentCollection(
     paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None, names_only=True, looked_below=1_000
 )
@@ -486,6 +499,7 @@ WRITTEN: tuple[DocumentCollection[Any], ...] = (
     IN_FLIGHT,
     PENDING_REPLICAS,
     DEFERRED_PARTITIONS,
+    WATCH_LEASES,
     REQUESTS,
     PLANS,
     RATES,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -86,6 +86,16 @@ class Tree(Protocol):
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the documents at these paths, None for a missing one, in as few requests as the backend allows."""
+
+    def one_read(self) -> AbstractContextManager[None]:
+        """Let the reads of this thread in the block be answered by one request, where the backend allows that.
+
+        What others change meanwhile may be seen some seconds late, at the latest after this thread's first change or
+        `end_read`. Blocks may be nested: the inner one then has the answers of the outer one.
+        """
+
+    def end_read(self) -> None:
+        """Answer no further read from what `one_read` has read."""
 
     def created_ids(self, paths: Sequence[str]) -> list[int | None]:
         """Return the created ids of the documents at these paths, None for a missing one, without reading them."""

@@ -64,6 +64,12 @@ class FreshConnections:
                 return self._open_session(hook)
         return self._opened
 
+    def run_if_open(self, call: Callable[[ClusterSession], object]) -> None:
+        """Call `call` with the open connections, if they are open; an outage is ignored."""
+        if self._opened is not None:
+            with suppress(StewardError, OSError):
+                call(self._opened)
+
     def close(self) -> None:
         """Close the connections. Harmless when called twice."""
         self._opened = None
@@ -102,6 +108,8 @@ class ClusterWorker:
         self._conn_id, self._overrides, self._journal = conn_id, dict(overrides), journal
         self._reread_s, self._clock = reread_s, clock
         self._state: _WorkerState | None = None
+        #: What `close` calls with the open connections before it closes them.
+        self.before_close: list[Callable[[ClusterSession], object]] = []
 
     async def submit(self, call: Callable[[ClusterSession], T]) -> T:
         """Return the result of `call`, called in the thread. If it raises, close all connections and re-raise."""
@@ -120,6 +128,8 @@ class ClusterWorker:
         """
         state, self._state = self._state, None
         if state is not None:
+            for call in self.before_close:
+                state.executor.submit(state.connections.run_if_open, call)
             state.executor.submit(state.connections.close)
             state.executor.shutdown(wait=False)
 

@@ -6,7 +6,7 @@ Accepted documents are read from the audit trail, whichever process executed the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -18,8 +18,11 @@ from kafka_steward.journal.audit import Action, Actor, StoredAuditRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER, ZooKeeperWatcher
 from kafka_steward.triggers.base import ClusterWorker
-from kafka_steward.triggers.periodic import PeriodicCheck
+from kafka_steward.triggers.periodic import EventQueues, PeriodicCheck
 from kafka_steward.triggers.reporting import event_payload
+
+#: The events that documents cause.
+EVENTS = frozenset({"request", "cancel"})
 
 #: How far back a new reader starts in the audit trail, in milliseconds.
 _BACK_MS = 60_000
@@ -63,17 +66,19 @@ class DocumentCheck(PeriodicCheck[PollResult]):
 
     KIND = "documents"
     WHAT = "execute the documents"
+    POLLS_TO_EMIT = False
 
     def __init__(
         self,
         conn_id: str,
         overrides: Mapping[str, Any],
-        event: str,
+        events: Collection[str],
         log: Callable[..., None],
         on_change: Callable[[], None],
         *,
         log_error: Callable[..., None] | None = None,
         log_warning: Callable[..., None] | None = None,
+        leased: bool = False,
     ) -> None:
         super().__init__(
             conn_id,
@@ -81,16 +86,21 @@ class DocumentCheck(PeriodicCheck[PollResult]):
             log,
             log_error=log_error,
             log_warning=log_warning,
-            emits=event in {"request", "cancel"},
+            leased=leased,
         )
-        self._event = event
+        self.listen_for(events)
+        self._readers: dict[str, AuditEventReader] = {}
         self._log = log
         self._on_change = on_change
         self._opened: ClusterSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._controllers = 0
 
-    async def run(self, events: asyncio.Queue[dict[str, Any]]) -> None:
+    def listen_for(self, events: Collection[str]) -> None:
+        """Emit those of these events that documents cause: "request" and "cancel"."""
+        self._kinds = frozenset(events) & EVENTS
+
+    async def run(self, events: EventQueues) -> None:
         """Poll until cancelled; never raises an error of a poll."""
         self._loop = asyncio.get_running_loop()
         await super().run(events)
@@ -101,20 +111,37 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         super().close()
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, PollResult, float]:
-        """Execute the documents."""
-        if self._opened is not opened:
-            self._use_connections(opened)
+        """Execute the documents. The event maps each kind of document that was accepted to its payload."""
+        self._use_connections(opened)
         result = self._controller.poll()
-        new = self._emits and self._audit_events.has_new_event(self._event)
-        event = event_payload(opened, opened.journal.now_ms()) if new else None
-        return event, result, self._poll_s if result.pause_s is None else min(self._poll_s, result.pause_s)
+        pause_s = self._poll_s if result.pause_s is None else min(self._poll_s, result.pause_s)
+        return self._read_events(opened), result, pause_s
+
+    def poll_standby(self, opened: ClusterSession, pause_s: float) -> tuple[dict[str, Any] | None, float]:
+        """Read which documents the other watch accepted, if somebody listens for them."""
+        self._use_connections(opened)
+        return self._read_events(opened), min(self._poll_s, pause_s) if self._kinds else pause_s
+
+    def publish(self, events: EventQueues, event: dict[str, Any]) -> None:
+        """Publish the payload of each kind of document."""
+        for kind, payload in event.items():
+            events.publish(kind, payload)
 
     def report(self, found: PollResult) -> None:
         """Log each new message; a refusal as a warning (KIP-236)."""
         self.reporter.log_new(found.sentences, found.refusals)
 
+    def _read_events(self, opened: ClusterSession) -> dict[str, Any] | None:
+        self._readers = {
+            kind: self._readers.get(kind) or AuditEventReader(opened.journal) for kind in sorted(self._kinds)
+        }
+        new = [kind for kind, reader in self._readers.items() if reader.has_new_event(kind)]
+        return {kind: event_payload(opened, opened.journal.now_ms()) for kind in new} or None
+
     def _use_connections(self, opened: ClusterSession) -> None:
-        """Take new connections into use: they were opened for the first time, or again after an error."""
+        """Take connections into use that were opened for the first time, or again after an error."""
+        if self._opened is opened:
+            return
         options = opened.access.zookeeper
         who = Actor(task_id="watch")
         self._controller = DocumentController(
@@ -123,7 +150,7 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         self._controllers = 0
         if options is not None:
             opened.add_close_callback(ZooKeeperWatcher(options, self._on_znode_change).close)
-        self._audit_events = AuditEventReader(opened.journal)
+        self._readers = {}
         self._poll_s = POLL_S if options is None else _NOTIFIED_POLL_S
         self._opened = opened
 

@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from kafka_steward.triggers.base import ClusterWorker
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kafka_steward.cluster.health import CopiedBytes
     from kafka_steward.execution.broker_joins import EmptyBrokers, JoinPollResult
     from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+    from kafka_steward.execution.watch_lease import CheckLease
     from kafka_steward.hooks.steward import ClusterSession
 
 
@@ -27,10 +28,54 @@ OFF_S = 60.0
 _SESSION_TIMEOUTS = ("broker.session.timeout.ms", "zookeeper.session.timeout.ms")
 
 
+class EventQueues:
+    """The queues of those that listen to a watch, by event. An event without a listener waits for the next one."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, list[asyncio.Queue[dict[str, Any]]]] = {}
+        self._waiting: dict[str, dict[str, Any]] = {}
+
+    @property
+    def events(self) -> frozenset[str]:
+        """The events that somebody listens to."""
+        return frozenset(self._queues)
+
+    def add(self, event: str) -> asyncio.Queue[dict[str, Any]]:
+        """Return a new queue for the payloads of an event."""
+        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._queues.setdefault(event, []).append(queue)
+        if event in self._waiting:
+            queue.put_nowait(self._waiting.pop(event))
+        return queue
+
+    def remove(self, event: str, queue: asyncio.Queue[dict[str, Any]]) -> None:
+        """Remove a queue that `add` returned; what was not taken from it waits if nobody else listens."""
+        self._queues[event].remove(queue)
+        if not self._queues[event]:
+            del self._queues[event]
+            while not queue.empty():
+                self._waiting[event] = queue.get_nowait()
+
+    def publish(self, event: str, payload: dict[str, Any]) -> None:
+        """Put a payload into every queue of the event. The last one waits if there is none."""
+        for queue in self._queues.get(event, ()):
+            queue.put_nowait(payload)
+        if event not in self._queues:
+            self._waiting[event] = payload
+
+
+@dataclass(frozen=True)
+class StoodBy:
+    """The result of a poll that was left to another watch; `is_made` is whether that watch has succeeded."""
+
+    is_made: bool
+
+
 class PeriodicCheck(ABC, Generic[Found]):
     """A periodic check in a thread, as `KIND` in the journal. It never ends, and raises nothing.
 
-    Without `emits` it puts no event into the queue, and records none as emitted: another watch may emit it.
+    While `emits` is False it publishes no event, and records none as emitted: another watch may emit it. If `leased`,
+    it is then made only if no other watch of the cluster makes it.
     """
 
     KIND: ClassVar[str]
@@ -39,6 +84,8 @@ class PeriodicCheck(ABC, Generic[Found]):
     FAILING: ClassVar[str] = ""
     #: The event that it emits, of the watch's; empty: none.
     EVENT: ClassVar[str] = ""
+    #: Whether its events come from its own polls, and from no other watch's.
+    POLLS_TO_EMIT: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -49,6 +96,7 @@ class PeriodicCheck(ABC, Generic[Found]):
         log_error: Callable[..., None] | None = None,
         log_warning: Callable[..., None] | None = None,
         emits: bool = True,
+        leased: bool = False,
     ) -> None:
         self.conn_id = conn_id
         failing = self.FAILING or f"{self.KIND}_failing"
@@ -56,27 +104,68 @@ class PeriodicCheck(ABC, Generic[Found]):
             conn_id, log, failing=failing, what=self.WHAT, log_error=log_error, log_warning=log_warning
         )
         self._worker = worker
-        self._emits = emits
+        self.emits = emits
         self._wake = asyncio.Event()
+        self._lease: CheckLease | None = None
+        self._leased = leased
+        if leased:
+            worker.before_close.append(self._release_lease)
 
-    async def run(self, events: asyncio.Queue[dict[str, Any]]) -> None:
-        """Check until cancelled; put events into the queue `events`."""
+    async def run(self, events: EventQueues) -> None:
+        """Check until cancelled; publish events to those who listen."""
         while True:
             try:
                 event, found, pause_s = await self._worker.submit(self._poll_and_record)
             except Exception as error:  # noqa: BLE001 - no error may end the watch: Airflow would restart it every 2 s
                 pause_s = self.reporter.report_error(error)
             else:
-                self.reporter.record_success()
-                self.report(found)
-                if event is not None and self._emits:
-                    events.put_nowait(event)
+                self._report_result(found)
+                if event is not None:
+                    self.publish(events, event)
             await self.wait(pause_s)
 
-    def _poll_and_record(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Found, float]:
-        result = self.poll(opened)
+    def publish(self, events: EventQueues, event: dict[str, Any]) -> None:
+        """Publish the event of a poll."""
+        if self.emits:
+            events.publish(self.EVENT, event)
+
+    def _report_result(self, found: Found | StoodBy) -> None:
+        if not isinstance(found, StoodBy):
+            self.reporter.record_success()
+            self.report(found)
+        elif found.is_made:
+            self.reporter.record_success()
+
+    def _poll_and_record(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Found | StoodBy, float]:
+        with opened.journal.tree.one_read():
+            lease = self._create_lease()
+            needed = self.emits and self.POLLS_TO_EMIT
+            standby = None if lease is None else lease.stand_by(opened.journal, needed=needed)
+            if standby is not None:
+                event, pause_s = self.poll_standby(opened, standby.pause_s)
+                return event, StoodBy(standby.is_made), pause_s
+            result = self.poll(opened)
+            if lease is not None:
+                lease.renew(opened.journal, result[2])
         opened.journal.record_poll(self.KIND)
         return result
+
+    def _create_lease(self) -> CheckLease | None:
+        if self._leased and self._lease is None:
+            from kafka_steward.execution.watch_lease import CheckLease
+            from kafka_steward.journal.locks import new_holder_name
+
+            self._lease = CheckLease(self.KIND, new_holder_name())
+        return self._lease
+
+    def _release_lease(self, opened: ClusterSession) -> None:
+        if self._lease is not None:
+            self._lease.release(opened.journal)
+
+    def poll_standby(self, opened: ClusterSession, pause_s: float) -> tuple[dict[str, Any] | None, float]:
+        """Return the event to emit while another watch makes the check, and the seconds until the next look."""
+        del opened  # for those whose events do not come from their own polls
+        return None, pause_s
 
     @abstractmethod
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Found, float]:
@@ -120,7 +209,7 @@ class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
             detector = FailureDetector(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
             self._detector = opened, detector, _poll_interval_s(opened)
         _, detector, interval_s = self._detector
-        verdict = detector.poll(announce=self._emits)
+        verdict = detector.poll(announce=self.emits)
         return event_payload(opened, verdict.now_ms, verdict.due) if verdict.due else None, verdict, interval_s
 
     def report(self, found: DetectionResult) -> None:
@@ -156,7 +245,7 @@ class BrokerJoinCheck(PeriodicCheck["JoinPollResult | None"]):
         from kafka_steward.journal.audit import Actor
 
         joined = poll_joined_brokers(
-            opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"), announce=self._emits
+            opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"), announce=self.emits
         )
         event = event_payload(opened, joined.now_ms, joined.due) if joined is not None and joined.due else None
         return event, joined, opened.settings.watch_interval
@@ -180,7 +269,7 @@ class EmptyBrokerCheck(PeriodicCheck["EmptyBrokers"]):
         """Check, and record the empty brokers."""
         from kafka_steward.execution.broker_joins import poll_empty_brokers
 
-        found = poll_empty_brokers(opened.cluster, opened.journal, opened.settings, announce=self._emits)
+        found = poll_empty_brokers(opened.cluster, opened.journal, opened.settings, announce=self.emits)
         event = event_payload(opened, found.now_ms, found.due) if found.due else None
         return event, found, opened.settings.watch_interval
 

@@ -13,8 +13,10 @@ import asyncio
 import functools
 import gc
 import importlib
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+import json
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from weakref import WeakKeyDictionary
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
@@ -24,6 +26,7 @@ from kafka_steward.triggers.periodic import (
     BrokerJoinCheck,
     ClusterHealthCheck,
     EmptyBrokerCheck,
+    EventQueues,
     PeriodicCheck,
 )
 
@@ -57,11 +60,11 @@ ALL_KINDS = (ClusterHealthCheck, BrokerJoinCheck, EmptyBrokerCheck)
 
 
 class ClusterWatch:
-    """The periodic checks of one cluster, for the trigger and for `airflow kafka-steward watch`.
+    """The periodic checks of one cluster, for the triggers and for `airflow kafka-steward watch`.
 
-    It always checks for failed brokers and executes documents; `kinds` are the further checks. `event` is the event
-    that is put into the queue; empty: none, and no check records a broker as announced. With `outage`, all checks
-    report an error that they share once.
+    It always checks for failed brokers and executes documents; `kinds` are the further checks, beside those that the
+    events need that somebody listens to. No check records a broker as announced whose event nobody listens to. With
+    `outage`, all checks report an error that they share once. One event loop may use it.
     """
 
     def __init__(
@@ -69,33 +72,43 @@ class ClusterWatch:
         conn_id: str,
         overrides: Mapping[str, Any],
         *,
-        event: str,
-        kinds: Collection[type[PeriodicCheck[Any]]],
         log: Callable[..., None],
         log_error: Callable[..., None],
         log_warning: Callable[..., None] | None = None,
+        kinds: Collection[type[PeriodicCheck[Any]]] = (),
         outage: Outage | None = None,
     ) -> None:
-        self._conn_id, self._overrides, self._event = conn_id, overrides, event
+        self._conn_id, self._overrides, self._kinds = conn_id, overrides, frozenset(kinds)
         self._log, self._log_error, self._outage = log, log_error, outage
         self._log_warning = log_warning
-        worker = ClusterWorker(conn_id, overrides)
-        self.failures = self._create_check(BrokerFailureCheck, worker)
+        self._worker = ClusterWorker(conn_id, overrides)
+        self.failures = self._create_check(BrokerFailureCheck)
         self.checks: list[PeriodicCheck[Any]] = [self.failures]
-        if ClusterHealthCheck in kinds:
-            self.checks.append(self._create_check(ClusterHealthCheck, ClusterWorker(conn_id, overrides)))
-        self.checks += [
-            self._create_check(kind, worker) for kind in (BrokerJoinCheck, EmptyBrokerCheck) if kind in kinds
-        ]
-        self._loops: list[asyncio.Task[None]] = []
+        self._events = EventQueues()
+        self._documents: DocumentCheck | None = None
+        self._loops: dict[object, asyncio.Task[None]] = {}
+        self._ended: asyncio.Future[None] | None = None
 
-    async def run(self, events: asyncio.Queue[dict[str, Any]]) -> None:
-        """Check until cancelled; put events into the queue `events`."""
-        watches = [check.run(events) for check in self.checks]
-        watches += [self._watch_documents(events), self._report_ages()]
-        self._loops = [asyncio.create_task(watch) for watch in watches]
+    def listen(self, event: str) -> asyncio.Queue[dict[str, Any]]:
+        """Return a queue for the payloads of one of EVENTS. The checks of the event begin if they do not run yet."""
+        queue = self._events.add(event)
+        self._update_checks()
+        return queue
+
+    def leave(self, event: str, queue: asyncio.Queue[dict[str, Any]]) -> bool:
+        """Give a queue of `listen` back. Return whether anybody listens still."""
+        self._events.remove(event, queue)
+        self._update_checks()
+        return bool(self._events.events)
+
+    async def run(self) -> None:
+        """Check until cancelled, and publish events to those who listen."""
+        self._ended = asyncio.get_running_loop().create_future()
+        self._begin(self._watch_documents)
+        self._begin(self._report_ages)
+        self._update_checks()
         try:
-            await asyncio.gather(*self._loops)  # none of them ends, unless by an error, which is raised
+            await self._ended  # none of them ends, unless by an error, which is raised
         finally:
             await self._end_loops()
 
@@ -105,40 +118,108 @@ class ClusterWatch:
         for check in self.checks:
             check.close()
 
-    def _create_check(self, kind: type[Check], worker: ClusterWorker) -> Check:
-        emits = bool(self._event) and self._event == kind.EVENT
-        check = kind(self._conn_id, worker, self._log, log_error=self._log_error, emits=emits)
+    def _update_checks(self) -> None:
+        """Create and begin the checks that are needed, end the others, and state which events they emit."""
+        events = self._events.events
+        needed = {BrokerFailureCheck, *self._kinds, *(kind for event in events for kind in _KINDS.get(event, ()))}
+        there = {type(check) for check in self.checks}
+        self.checks += [self._create_check(kind) for kind in ALL_KINDS if kind in needed - there]
+        for check in self.checks:
+            check.emits = check.EVENT in events
+            if self._ended is None or check is self._documents:
+                continue
+            if type(check) in needed:
+                self._begin(check)
+            elif check in self._loops:
+                self._loops.pop(check).cancel()
+        if self._documents is not None:
+            self._documents.listen_for(events)
+
+    def _begin(self, what: PeriodicCheck[Any] | Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if what in self._loops:
+            return
+        work = what.run(self._events) if isinstance(what, PeriodicCheck) else what()
+        self._loops[what] = asyncio.create_task(work)
+        self._loops[what].add_done_callback(self._on_loop_end)
+
+    def _on_loop_end(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or self._ended is None or self._ended.done():
+            return
+        error = task.exception()
+        if error is None:
+            self._ended.set_result(None)
+        else:
+            self._ended.set_exception(error)
+
+    def _create_check(self, kind: type[Check]) -> Check:
+        # Apart, because a stalled broker must not keep the watch from detecting the failure of another one.
+        worker = ClusterWorker(self._conn_id, self._overrides) if kind is ClusterHealthCheck else self._worker
+        check = kind(self._conn_id, worker, self._log, log_error=self._log_error, emits=False, leased=True)
         check.reporter.share(self._outage)
         return check
 
     async def _end_loops(self) -> None:
-        for task in self._loops:
+        loops = list(self._loops.values())
+        self._loops = {}
+        for task in loops:
             task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await asyncio.gather(*loops, return_exceptions=True)
 
-    async def _watch_documents(self, events: asyncio.Queue[dict[str, Any]]) -> None:
+    async def _watch_documents(self) -> None:
         # Imported in a thread: loading the Kafka, SQL and ZooKeeper clients would block the triggerer's loop too long.
         module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
         freeze_gc()
-        documents: DocumentCheck = module.DocumentCheck(
+        self._documents = documents = module.DocumentCheck(
             self._conn_id,
             self._overrides,
-            self._event,
+            self._events.events,
             self._log,
             self.failures.wake,
             log_error=self._log_error,
             log_warning=self._log_warning,
+            leased=True,
         )
         documents.reporter.share(self._outage)
         self.checks.append(documents)
-        await documents.run(events)
+        await documents.run(self._events)
 
     async def _report_ages(self) -> None:
         """Report the ages in a task of its own, so that a stalled check is reported too."""
         while True:
             for check in self.checks:
-                check.reporter.report_age()
+                if check in self._loops or check is self._documents:
+                    check.reporter.report_age()
             await asyncio.sleep(_AGES_REPORTED_EVERY_S)
+
+
+class SharedWatch:
+    """The one watch of a cluster in this process, for all triggers with the same connection and overrides."""
+
+    #: By event loop: the watches that run, by connection and overrides.
+    _running: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, SharedWatch]]] = WeakKeyDictionary()
+
+    def __init__(self, key: str, watch: ClusterWatch) -> None:
+        self._key, self.watch = key, watch
+        self.task = asyncio.create_task(watch.run())
+
+    @classmethod
+    def join(cls, key: str, watch: ClusterWatch) -> SharedWatch:
+        """Return the watch that runs with this key; if none does, run `watch`."""
+        running = cls._running.setdefault(asyncio.get_running_loop(), {})
+        if key not in running or running[key].task.done():
+            running[key] = cls(key, watch)
+        return running[key]
+
+    async def leave(self, event: str, queue: asyncio.Queue[dict[str, Any]]) -> None:
+        """Give a queue of `listen` back. The last one to leave ends the watch."""
+        if self.watch.leave(event, queue):
+            return
+        running = self._running.get(asyncio.get_running_loop(), {})
+        if running.get(self._key) is self:
+            del running[self._key]  # before anything is waited for: who comes meanwhile runs a watch of its own
+        self.task.cancel()
+        await self.watch.close()
+        await asyncio.gather(self.task, return_exceptions=True)
 
 
 class WatchTrigger(BaseEventTrigger):
@@ -167,14 +248,9 @@ class WatchTrigger(BaseEventTrigger):
         self.overrides = dict(overrides or {})
         self.event = rings or event
         self._watch = ClusterWatch(
-            conn_id,
-            self.overrides,
-            event=self.event,
-            kinds=_KINDS.get(self.event, ()),
-            log=self.log.info,
-            log_error=self.log.error,
-            log_warning=self.log.warning,
+            conn_id, self.overrides, log=self.log.info, log_error=self.log.error, log_warning=self.log.warning
         )
+        self._leaving: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and keywords, which also identify the watch."""
@@ -184,21 +260,26 @@ class WatchTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one TriggerEvent per due event, with the payload of `event_payload`."""
-        events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        watch = asyncio.create_task(self._watch.run(events))
+        shared = SharedWatch.join(json.dumps([self.conn_id, self.overrides], sort_keys=True, default=str), self._watch)
+        events = shared.watch.listen(self.event)
+        self._leaving = functools.partial(shared.leave, self.event, events)
         event = asyncio.create_task(events.get())
         try:
             while True:
-                await asyncio.wait({event, watch}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({event, shared.task}, return_when=asyncio.FIRST_COMPLETED)
                 if not event.done():
-                    await watch  # it has ended, which should never happen: raise its error
-                yield TriggerEvent(event.result())
-                event = asyncio.create_task(events.get())
+                    await asyncio.shield(shared.task)  # it has ended, which should never happen: raise its error
+                payload, event = event.result(), asyncio.create_task(events.get())
+                yield TriggerEvent(payload)
         finally:
+            if event.done() and not event.cancelled():
+                events.put_nowait(event.result())  # for whoever listens next
             event.cancel()
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            await self.cleanup()
 
     async def cleanup(self) -> None:
-        """Stop the checks, and close the connections."""
-        await self._watch.close()  # Airflow cancels the consumer of `run`; `run` itself may not have been cancelled yet
+        """Stop listening; the last listener of a watch stops the checks, and closes the connections."""
+        # Airflow cancels the consumer of `run`; `run` itself may not have been cancelled yet.
+        leave, self._leaving = self._leaving, None
+        if leave is not None:
+            await leave()

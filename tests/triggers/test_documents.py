@@ -22,6 +22,7 @@ from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.documents import POLL_S, AuditEventReader, DocumentCheck
+from kafka_steward.triggers.periodic import EventQueues
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.eventually import eventually
 from tests.journal.zookeeper import ZooKeeperServer
@@ -51,16 +52,17 @@ class Script:
 
 
 def loop_of(script: Script, said: list[str], nudged: Callable[[], None] = lambda: None) -> DocumentCheck:
-    loop = DocumentCheck("kafka", {}, "request", lambda line, *rest: said.append(line % rest), nudged)
+    loop = DocumentCheck("kafka", {}, ["request"], lambda line, *rest: said.append(line % rest), nudged)
     loop._worker = script  # type: ignore[assignment]  # asks nothing but the script
     return loop
 
 
 def run(loop: DocumentCheck) -> list[Any]:
     async def listen() -> list[Any]:
-        events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        queues = EventQueues()
+        events = queues.add("request")
         with pytest.raises(End):
-            await asyncio.wait_for(loop.run(events), 20)
+            await asyncio.wait_for(loop.run(queues), 20)
         return [events.get_nowait() for _ in range(events.qsize())]
 
     return asyncio.run(listen())
@@ -72,7 +74,7 @@ def look(*sentences: str, bell: dict[str, Any] | None = None) -> Look:
 
 def test_each_sentence_is_said_once_and_each_bell_rung() -> None:
     said: list[str] = []
-    events = run(loop_of(Script(look("a"), look("a", "b", bell={"at_ms": 1}), look("b")), said))
+    events = run(loop_of(Script(look("a"), look("a", "b", bell={"request": {"at_ms": 1}}), look("b")), said))
     assert (said, events) == (["a", "b"], [{"at_ms": 1}])
 
 
@@ -251,8 +253,8 @@ def test_closed_in_the_middle_of_settling_in_it_listens_to_zookeeper_no_more(mon
     monkeypatch.setattr("kafka_steward.triggers.documents.DocumentController", lambda *_, **__: None)
 
     async def closed_too_early() -> None:
-        loop = DocumentCheck("kafka", {}, "request", lambda *_: None, lambda: None)
-        running = asyncio.create_task(loop.run(asyncio.Queue()))
+        loop = DocumentCheck("kafka", {}, ["request"], lambda *_: None, lambda: None)
+        running = asyncio.create_task(loop.run(EventQueues()))
         assert await asyncio.to_thread(settling.wait, 20)
         running.cancel()
         loop.close()
@@ -285,10 +287,10 @@ def test_two_watches_of_a_cluster_are_told_apart_by_what_they_ring_for() -> None
 
 
 def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
-    trigger = WatchTrigger("kafka", event="cancel")
-    events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    watch = WatchTrigger("kafka", event="cancel")._watch
+    queues, events = EventQueues(), watch.listen("cancel")
     verdict = SimpleNamespace(due=(3,), down=(3,), sentence="", now_ms=1)
-    check: Any = trigger._watch.failures
+    check: Any = watch.failures
     check.report = lambda *_: None  # what is told is tested elsewhere
 
     async def one_look() -> None:
@@ -302,7 +304,8 @@ def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
 
         check._worker.submit = submit  # stands in for the thread
         with pytest.raises(End):
-            await check.run(events)
+            await check.run(queues)
 
     asyncio.run(one_look())
     assert events.empty()
+    assert queues.add("broker-failed").empty()

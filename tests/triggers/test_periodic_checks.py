@@ -24,6 +24,7 @@ from kafka_steward.triggers.periodic import (
     BrokerJoinCheck,
     ClusterHealthCheck,
     EmptyBrokerCheck,
+    EventQueues,
 )
 from kafka_steward.triggers.watch import ClusterWatch, WatchTrigger
 from tests.eventually import eventually
@@ -94,7 +95,7 @@ def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: py
 
     async def run(self: Any, events: Any) -> None:
         gone.append(self.EVENT)
-        events.put_nowait({"brokers": [4]})
+        events.publish(self.EVENT, {"brokers": [4]})
         await asyncio.Event().wait()
 
     async def silent(*_: Any) -> None:
@@ -249,7 +250,7 @@ def test_the_round_goes_on_looking_and_a_look_that_fails_is_counted(
 
     monkeypatch.setattr(measured.round, "wait", wait)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(measured.round.run(asyncio.Queue()))
+        asyncio.run(measured.round.run(EventQueues()))
     measured.round.close()
     # Seconds until the next look, looks that failed in a row, and what the last one that worked has measured.
     assert pauses == [(0.001, 0, 0), (2.0, 1, 0), (0.001, 0, 1)]
@@ -267,13 +268,17 @@ def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_heal
         await asyncio.Event().wait()
 
     async def ring(self: Any, events: Any) -> None:
-        events.put_nowait({"brokers": [4]})
+        events.publish(self.EVENT, {"brokers": [4]})
+        await asyncio.Event().wait()
+
+    async def accept(watch: ClusterWatch) -> None:
+        watch._events.publish("cancel", {"at_ms": 1})
         await asyncio.Event().wait()
 
     monkeypatch.setattr(ClusterHealthCheck, "run", run)
     monkeypatch.setattr(BrokerJoinCheck, "run", ring)
     monkeypatch.setattr(BrokerFailureCheck, "run", ring)
-    monkeypatch.setattr(ClusterWatch, "_watch_documents", ring)
+    monkeypatch.setattr(ClusterWatch, "_watch_documents", accept)
 
     async def first() -> None:
         events = WatchTrigger("kafka", event=rings).run()

@@ -34,7 +34,7 @@ Poll = Callable[[ClusterSession], object]
 
 
 def documents() -> Poll:
-    return DocumentCheck("kafka", {}, "request", lambda *_: None, lambda: None)._poll_and_record
+    return DocumentCheck("kafka", {}, ["request"], lambda *_: None, lambda: None)._poll_and_record
 
 
 def rounds(kind: type[PeriodicCheck[Any]]) -> Poll:

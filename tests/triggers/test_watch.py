@@ -42,10 +42,15 @@ class Scripted(WatchTrigger):
         self.script = [*script, End()]
         self.waits: list[float] = []
         failures = self._watch.failures
-        self._watch.checks = [failures]
+        self._watch._update_checks = self.only_look_for_failures  # type: ignore[method-assign]
         failures._worker = self  # type: ignore[assignment]  # stands in for the thread: asks only the script
         failures.wait = self.wait  # type: ignore[method-assign]
-        self._watch._watch_documents = self._watch_documents  # type: ignore[method-assign, assignment]
+        self._watch._watch_documents = self._watch_documents  # type: ignore[method-assign]
+
+    def only_look_for_failures(self) -> None:
+        self._watch.failures.emits = True
+        if self._watch._ended is not None:
+            self._watch._begin(self._watch.failures)
 
     async def submit(self, _: Any) -> tuple[dict[str, Any] | None, DetectionResult, float]:
         look = self.script.pop(0)
@@ -53,7 +58,10 @@ class Scripted(WatchTrigger):
             raise look
         return {"brokers": list(look.due), "at_ms": look.now_ms} if look.due else None, look, 2.0
 
-    async def _watch_documents(self, _: Any) -> None:
+    def close(self) -> None:
+        """Nothing was opened."""
+
+    async def _watch_documents(self) -> None:
         await asyncio.Event().wait()
 
     async def wait(self, seconds: float) -> None:

@@ -90,11 +90,16 @@ class Database:
             opened.execution_options(steward_writes=True).begin(),
         ):
             self._exclude_writers(opened)
-            self._here.connection = opened
+            self._here.connection, self._here.changes = opened, self.changes_here() + 1
             try:
                 yield opened
             finally:
                 self._here.connection = None
+
+    def changes_here(self) -> int:
+        """Return the number of transactions of this thread that may have changed something."""
+        self._reset_after_fork()
+        return int(getattr(self._here, "changes", 0))
 
     @contextmanager
     def read_connection(self) -> Iterator[sa.Connection]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +17,7 @@ from kafka_steward.journal.paths import validate_path
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import IDS, Database, split_into_batches
 from kafka_steward.journal.sql.dialect import now_ms, untrusted_text
+from kafka_steward.journal.sql.tree_view import LONGEST, MOST, TreeView, covers, ranges
 from kafka_steward.journal.tree import (
     MAX_BYTES,
     Node,
@@ -42,14 +46,42 @@ _COLUMNS = (
 )
 
 
+#: Seconds without a view after one that was too large: it would cost a statement, and save none.
+_CROWDED_S = 30.0
+
+
 class SqlTree:
     """A `Tree` in a SQL database."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self._here = threading.local()
+        self._crowded_until_s = 0.0
+        self._view_query = self._build_view_query()
+
+    @contextmanager
+    def one_read(self) -> Iterator[None]:
+        """Read the polled documents by one statement, as specified by `Tree.one_read`: see `tree_view`."""
+        if self._view() is None:
+            self._here.view = self._read_view()
+        depth = getattr(self._here, "depth", 0)
+        self._here.depth = depth + 1
+        try:
+            yield
+        finally:
+            self._here.depth = depth
+            if not depth:
+                self._here.view = None
+
+    def end_read(self) -> None:
+        """Answer no further read from the view, as specified by `Tree.end_read`."""
+        self._here.view = None
 
     def now_ms(self) -> int:
         """Return the time of the database's clock."""
+        view = self._view()
+        if view is not None:
+            return view.now_ms(time.monotonic())
         with self.database.read_connection() as connection:
             return int(connection.execute(sa.select(now_ms())).scalar_one())
 
@@ -89,6 +121,9 @@ class SqlTree:
 
     def get(self, path: str) -> Node | None:
         """Return a node, as specified by `Tree.get`."""
+        return self.read([path])[0] if self._view_of(path) is not None else self._select_node(path)
+
+    def _select_node(self, path: str) -> Node | None:
         with self.database.read_connection() as connection:
             row = connection.execute(sa.select(*_COLUMNS).where(self._path_condition(path))).one_or_none()
             return None if row is None else _node_from_row(row)
@@ -128,6 +163,9 @@ class SqlTree:
     def children(self, path: str) -> list[str]:
         """Return the names of children, as specified by `Tree.children`."""
         below = "/" if path == "/" else f"{validate_path(path)}/"
+        view = self._view_of(below)
+        if view is not None:
+            return sorted({node.path[len(below) :].partition("/")[0] for node in view.below(below)})
         with self.database.read_connection() as connection:
             paths = connection.execute(sa.select(_PATH).where(self._subtree_condition(below))).scalars().all()
         return sorted({_as_text(found)[len(below) :].partition("/")[0] for found in paths})
@@ -135,18 +173,32 @@ class SqlTree:
     def below(self, path: str) -> list[Node]:
         """Return the documents directly below a path, as specified by `Tree.below`."""
         below = f"{validate_path(path)}/"
-        with self.database.read_connection() as connection:
-            rows = connection.execute(sa.select(*_COLUMNS).where(self._subtree_condition(below))).all()
-        nodes = (_node_from_row(row) for row in rows)
+        view = self._view_of(below)
+        nodes = self._select_subtree(below) if view is None else view.below(below)
+        if not all(map(TreeView.is_complete, nodes)):
+            nodes = self._select_subtree(below)
         return sorted((node for node in nodes if "/" not in node.path[len(below) :]), key=lambda node: node.path)
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the documents at several paths, as specified by `Tree.read`."""
-        found = {node.path: node for node in map(_node_from_row, self._select_rows(paths, *_COLUMNS))}
+        found = self._viewed_nodes(paths)
+        rest = [path for path in paths if path not in found]
+        found |= {node.path: node for node in map(_node_from_row, self._select_rows(rest, *_COLUMNS))} if rest else {}
         return [found.get(path) for path in paths]
+
+    def _viewed_nodes(self, paths: Sequence[str]) -> dict[str, Node | None]:
+        """Return the documents, and None for the missing ones, at those of the paths that the view answers for."""
+        view = self._view()
+        if view is None:
+            return {}
+        found = {path: view.nodes.get(path) for path in paths if covers(validate_path(path))}
+        return {path: node for path, node in found.items() if TreeView.is_complete(node)}
 
     def created_ids(self, paths: Sequence[str]) -> list[int | None]:
         """Return the created ids of several documents, as specified by `Tree.created_ids`."""
+        view = self._view()
+        if view is not None and all(covers(validate_path(path)) for path in paths):
+            return [None if node is None else node.created_id for node in map(view.nodes.get, paths)]
         rows = self._select_rows(paths, _PATH, _node.c.created_id)
         found = {_as_text(path): _as_number(number) for path, number in rows}
         return [found.get(path) for path in paths]
@@ -169,6 +221,47 @@ class SqlTree:
 
     def close(self) -> None:
         """Do nothing: the database belongs to the journal, which closes it."""
+
+    def _view(self) -> TreeView | None:
+        """Return the view of this thread while it may be used."""
+        view: TreeView | None = getattr(self._here, "view", None)
+        usable = view is not None and view.is_valid(time.monotonic(), self.database.changes_here())
+        return view if usable else None
+
+    def _view_of(self, path: str) -> TreeView | None:
+        """Return the view if it answers for `path`, or for what is below it if it ends with a slash."""
+        return self._view() if covers(path.rstrip("/")) else None
+
+    def _read_view(self) -> TreeView | None:
+        """Read a view; None if there are too many documents for one."""
+        if time.monotonic() < self._crowded_until_s:
+            return None
+        changes, read_s = self.database.changes_here(), time.monotonic()
+        with self.database.read_connection() as connection:
+            rows = connection.execute(self._view_query).all()
+        clocks = [row for row in rows if row[0] is None]
+        if len(rows) - len(clocks) > MOST:
+            self._crowded_until_s = time.monotonic() + _CROWDED_S
+            return None
+        nodes = (_node_from_row(row) for row in rows if row[0] is not None)
+        return TreeView({node.path: node for node in nodes}, int(clocks[0][2]), read_s, changes)
+
+    def _build_view_query(self) -> sa.Executable:
+        """Return the statement of a view: a row with the clock in place of the version, and the documents."""
+        text = untrusted_text(sa.func.substr(_node.c.data, 1, LONGEST + 1)).label("data")
+        columns = (_PATH, text, *_COLUMNS[2:])
+        some = [
+            sa.select(*columns).where(self._cluster_condition() & (_node.c.path > after) & (_node.c.path < before))
+            for after, before in ranges()
+        ]
+        nothing = [sa.null().label(str(each.name)) for each in _COLUMNS]
+        clock = sa.select(*nothing[:2], now_ms().label("version"), *nothing[3:])
+        return sa.union_all(clock, *some).limit(MOST + 2)
+
+    def _select_subtree(self, below: str) -> list[Node]:
+        with self.database.read_connection() as connection:
+            rows = connection.execute(sa.select(*_COLUMNS).where(self._subtree_condition(below))).all()
+        return [_node_from_row(row) for row in rows]
 
     def _select_rows(self, paths: Sequence[str], *columns: sa.ColumnElement[Any]) -> list[Sequence[Any]]:
         wanted = [validate_path(path) for path in paths]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -178,6 +178,13 @@ class ZkTree:
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the documents at several paths, as specified by `Tree.read`."""
         return self._read_nodes([validate_path(path) for path in paths])
+
+    def one_read(self) -> AbstractContextManager[None]:
+        """Do nothing, as `Tree.one_read` allows: every read is a request of its own."""
+        return nullcontext()
+
+    def end_read(self) -> None:
+        """Do nothing: there is nothing to end."""
 
     def created_ids(self, paths: Sequence[str]) -> list[int | None]:
         """Return the created ids of several documents, as specified by `Tree.created_ids`."""
