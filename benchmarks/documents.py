@@ -1,8 +1,9 @@
 """`python -m benchmarks.documents`: how soon a document is carried out, and what a watch costs that has nothing to do.
 
 Seconds from a document's creation to the submission to Kafka, with the journal in ZooKeeper and in SQLite; and for one
-and for ten watches of a cluster with many partitions: requests per second, CPU, memory, and how late a coroutine beside
-them is at worst, also while a broker hangs.
+and for ten DAGs that listen to a cluster with many partitions: requests per second and in a poll, CPU, memory, and how
+late a coroutine beside them is at worst, also while a broker hangs. `--only idle` leaves out the first, `--only
+documents` the second.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="kafka-steward-benchmark-"))
 
@@ -34,7 +36,8 @@ from kafka_steward.journal.audit import Action
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.sandbox import Sandbox, start
-from kafka_steward.triggers.watch import WatchTrigger
+from kafka_steward.triggers.reporting import WatchReporter
+from kafka_steward.triggers.watch import EVENTS, WatchTrigger
 
 _REQUESTS = 10
 #: A watch goes through everything once a minute, and ten that began together do so together.
@@ -49,16 +52,18 @@ def main() -> None:
     answered, idle = [], []
     for mode in options.modes:
         with tempfile.TemporaryDirectory() as name, start(mode=mode, brokers=4, racks=3) as sandbox:
-            sandbox.create_topics("asked", assignments={number: [1, 2] for number in range(_REQUESTS)})
-            journal = "ZooKeeper" if sandbox.zookeeper else "SQLite"
-            answered.append({"mode": mode, "journal": journal, **asyncio.run(_latency(sandbox, Path(name)))})
-            print(answered[-1], flush=True)
-            _create(sandbox, options.partitions)
-            for watches in options.watches:
-                size = {"mode": mode, "partitions": options.partitions, "watches": watches}
-                idle.append(size | asyncio.run(_idle(sandbox, Path(name), watches)))
-                print(idle[-1], flush=True)
-    for name, rows in (("documents", answered), ("watches", idle)):
+            if "documents" in options.only:
+                sandbox.create_topics("asked", assignments={number: [1, 2] for number in range(_REQUESTS)})
+                journal = "ZooKeeper" if sandbox.zookeeper else "SQLite"
+                answered.append({"mode": mode, "journal": journal, **asyncio.run(_latency(sandbox, Path(name)))})
+                print(answered[-1], flush=True)
+            if "idle" in options.only:
+                _create(sandbox, options.partitions)
+                for dags in options.dags:
+                    size = {"mode": mode, "partitions": options.partitions, "DAGs": dags}
+                    idle.append(size | asyncio.run(_idle(sandbox, Path(name), dags)))
+                    print(idle[-1], flush=True)
+    for name, rows in ((name, rows) for name, rows in (("documents", answered), ("watches", idle)) if rows):
         text = table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
         print(text)
         if options.write:
@@ -85,8 +90,9 @@ def _connection(sandbox: Sandbox, folder: Path, name: str) -> str:
 
 
 @contextmanager
-def _watching(*conn_ids: str) -> Iterator[list[asyncio.Task[None]]]:
-    triggers = [WatchTrigger(conn_id) for conn_id in conn_ids]
+def _watching(conn_id: str, dags: int = 1) -> Iterator[list[asyncio.Task[None]]]:
+    """Let so many DAGs listen: for failed brokers, for brokers that joined, for empty ones, for documents, in turns."""
+    triggers = [WatchTrigger(conn_id, event=EVENTS[number % len(EVENTS)]) for number in range(dags)]
     tasks = [asyncio.create_task(_listen(trigger)) for trigger in triggers]
     try:
         yield tasks
@@ -123,11 +129,11 @@ async def _latency(sandbox: Sandbox, folder: Path) -> dict[str, Any]:
     return {"documents": len(seconds), "median s": seconds[len(seconds) // 2], "worst s": seconds[-1]}
 
 
-async def _idle(sandbox: Sandbox, folder: Path, watches: int) -> dict[str, Any]:
-    names = [_connection(sandbox, folder, f"idle_{watches}_{number}") for number in range(watches)]
+async def _idle(sandbox: Sandbox, folder: Path, dags: int) -> dict[str, Any]:
+    conn_id = _connection(sandbox, folder, f"idle_{dags}")
     counts = Counter[str]()
     brokers_own = await _brokers_own(sandbox)
-    with _watching(*names):
+    with _watching(conn_id, dags):
         await asyncio.sleep(_SETTLE_S)
         received, cpu_s = _zookeeper_received(sandbox), time.process_time()
         with _counting(counts):
@@ -143,6 +149,7 @@ async def _idle(sandbox: Sandbox, folder: Path, watches: int) -> dict[str, Any]:
     return {
         "Kafka/s": counts["kafka"] / _IDLE_S,
         "SQL/s": counts["sql"] / _IDLE_S,
+        "polls/s": counts["polls"] / _IDLE_S,
         "ZooKeeper/s": (after - received) / _IDLE_S - brokers_own,
         "CPU %": 100 * cpu_s / _IDLE_S,
         "MB in all": memory_mb,
@@ -180,10 +187,16 @@ def _counting(counts: Counter[str]) -> Iterator[None]:
     def statement(*_: Any) -> None:
         counts["sql"] += 1
 
+    def polled(self: WatchReporter) -> None:
+        counts["polls"] += 1
+        succeed(self)
+
+    succeed = WatchReporter.record_success
     KafkaConnectionManager.send = counted
     sa.event.listen(sa.Engine, "before_cursor_execute", statement)
     try:
-        yield
+        with patch.object(WatchReporter, "record_success", polled):
+            yield
     finally:
         KafkaConnectionManager.send = sent
         sa.event.remove(sa.Engine, "before_cursor_execute", statement)
@@ -214,7 +227,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.documents", description=__doc__)
     parser.add_argument("--modes", nargs="+", default=["kraft", "zookeeper"], choices=["kraft", "zookeeper"])
     parser.add_argument("--partitions", type=int, default=5000)
-    parser.add_argument("--watches", nargs="+", type=int, default=[1, 10])
+    parser.add_argument("--dags", nargs="+", type=int, default=[1, 10], help="DAGs that listen")
+    parser.add_argument("--only", nargs="+", choices=["documents", "idle"], default=["documents", "idle"])
     parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     return parser
 

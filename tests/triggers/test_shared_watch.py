@@ -1,0 +1,308 @@
+"""One watch per cluster: triggers of a process share it, and of those of several processes one makes each check."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from airflow.sdk.observability import stats
+
+from kafka_steward.execution import watch_lease
+from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.journal import paths
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.settings import Settings
+from kafka_steward.triggers import documents
+from kafka_steward.triggers.periodic import BrokerFailureCheck, EventQueues
+from kafka_steward.triggers.watch import EVENTS, ClusterWatch, SharedWatch, WatchTrigger
+from tests.ended_plans import cost_of
+from tests.eventually import eventually
+from tests.protocol.simulated_watch import document
+from tests.simulator import Simulator
+
+SETTINGS = Settings.of({"watch_interval": 0.1, "heal_failure_interval": 0, "heal_retry_interval": 3600})
+
+
+@dataclass
+class Site:
+    """A simulated cluster, and a journal in a file that every session opens for itself."""
+
+    simulator: Simulator
+    url: str
+    opened: list[ClusterSession] = field(default_factory=list)
+    closed: list[ClusterSession] = field(default_factory=list)
+
+    def open(self, hook: StewardHook) -> ClusterSession:
+        access = SimpleNamespace(conn_id=hook.conn_id, zookeeper=None, settings=SETTINGS)
+        session = ClusterSession(cast("Any", access), cast("Any", self.simulator), self.journal())
+        session.add_close_callback(lambda: self.closed.append(session))
+        self.opened.append(session)
+        return session
+
+    def journal(self) -> Journal:
+        return open_journal(self.url, self.simulator.cluster_id)
+
+    def leases(self) -> list[str]:
+        with self.journal() as journal:
+            return journal.tree.children(paths.WATCH_LEASES)
+
+    def all_closed(self) -> None:
+        assert len(self.closed) == len(self.opened)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312 132")
+    monkeypatch.setattr(simulator, "close", lambda: None, raising=False)
+    found = Site(simulator, f"sqlite:///{tmp_path}/journal.db")
+
+    def open_one(hook: StewardHook) -> ClusterSession:
+        return found.open(hook)
+
+    monkeypatch.setattr(StewardHook, "open", open_one)
+    monkeypatch.setattr(stats, "gauge", lambda *_, **__: None)
+    monkeypatch.setattr(documents, "POLL_S", 0.05)
+    return found
+
+
+class Listener:
+    """Someone who listens to one trigger, as the triggerer does."""
+
+    def __init__(self, event: str, conn_id: str = "kafka") -> None:
+        self.trigger = WatchTrigger(conn_id, event=event)
+        self.heard: list[Any] = []
+        self.task = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        async for event in self.trigger.run():
+            self.heard.append(event.payload)
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+        await self.trigger.cleanup()
+
+
+async def until(assertion: Callable[[], object]) -> None:
+    await asyncio.to_thread(eventually, assertion, every=0.02)
+
+
+def test_listeners_of_one_process_share_one_watch_and_hear_each_event_of_theirs(site: Site) -> None:
+    async def scene() -> None:
+        # A thread for brokers, one for health and one for documents, with a session each; how many listen is the same.
+        listeners = [Listener(event) for event in EVENTS for _ in range(2)]
+        await until(lambda: _at_least(len(site.opened), 3))
+        site.simulator.kill(3)
+        heals = [each for each in listeners if each.trigger.event == "broker-failed"]
+        await until(lambda: _all(each.heard for each in heals))
+        assert [[event["brokers"] for event in each.heard] for each in heals] == [[[3]], [[3]]]
+        assert len(site.opened) == 3
+        assert not any(each.heard for each in listeners if each.trigger.event in {"request", "cancel"})
+        for each in listeners:
+            assert not site.closed
+            await each.stop()
+        await until(site.all_closed)
+
+    asyncio.run(scene())
+    assert site.leases() == []
+
+
+def test_a_watch_goes_on_when_the_listener_that_began_it_leaves(site: Site) -> None:
+    async def scene() -> None:
+        first, second = Listener("cancel"), Listener("broker-failed")
+        await until(lambda: _at_least(len(site.opened), 3))
+        await first.stop()
+        site.simulator.kill(3)
+        await until(lambda: _all([second.heard]))
+        await second.stop()
+        await until(site.all_closed)
+        third = Listener("broker-new")  # and after the last one has left, the next one begins a watch again
+        site.simulator.restart(3)
+        await until(lambda: _at_least(len(site.opened), 5))
+        await third.stop()
+
+    asyncio.run(scene())
+
+
+def test_a_failure_that_nobody_listens_to_is_kept_for_who_comes_later(site: Site) -> None:
+    async def scene() -> None:
+        early = Listener("request")
+        site.simulator.kill(3)
+        await until(lambda: _recorded(site, paths.failed_broker(3)))
+        late = Listener("broker-failed")
+        await until(lambda: _all([late.heard]))
+        assert late.heard[0]["brokers"] == [3]
+        assert early.heard == []
+        await late.stop()
+        await early.stop()
+
+    asyncio.run(scene())
+
+
+def test_other_connections_and_overrides_have_watches_of_their_own() -> None:
+    async def scene() -> None:
+        one, other, same = (ClusterWatch("k", {}, log=print, log_error=print) for _ in range(3))
+        shared = [SharedWatch.join(key, watch) for key, watch in (("a", one), ("b", other), ("a", same))]
+        assert [each.watch for each in shared] == [one, other, one]
+        for each in shared:
+            each.task.cancel()
+        await asyncio.gather(*(each.task for each in shared), return_exceptions=True)
+        for watch in (one, other, same):
+            await watch.close()
+
+    asyncio.run(scene())
+
+
+def test_an_event_that_nobody_took_waits_for_the_next_listener() -> None:
+    queues = EventQueues()
+    queues.publish("cancel", {"at_ms": 1})
+    first = queues.add("cancel")
+    assert first.get_nowait() == {"at_ms": 1}
+    queues.publish("cancel", {"at_ms": 2})
+    queues.remove("cancel", first)
+    assert queues.events == frozenset()
+    second, third = queues.add("cancel"), queues.add("cancel")
+    assert second.get_nowait() == {"at_ms": 2}
+    queues.publish("cancel", {"at_ms": 3})
+    assert [second.get_nowait(), third.get_nowait()] == [{"at_ms": 3}] * 2
+    queues.remove("cancel", second)
+    assert queues.add("cancel").empty()
+
+
+class Processes:
+    """Watches as of several processes: each is one of its own. `polls` says which of them polled for failures."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.polls: list[BrokerFailureCheck] = []
+        poll = BrokerFailureCheck.poll
+
+        def noted(check: BrokerFailureCheck, opened: ClusterSession) -> Any:
+            self.polls.append(check)
+            return poll(check, opened)
+
+        monkeypatch.setattr(BrokerFailureCheck, "poll", noted)
+        monkeypatch.setattr(watch_lease, "LIFE_MS", 500)
+        monkeypatch.setattr(watch_lease, "RENEWED_MS", 100)
+
+    def begin(self) -> tuple[ClusterWatch, asyncio.Task[None]]:
+        watch = ClusterWatch("kafka", {}, log=lambda *_: None, log_error=lambda *_: None)
+        return watch, asyncio.create_task(watch.run())
+
+    async def only(self, watch: ClusterWatch, more: int = 5) -> None:
+        """From some moment on, this watch polls and no other."""
+
+        def polled_alone() -> None:
+            assert self.polls[-more:] == [watch.failures] * more
+
+        await until(polled_alone)
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
+    return Processes(monkeypatch)
+
+
+@pytest.mark.parametrize("end", ["stopped", "dead"])
+def test_of_two_processes_one_polls_and_the_other_takes_over(site: Site, processes: Processes, end: str) -> None:
+    async def scene() -> None:
+        one, running = processes.begin()
+        await processes.only(one)
+        two, waiting = processes.begin()
+        await processes.only(one, 20)
+        assert two.failures not in processes.polls
+        if end == "dead":
+            one.failures._worker.before_close.clear()
+        running.cancel()
+        await one.close()
+        site.simulator.kill(3)
+        await processes.only(two)
+        await until(lambda: _recorded(site, paths.failed_broker(3)))
+        waiting.cancel()
+        await two.close()
+        await asyncio.gather(running, waiting, return_exceptions=True)
+
+    asyncio.run(scene())
+
+
+def test_the_process_with_the_listener_polls_whoever_polled_before(site: Site, processes: Processes) -> None:
+    async def scene() -> None:
+        one, running = processes.begin()
+        await processes.only(one)
+        listener = Listener("broker-failed")
+        await processes.only(listener.trigger._watch)
+        site.simulator.kill(3)
+        await until(lambda: _all([listener.heard]))
+        await listener.stop()
+        await processes.only(one)
+        running.cancel()
+        await one.close()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scene())
+
+
+def test_a_document_is_heard_of_where_another_process_carried_it_out(site: Site, processes: Processes) -> None:
+    async def scene() -> None:
+        one, running = processes.begin()
+        await until(lambda: _recorded(site, f"{paths.WATCH_LEASES}/documents"))
+        listener = Listener("request")
+        await until(lambda: _at_least(len(site.opened), 4))
+        with site.journal() as journal:
+            executor = journal.tree.get(f"{paths.WATCH_LEASES}/documents")
+            journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 421"]))
+        await until(lambda: _all([listener.heard]))
+        with site.journal() as journal:
+            after = journal.tree.get(f"{paths.WATCH_LEASES}/documents")
+        assert executor is not None
+        assert after is not None
+        assert after.created_id == executor.created_id
+        await listener.stop()
+        running.cancel()
+        await one.close()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scene())
+
+
+def test_a_check_that_stands_by_reads_once_and_asks_kafka_nothing(site: Site) -> None:
+    hook: Any = SimpleNamespace(conn_id="kafka")
+    with site.open(hook) as mine, site.open(hook) as other:
+        checks = [ClusterWatch("kafka", {}, log=print, log_error=print).failures for _ in range(2)]
+        for check, opened in zip(checks, (mine, other), strict=True):
+            check._poll_and_record(opened)
+        site.simulator.reachable = False
+        with cost_of(other.journal) as cost:
+            checks[1]._poll_and_record(other)
+        assert cost.statements == 2  # SQLite is told to begin
+
+
+def test_a_watch_that_polls_all_the_time_writes_now_and_then(site: Site) -> None:
+    check = ClusterWatch("kafka", {}, log=print, log_error=print).failures
+    hook: Any = SimpleNamespace(conn_id="kafka")
+    with site.open(hook) as opened:
+        check._poll_and_record(opened)
+        with cost_of(opened.journal) as cost:
+            for _ in range(10):
+                check._poll_and_record(opened)
+    # Ten reads; and on a slow machine, once in five seconds, the lease and the time of the poll.
+    assert cost.statements in {20, 20 + 3, 20 + 2, 20 + 5}
+
+
+def _at_least(number: int, least: int) -> None:
+    assert number >= least
+
+
+def _all(found: Any) -> None:
+    assert all(found)
+
+
+def _recorded(site: Site, path: str) -> None:
+    with site.journal() as journal:
+        assert journal.tree.get(path) is not None
