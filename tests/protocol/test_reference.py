@@ -20,7 +20,7 @@ from kafka_steward.journal.kip_documents import (
     Request,
 )
 from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.records import DeferredPartitions, PendingReplicas
+from kafka_steward.journal.records import DeferredPartitions, PendingReplicas, WatchLease
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/journal.md").read_text()
@@ -40,6 +40,7 @@ DOCUMENTS = [
     ("reassignments", InFlight((1, 2), (2, 3), True, 2, "d").to_json()),
     ("pending_replicas", PendingReplicas.from_brokers((2, 1), 3, "id").to_json()),
     ("deferred_partitions", DeferredPartitions(12, "id", "ada").to_json()),
+    ("watch_leases", WatchLease("airflow-1:4711:0a1b", 17_000, polled=True).to_json()),
     ("approvals", Approval("3f2a91c0" * 8, "ann", "looks right", 5).to_json()),
 ]
 
