@@ -99,6 +99,7 @@ class DocumentCheck(PeriodicCheck[PollResult]):
     def listen_for(self, events: Collection[str]) -> None:
         """Emit those of these events that documents cause: "request" and "cancel"."""
         self._kinds = frozenset(events) & EVENTS
+        self.emits = bool(self._kinds)
 
     async def run(self, events: EventQueues) -> None:
         """Poll until cancelled; never raises an error of a poll."""

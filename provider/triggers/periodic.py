@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -114,20 +114,25 @@ class PeriodicCheck(ABC, Generic[Found]):
     async def run(self, events: EventQueues) -> None:
         """Check until cancelled; publish events to those who listen."""
         while True:
+            emits = self.emits
             try:
                 event, found, pause_s = await self._worker.submit(self._poll_and_record)
             except Exception as error:  # noqa: BLE001 - no error may end the watch: Airflow would restart it every 2 s
                 pause_s = self.reporter.report_error(error)
             else:
                 self._report_result(found)
-                if event is not None:
+                # Who began or ceased to listen during the poll: what may have been recorded as emitted is published.
+                if event is not None and (emits or self.emits):
                     self.publish(events, event)
             await self.wait(pause_s)
 
+    def listen_for(self, events: Collection[str]) -> None:
+        """Emit the event of this check if somebody listens to it: these are the events that are listened to."""
+        self.emits = self.EVENT in events
+
     def publish(self, events: EventQueues, event: dict[str, Any]) -> None:
         """Publish the event of a poll."""
-        if self.emits:
-            events.publish(self.EVENT, event)
+        events.publish(self.EVENT, event)
 
     def _report_result(self, found: Found | StoodBy) -> None:
         if not isinstance(found, StoodBy):

@@ -125,15 +125,13 @@ class ClusterWatch:
         there = {type(check) for check in self.checks}
         self.checks += [self._create_check(kind) for kind in ALL_KINDS if kind in needed - there]
         for check in self.checks:
-            check.emits = check.EVENT in events
+            check.listen_for(events)
             if self._ended is None or check is self._documents:
                 continue
             if type(check) in needed:
                 self._begin(check)
             elif check in self._loops:
                 self._loops.pop(check).cancel()
-        if self._documents is not None:
-            self._documents.listen_for(events)
 
     def _begin(self, what: PeriodicCheck[Any] | Callable[[], Coroutine[Any, Any, None]]) -> None:
         if what in self._loops:

@@ -177,6 +177,27 @@ def test_an_event_that_nobody_took_waits_for_the_next_listener() -> None:
     assert queues.add("cancel").empty()
 
 
+@pytest.mark.parametrize("during", [(True, False), (False, True)], ids=["leaves", "comes"])
+def test_an_event_of_a_poll_during_which_a_listener_comes_or_leaves_is_kept(during: tuple[bool, bool]) -> None:
+    check: Any = ClusterWatch("kafka", {}, log=print, log_error=print).failures
+    queues, before_and_after = EventQueues(), iter(during)
+    check.emits, check.report = next(before_and_after), lambda _: None
+
+    async def poll(_: object) -> Any:
+        check.emits = next(before_and_after)
+        return {"brokers": [3]}, None, 60.0
+
+    check._worker.submit = poll  # stands in for the thread
+
+    async def scene() -> None:
+        running = asyncio.create_task(check.run(queues))
+        await asyncio.sleep(0.05)
+        running.cancel()
+
+    asyncio.run(scene())
+    assert queues.add("broker-failed").get_nowait() == {"brokers": [3]}
+
+
 class Processes:
     """Watches as of several processes: each is one of its own. `polls` says which of them polled for failures."""
 
