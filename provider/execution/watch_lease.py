@@ -21,7 +21,7 @@ from kafka_steward.journal.tree import Node, put, remove
 #: Time to live of a lease beyond the owner's next poll, in milliseconds.
 LIFE_MS = 15_000
 #: Age at which a lease is renewed, in milliseconds.
-RENEWED_MS = 5_000
+RENEWED_MS = 8_000
 #: Seconds until a watch looks again after another one took the lease at the same time.
 _SOON_S = 1.0
 #: Seconds that a watch waits beyond the end of a lease.
