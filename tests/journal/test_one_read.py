@@ -44,8 +44,8 @@ ASKED = (*WRITTEN, *PARENTS[1:])
 
 
 @pytest.fixture
-def tree(url: str, cluster_id: str) -> Iterator[SqlTree]:
-    database = open_database(url, cluster_id, "here")
+def tree(fresh_url: str, cluster_id: str) -> Iterator[SqlTree]:
+    database = open_database(fresh_url, cluster_id, "here")
     yield SqlTree(database)
     database.close()
 
