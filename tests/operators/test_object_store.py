@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from benchmarks.clusters import make_snapshot
 from kafka_steward.errors import PlanningFailed
 from kafka_steward.operators.plan_folders import read_plan_page, read_task_plan
-from kafka_steward.planning.files.formats import read_plan
+from kafka_steward.planning.files.formats import read_plan, read_snapshot
 from kafka_steward.planning.files.storage import Folder
+from kafka_steward.planning.shards import SHARD_ROWS
 from tests.airflow_home import NOWHERE, Connect
+from tests.builders import planned
 from tests.object_store import bucket, hadoop_aws, objects, s3_environment, s3_server, s3a
-from tests.operators.test_own_spark import SNAPSHOTS, archive, extra_of, local_digest, plan_of
+from tests.operators.test_own_spark import SETTINGS, SNAPSHOTS, archive, extra_of, local_digest, plan_of
 from tests.own_spark import bare_python, connect_server, running_connect_server, standalone
 
 __all__ = [
@@ -84,6 +87,16 @@ def test_a_standalone_master_makes_the_plan_in_a_store(
     workspace: str, on_standalone: dict[str, Any], operation: str
 ) -> None:
     assert_planned_like_here(workspace, operation)
+
+
+def test_spark_itself_reads_and_writes_the_store_where_one_task_is_too_small(
+    workspace: str, on_standalone: dict[str, Any], tmp_path: Path
+) -> None:
+    make_snapshot(str(tmp_path), "heal", SHARD_ROWS + 2_000, 12)
+    snapshot = read_snapshot(str(tmp_path))
+    told = plan_of(snapshot, workspace, "heal")
+    assert told["digest"] == planned(snapshot, "heal", SETTINGS).digest
+    assert any(name.startswith("plan.parquet/part-") for name in objects(told["uri"]))
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from kafka_steward.errors import PlanError, SettingError
@@ -113,6 +114,13 @@ def test_what_another_process_wrote_meanwhile_is_read(bucket: str) -> None:
     path = f"{bucket.removeprefix('s3://')}/parts/plan.parquet"
     subprocess.run([sys.executable, "-c", program, path], check=True, timeout=120, env=os.environ.copy())
     assert len(Folder(f"{bucket}/parts", "plan").read_table("plan.parquet")) == len(rows)
+
+
+def test_a_table_takes_the_place_of_a_folder_that_an_attempt_left(bucket: str) -> None:
+    folder = Folder(f"{bucket}/plan", "plan")
+    folder.write_text("plan.parquet/part-00009-old.snappy.parquet", "half a file")
+    folder.write_table("plan.parquet", pa.table({"partition": [1, 2]}))
+    assert folder.read_table("plan.parquet").to_pydict() == {"partition": [1, 2]}
 
 
 def test_a_file_larger_than_one_request_is_written_and_read(bucket: str) -> None:

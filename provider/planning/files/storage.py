@@ -133,10 +133,13 @@ class Folder:
         )
 
     def write_table(self, name: str, table: pa.Table) -> None:
-        """Write one Parquet file. Raises PlanError when the workspace cannot be written."""
+        """Write one Parquet file, or replace a folder of them by it.
+
+        Raises PlanError when the workspace cannot be written.
+        """
         buffer = pa.BufferOutputStream()
         pq.write_table(table, buffer, compression="zstd", row_group_size=_GROUP_ROWS)
-        self._write_file(name, buffer.getvalue().to_pybytes())
+        self._write_file(name, buffer.getvalue().to_pybytes(), replaces_folder=True)
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         """Write a JSON object in human-readable form. Raises PlanError when the workspace cannot be written."""
@@ -146,13 +149,17 @@ class Folder:
         """Write a text. Raises PlanError when the workspace cannot be written."""
         self._write_file(name, text.encode())
 
-    def _write_file(self, name: str, data: bytes) -> None:
+    def _write_file(self, name: str, data: bytes, *, replaces_folder: bool = False) -> None:
+        path = self._file_path(name)
         try:
             with _store_errors_as_os_errors(self.uri):
                 # In a store this would create a bucket that is missing: one with a wrong name, too.
                 if not is_object_store(self.uri):
                     self._fs.makedirs(self._path, exist_ok=True)
-                self._fs.pipe_file(self._file_path(name), data)
+                # Spark writes a folder of the same name, and an attempt that was ended leaves a part of it.
+                if replaces_folder and self._fs.isdir(path):
+                    self._fs.rm(path, recursive=True)
+                self._fs.pipe_file(path, data)
         except OSError as error:
             raise PlanError(
                 f"The workspace cannot be written: {name} of {self.uri} failed: {_error_reason(error)}."
