@@ -271,7 +271,7 @@ class WatchTrigger(BaseEventTrigger):
                 yield TriggerEvent(payload)
         finally:
             if event.done() and not event.cancelled():
-                events.put_nowait(event.result())  # for whoever listens next
+                events.put_nowait(event.result())  # for the next listener
             event.cancel()
             await self.cleanup()
 

@@ -54,34 +54,34 @@ def leaders(moves: list[Move]) -> dict[TopicPartition, int | None]:
 
 @given(plans(), flowing, limits, st.dictionaries(BROKERS, st.integers(0, 200)))
 def test_no_broker_is_given_more_than_its_cap_or_its_room(
-    moves: list[Move], flying: list[ActiveTransfer], caps: ConcurrencyLimits, room: dict[int, int]
+    moves: list[Move], in_flight: list[ActiveTransfer], caps: ConcurrencyLimits, room: dict[int, int]
 ) -> None:
-    chosen = admit_moves(moves, flying, caps, leaders=leaders(moves), rooms=one_each(room))
+    chosen = admit_moves(moves, in_flight, caps, leaders=leaders(moves), rooms=one_each(room))
     copying = [each for each in chosen if frozenset(each.before) != frozenset(each.after)]
-    into = Counter(broker for flow in flying for broker in flow.into)
+    into = Counter(broker for flow in in_flight for broker in flow.into)
     received = Counter(broker for each in copying for broker in each.adding)
     for broker, count in received.items():
         assert into[broker] + count <= caps.into
         taken = sum(each.size_bytes or 0 for each in copying if broker in each.adding)
         assert taken <= room.get(broker, taken)
     sent = Counter(dict.fromkeys(range(1, 7), 0))
-    for flow in flying:
+    for flow in in_flight:
         sent[flow.out_of or 0] += len(flow.into)
     for each in copying:
         alone = sent[each.before[0]] == 0
         sent[each.before[0]] += len(each.adding)
         assert alone or sent[each.before[0]] <= caps.out_of
-    assert not copying or len(flying) + len(copying) <= caps.total
+    assert not copying or len(in_flight) + len(copying) <= caps.total
 
 
 @given(plans(), flowing, limits, st.randoms(use_true_random=False))
 def test_the_order_of_the_input_does_not_matter(
-    moves: list[Move], flying: list[ActiveTransfer], caps: ConcurrencyLimits, chance: object
+    moves: list[Move], in_flight: list[ActiveTransfer], caps: ConcurrencyLimits, chance: object
 ) -> None:
     shuffled = list(moves)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    expected = admit_moves(moves, flying, caps, leaders=leaders(moves), rooms={})
-    assert admit_moves(shuffled, flying, caps, leaders=leaders(moves), rooms={}) == expected
+    expected = admit_moves(moves, in_flight, caps, leaders=leaders(moves), rooms={})
+    assert admit_moves(shuffled, in_flight, caps, leaders=leaders(moves), rooms={}) == expected
 
 
 @given(plans(), limits)
@@ -99,12 +99,12 @@ sized = st.lists(
 
 @given(plans(), sized, windows)
 def test_no_broker_transfers_more_bytes_than_the_window_but_for_a_single_move(
-    moves: list[Move], flying: list[ActiveTransfer], caps: ConcurrencyLimits
+    moves: list[Move], in_flight: list[ActiveTransfer], caps: ConcurrencyLimits
 ) -> None:
-    chosen = admit_moves(moves, flying, caps, leaders=leaders(moves), rooms={})
+    chosen = admit_moves(moves, in_flight, caps, leaders=leaders(moves), rooms={})
     copying = [each for each in chosen if frozenset(each.before) != frozenset(each.after)]
     into, out_of = Counter[int | None](), Counter[int | None]()
-    flows = [*flying, *(ActiveTransfer(each.adding, each.before[0], weight(each, caps)) for each in copying)]
+    flows = [*in_flight, *(ActiveTransfer(each.adding, each.before[0], weight(each, caps)) for each in copying)]
     for number, flow in enumerate(flows):
         soon, window = min(flow.left_bytes, caps.bytes_per_broker or 0), caps.bytes_per_broker or 0
         for side, brokers, bytes_, most in (
@@ -112,7 +112,7 @@ def test_no_broker_transfers_more_bytes_than_the_window_but_for_a_single_move(
             (out_of, [flow.out_of] if flow.out_of else [], soon * len(flow.into), 5 * window),
         ):
             for broker in brokers:
-                new, alone = number >= len(flying), side[broker] == 0
+                new, alone = number >= len(in_flight), side[broker] == 0
                 side[broker] += bytes_
                 assert not new or alone or side[broker] <= most
 
@@ -133,11 +133,11 @@ def test_every_move_is_admitted_in_the_end(moves: list[Move], caps: ConcurrencyL
 
 @given(plans(), sized, limits)
 def test_a_window_wide_enough_for_all_admits_as_many_as_none(
-    moves: list[Move], flying: list[ActiveTransfer], caps: ConcurrencyLimits
+    moves: list[Move], in_flight: list[ActiveTransfer], caps: ConcurrencyLimits
 ) -> None:
     wide = replace(caps, bytes_per_broker=10_000, unknown_bytes=1)
-    expected = admit_moves(moves, flying, caps, leaders=leaders(moves), rooms={})
-    assert admit_moves(moves, flying, wide, leaders=leaders(moves), rooms={}) == expected
+    expected = admit_moves(moves, in_flight, caps, leaders=leaders(moves), rooms={})
+    assert admit_moves(moves, in_flight, wide, leaders=leaders(moves), rooms={}) == expected
 
 
 @given(
@@ -203,7 +203,7 @@ def test_small_moves_start_by_the_hundred_and_a_huge_one_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flying", "numbers"),
+    ("in_flight", "numbers"),
     [
         ([], [0, 1, 2, 3]),
         ([ActiveTransfer(frozenset({8}), 1, 100)], [0, 1, 2, 3]),
@@ -214,8 +214,10 @@ def test_small_moves_start_by_the_hundred_and_a_huge_one_alone() -> None:
         ([ActiveTransfer(frozenset({4}), None, 200)], [1, 2, 3]),
     ],
 )
-def test_a_leader_sends_what_five_brokers_receive_and_no_more(flying: list[ActiveTransfer], numbers: list[int]) -> None:
-    assert chosen(SPREAD, replace(WIDE, bytes_per_broker=100), *flying) == numbers
+def test_a_leader_sends_what_five_brokers_receive_and_no_more(
+    in_flight: list[ActiveTransfer], numbers: list[int]
+) -> None:
+    assert chosen(SPREAD, replace(WIDE, bytes_per_broker=100), *in_flight) == numbers
 
 
 def test_a_stalled_partition_keeps_nobody_waiting() -> None:
@@ -256,10 +258,11 @@ def test_a_move_without_a_place_holds_up_nothing_behind_it() -> None:
 
 
 def chosen(
-    moves: list[Move], caps: ConcurrencyLimits, *flying: ActiveTransfer, room: dict[int, int] | None = None
+    moves: list[Move], caps: ConcurrencyLimits, *in_flight: ActiveTransfer, room: dict[int, int] | None = None
 ) -> list[int]:
     return [
-        each.partition for each in admit_moves(moves, flying, caps, leaders=leaders(moves), rooms=one_each(room or {}))
+        each.partition
+        for each in admit_moves(moves, in_flight, caps, leaders=leaders(moves), rooms=one_each(room or {}))
     ]
 
 
@@ -272,7 +275,7 @@ DOUBLE = [move("t-0", "123", "453"), move("t-1", "123", "673", position=1)]
 
 
 @pytest.mark.parametrize(
-    ("moves", "caps", "flying", "numbers"),
+    ("moves", "caps", "in_flight", "numbers"),
     [
         (SPREAD, ConcurrencyLimits(9, 9, 2), [], [0, 1]),
         (SPREAD, ConcurrencyLimits(9, 9, 3), [ActiveTransfer(frozenset({8}), 9)], [0, 1]),
@@ -291,9 +294,9 @@ DOUBLE = [move("t-0", "123", "453"), move("t-1", "123", "673", position=1)]
     ],
 )
 def test_each_cap_counts_what_flies_and_what_was_chosen_before(
-    moves: list[Move], caps: ConcurrencyLimits, flying: list[ActiveTransfer], numbers: list[int]
+    moves: list[Move], caps: ConcurrencyLimits, in_flight: list[ActiveTransfer], numbers: list[int]
 ) -> None:
-    assert chosen(moves, caps, *flying) == numbers
+    assert chosen(moves, caps, *in_flight) == numbers
 
 
 @pytest.mark.parametrize(
