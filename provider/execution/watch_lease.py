@@ -1,10 +1,10 @@
 """Leases of the watch's checks: of several watches of one cluster, in whatever processes, one makes each check for all.
 
 A lease saves requests, and protects nothing: any number of watches may poll at once. A check whose event is listened to
-needs its own settings and its own poll, so it polls whichever watch has the lease, and takes it; every other check stands by
-while the lease is renewed. The owner renews it after successful polls only. So another watch takes over from one that
-has died, stalled, or cannot reach Kafka, within the lease's time to live; at once from a process of this machine that
-has ended, and from a watch that was stopped.
+needs its own settings and its own poll, so it polls whichever watch has the lease, and takes it; every other check
+stands by while the lease is renewed. The owner renews it after successful polls only. So another watch takes over from
+one that has died, stalled, or cannot reach Kafka, within the lease's time to live; at once from a process of this
+machine that has ended, and from a watch that was stopped.
 """
 
 from __future__ import annotations
