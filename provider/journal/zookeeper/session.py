@@ -224,14 +224,20 @@ class ZkSession:
         """Return the names of the children of each path, read concurrently; None for a node that does not exist."""
         return self._request_each(paths, lambda client, path: client.get_children_async(path))
 
-    def change_each(self, changes: Sequence[Callable[[Any], Any]]) -> list[Exception | None]:
-        """Send the changes concurrently; return None, or kazoo's error, for each.
+    def change_each(self, changes: Sequence[tuple[str, Callable[[Any], Any]]]) -> list[Exception | None]:
+        """Send the changes of these paths concurrently; return None, or kazoo's error, for each.
 
-        The error is one of `EXPECTED`. Raises what `call` raises for any other: some changes may have been made then.
+        The error is one of `EXPECTED`, but not that of a missing right. Raises what `call` raises for that and for any
+        other: some changes may have been made then.
         """
         found: list[Exception | None] = []
         for start in range(0, len(changes), _AT_ONCE):
-            found += self.call(partial(PipelinedChanges.send_all, changes[start : start + _AT_ONCE]))
+            sent = changes[start : start + _AT_ONCE]
+            errors = self.call(partial(PipelinedChanges.send_all, [change for _, change in sent]))
+            for (path, _), error in zip(sent, errors, strict=True):
+                if isinstance(error, NoAuthError):
+                    raise forbidden_error(self._options.place, f"change {path}") from error
+            found += errors
         return found
 
     def _request_each(self, paths: Sequence[str], request: Callable[[Any, str], Any]) -> list[Any]:
@@ -288,7 +294,7 @@ class PipelinedReads:
 
 
 #: The errors of a change that depend on the state of one node.
-EXPECTED = (NodeExistsError, NoNodeError, BadVersionError, NotEmptyError)
+EXPECTED = (NodeExistsError, NoNodeError, BadVersionError, NotEmptyError, NoAuthError)
 
 
 class PipelinedChanges:

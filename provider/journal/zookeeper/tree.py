@@ -110,7 +110,8 @@ class ZkTree:
         left = {validate_path(path): encode_data(path, data) for path, data in documents.items()}
         for _ in range(_TRIES):
             asked = [
-                partial(_request_creation, path, data, False, self._kafka_acl(path)) for path, data in left.items()
+                (path, partial(_request_creation, path, data, False, self._kafka_acl(path)))
+                for path, data in left.items()
             ]
             errors = zip(left.items(), self._session.change_each(asked), strict=True)
             # The parents did not exist yet, or another client deleted them while they were empty.
@@ -155,7 +156,7 @@ class ZkTree:
 
     def delete_all(self, nodes: Sequence[Node]) -> None:
         """Delete the unchanged nodes, as specified by `Tree.delete_all`, concurrently."""
-        asked = [partial(_request_deletion, validate_path(node.path), node.version) for node in nodes]
+        asked = [(node.path, partial(_request_deletion, validate_path(node.path), node.version)) for node in nodes]
         errors = zip(nodes, self._session.change_each(asked), strict=True)
         for node in [node for node, error in errors if isinstance(error, NotEmptyError)]:
             with suppress(NodeMissing, VersionConflict):
