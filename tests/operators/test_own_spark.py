@@ -22,7 +22,7 @@ from tests.planning.test_job import TOPICS
 __all__ = ["bare_python", "connect_server", "standalone", "yarn"]
 
 #: What the operator adds to the options of a plan: the defaults of the settings.
-SETTINGS = {"chunk_size": 50, "max_in_per_broker": 5, "max_out_per_broker": 5, "throttle": 50_000_000}
+SETTINGS = {"chunk_size": 50, "max_in_per_broker": 1000, "max_out_per_broker": 1000, "throttle": 50_000_000}
 SNAPSHOTS = {
     "heal": cluster("1a 2b 3c 4a! 5b 6c", *TOPICS),
     "rebalance": cluster("1a 2b 3c 4a 5b 6c", *TOPICS),
