@@ -52,9 +52,8 @@ class Site:
         def hear(line: str, *rest: Any) -> None:
             self.hear(line % rest)
 
-        log = SimpleNamespace(info=hear, error=hear)
-        trigger._watch.failures.reporter._log = trigger._watch._log = log.info
-        trigger._watch._log_error = log.error
+        watch = trigger._watch
+        watch.failures.reporter._log = watch._log = watch._log_warning = watch._log_error = hear
 
         async def listen() -> None:
             async for _ in trigger.run():
