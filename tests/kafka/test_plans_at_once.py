@@ -64,7 +64,7 @@ def test_two_plans_share_the_limits_of_a_broker_and_its_throttle(
     small, large = f"{topic}-small", f"{topic}-large"
     sandbox.create_topics(small, assignments=dict.fromkeys(range(4), BEFORE))
     sandbox.create_topics(large, assignments={0: BEFORE})
-    sandbox.fill(small, 2_400_000)
+    sandbox.fill(small, 4_800_000)
     sandbox.fill(large, 6_000_000)
     slow = {"a" * 64: [Move(large, 0, BEFORE, AFTER, 0, 0, "given")]}
     for digest, (numbers, _) in PLANS.items():
