@@ -44,7 +44,7 @@ class Pressure(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class LearnedWindow:
-    """What the last steps of a process showed; a new process begins with the defaults.
+    """Findings of the last steps of a process; a new process begins with the defaults.
 
     `doublings` is the number of times that the window of unknown rates and sizes was doubled. `slowest_call_ms` is the
     longest time that the controller took for a request of the last step. `stalled` partitions transfer nothing now.
@@ -208,9 +208,9 @@ def admit_moves(
 
     A move that exceeds a limit is skipped and does not block the moves behind it. A move that alone exceeds
     `caps.out_of` starts while its leader sends nothing else. A move that alone exceeds `caps.bytes_per_broker` starts
-    while its brokers receive nothing else. Brokers that `rooms` does not name have enough
-    space. `sizes` are the current sizes on the leaders; the planned size replaces a missing one. Pure reorders copy
-    nothing and use no capacity.
+    while its brokers receive nothing else. Brokers that `rooms` does not name have enough space. `sizes` are the
+    current sizes on the leaders; the planned size replaces a missing one. Pure reorders copy nothing and use no
+    capacity.
     """
     load = _BrokerLoad.of(in_flight, rooms, sizes or {}, caps.bytes_per_broker)
     in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))

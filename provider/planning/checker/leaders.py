@@ -162,7 +162,7 @@ def _promises_even_leaders(context: CheckContext) -> bool:
 
 @dataclass(frozen=True)
 class LeftExchanges:
-    """What exchanging two replicas of one partition, which moves no data, would still improve.
+    """The improvements left to exchanges of two replicas of one partition, which move no data.
 
     `leaders` is the number of partitions of which another replica could lead, so that leaders are more even in the
     topic, and as even over the brokers. `order` is the most by which exchanging the next in line for a later replica
