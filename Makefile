@@ -1,4 +1,4 @@
-.PHONY: demo quick test ci slow mutants statements check install benchmark dist distributions sbom clean help
+.PHONY: demo quick test ci slow mutants statements check docs install benchmark dist distributions sbom clean help
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -42,10 +42,13 @@ mutants: install  ## what no quick test notices when the code is changed (FILES=
 statements: install  ## remove the code that keeps a statement of the KIPs, one at a time: its tests must fail (IDS=236-09)
 	@$(BIN)/python -m tests.statements $(IDS)
 
-check: install  ## ruff, mypy --strict, import-linter
+check: install docs  ## ruff, mypy --strict, import-linter, links of the docs
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+docs: install  ## the documentation as a site, in build/site; fails on links that lead nowhere
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 benchmark: install  ## the tables in docs/benchmarks.md, measured on this machine
 	@$(BIN)/python -m benchmarks

@@ -34,7 +34,7 @@ PACKAGES = {"provider": "kafka_steward"} | {name: f"kafka_steward/{name}" for na
 FURTHER = ("tests", "benchmarks", "docs")
 FILES = (
     *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile", "NOTICE", "README.md", "SECURITY.md"),
-    *("pyproject.toml", "requirements.txt"),
+    *("mkdocs.yml", "pyproject.toml", "requirements.txt"),
 )
 
 pytestmark = [pytest.mark.process, pytest.mark.ci]

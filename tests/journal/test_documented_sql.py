@@ -17,7 +17,7 @@ from kafka_steward.journal.store import open_journal
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/journal.md").read_text()
 #: Each printed statement and the database that it is for; empty: both.
-PRINTED: list[tuple[str, str]] = re.findall(r"```sql *(\w*)\n(.*?)```", PAGE, re.DOTALL)
+PRINTED: list[tuple[str, str]] = re.findall(r'```sql(?: title="(\w+)")?\n(.*?)```', PAGE, re.DOTALL)
 CLUSTER, REQUEST = "KAFKAS-CLUSTER-ID", "/admin/reassignment_requests/from-ada-1"
 
 

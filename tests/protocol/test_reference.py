@@ -25,7 +25,7 @@ from kafka_steward.journal.records import DeferredPartitions, PendingReplicas, W
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/journal.md").read_text()
 KIPS = ROOT / "tests/journal/kips"
-SCHEMAS = {name: json.loads(text) for name, text in re.findall(r"```json schema=(\w+)\n(.*?)```", PAGE, re.DOTALL)}
+SCHEMAS = {name: json.loads(text) for name, text in re.findall(r'```json title="(\w+)"\n(.*?)```', PAGE, re.DOTALL)}
 MOVED = (ChunkPartition("t", 0, (1, 2), (2, 3), "id"),)
 DOCUMENTS = [
     ("failed_brokers", FailedBroker(5).to_json()),

@@ -1,0 +1,71 @@
+"""The text of docs/reference/cli.md: `python -m tests.cli_page > docs/reference/cli.md` writes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from airflow.cli.cli_config import ActionCommand, Arg, CLICommand, GroupCommand
+
+from kafka_steward.cli import get_kafka_steward_commands
+
+_HEAD = """# Verbs and options
+
+What `airflow kafka-steward --help` and each verb's `--help` print. How the verbs go together, with a session and the
+exit codes, is in [the command line](../command-line.md).
+
+Every verb takes `--cluster CONN_ID` (default: `kafka_steward_default`), `--output table|json|csv` and `--verbose`.
+"""
+#: Verbs that have another name now, which they print.
+_FORMER = frozenset({"owed"})
+#: The options that the head describes.
+_SHARED = frozenset({"--cluster", "-o", "-v"})
+
+
+def page() -> str:
+    """Return the page, made of the definitions that argparse gets."""
+    (group,) = get_kafka_steward_commands()
+    return _HEAD + "".join(_sections("", group.subcommands))
+
+
+def _sections(prefix: str, commands: object) -> Iterator[str]:
+    for command in sorted(_shown(commands), key=lambda each: each.name):
+        name = f"{prefix}{command.name}"
+        if isinstance(command, GroupCommand):
+            yield from _sections(f"{name} ", command.subcommands)
+        else:
+            yield "\n".join(_section(name, command))
+
+
+def _shown(commands: object) -> Iterator[CLICommand]:
+    assert isinstance(commands, tuple | list)
+    yield from (each for each in commands if each.name not in _FORMER)
+
+
+def _section(name: str, command: ActionCommand) -> Iterator[str]:
+    yield f"\n## {name}\n"
+    yield f"{_escaped(command.description or command.help)}\n"
+    args = [arg for arg in command.args if arg.flags[0] not in _SHARED]
+    if args:
+        yield "| | |\n|---|---|"
+        yield from (f"| {_names(arg)} | {_escaped(arg.kwargs.get('help', ''))} |" for arg in args)
+        yield ""
+    examples = re.findall(r"^  (airflow .*)$", command.epilog or "", re.MULTILINE)
+    yield "\n".join(["```", *examples, "```", ""])
+
+
+def _names(arg: Arg) -> str:
+    kwargs = arg.kwargs
+    takes = kwargs.get("metavar") or "\\|".join(kwargs.get("choices") or ()) or kwargs.get("dest") or ""
+    if not arg.flags[0].startswith("-"):
+        return f"`{kwargs.get('metavar') or arg.flags[0].upper()}`"
+    value = "" if "action" in kwargs and kwargs["action"] != "append" else takes or arg.flags[0].lstrip("-").upper()
+    return f"`{', '.join(arg.flags)}{' ' if value else ''}{value}`"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    print(page(), end="")
