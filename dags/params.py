@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import Param
@@ -26,7 +27,11 @@ __all__ = [
 SECTION = "Settings (empty: as configured)"
 #: Heal, fill and cancel ignore the maintenance window.
 _WINDOW = frozenset({"maintenance_window", "maintenance_timezone"})
+#: Heal alone compares the number of failed brokers with these.
+_OUTAGE = frozenset({"max_failed_brokers", "max_failed_fraction"})
 _BROKER_IDS: dict[str, Any] = {"items": {"type": "integer", "minimum": 0}, "uniqueItems": True}
+#: Brokers as a text that one can type, or as a list in JSON. With both types, Airflow shows a text field.
+_BROKERS: dict[str, Any] = {"type": ["null", "string", "array"], "pattern": "^[0-9, ]*$", **_BROKER_IDS}
 _PATTERNS: dict[str, Any] = {"items": {"type": "string", "minLength": 1, "maxLength": 500}}
 _GOALS, _BUDGET = "Goals", "Budget"
 
@@ -42,12 +47,11 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
         ),
         "brokers": Param(
             None,
-            "Ids of the failed brokers to heal, such as [3, 4]. Empty: all that are due.",
-            type=["null", "array"],
-            items={"type": "integer", "minimum": 0},
+            "Ids of the failed brokers to heal, such as 3, 4. Empty: all that are due.",
+            **_BROKERS,
         ),
         "ignore_grace": Param(False, "Heal all brokers that are down, without a grace period.", type="boolean"),
-        **setting_params(settings, without=_WINDOW),
+        **setting_params(settings, first=("throttle", *sorted(_OUTAGE)), without=_WINDOW),
     }
 
 
@@ -65,7 +69,7 @@ def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
         "even_if_disabled": Param(
             False, "Roll back although reassignments are disabled for this cluster.", type="boolean"
         ),
-        **setting_params(settings, without=_WINDOW),
+        **setting_params(settings, without=_WINDOW | _OUTAGE),
     }
 
 
@@ -85,7 +89,7 @@ def throttle_params() -> dict[str, Param]:
 
 def fill_params(settings: Mapping[str, Any]) -> dict[str, Param]:
     """Return the form of a fill: the settings."""
-    return setting_params(settings, without=_WINDOW)
+    return setting_params(settings, without=_WINDOW | _OUTAGE)
 
 
 def rebalance_params(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Param]:
@@ -95,7 +99,7 @@ def rebalance_params(given: Mapping[str, Any], settings: Mapping[str, Any]) -> d
     its field rejects.
     """
     fields_of_it = {**_operation_params(), **_goal_params(), **_budget_params()}
-    return {**_set_param_values(fields_of_it, given), **setting_params(settings)}
+    return {**_set_param_values(fields_of_it, given), **_waiting_plan_params(settings)}
 
 
 def apply_params(settings: Mapping[str, Any]) -> dict[str, Param]:
@@ -121,7 +125,7 @@ def apply_params(settings: Mapping[str, Any]) -> dict[str, Param]:
             },
         ),
         "dry_run": _dry_run_param(),
-        **setting_params(settings),
+        **_waiting_plan_params(settings),
     }
 
 
@@ -151,9 +155,7 @@ def _operation_params() -> dict[str, Param]:
             type="string",
             enum=list(REBALANCE_OPERATIONS),
         ),
-        "brokers": Param(
-            None, "Ids of the brokers to drain, such as [3, 4]; only for drain.", type=["null", "array"], **_BROKER_IDS
-        ),
+        "brokers": Param(None, "Ids of the brokers to drain, such as 3, 4; only for drain.", **_BROKERS),
         "replication_factor": Param(
             None,
             "Replicas of each partition; only for set-replication-factor.",
@@ -186,9 +188,7 @@ def _filter_params() -> dict[str, Param]:
             type=["null", "array"],
             **_PATTERNS,
         ),
-        "exclude_brokers": Param(
-            None, "Ids of brokers that must not receive a replica.", type=["null", "array"], **_BROKER_IDS
-        ),
+        "exclude_brokers": Param(None, "Ids of brokers that must not receive a replica, such as 3, 4.", **_BROKERS),
     }
 
 
@@ -257,13 +257,24 @@ def _set_param_values(form: Mapping[str, Param], given: Mapping[str, Any]) -> di
     return dict(form)
 
 
-def setting_params(settings: Mapping[str, Any], *, without: Collection[str] = ()) -> dict[str, Param]:
-    """Return one Param for each setting that a run can override; `settings` are the DAG author's values."""
+def setting_params(
+    settings: Mapping[str, Any], *, first: Sequence[str] = ("throttle",), without: Collection[str] = ()
+) -> dict[str, Param]:
+    """Return one Param for each setting that a run can override, but those in `without`; those in `first` come first.
+
+    `settings` are the DAG author's values.
+    """
+    names = dict.fromkeys((*first, *SETTINGS))
     return {
-        name: _setting_param(setting, settings.get(name))
-        for name, setting in SETTINGS.items()
-        if setting.per_run and name not in without
+        name: _setting_param(SETTINGS[name], settings.get(name))
+        for name in names
+        if SETTINGS[name].per_run and name not in without
     }
+
+
+def _waiting_plan_params(settings: Mapping[str, Any]) -> dict[str, Param]:
+    """Return the settings of a plan that waits for its maintenance window."""
+    return setting_params(settings, first=("throttle", *sorted(_WINDOW, reverse=True)), without=_OUTAGE)
 
 
 def _setting_param(setting: Setting, value: Any) -> Param:
@@ -271,4 +282,5 @@ def _setting_param(setting: Setting, value: Any) -> Param:
     schema: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
     if setting.choices:
         schema |= {"enum": [None, *setting.choices], "values_display": {"null": "as configured"}}
-    return Param(value, setting.description, type=["null", setting.json_type], section=SECTION, **schema)
+    default = f" Default: {json.dumps(setting.default)}." if setting.default != "" else ""
+    return Param(value, f"{setting.description}{default}", type=["null", setting.json_type], section=SECTION, **schema)

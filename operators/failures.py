@@ -18,6 +18,7 @@ from kafka_steward.operators.base import (
     skip_downstream,
     to_notifier_list,
 )
+from kafka_steward.value_parsing import parse_broker_ids
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -35,8 +36,8 @@ class FindFailuresOperator(StewardOperator):
     may duplicate or drop trigger events. If nothing is to be healed now, or while reassignments are disabled (KIP-236),
     the task and its downstream tasks are skipped; its log and its XCom `sentence` give the reason. The task fails
     without a retry during an outage, in which nothing is healed until some brokers are back, and for a broker id that
-    the cluster does not have. `brokers` restricts the result to some ids; `ignore_grace` heals brokers that are dead
-    now. Returns `{"brokers": [ids], "sentence", "cluster_id"}`.
+    the cluster does not have. `brokers` restricts the result to some ids, a list or text such as "3, 4";
+    `ignore_grace` heals brokers that are dead now. Returns `{"brokers": [ids], "sentence", "cluster_id"}`.
 
     >>> FindFailuresOperator(task_id="find_failures", brokers=[3], ignore_grace=True)
     <Task(FindFailuresOperator): find_failures>
@@ -63,6 +64,8 @@ class FindFailuresOperator(StewardOperator):
         """Detect failed brokers; skip the downstream tasks when nothing is to be healed."""
         from kafka_steward.execution.readiness import disabled_reason
 
+        with fail_without_retry():
+            self.brokers = parse_broker_ids(self.brokers)
         with self._open_session(context) as opened:
             verdict, cluster_id = self._detect_failures(opened, context), opened.cluster.cluster_id
             self._refuse_unknown_brokers(opened, verdict)

@@ -14,7 +14,7 @@ from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
 from kafka_steward.operators.pending_replicas import NOTHING_PENDING, reconcile_and_log
-from kafka_steward.value_parsing import require_choice
+from kafka_steward.value_parsing import parse_broker_ids, require_choice
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -162,7 +162,7 @@ class ReportPlanOperator(StewardOperator):
         """
         from kafka_steward.execution.plan_report import drain_status
 
-        brokers = sorted(int(broker) for broker in self.brokers or ())
+        brokers = sorted(parse_broker_ids(self.brokers))
         if not brokers:
             return None
         until_s = time.monotonic() + _DELETED_WITHIN_S

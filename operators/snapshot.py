@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.errors import PlanError
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import StewardOperator, attempt_folder, fail_without_retry
+from kafka_steward.value_parsing import parse_broker_ids
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -54,7 +55,8 @@ class SnapshotClusterOperator(StewardOperator):
         from kafka_steward.execution.failure_records import reported_log_dirs
         from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 
-        failed, draining = ([int(broker) for broker in of or ()] for of in (self.failed_brokers, self.draining_brokers))
+        with fail_without_retry():
+            failed, draining = (parse_broker_ids(of) for of in (self.failed_brokers, self.draining_brokers))
         with self.open(context) as opened:
             uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
             with fail_without_retry(but=(PlanError,)):  # the storage may be reachable again on a retry

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.errors import RequestError, SettingError
+from kafka_steward.value_parsing import parse_broker_ids
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 #: The operations of a rebalance, as named in its form.
 REBALANCE_OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor")
 
+_BROKER_FIELDS = frozenset({"brokers", "exclude_brokers"})
 _EVEN = tuple(operation for operation in REBALANCE_OPERATIONS if operation in EVEN_OPERATIONS)
 
 
@@ -40,13 +42,17 @@ class RebalanceRequest:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return the request with these fields; an empty list may be None. Raises SettingError for an unknown field."""
+        """Return the request with these fields; an empty list may be None, and brokers may be text such as "3, 4".
+
+        Raises SettingError for an unknown field, and for brokers that are none.
+        """
         known = {each.name: each.default for each in fields(cls)}
         for name in given:
             if name not in known:
                 raise SettingError(f"Unknown rebalance option {name!r}. Valid options: {', '.join(known)}.")
         lists = {name: value or () for name, value in given.items() if known[name] == ()}
-        return cls(**{**given, **lists})
+        brokers = {name: parse_broker_ids(lists[name]) or () for name in _BROKER_FIELDS & lists.keys()}
+        return cls(**{**given, **lists, **brokers})
 
     def validate(self) -> None:
         """Raise RequestError for invalid or conflicting fields; the cluster is not considered."""

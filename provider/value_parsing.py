@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 from kafka_steward.errors import SettingError
 
@@ -48,6 +49,21 @@ def parse_boolean(value: object) -> bool:
     if word not in _SWITCHES:
         raise ValueError("neither true nor false")
     return _SWITCHES[word]
+
+
+def parse_broker_ids(value: Any) -> list[int]:
+    """Return the broker ids that a list or a text such as "3, 4" names; empty for None and an empty one.
+
+    Raises SettingError for everything else.
+    """
+    listed = value.replace(",", " ").split() if isinstance(value, str) else value
+    try:
+        found = [parse_whole_number(each) for each in listed or ()]
+    except (TypeError, ValueError):
+        found = [-1]
+    if min(found, default=0) < 0:
+        raise SettingError(f"{shorten_value(value)} names no brokers; give their ids, such as 3, 4.")
+    return list(dict.fromkeys(found))
 
 
 def require_choice(name: str, value: object, *choices: str) -> str:

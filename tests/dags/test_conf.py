@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance, throttle
+from kafka_steward.dags.params import SECTION
 from kafka_steward.operators.base import unknown_keys_message
 
 NO, OWN = "The DAG d has no parameter", "trigger it with its own, which its form lists."
@@ -65,7 +66,9 @@ def test_the_first_task_refuses_unknown_keys_for_good(make: Callable[[], DAG], f
     [
         ({"operation": "drain"}, "Name the brokers to drain."),
         ({"operation": "drain", "brokers": []}, "Name the brokers to drain."),
+        ({"operation": "drain", "brokers": " , "}, "Name the brokers to drain."),
         ({"brokers": [4]}, "The field brokers is only for drain"),
+        ({"brokers": "4"}, "The field brokers is only for drain"),
         ({"operation": "set-replication-factor", "topics": ["t"]}, "Give the replication_factor to set."),
         ({"topics": ["("]}, "'\\(' is not a regular expression"),
         ({"brokrs": [4], "operation": "drain"}, r"no parameter 'brokrs' \(did you mean 'brokers'\?\)"),
@@ -81,6 +84,7 @@ def test_a_form_whose_fields_do_not_go_together_fails_the_first_task_for_good(
 
 def test_a_form_that_goes_together_is_gone_on_with() -> None:
     begin(rebalance(), {"operation": "drain", "brokers": [4]})
+    begin(rebalance(), {"operation": "drain", "brokers": "3, 4"})
     begin(rebalance(fields={"operation": "drain", "brokers": [4]}), None)
 
 
@@ -107,3 +111,23 @@ def test_no_backfill_is_taken(make: Callable[[], DAG]) -> None:
 )
 def test_unknown_keys_are_named_with_what_may_have_been_meant(conf: dict[str, Any], sentence: str) -> None:
     assert unknown_keys_message(conf, ("brokers", "topics"), "d") == sentence
+
+
+@pytest.mark.parametrize(
+    ("make", "first", "missing"),
+    [
+        (heal, ["throttle", "max_failed_brokers", "max_failed_fraction"], "maintenance_window"),
+        (rebalance, ["throttle", "maintenance_window", "maintenance_timezone"], "max_failed_brokers"),
+        (apply, ["throttle", "maintenance_window", "maintenance_timezone"], "max_failed_fraction"),
+        (cancel, ["throttle"], "max_failed_brokers"),
+        (fill, ["throttle"], "max_failed_brokers"),
+    ],
+)
+def test_the_settings_of_a_form_begin_with_what_its_workflow_needs(
+    make: Callable[[], DAG], first: list[str], missing: str
+) -> None:
+    params = make().params
+    settings = [name for name in params if params.get_param(name).schema.get("section") == SECTION]
+    assert settings[: len(first)] == first
+    assert missing not in settings
+    assert "Default: 50000000." in str(params.get_param("throttle").description)

@@ -77,6 +77,7 @@ def test_a_rebalance_is_for_people_unless_it_has_a_schedule() -> None:
     "conf",
     [
         {"operation": "drain", "brokers": [4]},
+        {"operation": "drain", "brokers": "3, 4", "exclude_brokers": "5 6"},
         {"operation": "set-replication-factor", "replication_factor": 3, "topics": ["orders"]},
         {"max_bytes": None, "max_moves": 1, "tolerance": 0.5},
         {"maintenance_window": "mon-fri 22:00-06:00; sat 00:00-24:00", "maintenance_timezone": "Europe/Berlin"},
@@ -94,7 +95,9 @@ def test_the_form_accepts(conf: dict[str, Any]) -> None:
         {"operation": "shrink"},
         {"brokers": [-1]},
         {"brokers": [4, 4]},
-        {"brokers": "4"},
+        {"brokers": "four"},
+        {"brokers": "3-4"},
+        {"brokers": 4},
         {"replication_factor": 0},
         {"topics": [""]},
         {"tolerance": 1.5},
