@@ -171,8 +171,11 @@ class Folder:
         if not parts:
             raise FileNotFoundError(f"{path} contains no Parquet file")
         for part in parts:
-            with self._fs.open(part, "rb") as file:
-                yield pq.ParquetFile(file).read()
+            # Copied into Arrow's memory: one of its threads may outlive the reading by a moment, and a process that
+            # exits meanwhile aborts if the thread holds an object of Python's (a file, or bytes).
+            copy = pa.BufferOutputStream()
+            copy.write(self._fs.cat_file(part))
+            yield pq.ParquetFile(pa.BufferReader(copy.getvalue())).read()
 
     def _file_path(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{name}"
