@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 
 from kafka_steward.errors import SettingError, StewardError
 from kafka_steward.escaping import printable, printable_lines
-from kafka_steward.hooks.context import actor_of, hook_of, is_scheduled
+from kafka_steward.hooks.context import actor_of, hook_of, is_scheduled, requester_of
 from kafka_steward.operators.base import fail_without_retry, open_session
 from kafka_steward.operators.plan_folders import read_plan_page, read_task_plan, read_task_snapshot
 
@@ -132,14 +132,13 @@ class ApprovePlanOperator(ApprovalOperator):
         return _answer_result(self._record_approval(context, given), approved=True, asked=True)
 
     def _request_approval(self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder) -> NoReturn:
-        from kafka_steward.execution.plan_report import format_bytes, plan_summary
+        from kafka_steward.execution.approval_request import make_approval_request
 
         with fail_without_retry():
             read_plan_page(self.plan)
-        moved, size = plan.proof["replicas_moved"], format_bytes(plan.proof["bytes_moved"])
-        self.subject = f"Move {moved} replicas, {size} ({plan.proof['operation']}, plan {plan.digest[:12]})?"
         # Not the stored page: whoever may write XComs and the workspace could replace it together with its digest.
-        self.body = plan_summary(plan, snapshot)
+        request = make_approval_request(plan, snapshot, connection=self.conn_id, requested_by=requester_of(context))
+        self.subject, self.body = request.subject, request.body
         self.assigned_users = self._remaining_approvers(context)
         self.log.info("%s\n%s", printable(self.subject), printable_lines(self.body))
         # A cleared task keeps the page of its first request, which may show another plan.

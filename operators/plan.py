@@ -209,9 +209,10 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         numbers = {name: proof.get(name) for name in ("replicas_moved", "bytes_moved", "lower_bound")}
         unplaced = len(proof.get("unplaced") or ())
         self.log.info(
-            "Plan %s moves %s replicas of %d partitions (no plan can move fewer than %s); %d cannot be fully healed.",
+            "Plan %s moves %s replicas of %d partitions (no plan can move fewer than %s)%s.",
             plan.digest[:12], printable(str(numbers["replicas_moved"])), len(plan.moves),
-            printable(str(numbers["lower_bound"])), unplaced,
+            printable(str(numbers["lower_bound"])),
+            f"; {unplaced} partitions cannot be fully replicated" if unplaced else "",
         )  # fmt: skip
         return {"uri": uri, "digest": plan.digest, **numbers, "partitions": len(plan.moves), "unplaced": unplaced}
 

@@ -55,8 +55,11 @@ _CORDONED = "Broker {} is cordoned (cordoned.log.dirs): it keeps its replicas an
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
-    """Return the plan as a Markdown page: tables and lists only, because Airflow's Markdown drops everything else."""
+def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder, *, moves_shown: int = _SHOWN) -> str:
+    """Return the plan as a Markdown page: tables and lists only, because Airflow's Markdown drops everything else.
+
+    At most `moves_shown` moves are listed; the others are counted.
+    """
     proof = plan.proof
     cluster_id, operation = (printable(str(proof.get(name))) for name in ("cluster_id", "operation"))
     head = (
@@ -76,9 +79,9 @@ def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     ]
     parts += [
         "### Moves",
-        _format_table(("partition", "from", "to", "size", "why"), map(_move_row, plan.moves[:_SHOWN])),
+        _format_table(("partition", "from", "to", "size", "why"), map(_move_row, plan.moves[:moves_shown])),
     ]
-    parts += [f"… and {len(plan.moves) - _SHOWN} more."] if len(plan.moves) > _SHOWN else []
+    parts += [f"… and {len(plan.moves) - moves_shown} more."] if len(plan.moves) > moves_shown else []
     return "\n\n".join(part for part in parts if part)
 
 

@@ -56,6 +56,15 @@ def is_scheduled(context: Context) -> bool:
     return str(getattr(kind, "value", kind)) in _UNATTENDED and not by_person
 
 
+def requester_of(context: Context) -> str:
+    """Return who started the run, for a person to read: the user, else the schedule, the event or the other DAG."""
+    run = context.get("dag_run")
+    person = getattr(run, "triggering_user_name", None)
+    kind = getattr(run, "run_type", "manual")
+    by = {"scheduled": "the schedule", "asset_triggered": "an event", "operator_triggered": "another DAG"}
+    return person or by.get(str(getattr(kind, "value", kind)), "a user without a name")
+
+
 def actor_of(context: Context) -> Actor:
     """Return the actor of this task for the audit trail: its try, and the user who started the run, if one did."""
     from kafka_steward.journal.audit import Actor  # noqa: PLC0415 - DAG files are parsed without SQL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,7 +90,8 @@ def test_a_person_is_shown_the_plan_and_the_answer_is_for_its_digest(desk: Desk,
     assert (ask.defaults, ask.options, page.asked) == (["Reject"], ["Approve", "Reject"], 1)
     assert made["digest"] in page.body
     assert "predicted duration" in page.body
-    assert ask.subject.startswith("Move ")
+    assert re.fullmatch(r"kafka_test: drain broker 4: move \d+ replicas, [\d.]+ [kM]?B\?", ask.subject)
+    assert page.body.startswith("Cluster: connection **kafka\\_test**. Requested by a user without a name.\n\nPlan **")
 
 
 @pytest.mark.parametrize(
