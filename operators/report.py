@@ -175,6 +175,8 @@ class ReportPlanOperator(StewardOperator):
             time.sleep(_POLL_S)
 
     def _report_heal(self, opened: ClusterSession, ended: _EndedPlan) -> tuple[str, dict[str, Any]]:
+        from kafka_steward.execution.leadership import describe_leader_shortfall
+
         snapshot = opened.cluster.snapshot()
         behind = sum(partition.under_replicated for partition in snapshot.partitions.values())
         left = self.submitted["left"]
@@ -185,7 +187,9 @@ class ReportPlanOperator(StewardOperator):
             message = f"Not all of broker {brokers} was healed. {ended.cancelled}"
         healed = not (behind or left or ended.cancelled)
         if healed:
-            message += " Every partition of the cluster is fully replicated."
+            rows = opened.journal.plans.rows(str(self.plan["digest"]))
+            uneven = describe_leader_shortfall(snapshot, {broker for row in rows for broker in row.move.adding})
+            message += f" Every partition of the cluster is fully replicated.{uneven and f' {uneven}'}"
         else:
             dead = ", ".join(str(broker) for broker in sorted(snapshot.hosting_brokers - snapshot.live)) or "none"
             message += f" {behind} partitions are still under-replicated, {left} that this plan left. "

@@ -131,7 +131,7 @@ def test_a_heal_task_by_task(
         on_done=healed.append,
     ).execute(context())
     assert (report["under_replicated"], report["left"]) == (0, 0)
-    assert report["sentence"].endswith("Every partition of the cluster is fully replicated.")
+    assert "Every partition of the cluster is fully replicated." in report["sentence"]
     assert healed[0]["kafka_steward"]["event"] == "healed"
     people = {row.entry.who.person for row in opened.journal.audit.rows(plan=plan["digest"], action=Action.SUBMIT)}
     assert people == {"ann"}

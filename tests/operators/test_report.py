@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +11,11 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Move, MoveReason
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from tests.airflow_home import context
@@ -80,25 +81,47 @@ def test_the_report_at_the_end(
 ) -> None:
     cancelled, left = status is PlanStatus.CANCELLED, 2 - len(isr)
     record = PlanRecord("3f2a", "c", "heal", status=status, cancel=CancelRequest(person="ann", reason="not now"))
-    partition = Partition("orders", 0, (1, 2), frozenset(isr), 1)
-    brokers = {number: Broker(number, "h", 1, fenced=number not in isr) for number in (1, 2)}
-    snapshot = Snapshot("c", 1, brokers, {TopicPartition("orders", 0): partition})
-    opened = SimpleNamespace(
-        cluster=SimpleNamespace(snapshot=lambda: snapshot),
-        journal=SimpleNamespace(
-            audit=SimpleNamespace(rows=lambda **_: []),
-            plans=SimpleNamespace(get=lambda _: record, rows=lambda _: []),
-        ),
-    )
-    monkeypatch.setattr(StewardHook, "open", lambda _: nullcontext(opened))
     people = People()
-    report = ReportPlanOperator(
-        task_id="report", verify="heal", brokers=[3], plan=PLAN, submitted={"partitions": 5, "left": left},
-        on_done=people, on_not_healable=people,
-    )  # fmt: skip
-    facts = report.execute(context())
+    facts = heal_reported(monkeypatch, people, snapshot_of(1, isr), record, left=left)
     became = "Plan 3f2a was cancelled by ann (not now); none of its 0 moves had completed."
     begins = f"Not all of broker 3 was healed. {became}"
     assert facts["sentence"].startswith(begins if cancelled else "Healed broker 3: 6 replicas of 5 partitions moved. ")
     assert facts["sentence"].endswith(end)
     assert people.events == [event]
+
+
+def test_a_heal_whose_replacement_leads_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = PlanRecord("3f2a", "c", "heal", status=PlanStatus.COMPLETED)
+    rows = [MoveRow(Move("orders", 0, (1, 3), (1, 2), 0, 0, MoveReason.BROKER_FAILED), MoveState.COMPLETED)]
+    facts = heal_reported(monkeypatch, People(), snapshot_of(4, {1, 2}), record, rows=rows)
+    assert "fully replicated. Leaders are uneven: broker 2 leads 0 of its share of 2, because" in facts["sentence"]
+
+
+def snapshot_of(partitions: int, isr: set[int]) -> Snapshot:
+    brokers = {number: Broker(number, "h", 1, fenced=number not in isr) for number in (1, 2)}
+    found = [Partition("orders", number, (1, 2), frozenset(isr), 1) for number in range(partitions)]
+    return Snapshot("c", 1, brokers, {each.topic_partition: each for each in found})
+
+
+def heal_reported(
+    monkeypatch: pytest.MonkeyPatch,
+    people: People,
+    snapshot: Snapshot,
+    record: PlanRecord,
+    *,
+    left: int = 0,
+    rows: Sequence[MoveRow] = (),
+) -> dict[str, Any]:
+    opened = SimpleNamespace(
+        cluster=SimpleNamespace(snapshot=lambda: snapshot),
+        journal=SimpleNamespace(
+            audit=SimpleNamespace(rows=lambda **_: []),
+            plans=SimpleNamespace(get=lambda _: record, rows=lambda _: rows),
+        ),
+    )
+    monkeypatch.setattr(StewardHook, "open", lambda _: nullcontext(opened))
+    report = ReportPlanOperator(
+        task_id="report", verify="heal", brokers=[3], plan=PLAN, submitted={"partitions": 5, "left": left},
+        on_done=people, on_not_healable=people,
+    )  # fmt: skip
+    return report.execute(context())
