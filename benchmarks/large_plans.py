@@ -1,9 +1,13 @@
 """`python -m benchmarks.large_plans`: what concerns each move of a large plan, by where the journal is.
 
-A plan of so many moves waits; the broker that all of them go to dies (they are held), comes back (they are released),
-and the plan is cancelled (they are dropped): one step each, on a simulated cluster, with a real journal. Meanwhile
-another process writes a row of the audit trail every tenth of a second: how long it waits is how long anyone's cancel
-would.
+**Steps**: a plan of so many moves, of which 100 may be in flight: a step in which nothing changes, and one in which 100
+moves end and 100 start. Both are taken by a process that has stepped the plan before. The simulated cluster's own time
+counts too.
+
+**All at once**: a plan of so many moves waits; the broker that all of them go to dies (they are held), comes back (they
+are released), and the plan is cancelled (they are dropped): one step each, on a simulated cluster, with a real journal.
+Meanwhile another process writes a row of the audit trail every tenth of a second: how long it waits is how long
+anyone's cancel would.
 """
 
 from __future__ import annotations
@@ -35,12 +39,14 @@ from tests.simulator import Simulator
 
 _PLACES = ("sqlite", "postgres", "zookeeper")
 _EVERY_S = 0.1
+#: The moves in flight of a plan that is stepped.
+_STEPPED = 100
 Opener = Callable[[str], Journal]
 
 
 @dataclass(frozen=True)
 class Took:
-    """One of the three: the moves that it concerned, seconds, the longest transaction, the longest wait of others."""
+    """One of the steps: the moves that it concerned, seconds, the longest transaction, the longest wait of others."""
 
     place: str
     what: str
@@ -52,31 +58,54 @@ class Took:
 
 def main() -> None:
     options = _parser().parse_args()
-    rows = [took for place in options.places for moves in options.moves for took in _measured(place, moves)]
+    measured = (_measured_steps, _measured)
+    rows = [
+        took for place in options.places for moves in options.moves for each in measured for took in each(place, moves)
+    ]
     text = _table(rows)
     print(text)
     if options.write:
         write_between("large plans", text)
 
 
+def _measured_steps(place: str, moves: int) -> Iterator[Took]:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: " + " ".join(["123"] * moves), bandwidth=0)
+    with _opener(place) as opener, opener(simulator.cluster_id) as journal, opener(simulator.cluster_id) as other:
+        settings = Settings(throttle=0, max_in_flight=_STEPPED, min_free=0)
+        world = World(simulator, journal, _moves_to_4(simulator), settings, auto_generated=False)
+        for _ in range(3):
+            world.step()
+            simulator.tick()
+        took = partial(_timed, place, journal=journal, other=other, count=lambda: moves)
+        yield took("step, nothing changes", world.step)
+        simulator.bandwidth = _STEPPED * 100
+        simulator.tick()
+        yield took(f"step, {_STEPPED} end, {_STEPPED} start", world.step)
+
+
+def _moves_to_4(simulator: Simulator) -> list[Move]:
+    return [
+        Move(*name, (1, 2, 3), (4, 2, 3), at // 500, at % 500, "benchmark", None, 100)
+        for at, name in enumerate(sorted(simulator.topics))
+    ]
+
+
 def _measured(place: str, moves: int) -> Iterator[Took]:
     simulator = Simulator.of("1a 2b 3c 4a 5b", "t: " + " ".join(["123"] * moves))
     with _opener(place) as opener, opener(simulator.cluster_id) as journal, opener(simulator.cluster_id) as other:
-        wanted = [
-            Move(*name, (1, 2, 3), (4, 2, 3), at // 500, at % 500, "benchmark", None, 100)
-            for at, name in enumerate(sorted(simulator.topics))
-        ]
-        world = World(simulator, journal, wanted, Settings(throttle=0, max_in_per_broker=1), auto_generated=False)
+        world = World(
+            simulator, journal, _moves_to_4(simulator), Settings(throttle=0, max_in_per_broker=1), auto_generated=False
+        )
         world.step()
         simulator.kill(4)
         simulator.tick()
         took = partial(_timed, place, journal=journal, other=other)
-        yield took("hold", world.step, _counted(world, MoveState.HELD))
+        yield took("hold", world.step, count=_counted(world, MoveState.HELD))
         simulator.restart(4)
         simulator.tick()
-        yield took("release", world.step, _counted(world, MoveState.WAITING))
+        yield took("release", world.step, count=_counted(world, MoveState.WAITING))
         undo = CancelRunner(simulator, journal, world.digest, world.settings, WHO, scope="pending", reason="enough")
-        yield took("cancel", undo.step, _counted(world, MoveState.DROPPED))
+        yield took("cancel", undo.step, count=_counted(world, MoveState.DROPPED))
 
 
 def _counted(world: World, state: MoveState) -> Callable[[], int]:
@@ -84,7 +113,7 @@ def _counted(world: World, state: MoveState) -> Callable[[], int]:
 
 
 def _timed(
-    place: str, what: str, act: Callable[[], object], count: Callable[[], int], *, journal: Journal, other: Journal
+    place: str, what: str, act: Callable[[], object], *, count: Callable[[], int], journal: Journal, other: Journal
 ) -> Took:
     engine = journal.plans._table.database.engine  # noqa: SLF001 - the transactions of this journal are its engine's
     began: dict[int, float] = {}

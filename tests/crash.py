@@ -22,6 +22,8 @@ READS = {
     "read",
     "subtree",
     "rows",
+    "rows_of",
+    "unsettled_rows",
     "submissions_by_others",
     "unsettled_chunks",
     "unsettled_partitions",

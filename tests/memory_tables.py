@@ -61,6 +61,13 @@ class MemoryMoves:
         rows = self.rows(digest)
         return len(rows), {row.topic_partition for row in rows if not row.state.settled}
 
+    def unsettled_rows(self, digest: str) -> tuple[int, list[MoveRow]]:
+        rows = self.rows(digest)
+        return len(rows), [row for row in rows if not row.state.settled]
+
+    def rows_of(self, digest: str, partitions: Collection[TopicPartition]) -> list[MoveRow]:
+        return sorted((row for row in self.rows(digest) if row.topic_partition in partitions), key=_by_partition)
+
     def unsettled_chunks(self, digest: str) -> set[int]:
         return {row.move.chunk for row in self.rows(digest) if not row.state.settled}
 
@@ -75,6 +82,10 @@ class MemoryMoves:
 
     def delete(self, digest: str) -> None:
         self._plans.pop(digest, None)
+
+
+def _by_partition(row: MoveRow) -> TopicPartition:
+    return row.topic_partition
 
 
 class MemoryEnded:

@@ -28,6 +28,7 @@ from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.execution.moves import OPEN, filter_unsettled
 from kafka_steward.execution.preflight import LogDirRoom, place_replica
+from kafka_steward.execution.settled_moves import SettledMoves
 from kafka_steward.journal.records import MoveRow, PlanRecord
 from kafka_steward.maintenance import parse_window
 from kafka_steward.settings import Settings
@@ -186,12 +187,16 @@ def select_chunk_moves(rows: Sequence[MoveRow], *, barrier: bool) -> list[MoveRo
     return [row for row in left if row.state in OPEN and (row.move.chunk == first or not barrier)]
 
 
-def chunk_pause_left_ms(rows: Sequence[MoveRow], *, pause_ms: int, now_ms: int) -> int:
-    """Return the milliseconds until the next chunk may begin, `pause_ms` after the previous chunk settled; 0: now."""
+def chunk_pause_left_ms(rows: Sequence[MoveRow], settled: SettledMoves, *, pause_ms: int, now_ms: int) -> int:
+    """Return the milliseconds until the next chunk may begin, `pause_ms` after the previous chunk settled; 0: now.
+
+    `settled` are the settled moves that `rows` does not contain.
+    """
     first = min((row.move.chunk for row in filter_unsettled(rows)), default=0)
-    if any(row.move.chunk == first and row.attempt for row in rows):
+    if first in settled.attempted or any(row.move.chunk == first and row.attempt for row in rows):
         return 0
     before = [row.settled_ms for row in rows if row.move.chunk < first and row.settled_ms is not None]
+    before += [ended_ms for chunk, ended_ms in settled.ended_ms.items() if chunk < first]
     return max(0, max(before) + pause_ms - now_ms) if before else 0
 
 

@@ -7,7 +7,7 @@ write compares the fence, which renews the step lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from kafka_steward.execution.in_flight_records import delete_in_flight, record_i
 from kafka_steward.execution.move_recovery import describe_actor, find_changing_plan
 from kafka_steward.execution.moves import Event, Held, next_state, phase_of
 from kafka_steward.execution.observe import CAUSES, TRANSITION_OF, Observation, ObservedState
+from kafka_steward.execution.settled_moves import KnownMoves, SettledMoves
 from kafka_steward.execution.staging import stage_number, stage_text
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.locks import Fence
@@ -45,15 +46,23 @@ class Decision(NamedTuple):
 
 
 class MoveStore:
-    """The rows of one plan, written by one step.
+    """The rows of one plan, written by one step. `known` is what earlier steps of this process found out.
 
     `steps_ahead` counts moves that Kafka accepted, that settled, that completed a stage, or that returned to the queue
     after a cancel. If it is 0, the step made no progress.
     """
 
     def __init__(
-        self, journal: Journal, plan: str, who: Actor, fence: Fence, *, record: PlanRecord | None = None
+        self,
+        journal: Journal,
+        plan: str,
+        who: Actor,
+        fence: Fence,
+        *,
+        record: PlanRecord | None = None,
+        known: KnownMoves | None = None,
     ) -> None:
+        self._known = known or KnownMoves()
         self._journal = journal
         self._plan = plan
         self._record = record
@@ -65,14 +74,26 @@ class MoveStore:
         self.steps_ahead = 0
 
     def rows(self) -> list[MoveRow]:
-        """Return all moves of the plan, in plan order.
+        """Return the moves of the plan that had not settled when they were read, in plan order.
 
         They are read once: only this step can change them, and its own changes are made to them, too.
         """
         if self._rows is None:
-            self._rows = self._journal.plans.rows(self._plan, self._record)
+            self._rows = self._known.read_unsettled(self._journal.plans, self._plan, self._record)
             self._places = {row.topic_partition: place for place, row in enumerate(self._rows)}
         return self._rows
+
+    @property
+    def settled(self) -> SettledMoves:
+        """The totals of the other moves of the plan: those that had settled before."""
+        self.rows()
+        return self._known.settled
+
+    def attempts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return how often each of these partitions was submitted; those that the plan does not move are left out."""
+        found = {name: self.rows()[self._places[name]].attempt for name in partitions if name in self._places}
+        before = [name for name in partitions if name not in found]
+        return found | {row.topic_partition: row.attempt for row in self._journal.plans.rows_of(self._plan, before)}
 
     def build_audit_record(
         self, action: Action, row: MoveRow, reason: str, *, attempt: int | None = None, **more: Any

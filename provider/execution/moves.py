@@ -40,7 +40,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.records import MoveRow, MoveState, Phase
 
 
@@ -121,6 +121,11 @@ def phase_of(row: MoveRow) -> Phase:
 def filter_unsettled(rows: Iterable[MoveRow]) -> list[MoveRow]:
     """Return the moves that may still change their state, in the given order."""
     return [row for row in rows if row.state not in SETTLED]
+
+
+def bytes_to_copy(move: Move) -> int:
+    """Return the bytes that the whole move copies: the partition size once per receiving broker; 0 if it is unknown."""
+    return (move.size_bytes or 0) * len(move.adding)
 
 
 class _Consequence(Enum):

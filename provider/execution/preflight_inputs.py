@@ -1,8 +1,17 @@
-"""Inputs of preflight, read from the cluster and from the announcements in the journal."""
+"""Inputs of preflight, read from the cluster and from the announcements in the journal.
+
+Steps may follow each other every tenth of a second, and a plan may have ten thousands of moves that wait. What changes
+slowly is therefore not read in each step. The partitions outside the plan are looked at once per second: a replica
+leaves the ISR only `replica.lag.time.max.ms` (30 s by default) after it last caught up, so a look that is a second old
+misses nothing that a look just before the request would have seen in time. The min.insync.replicas of topics and the
+partitions' sizes are read every ten seconds: the one is changed by persons, and the other by what producers write in
+that time, for which `min_free` leaves room. A process that begins to step a plan reads everything.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
@@ -25,6 +34,44 @@ _MIN_ISR = "min.insync.replicas"
 #: Topics whose settings are read between two checks of the step lock.
 _TOPICS = 1000
 
+#: The ages in milliseconds up to which the state of other partitions, and settings and sizes, are not read again.
+_STRAIN_MS, _FACTS_MS = 1000, 10_000
+
+
+@dataclass(frozen=True)
+class ClusterStrain:
+    """The partitions outside a plan that show that the cluster is under load, at `at_ms` of the journal's clock."""
+
+    at_ms: int
+    under_min_isr: Sequence[TopicPartition] = ()
+    out_of_sync: Sequence[TopicPartition] = ()
+
+    def is_current(self, now_ms: int) -> bool:
+        """Return False if it has to be read again, also when the clock was set back."""
+        return 0 <= now_ms - self.at_ms < _STRAIN_MS
+
+
+@dataclass
+class KnownFacts:
+    """What a process read for preflight in its last steps.
+
+    `min_isr` is min.insync.replicas by topic, None if it is not set, and `sizes` are the sizes on the leaders.
+    """
+
+    strain: ClusterStrain | None = None
+    min_isr: dict[str, int | None] = field(default_factory=dict)
+    sizes: dict[TopicPartition, int] = field(default_factory=dict)
+    read_ms: int = 0
+
+    def expire(self, now_ms: int) -> None:
+        """Forget settings and sizes that are too old."""
+        if not 0 <= now_ms - self.read_ms < _FACTS_MS:
+            self.min_isr, self.sizes, self.read_ms = {}, {}, now_ms
+
+    def needs_look(self, now_ms: int) -> bool:
+        """Return True if the partitions outside the plan have to be looked at."""
+        return self.strain is None or not self.strain.is_current(now_ms)
+
 
 def load_preflight_inputs(
     context: ClusterContext,
@@ -33,16 +80,18 @@ def load_preflight_inputs(
     snapshot: Snapshot,
     log_dirs: Mapping[int, BrokerLogDirs],
     *,
+    strain: ClusterStrain,
+    facts: KnownFacts,
     fence: Fence,
 ) -> PreflightInputs:
     """Return the preflight inputs for `rows`, the moves of a plan. May raise ClusterError, JournalError, LockLost."""
     cluster, journal = context.cluster, context.journal
-    min_isr = _fetch_min_isr(cluster, rows, snapshot, fence)
     in_flight = [row for row in rows if row.state is MoveState.SUBMITTED]
     waiting = [row for row in rows if row.state in OPEN]
+    min_isr = _fetch_min_isr(cluster, {row.move.topic for row in waiting} - snapshot.hidden, facts, fence)
     beside = _other_arrivals(in_flight, snapshot, log_dirs.keys())
     copied = [row.topic_partition for row in (*in_flight, *waiting) if row.move.adding]
-    sizes = _fetch_partition_sizes(cluster, [*copied, *beside], snapshot, log_dirs)
+    sizes = _fetch_partition_sizes(cluster, [*copied, *beside], snapshot, log_dirs, facts)
     receiving = frozenset(broker for row in waiting for broker in row.move.adding)
     unapproved = record.needs_approval and not is_approved(journal, record.digest)
     arriving = _incoming_replicas(in_flight, beside, log_dirs, sizes)
@@ -57,10 +106,27 @@ def load_preflight_inputs(
         rooms=compute_rooms(log_dirs, min_free=context.settings.min_free, arriving=arriving),
         silent=(receiving & snapshot.live) - log_dirs.keys(),
         cordoned=frozenset(broker for broker, dirs in log_dirs.items() if dirs.cordoned),
-        under_min_isr_elsewhere=find_under_min_isr_elsewhere(snapshot, (row.topic_partition for row in rows), min_isr),
-        out_of_sync_elsewhere=find_out_of_sync_elsewhere(snapshot, (row.topic_partition for row in rows)),
+        under_min_isr_elsewhere=strain.under_min_isr,
+        out_of_sync_elsewhere=strain.out_of_sync,
         left_bytes=_left_bytes(arriving),
     )
+
+
+def assess_strain(
+    cluster: ClusterPort, snapshot: Snapshot, plan: Collection[TopicPartition], facts: KnownFacts, *, fence: Fence
+) -> ClusterStrain:
+    """Return the strain outside `plan` that `snapshot`, of the whole cluster, shows.
+
+    May raise ClusterError, LockLost.
+    """
+    out_of_sync = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
+    min_isr = _fetch_min_isr(cluster, out_of_sync, facts, fence)
+    facts.strain = ClusterStrain(
+        fence.now_ms,
+        find_under_min_isr_elsewhere(snapshot, plan, min_isr),
+        find_out_of_sync_elsewhere(snapshot, plan),
+    )
+    return facts.strain
 
 
 def restarting_brokers(tree: Tree, now_ms: int) -> frozenset[int]:
@@ -68,25 +134,26 @@ def restarting_brokers(tree: Tree, now_ms: int) -> frozenset[int]:
     return frozenset(broker for broker, bounce in announced_restarts(tree).items() if bounce.is_in_effect(now_ms))
 
 
-def _fetch_min_isr(cluster: ClusterPort, rows: Sequence[MoveRow], snapshot: Snapshot, fence: Fence) -> dict[str, int]:
-    """Return min.insync.replicas, by topic.
-
-    The topics are those with moves that may still begin, and those with a replica out of the ISR.
-    """
-    topics = {row.move.topic for row in rows if row.state in OPEN} - snapshot.hidden
-    topics |= {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
-    asked = sorted(topics)
-    found: dict[str, int] = {}
+def _fetch_min_isr(cluster: ClusterPort, topics: Collection[str], facts: KnownFacts, fence: Fence) -> dict[str, int]:
+    """Return min.insync.replicas, by topic; a topic without the setting is left out."""
+    asked = sorted(set(topics) - facts.min_isr.keys())
     for start in range(0, len(asked), _TOPICS):
         # Reading a hundred thousand topics takes longer than the lifetime of the step lock: the check renews it.
         fence.check()
-        values = cluster.topic_configs(asked[start : start + _TOPICS], [_MIN_ISR])
-        found |= {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
-    return found
+        some = asked[start : start + _TOPICS]
+        values = cluster.topic_configs(some, [_MIN_ISR])
+        told = {topic: values.get(topic, {}).get(_MIN_ISR) for topic in some}
+        facts.min_isr |= {topic: None if value is None else int(value) for topic, value in told.items()}
+    found = ((topic, facts.min_isr[topic]) for topic in topics)
+    return {topic: value for topic, value in found if value is not None}
 
 
 def _fetch_partition_sizes(
-    cluster: ClusterPort, copied: Iterable[TopicPartition], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
+    cluster: ClusterPort,
+    copied: Iterable[TopicPartition],
+    snapshot: Snapshot,
+    log_dirs: Mapping[int, BrokerLogDirs],
+    facts: KnownFacts,
 ) -> dict[TopicPartition, int]:
     """Return the sizes of the partitions whose data is copied, as reported by their leaders.
 
@@ -97,7 +164,10 @@ def _fetch_partition_sizes(
         partition = snapshot.partitions.get(name)
         if partition is not None and partition.leader is not None:
             led.setdefault(partition.leader, []).append(name)
-    told = cluster.log_sizes({leader: names for leader, names in led.items() if leader not in log_dirs})
+    unknown = {leader: [name for name in names if name not in facts.sizes] for leader, names in led.items()}
+    asked = {leader: names for leader, names in unknown.items() if names and leader not in log_dirs}
+    told = cluster.log_sizes(asked) if asked else {}
+    facts.sizes |= {name: size for (name, _), size in told.items()}
     known = {
         name: log_dirs[leader].replica_bytes[name]
         for leader, names in led.items()
@@ -105,7 +175,8 @@ def _fetch_partition_sizes(
         for name in names
         if name in log_dirs[leader].replica_bytes
     }
-    return known | {name: size for (name, _), size in told.items()}
+    others = {name for leader, names in led.items() if leader not in log_dirs for name in names}
+    return known | {name: facts.sizes[name] for name in others & facts.sizes.keys()}
 
 
 def _other_arrivals(

@@ -10,7 +10,8 @@ from typing import Any
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.concurrency import Pressure
-from kafka_steward.execution.moves import Held, filter_unsettled
+from kafka_steward.execution.moves import Held, bytes_to_copy, filter_unsettled
+from kafka_steward.execution.settled_moves import SettledMoves
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 
 #: The weight of the newest interval in the smoothed rate: about the last five polls count.
@@ -42,11 +43,6 @@ class TransferRate:
             return self.bytes_per_s
         newest = max(0, done_bytes - self.done_bytes) * 1000 / (at_ms - self.at_ms)
         return newest if self.bytes_per_s is None else _NEWEST * newest + (1 - _NEWEST) * self.bytes_per_s
-
-
-def bytes_to_copy(move: Move) -> int:
-    """Return the bytes that the whole move copies: the partition size once per receiving broker; 0 if it is unknown."""
-    return (move.size_bytes or 0) * len(move.adding)
 
 
 def arrived_bytes(in_flight: Iterable[Move], log_dirs: Mapping[int, BrokerLogDirs]) -> dict[TopicPartition, int]:
@@ -82,8 +78,24 @@ def find_stalled(
     return tuple(sorted(partition for partition in in_flight if track.grew_ms.get(partition, track.at_ms) <= limit_ms))
 
 
-#: Seconds between steps while moves start and end faster than the interval.
-_EAGER_S = 0.3
+#: Seconds between steps while moves start and end faster than the interval, and when the last of them are due.
+_EAGER_S, _LEAST_S = 0.3, 0.1
+
+#: The steps without progress after which the interval applies, whatever it is.
+_MOST_QUIET = 12
+
+
+def next_step_s(*, ended: int, left: int, since_s: float, quiet: int) -> float:
+    """Return the seconds until a step may find more moves ended.
+
+    A step found `ended` moves that ended within `since_s` seconds, and `left` that have not; it is the `quiet`th one in
+    a row that made no progress, each of which doubles the time. Half of the time in which the rest ends at the same
+    rate is waited: the end of the last ones is noticed soon, and the steps before it are few.
+    """
+    if quiet:
+        return _EAGER_S * 2.0 ** min(quiet, _MOST_QUIET)
+    return min(_EAGER_S, max(_LEAST_S, since_s * left / ended / 2)) if ended else _EAGER_S
+
 
 #: The number of held and of stalled partitions that are listed.
 _TOLD = 20
@@ -123,19 +135,20 @@ class Progress:
     sentence: str
     #: The reason for which moves start more slowly than the throttle permits; None without one.
     pressure: Pressure | None = None
-    #: True if this step made progress, so that the next one may find more of it.
-    eager: bool = False
+    #: The seconds until the next step may find more progress; None if nothing says when.
+    soon_s: float | None = None
     #: True if the run is to fail because of stalled moves (`when_stalled`).
     stops: bool = False
 
     def pause_s(self, interval_s: float) -> float:
         """Return the seconds to wait before the next step, at most `interval_s`.
 
-        The wait is short while `eager`, and ends about when the bytes in flight have arrived.
+        The wait is short while moves end, longer with each step that found nothing, and ends about when the bytes in
+        flight have arrived.
         """
-        # The last bytes may have arrived without an end: then there is nothing to wait for but the interval.
-        wait_s = _EAGER_S if self.eager else max(_EAGER_S, self.eta_s or interval_s)
-        return min(interval_s, wait_s)
+        # The last bytes may have arrived without an end: nothing says when it comes.
+        due_s = max(_EAGER_S, self.eta_s) if self.eta_s else interval_s
+        return min(interval_s, due_s if self.soon_s is None else min(self.soon_s, due_s))
 
     @property
     def ended(self) -> bool:
@@ -167,6 +180,7 @@ def progress_of(
     record: PlanRecord,
     rows: Sequence[MoveRow],
     *,
+    settled: SettledMoves | None = None,
     held: Sequence[Held] = (),
     track: TransferRate | None = None,
     stalled: Sequence[TopicPartition] = (),
@@ -174,16 +188,21 @@ def progress_of(
     sentence: str = "",
     note: str = "",
 ) -> Progress:
-    """Return the progress of a plan from its rows; without `sentence`, make one from the counts and the `note`."""
-    counts = Counter(row.state for row in rows)
+    """Return the progress of a plan from its rows; without `sentence`, make one from the counts and the `note`.
+
+    `settled` are the totals of the settled moves that `rows` does not contain.
+    """
+    before = settled or SettledMoves()
+    counts = before.counts + Counter(row.state for row in rows)
     left_over = filter_unsettled(rows)
-    total, done = _total_and_done_bytes(rows, track)
+    number = len(before) + len(rows)
+    total, done = (before.bytes_copied + each for each in _total_and_done_bytes(rows, track))
     rate = track.bytes_per_s if track else None
     return Progress(
         digest=record.digest,
         status=record.status,
-        partitions_total=len(rows),
-        partitions_settled=len(rows) - len(left_over),
+        partitions_total=number,
+        partitions_settled=number - len(left_over),
         in_flight=counts[MoveState.SUBMITTED],
         waiting=counts[MoveState.WAITING] + counts[MoveState.HELD],
         completed=counts[MoveState.COMPLETED],
@@ -197,10 +216,10 @@ def progress_of(
         eta_s=eta_s(total - done, rate),
         stalled=tuple(stalled),
         chunk=min((row.move.chunk for row in left_over), default=None),
-        chunks=1 + max((row.move.chunk for row in rows), default=-1),
+        chunks=1 + max(before.last_chunk, *(row.move.chunk for row in rows), -1),
         left=record.left,
         busy=busy,
-        sentence=sentence or _progress_message(record, rows, counts, held, note),
+        sentence=sentence or _progress_message(record, counts, held, note),
     )
 
 
@@ -217,13 +236,11 @@ def _total_and_done_bytes(rows: Sequence[MoveRow], track: TransferRate | None) -
     return total, done + (count_progress_bytes(in_flight, track.arrived) if track else 0)
 
 
-def _progress_message(
-    record: PlanRecord, rows: Sequence[MoveRow], counts: Counter[MoveState], held: Sequence[Held], note: str
-) -> str:
+def _progress_message(record: PlanRecord, counts: Counter[MoveState], held: Sequence[Held], note: str) -> str:
     if record.status.finished or record.status in {PlanStatus.STUCK, PlanStatus.PREEMPTED, PlanStatus.IDLE}:
         return record.reason
     settled = sum(counts[state] for state in MoveState if state.settled)
-    message = f"{settled} of {len(rows)} partitions settled, {counts[MoveState.SUBMITTED]} in flight"
+    message = f"{settled} of {counts.total()} partitions settled, {counts[MoveState.SUBMITTED]} in flight"
     waiting = counts[MoveState.WAITING] + counts[MoveState.HELD]
     message += f", {waiting} waiting." if waiting else "."
     more = held[0].sentence if held else note if waiting else ""

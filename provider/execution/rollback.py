@@ -6,6 +6,7 @@ of the rollback, only that record says that a rollback is to follow: `find_unfin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka_steward.assignment import Operation
@@ -16,7 +17,7 @@ from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot, rel
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import cancel_outcome_message
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
-from kafka_steward.journal.records import ROLLS_BACK, Cause, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import ROLLS_BACK, Cause, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_digest, plan_table
 
@@ -134,11 +135,10 @@ def find_unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | No
     return rollback
 
 
-def describe_cancel_outcome(journal: Journal, record: PlanRecord) -> str:
-    """Return what became of a plan, as `cancel_outcome_message` does."""
-    return cancel_outcome_message(
-        record, journal.plans.rows(record.digest), find_unsuccessful_rollback(journal, record.digest)
-    )
+def describe_cancel_outcome(journal: Journal, record: PlanRecord, rows: Sequence[MoveRow] | None = None) -> str:
+    """Return what became of a plan, as `cancel_outcome_message` does; its `rows` are read unless they are given."""
+    moves = journal.plans.rows(record.digest) if rows is None else rows
+    return cancel_outcome_message(record, moves, find_unsuccessful_rollback(journal, record.digest))
 
 
 def find_unfinished_cancels(journal: Journal) -> list[PlanRecord]:

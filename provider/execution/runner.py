@@ -18,7 +18,7 @@ from kafka_steward.errors import (
     WrongCluster,
 )
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.concurrency import LearnedWindow, outside_window_reason
+from kafka_steward.execution.concurrency import outside_window_reason
 from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.lifecycle import (
     completion_of,
@@ -34,14 +34,15 @@ from kafka_steward.execution.move_recovery import (
     sample_lag,
     stall_message,
 )
+from kafka_steward.execution.moves import bytes_to_copy
 from kafka_steward.execution.plan_slot import release_slot, waiting_reason
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import (
     Progress,
     TransferRate,
-    bytes_to_copy,
     count_progress_bytes,
     find_stalled,
+    next_step_s,
     progress_of,
 )
 from kafka_steward.execution.rollback import (
@@ -51,7 +52,8 @@ from kafka_steward.execution.rollback import (
     preview_rollback,
     publish_rollback,
 )
-from kafka_steward.execution.step import Step, StepResult
+from kafka_steward.execution.settled_moves import SettledMoves
+from kafka_steward.execution.step import Step, StepMemory, StepResult
 from kafka_steward.execution.throttles import list_leased_rates, release_leases_of_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
@@ -136,7 +138,9 @@ class PlanRunner:
         self._track: TransferRate | None = None
         self._stalled: tuple[TopicPartition, ...] = ()
         self._samples: list[LagSample] = []
-        self._learned = LearnedWindow()
+        self._memory = StepMemory()
+        self._quiet = 0
+        self._began_ms = 0
         self._rollback: PlanRunner | None = None
         self._failures = 0
 
@@ -193,9 +197,8 @@ class PlanRunner:
             self._consume_cancel_signal()
 
     def _outcome_progress(self, record: PlanRecord) -> Progress:
-        return progress_of(
-            record, self._journal.plans.rows(self._digest), sentence=describe_cancel_outcome(self._journal, record)
-        )
+        rows = self._journal.plans.rows(self._digest)
+        return progress_of(record, rows, sentence=describe_cancel_outcome(self._journal, record, rows))
 
     def _release_leases(self, record: PlanRecord) -> None:
         """Release throttle leases of brokers that were dead before. The watch releases those that still cannot be."""
@@ -282,19 +285,22 @@ class PlanRunner:
             throttle=self._requested_throttle(record, cancelling=bool(cancelling)),
             cancelling=cancelling,
             stalled=self._stalled if self._settings.when_stalled == "cancel" else (),
-            learned=self._learned,
+            memory=self._memory,
         )
         try:
             stepped = step.run()
             ended = not record.status.finished and all(row.state.settled for row in stepped.rows)
             leased_brokers = step.release_throttles(stepped) if ended else ()
+            rows = self._journal.plans.rows(self._digest) if ended else ()
+            found = step.ending_snapshot(stepped, {row.move.topic for row in rows})
         except (WrongCluster, AuthenticationFailed):
             raise
         except ClusterError as error:
             return self._record_failure(record, fence, error)
         if ended:
             unreleased = step.refused_releases
-            return self._end_plan(record, fence, stepped, leased_brokers, unreleased, cancelling=bool(cancelling))
+            ending = replace(stepped, rows=rows, settled=SettledMoves(), snapshot=found)
+            return self._end_plan(record, fence, ending, leased_brokers, unreleased, cancelling=bool(cancelling))
         if starting and stepped.no_progress_possible and record.attempts + 1 >= self._settings.max_attempts:
             return self._defer_or_mark_stuck(record, fence, step, stepped)
         return self._record_progress(
@@ -345,9 +351,11 @@ class PlanRunner:
         attempts = 0 if stepped.progressed else record.attempts + stepped.no_progress_possible
         status = self._status_after_step(record, starting=not why_not or cancelling)
         now_ms = fence.now_ms
+        since_ms = now_ms - (self._track.at_ms if self._track else now_ms)
+        self._began_ms = self._began_ms or now_ms
         track, stuck = self._measure_transfer(stepped, now_ms)
         self._stalled = stuck
-        self._learned = self._learned.update(
+        self._memory.learned = self._memory.learned.update(
             ended=stepped.ended,
             remained=stepped.remained,
             slowest_call_ms=stepped.slowest_call_ms,
@@ -357,6 +365,7 @@ class PlanRunner:
         progress = progress_of(
             replace(record, status=status),
             stepped.rows,
+            settled=stepped.settled,
             held=stepped.held,
             track=track,
             stalled=stuck,
@@ -367,9 +376,17 @@ class PlanRunner:
             progress = replace(progress, sentence=f"{progress.sentence} {warning}")
         reason = record.reason if why_not else progress.sentence
         record = self._update_record(record, fence, status=status, attempts=attempts, reason=reason)
-        eager = stepped.progressed and any(not row.state.settled for row in stepped.rows)
+        soon_s = self._next_step_s(stepped, since_ms)
+        self._memory.known.keep(stepped.rows)
         stops = bool(stuck) and self._settings.when_stalled == "fail"
-        return replace(progress, status=record.status, pressure=stepped.pressure, eager=eager, stops=stops)
+        return replace(progress, status=record.status, pressure=stepped.pressure, soon_s=soon_s, stops=stops)
+
+    def _next_step_s(self, stepped: StepResult, since_ms: int) -> float | None:
+        """Return the seconds until the next step may find more; None if nothing says when. Pure but for `_quiet`."""
+        self._quiet = 0 if stepped.progressed else self._quiet + 1
+        if not (stepped.in_flight_rows or stepped.progressed):
+            return None
+        return next_step_s(ended=stepped.ended, left=stepped.remained, since_s=since_ms / 1000, quiet=self._quiet)
 
     def _status_after_step(self, record: PlanRecord, *, starting: bool) -> PlanStatus:
         if self._settle_only:
@@ -417,7 +434,11 @@ class PlanRunner:
     def _stall_warning(self, stepped: StepResult, throttle: int, now_ms: int) -> str:
         """Return the messages about moves that make no progress, or less than producers make."""
         settings, moves = self._settings, stepped.parts_in_flight
-        if moves and (not self._samples or now_ms - self._samples[-1].at_ms >= EVERY_S * 1000):
+        # The first moves may end at once, and need no sample then.
+        last_ms, every_s = self._began_ms, settings.step_interval
+        if self._samples:
+            last_ms, every_s = self._samples[-1].at_ms, EVERY_S
+        if moves and now_ms >= last_ms + every_s * 1000:
             found = stepped.snapshot.partitions
             leaders = (found[move.topic_partition].leader for move in moves if move.topic_partition in found)
             asked = {broker for move in moves for broker in move.adding} | {
@@ -431,7 +452,8 @@ class PlanRunner:
         return stall_message(self._stalled, behind, after_s=settings.stall_after, throttle=throttle)
 
     def _measure_transfer(self, stepped: StepResult, now_ms: int) -> tuple[TransferRate, tuple[TopicPartition, ...]]:
-        done = sum(bytes_to_copy(row.move) for row in stepped.rows if row.state is MoveState.COMPLETED)
+        done = stepped.settled.bytes_copied
+        done += sum(bytes_to_copy(row.move) for row in stepped.rows if row.state is MoveState.COMPLETED)
         done += count_progress_bytes((row.move for row in stepped.in_flight_rows), stepped.arrived)
         self._track = (self._track or TransferRate(now_ms, done)).update(now_ms, done, stepped.arrived)
         in_flight = [row.topic_partition for row in stepped.in_flight_rows]

@@ -8,7 +8,7 @@ a crash harmless: journal, fence, Kafka, journal.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
@@ -44,8 +44,15 @@ from kafka_steward.execution.moves import OPEN, Event, Held, HoldReason, next_st
 from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.preflight import PreflightInputs, preflight
-from kafka_steward.execution.preflight_inputs import load_preflight_inputs, restarting_brokers
+from kafka_steward.execution.preflight_inputs import (
+    ClusterStrain,
+    KnownFacts,
+    assess_strain,
+    load_preflight_inputs,
+    restarting_brokers,
+)
 from kafka_steward.execution.progress import arrived_bytes
+from kafka_steward.execution.settled_moves import KnownMoves, SettledMoves
 from kafka_steward.execution.staging import next_stage, part_in_flight, remaining_move
 from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
@@ -58,6 +65,7 @@ from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, Plan
 class StepResult:
     """The result of a step.
 
+    `rows` are the moves that had not settled before the step, and `settled` the totals of the others.
     `leased_brokers` are brokers whose throttle cannot be released now. `pressure` is the reason for which moves start
     more slowly, None without one, and `pressure_note` its message. `ended` counts the moves whose end was observed, and
     `remained` those seen in flight. `slowest_call_ms` is the longest time that Kafka took for a change.
@@ -65,6 +73,7 @@ class StepResult:
 
     snapshot: Snapshot
     rows: Sequence[MoveRow]
+    settled: SettledMoves
     held: Sequence[Held]
     arrived: Mapping[TopicPartition, int]
     leased_brokers: Sequence[int]
@@ -88,14 +97,22 @@ class StepResult:
         return _parts_in_flight(self.rows, self.snapshot)
 
 
+@dataclass
+class StepMemory:
+    """What a process remembers between the steps of a plan; a new process begins with nothing, which is safe."""
+
+    learned: LearnedWindow = field(default_factory=LearnedWindow)
+    known: KnownMoves = field(default_factory=KnownMoves)
+    facts: KnownFacts = field(default_factory=KnownFacts)
+
+
 class Step:
     """One step, executed by the holder of the step lock.
 
     With `starting` False, nothing new is submitted. `cancelling` is the message of a cancel: moves that have not begun
     are dropped, and moves in flight are cancelled (KIP-236). Each of the `stalled` partitions is cancelled
     individually, and dropped. `throttle` is the rate of the plan's moves, in bytes per second into one broker, 0 for
-    none; None leaves each broker the rate that the plan gave it. `learned` is what earlier steps of this process
-    showed.
+    none; None leaves each broker the rate that the plan gave it. `memory` is what earlier steps of this process found.
     """
 
     def __init__(
@@ -108,7 +125,7 @@ class Step:
         throttle: int | None,
         cancelling: str = "",
         stalled: Collection[TopicPartition] = (),
-        learned: LearnedWindow | None = None,
+        memory: StepMemory | None = None,
     ) -> None:
         cluster, journal, who = context.cluster, context.journal, context.actor
         self._context = context
@@ -120,22 +137,22 @@ class Step:
         self._cancelling = cancelling
         self._throttle = throttle
         self._stalled = frozenset(stalled)
-        self._learned = learned or LearnedWindow()
+        self._memory = memory or StepMemory()
         self._pressure: Pressure | None = None
         self._pressure_note = ""
+        self._sees_all = False
         self._fence = fence
-        self._moves = MoveStore(journal, record.digest, who, fence, record=record)
+        self._moves = MoveStore(journal, record.digest, who, fence, record=record, known=self._memory.known)
         self._calls = AuditedCalls(journal.audit, fence)
         self._retraction = LateRetraction(cluster, journal, record.digest, who)
         self._leases = ThrottleLeases(
-            cluster, journal, self._calls, record.digest, attempts=self._attempts_by_partition, who=who
+            cluster, journal, self._calls, record.digest, attempts=self._moves.attempts, who=who
         )
         self._restoring = CancelRestoration(cluster, self._moves, self._calls, self._retraction)
 
     def run(self) -> StepResult:
         """Execute the step. Raises ClusterError, JournalError; LockLost when another process took over."""
-        topics = {row.move.topic for row in self._moves.rows() if not row.state.settled}
-        snapshot = with_hidden_topics(self._cluster, self._cluster.snapshot(), topics)
+        snapshot = self._take_snapshot()
         findings = observe_moves(self._moves.rows(), snapshot)
         self._moves.record_observations(findings)
         ended = self._moves.steps_ahead
@@ -152,14 +169,16 @@ class Step:
         rows = self._moves.rows()
         leased_brokers = self._release_unneeded_throttles(rows, snapshot)
         self._maintain_throttles(rows, snapshot)
-        log_dirs = self._fetch_log_dirs(rows, snapshot)
-        held = self._start_moves(rows, snapshot, log_dirs) if self._starting else []
+        starts = self._starting and any(row.state in OPEN for row in rows)
+        log_dirs = self._fetch_log_dirs(rows, snapshot) if starts else self._fetch_arrived(rows, snapshot)
+        held = self._start_moves(rows, snapshot, log_dirs) if starts else []
         rows = self._moves.rows()
         arrived = arrived_bytes((row.move for row in rows if row.attempt and not row.state.settled), log_dirs)
         progressed = self._moves.steps_ahead > 0
         return StepResult(
             snapshot,
             rows,
+            self._moves.settled,
             held,
             arrived,
             leased_brokers,
@@ -171,6 +190,32 @@ class Step:
             sum(each.state is ObservedState.IN_FLIGHT for each in findings),
             self._calls.slowest_call_ms,
         )
+
+    def _take_snapshot(self) -> Snapshot:
+        """Return the topics of the unsettled moves and of all reassignments in flight, or the whole cluster if needed.
+
+        The whole cluster is needed before moves start, unless it was looked at just before (`ClusterStrain`).
+        """
+        rows = self._moves.rows()
+        self._memory.facts.expire(self._fence.now_ms)
+        topics = {row.move.topic for row in rows}
+        starts = self._starting and any(row.state in OPEN for row in rows)
+        self._sees_all = starts and self._memory.facts.needs_look(self._fence.now_ms)
+        if self._sees_all:
+            return with_hidden_topics(self._cluster, self._cluster.snapshot(), topics)
+        return self._cluster.snapshot(sorted(topics | {name.topic for name in self._cluster.reassignments()}))
+
+    def _assess_strain(self, snapshot: Snapshot, rows: Sequence[MoveRow]) -> ClusterStrain:
+        facts = self._memory.facts
+        if facts.strain is not None and facts.strain.is_current(self._fence.now_ms) and not self._sees_all:
+            return facts.strain
+        whole = snapshot if self._sees_all else self._cluster.snapshot()
+        plan = [*self._moves.settled.names, *(row.topic_partition for row in rows)]
+        return assess_strain(self._cluster, whole, plan, facts, fence=self._fence)
+
+    def ending_snapshot(self, stepped: StepResult, topics: Collection[str]) -> Snapshot:
+        """Return a snapshot with these topics at the end of a plan: that of the step if it has them."""
+        return stepped.snapshot if stepped.snapshot.topics >= set(topics) else self._cluster.snapshot(sorted(topics))
 
     def release_throttles(self, stepped: StepResult) -> list[int]:
         """Release every throttle of a plan that ends; return the brokers that cannot be reached for it."""
@@ -244,20 +289,35 @@ class Step:
         need = throttle_demand(moves, leaders=self._settings.throttle_leaders)
         self._leases.ensure(need, self._throttle, snapshot.live)
 
-    def _attempts_by_partition(self) -> dict[TopicPartition, int]:
-        return {row.topic_partition: row.attempt for row in self._moves.rows()}
-
     def _fetch_log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
         brokers = {broker for row in rows if not row.state.settled for broker in row.move.adding}
         return self._cluster.log_dirs(sorted(brokers & snapshot.live)) if brokers & snapshot.live else {}
+
+    def _fetch_arrived(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
+        """Return the bytes of the moves in flight on the brokers that receive them, and nothing else of the brokers."""
+        held: dict[int, list[TopicPartition]] = {}
+        for row in rows:
+            for broker in row.move.adding & snapshot.live if row.attempt and not row.state.settled else ():
+                held.setdefault(broker, []).append(row.topic_partition)
+        found: dict[int, dict[TopicPartition, int]] = {}
+        for (name, broker), size in (self._cluster.log_sizes(held) if held else {}).items():
+            found.setdefault(broker, {})[name] = size
+        return {broker: BrokerLogDirs(sizes) for broker, sizes in found.items()}
 
     def _start_moves(
         self, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
     ) -> list[Held]:
         waiting = [row for row in rows if row.state in OPEN]
-        if not waiting:
-            return []
-        inputs = load_preflight_inputs(self._context, self._record, rows, snapshot, log_dirs, fence=self._fence)
+        inputs = load_preflight_inputs(
+            self._context,
+            self._record,
+            rows,
+            snapshot,
+            log_dirs,
+            strain=self._assess_strain(snapshot, rows),
+            facts=self._memory.facts,
+            fence=self._fence,
+        )
         left = {
             row.topic_partition: remaining_move(row, snapshot.partitions.get(row.topic_partition)) for row in waiting
         }
@@ -295,12 +355,12 @@ class Step:
         settings, snapshot = self._settings, inputs.snapshot
         barrier = settings.window == "chunk"
         pause_ms = int(settings.chunk_pause * 1000)
-        if barrier and chunk_pause_left_ms(rows, pause_ms=pause_ms, now_ms=self._fence.now_ms):
+        if barrier and chunk_pause_left_ms(rows, self._moves.settled, pause_ms=pause_ms, now_ms=self._fence.now_ms):
             return []
         may = {row.topic_partition for row in select_chunk_moves(rows, barrier=barrier)}
         return admit_moves(
             [move for move in ready if move.topic_partition in may],
-            active_transfers(snapshot, inputs.left_bytes, self._learned.stalled),
+            active_transfers(snapshot, inputs.left_bytes, self._memory.learned.stalled),
             self._current_limits(inputs),
             leaders={move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready},
             rooms=inputs.rooms,
@@ -308,12 +368,16 @@ class Step:
         )
 
     def _current_limits(self, inputs: PreflightInputs) -> ConcurrencyLimits:
-        settings, elsewhere, slowest_ms = self._settings, inputs.out_of_sync_elsewhere, self._learned.slowest_call_ms
+        settings, elsewhere, slowest_ms = (
+            self._settings,
+            inputs.out_of_sync_elsewhere,
+            self._memory.learned.slowest_call_ms,
+        )
         self._pressure = find_pressure(elsewhere, slowest_ms)
         self._pressure_note = pressure_message(self._pressure, elsewhere, slowest_ms)
         caps = ConcurrencyLimits(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight)
         return caps.with_window(
-            self._learned,
+            self._memory.learned,
             throttle=self._throttle or 0,
             interval_s=settings.step_interval,
             since_last_ms=self._fence.now_ms - self._record.stepped_ms,

@@ -62,8 +62,8 @@ class ThrottleLeases:
 
     Keep one for one holding of the step lock: it reads the recorded leases once, and whoever else changes them then
     makes its next write fail with VersionConflict. Every method may raise ClusterError; the recorded leases then remain
-    to be released. `attempts` returns the number of submissions of each partition, which distinguishes their rows in
-    the audit trail. `refusals` are Kafka's refusals of topics whose entries could not be released.
+    to be released. `attempts` returns the number of submissions of the given partitions, which distinguishes their
+    rows in the audit trail. `refusals` are Kafka's refusals of topics whose entries could not be released.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ThrottleLeases:
         calls: AuditedCalls,
         plan: str,
         *,
-        attempts: Callable[[], Mapping[TopicPartition, int]],
+        attempts: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
         who: Actor,
     ) -> None:
         self._cluster = cluster
@@ -352,7 +352,7 @@ class ThrottleLeases:
             (TopicPartition(topic, int(number)), int(broker))
             for number, broker in (entry.split(":") for entry in several)
         ]
-        attempts = self._attempts()
+        attempts = self._attempts([partition for partition, _ in named])
         return [
             AuditRecord(
                 action,
@@ -394,8 +394,8 @@ def release_leases_of_plans(
         raise refusals[0]
 
 
-def _read_attempts(journal: Journal, plan: str) -> dict[TopicPartition, int]:
-    return {row.topic_partition: row.attempt for row in journal.plans.existing_rows(plan)}
+def _read_attempts(journal: Journal, plan: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    return {row.topic_partition: row.attempt for row in journal.plans.rows_of(plan, partitions)}
 
 
 def list_leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[int, ThrottleSide]]:

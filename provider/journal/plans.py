@@ -237,6 +237,19 @@ class Plans:
         self._check_row_count(digest, len(rows), record or self.get(digest))
         return rows
 
+    def unsettled_rows(self, digest: str, record: PlanRecord | None = None) -> tuple[int, list[MoveRow]]:
+        """Return the number of a plan's moves, and those that are not settled with their states, in plan order.
+
+        Raises PlanError as `rows` does.
+        """
+        number, unsettled = self._table.unsettled_rows(digest)
+        self._check_row_count(digest, number, record or self.get(digest))
+        return number, unsettled
+
+    def rows_of(self, digest: str, partitions: Collection[TopicPartition]) -> list[MoveRow]:
+        """Return the moves of some partitions; partitions that the plan does not move are left out."""
+        return self._table.rows_of(digest, partitions) if partitions else []
+
     def unsettled_partitions(self, digest: str, record: PlanRecord | None = None) -> set[TopicPartition]:
         """Return the partitions that a plan moves now, or may still move; no other column of its rows is read.
 

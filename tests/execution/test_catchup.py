@@ -8,10 +8,10 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
+from kafka_steward.execution.moves import bytes_to_copy
 from kafka_steward.execution.progress import (
     TransferRate,
     arrived_bytes,
-    bytes_to_copy,
     count_progress_bytes,
     eta_s,
     find_stalled,

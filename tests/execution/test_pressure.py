@@ -63,6 +63,8 @@ def test_fewer_moves_start_while_a_partition_outside_the_plan_is_out_of_sync() -
     assert (progress.in_flight, progress.pressure) == (2, Pressure.OUT_OF_SYNC)
     assert progress.sentence.endswith("Moves start more slowly: u-0, outside this plan, is out of sync.")
     simulator.topics[OUTSIDE].isr.add(3)
+    assert world.step().pressure is Pressure.OUT_OF_SYNC, "the others are looked at once per second"
+    simulator.tick()
     progress = world.step()
     assert (progress.in_flight, progress.pressure) == (8, None)
 

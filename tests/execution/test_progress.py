@@ -10,7 +10,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.concurrency import Pressure
 from kafka_steward.execution.moves import Held, HoldReason
-from kafka_steward.execution.progress import Progress, TransferRate, progress_of
+from kafka_steward.execution.progress import Progress, TransferRate, next_step_s, progress_of
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from tests.simulated_plan import move
 
@@ -69,7 +69,7 @@ def test_every_partition_and_every_byte_is_counted_once() -> None:
 def test_without_a_track_what_flies_counts_nothing_and_nothing_is_known_of_the_rate() -> None:
     told = progress_of(RECORD, ROWS)
     assert (told.bytes_done, told.bytes_per_s, told.eta_s) == (100, None, None)
-    assert (told.held, told.stalled, told.busy, told.eager, told.stops) == ((), (), False, False, False)
+    assert (told.held, told.stalled, told.busy, told.soon_s, told.stops) == ((), (), False, None, False)
 
 
 def test_a_plan_that_is_through_has_no_chunk_left_and_no_time_to_wait() -> None:
@@ -132,21 +132,42 @@ def test_who_has_to_act_next(status: PlanStatus, busy: bool, ended: bool, waits:
 
 
 @pytest.mark.parametrize(
-    ("eager", "eta_s", "interval_s", "pause_s"),
+    ("soon_s", "eta_s", "interval_s", "pause_s"),
     [
-        (False, 167.0, 5.0, 5.0),
-        (True, 167.0, 5.0, 0.3),
-        (True, 167.0, 0.2, 0.2),
-        (False, 3.0, 5.0, 3.0),
-        (False, 0.1, 5.0, 0.3),
-        (False, 0.0, 5.0, 5.0),  # all bytes are there, and the end is not: nothing says when
-        (False, None, 5.0, 5.0),
+        (None, 167.0, 5.0, 5.0),
+        (0.3, 167.0, 5.0, 0.3),
+        (0.3, 167.0, 0.2, 0.2),
+        (0.1, 0.01, 5.0, 0.1),
+        (2.4, 1.0, 5.0, 1.0),
+        (None, 3.0, 5.0, 3.0),
+        (None, 0.1, 5.0, 0.3),
+        (1.2, 0.0, 5.0, 1.2),
+        (None, 0.0, 5.0, 5.0),  # all bytes are there, and the end is not: nothing says when
+        (None, None, 5.0, 5.0),
     ],
 )
 def test_steps_follow_fast_while_moves_end_and_when_the_last_bytes_are_due(
-    eager: bool, eta_s: float | None, interval_s: float, pause_s: float
+    soon_s: float | None, eta_s: float | None, interval_s: float, pause_s: float
 ) -> None:
-    assert replace(PROGRESS, eager=eager, eta_s=eta_s).pause_s(interval_s) == pause_s
+    assert replace(PROGRESS, soon_s=soon_s, eta_s=eta_s).pause_s(interval_s) == pause_s
+
+
+@pytest.mark.parametrize(
+    ("ended", "left", "since_s", "quiet", "soon_s"),
+    [
+        (0, 600, 0.0, 0, 0.3),  # they have just been submitted
+        (100, 500, 1.0, 0, 0.3),
+        (400, 100, 1.0, 0, 0.125),
+        (500, 0, 1.0, 0, 0.1),
+        (0, 100, 1.0, 1, 0.6),
+        (0, 100, 1.0, 3, 2.4),
+        (0, 100, 1.0, 10_000, 0.3 * 4096),
+    ],
+)
+def test_the_next_step_comes_in_half_the_time_that_the_rest_needs_and_later_after_each_that_found_nothing(
+    ended: int, left: int, since_s: float, quiet: int, soon_s: float
+) -> None:
+    assert next_step_s(ended=ended, left=left, since_s=since_s, quiet=quiet) == soon_s
 
 
 def test_what_a_step_returns_is_plain_and_tells_twenty_partitions_at_most() -> None:
@@ -177,7 +198,7 @@ def test_what_a_step_returns_is_plain_and_tells_twenty_partitions_at_most() -> N
         "busy": True,
         "sentence": PROGRESS.sentence,
         "pressure": "out_of_sync",
-        "eager": False,
+        "soon_s": None,
         "stops": True,
     }
     assert (type(plain["status"]), type(plain["pressure"])) == (str, str)

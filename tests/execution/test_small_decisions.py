@@ -10,11 +10,11 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.effects import elect_preferred_leaders, find_not_led_by_preferred
 from kafka_steward.execution.move_recovery import dead_target_brokers, find_unfinishable_moves
+from kafka_steward.execution.moves import bytes_to_copy
 from kafka_steward.execution.plan_report import find_out_of_sync
 from kafka_steward.execution.progress import (
     TransferRate,
     arrived_bytes,
-    bytes_to_copy,
     count_progress_bytes,
     eta_s,
     find_stalled,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
+from kafka_steward.journal.records import MoveState
 from kafka_steward.settings import Settings
 from tests.crash import Faults
 from tests.memory_tables import MemoryAudit, MemoryMoves
 from tests.memory_tree import MemoryTree
-from tests.simulated_plan import WHO, World, journal_over, move
+from tests.simulated_plan import WHO, World, journal_over, memory_journal, move
 from tests.simulator import Simulator
 
 RULES = Settings(throttle=1_000)
@@ -87,13 +89,13 @@ def test_a_step_reads_no_clock_but_the_locks(plan: Plan) -> None:
 
 def test_a_step_reads_the_record_and_the_rows_once(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    rows = plan.moves.rows
+    rows = plan.moves.unsettled_rows
 
     def noted(digest: str) -> Any:
         read.append(digest)
         return rows(digest)
 
-    monkeypatch.setattr(plan.moves, "rows", noted)
+    monkeypatch.setattr(plan.moves, "unsettled_rows", noted)
     operations = plan.step()
     assert read == [plan.digest]
     record = paths.plan(plan.digest)
@@ -141,4 +143,131 @@ def test_a_step_over_many_moves_is_as_many_operations_as_over_few(step: int) -> 
         counts = few.step(), many.step()
     further = {"cluster.alter": 8, "tree.set": 8} if step == 1 else {}
     assert counts[1] - counts[0] == Counter(further)
-    assert counts[1]["moves.rows"] == (1 if step == 1 else 3), "once in a step, and at the end of the plan"
+    assert counts[1]["moves.rows"] == (1 if step == 1 else 2), "once in the first step, and at the end of the plan"
+
+
+class AlmostEndedPlan:
+    """A plan of so many moves, all but five of which have completed; the five are in flight, and none of them ends.
+
+    `rows` are the numbers of rows that a step read, and `looked` the topics that it asked Kafka for; None for all.
+    """
+
+    def __init__(self, count: int, monkeypatch: pytest.MonkeyPatch, *, waiting: int = 0) -> None:
+        assignments, others = " ".join(["123"] * count), [f"other-{at}: 123" for at in range(20)]
+        self.simulator = Simulator.of("1a 2b 3c 4a", f"t: {assignments}", *others, size=100, bandwidth=0)
+        clock = lambda: self.simulator.now_ms  # noqa: E731
+        moves, self.calls = MemoryMoves(clock), Faults()
+        audit = MemoryAudit(self.simulator.cluster_id, clock)
+        around = self.calls.around
+        self.journal = journal_over(self.simulator.cluster_id, MemoryTree(clock), around("moves", moves), audit)
+        given = [move(f"t-{at}", "123", "423", chunk=at // 50, position=at % 50) for at in range(count)]
+        rules = Settings(throttle=0, min_free=0, max_in_flight=5 if waiting else 3000)
+        world = World(self.simulator, self.journal, given, settings=rules, auto_generated=False)
+        self.digest = world.digest
+        ended = [each.topic_partition for each in given[5 + waiting :]]
+        self.journal.plans.set_move_states(self.digest, ended, MoveState.COMPLETED, fence=None, attempt=1)
+        context = ClusterContext(around("cluster", self.simulator), self.journal, rules, WHO)
+        self.runner = PlanRunner(context, self.digest)
+        self.rows: list[int] = []
+        self.looked: list[list[str] | None] = []
+        read, look = moves.unsettled_rows, self.simulator.snapshot
+
+        def read_rows(digest: str) -> Any:
+            found = read(digest)
+            self.rows.append(len(found[1]))
+            return found
+
+        def snapshot(topics: Collection[str] | None = None) -> Any:
+            self.looked.append(None if topics is None else sorted(topics))
+            return look(topics)
+
+        monkeypatch.setattr(moves, "unsettled_rows", read_rows)
+        monkeypatch.setattr(self.simulator, "snapshot", snapshot)
+        self.progress = self.runner.step()
+
+    def step(self) -> Counter[str]:
+        self.calls.calls.clear()
+        self.rows.clear()
+        self.looked.clear()
+        self.progress = self.runner.step()
+        return Counter(self.calls.calls)
+
+
+@pytest.mark.parametrize("count", [20, 2_000])
+def test_a_step_costs_what_has_not_settled_however_large_the_plan_is(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = AlmostEndedPlan(count, monkeypatch)
+    plan.simulator.tick(3)
+    plan.step()  # once in 30 s it also asks for the lag of the replicas
+    for _ in range(3):
+        plan.simulator.tick()
+        counts = plan.step()
+        assert (plan.rows, plan.looked) == ([5], [["t"]])
+        assert {name: number for name, number in counts.items() if name.startswith("moves.")} == {
+            "moves.unsettled_rows": 1
+        }
+        assert {name: number for name, number in counts.items() if name.startswith("cluster.")} == {
+            "cluster.reassignments": 1,
+            "cluster.snapshot": 1,
+            "cluster.log_sizes": 1,
+        }
+    told = plan.progress
+    assert (told.partitions_total, told.partitions_settled, told.completed) == (count, count - 5, count - 5)
+    assert (told.bytes_total, told.bytes_done, told.chunks) == (100 * count, 100 * (count - 5), (count + 49) // 50)
+
+
+def test_the_whole_cluster_is_looked_at_once_per_second_while_moves_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partitions outside the plan, its topics' settings and the sizes of what waits are not read in each step."""
+    plan = AlmostEndedPlan(20, monkeypatch, waiting=3)
+    plan.simulator.now_ms += 999
+    counts = plan.step()
+    assert (plan.rows, plan.looked) == ([8], [["t"]])
+    assert counts["cluster.topic_configs"] == counts["cluster.log_sizes"] == 0
+    plan.simulator.now_ms += 1
+    counts = plan.step()
+    assert (plan.rows, plan.looked) == ([8], [None])
+    assert counts["cluster.topic_configs"] == counts["cluster.log_sizes"] == 0
+    plan.simulator.now_ms += 9_001
+    counts = plan.step()
+    assert (counts["cluster.topic_configs"], counts["cluster.log_sizes"]) == (1, 1)
+    plan.simulator.now_ms -= 5_000  # the clock is set back
+    assert plan.step()["cluster.topic_configs"] == 1
+    assert plan.looked == [None]
+
+
+def test_what_another_process_settled_is_read_by_name_and_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = AlmostEndedPlan(20, monkeypatch)
+    plan.simulator.bandwidth = 10_000
+    plan.simulator.topics[TopicPartition("t", 4)].size = 10**6
+    plan.simulator.tick()
+    rules = Settings(throttle=0)
+    other = PlanRunner(ClusterContext(plan.simulator, plan.journal, rules, WHO), plan.digest)
+    assert other.step().completed == 19
+    counts = plan.step()
+    assert (counts["moves.rows"], counts["moves.rows_of"], plan.rows) == (0, 1, [1])
+    assert (plan.progress.completed, plan.progress.in_flight, plan.progress.bytes_done) == (19, 1, 2_000)
+    assert plan.step()["moves.rows_of"] == 0
+    assert plan.progress.completed == 19
+
+
+def test_rows_that_a_restored_backup_brought_back_are_all_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = AlmostEndedPlan(20, monkeypatch)
+    back = [TopicPartition("t", 9)]
+    plan.journal.plans.set_move_states(plan.digest, back, MoveState.HELD, fence=None)
+    assert plan.step()["moves.rows"] == 1
+    assert (plan.progress.partitions_settled, plan.progress.partitions_total) == (14, 20)
+
+
+def test_the_end_looks_at_the_topics_whose_moves_had_settled_before() -> None:
+    """A broker that dies after a topic's moves completed leaves them not fully replicated, and the end says so."""
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "a: 123", "b: 123", size=100, bandwidth=100)
+    moves = [move("a-0", "123", "423"), move("b-0", "123", "523", position=1)]
+    rules = Settings(throttle=0, max_in_flight=1)
+    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+    while world.step().completed < 1 or world.step().in_flight < 1:
+        simulator.tick()
+    simulator.kill(4)
+    progress = world.run()
+    assert (progress.completed, progress.left) == (2, 1)
+    assert "1 still not fully replicated" in progress.sentence

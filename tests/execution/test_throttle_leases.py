@@ -38,7 +38,9 @@ def cluster_of(entries: str = "") -> Simulator:
 
 def leases_on(simulator: Simulator, journal: Journal | None = None) -> ThrottleLeases:
     journal = journal or memory_journal(simulator)
-    return ThrottleLeases(simulator, journal, AuditedCalls(journal.audit, None), "f" * 64, attempts=dict, who=WHO)
+    return ThrottleLeases(
+        simulator, journal, AuditedCalls(journal.audit, None), "f" * 64, attempts=lambda _: {}, who=WHO
+    )
 
 
 def demand(*entries: str, topic: str = "t", brokers: tuple[int, ...] = ()) -> ThrottleDemand:

@@ -23,6 +23,7 @@ from kafka_steward.execution.concurrency import (
     select_chunk_moves,
 )
 from kafka_steward.execution.preflight import LogDirRoom
+from kafka_steward.execution.settled_moves import SettledMoves
 from kafka_steward.journal.records import MoveRow, MoveState
 from tests.simulated_plan import move
 from tests.simulator import Simulator
@@ -371,28 +372,28 @@ def test_the_barrier_opens_one_chunk_at_a_time(
 
 def test_the_pause_runs_from_the_end_of_the_chunk_before() -> None:
     between = rows(DONE, DONE, WAITS, WAITS)
-    assert chunk_pause_left_ms(between, pause_ms=500, now_ms=1200) == 300
-    assert chunk_pause_left_ms(between, pause_ms=500, now_ms=1500) == 0
-    assert chunk_pause_left_ms(rows(WAITS, WAITS), pause_ms=500, now_ms=0) == 0
+    assert chunk_pause_left_ms(between, SettledMoves(), pause_ms=500, now_ms=1200) == 300
+    assert chunk_pause_left_ms(between, SettledMoves(), pause_ms=500, now_ms=1500) == 0
+    assert chunk_pause_left_ms(rows(WAITS, WAITS), SettledMoves(), pause_ms=500, now_ms=0) == 0
 
 
 def test_the_last_to_settle_of_all_chunks_before_counts() -> None:
     three = rows(DONE, DONE, DONE, DONE, WAITS)
     ended = [replace(row, settled_ms=ms) for row, ms in zip(three, [700, 1100, 900, 1000, None], strict=True)]
-    assert chunk_pause_left_ms(ended, pause_ms=500, now_ms=1200) == 400
+    assert chunk_pause_left_ms(ended, SettledMoves(), pause_ms=500, now_ms=1200) == 400
 
 
 def test_a_chunk_that_has_begun_is_paused_no_more() -> None:
     begun = [replace(row, attempt=row.move.partition == 2) for row in rows(DONE, DONE, WAITS, WAITS)]
-    assert chunk_pause_left_ms(begun, pause_ms=500, now_ms=1200) == 0
+    assert chunk_pause_left_ms(begun, SettledMoves(), pause_ms=500, now_ms=1200) == 0
     tried = [replace(row, attempt=row.move.chunk == 0) for row in rows(DONE, DONE, WAITS, WAITS)]
-    assert chunk_pause_left_ms(tried, pause_ms=500, now_ms=1200) == 300
+    assert chunk_pause_left_ms(tried, SettledMoves(), pause_ms=500, now_ms=1200) == 300
 
 
 def test_no_pause_follows_the_last_chunk_or_one_whose_end_is_not_known() -> None:
-    assert chunk_pause_left_ms(rows(DONE, DONE), pause_ms=500, now_ms=1200) == 0
+    assert chunk_pause_left_ms(rows(DONE, DONE), SettledMoves(), pause_ms=500, now_ms=1200) == 0
     unknown = [replace(row, settled_ms=None) for row in rows(DONE, DONE, WAITS)]
-    assert chunk_pause_left_ms(unknown, pause_ms=500, now_ms=100) == 0
+    assert chunk_pause_left_ms(unknown, SettledMoves(), pause_ms=500, now_ms=100) == 0
 
 
 def test_each_replica_goes_where_kafka_puts_it_and_must_fit_there() -> None:

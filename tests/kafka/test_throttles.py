@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("clears_rates")
 def leases(cluster: KafkaCluster, journal: Journal) -> ThrottleLeases:
     """The leases of a plan that moves nothing."""
     return ThrottleLeases(
-        cluster, journal, AuditedCalls(journal.audit, None), "f" * 64, attempts=dict, who=Actor(person="ada")
+        cluster, journal, AuditedCalls(journal.audit, None), "f" * 64, attempts=lambda _: {}, who=Actor(person="ada")
     )
 
 

@@ -56,6 +56,25 @@ class MoveTable:
         with self.database.read_connection() as connection:
             return [_to_move_row(*values) for values in connection.execute(query)]
 
+    def unsettled_rows(self, digest: str) -> tuple[int, list[MoveRow]]:
+        """Return the number of a plan's rows, and those in a state that is not settled, in plan order."""
+        unsettled = self._unsettled_condition(digest)
+        query = sa.select(*_COLUMNS).where(unsettled).order_by(_move.c.chunk, _move.c.position)
+        with self.database.read_connection() as connection:
+            number = self._count(connection, digest)
+            return number, [_to_move_row(*values) for values in connection.execute(query)]
+
+    def rows_of(self, digest: str, partitions: Collection[TopicPartition]) -> list[MoveRow]:
+        """Return the rows of some partitions of a plan, sorted by partition; those that do not exist are left out."""
+        query = sa.select(*_COLUMNS).where(self._plan_condition(digest))
+        found: list[MoveRow] = []
+        with self.database.read_connection() as connection:
+            for some in split_into_batches(sorted(set(partitions))):
+                found += [
+                    _to_move_row(*values) for values in connection.execute(query.where(_partition_condition(some)))
+                ]
+        return sorted(found, key=lambda row: row.topic_partition)
+
     def set_state(
         self,
         digest: str,
@@ -98,18 +117,14 @@ class MoveTable:
 
     def unsettled_partitions(self, digest: str) -> tuple[int, set[TopicPartition]]:
         """Return the number of a plan's rows, and the partitions in a state that is not settled, without the rest."""
-        settled = [state for state in MoveState if state.settled]
-        count = sa.select(sa.func.count()).select_from(_move).where(self._plan_condition(digest))
-        query = sa.select(_move.c.topic, _move.c.partition)
+        query = sa.select(_move.c.topic, _move.c.partition).where(self._unsettled_condition(digest))
         with self.database.read_connection() as connection:
-            number = int(connection.execute(count).scalar_one())
-            unsettled = query.where(self._plan_condition(digest) & _move.c.state.not_in(settled))
-            return number, {TopicPartition(*row) for row in connection.execute(unsettled)}
+            number = self._count(connection, digest)
+            return number, {TopicPartition(*row) for row in connection.execute(query)}
 
     def unsettled_chunks(self, digest: str) -> set[int]:
         """Return the chunks that have a partition in a state that is not settled."""
-        settled = [state for state in MoveState if state.settled]
-        query = sa.select(_move.c.chunk).where(self._plan_condition(digest) & _move.c.state.not_in(settled)).distinct()
+        query = sa.select(_move.c.chunk).where(self._unsettled_condition(digest)).distinct()
         with self.database.read_connection() as connection:
             return set(connection.execute(query).scalars())
 
@@ -136,6 +151,15 @@ class MoveTable:
         """Delete a plan's rows."""
         with self.database.write_transaction() as connection:
             connection.execute(sa.delete(_move).where(self._plan_condition(digest)))
+
+    def _count(self, connection: sa.Connection, digest: str) -> int:
+        """Return the number of a plan's rows."""
+        count = sa.select(sa.func.count()).select_from(_move).where(self._plan_condition(digest))
+        return int(connection.execute(count).scalar_one())
+
+    def _unsettled_condition(self, digest: str) -> sa.ColumnElement[bool]:
+        settled = [state for state in MoveState if state.settled]
+        return self._plan_condition(digest) & _move.c.state.not_in(settled)
 
     def _plan_condition(self, digest: str) -> sa.ColumnElement[bool]:
         return self.database.cluster_condition(_move) & (_move.c.plan == digest)
