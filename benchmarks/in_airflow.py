@@ -16,8 +16,8 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowDag
 
 _GRACE_S = 1.0
-#: The DAG's tasks, by the stage that they are.
-_TASKS = {"snapshot": "snapshot", "plan": "plan", "submit": "submit", "catch_up": "catch up", "elect_leaders": "elect"}
+#: The DAG's tasks until the leaders are elected, by the stage that they are.
+_TASKS = {"find_failures": "find", "snapshot": "snapshot", "plan": "plan", "submit": "submit"}
 
 
 def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stages:
@@ -35,7 +35,7 @@ def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stag
             run = ask_until(lambda: _ended(dag), within_s=900, every_s=1)
             due_s = failure.failure_timestamp_ms / 1000 + _GRACE_S
             stages.seconds["start"] = _moment(run["start_date"]) - due_s
-            _add_tasks(stages, dag, run["dag_run_id"])
+            _add_tasks(stages, dag, run)
             stages.replicas_moved = dag.task_result(run["dag_run_id"], "plan")["replicas_moved"]
     return stages
 
@@ -45,10 +45,15 @@ def _ended(dag: AirflowDag) -> dict[str, Any] | None:
     return run if run and has_run_succeeded(dag) else None
 
 
-def _add_tasks(stages: Stages, dag: AirflowDag, run_id: str) -> None:
-    for task in dag.list_tasks(run_id):
-        if task["task_id"] in _TASKS:
-            stages.seconds[_TASKS[task["task_id"]]] = _moment(task["end_date"]) - _moment(task["start_date"])
+def _add_tasks(stages: Stages, dag: AirflowDag, run: dict[str, Any]) -> None:
+    """Add the tasks' own times, and what passed between them: Airflow's scheduling."""
+    tasks = [task for task in dag.list_tasks(run["dag_run_id"]) if task["task_id"] in _TASKS]
+    own = {
+        _TASKS[task["task_id"]]: _moment(task["end_date"]) - _moment(task["start_date"])
+        for task in sorted(tasks, key=lambda task: str(task["start_date"]))
+    }
+    whole_s = max(_moment(task["end_date"]) for task in tasks) - _moment(run["start_date"])
+    stages.seconds |= {**own, "schedule": whole_s - sum(own.values())}
 
 
 def _moment(text: str) -> float:

@@ -24,7 +24,7 @@ from kafka_steward.dags import fill
 fill_cluster = fill()
 """
 #: By part, the task that ends it; "look" ends with the start of the run.
-_ENDS = {"snapshot": "snapshot", "plan": "plan", "fill": "catch_up", "settle": "report"}
+_ENDS = {"snapshot": "snapshot", "plan": "plan", "fill": "submit", "settle": "report"}
 
 
 def fill_by_dag(

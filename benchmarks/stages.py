@@ -11,7 +11,7 @@ from typing import TypeVar
 Answer = TypeVar("Answer")
 
 #: From the kill on, in order. `grace` is a setting, not a cost, and is left out.
-STAGES = ("detect", "start", "snapshot", "plan", "submit", "catch up", "elect")
+STAGES = ("detect", "start", "find", "snapshot", "plan", "submit", "catch up", "elect", "schedule")
 
 
 @dataclass

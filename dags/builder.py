@@ -13,12 +13,10 @@ from airflow.sdk import DAG, Asset, AssetWatcher, BaseOperator, Param, TriggerRu
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.approve import ApprovePlanOperator
 from kafka_steward.operators.base import Notifiers, to_notifier_list
-from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
-from kafka_steward.sensors.replication import IsrCatchUpSensor
 from kafka_steward.settings import SETTINGS, Settings
 from kafka_steward.triggers.watch import EVENTS, WatchTrigger
 
@@ -29,7 +27,6 @@ DEFAULT_CONN_ID = "kafka_steward_default"
 _RUN_TYPES = ("manual", "scheduled", "asset_triggered", "asset_materialization", "operator_triggered")
 #: A Spark job that stalls must not block a run indefinitely; the largest plans take minutes.
 _LONGEST_PLANNING = timedelta(hours=2)
-_LONGEST_CATCH_UP = timedelta(days=1)
 
 
 class Workflow:
@@ -116,26 +113,20 @@ class Workflow:
             **self.shared,
         )
 
-    def add_execution_tasks(
+    def add_submit_task(
         self, snapshot: BaseOperator, plan: BaseOperator, *, require_approval: bool = False
-    ) -> tuple[SubmitReassignmentOperator, ElectLeadersOperator]:
-        """Add the tasks `submit`, `catch_up` and `elect_leaders` for a plan; return the first and the last."""
-        submit = SubmitReassignmentOperator(
+    ) -> SubmitReassignmentOperator:
+        """Add the task `submit` for a plan, which executes it and elects the preferred leaders at its end."""
+        return SubmitReassignmentOperator(
             task_id="submit",
             plan=XComArg(plan),
             snapshot=XComArg(snapshot),
             require_approval=require_approval,
             deferrable=self.deferrable,
             on_kill=self.on_kill,
+            elect_leaders=True,
             **self.shared,
         )
-        digest = XComArg(submit, "digest")
-        catch_up = IsrCatchUpSensor(
-            task_id="catch_up", plan=digest, deferrable=self.deferrable, timeout=_LONGEST_CATCH_UP, **self.shared
-        )
-        elect = ElectLeadersOperator(task_id="elect_leaders", plan=digest, **self.shared)
-        submit >> catch_up >> elect
-        return submit, elect
 
     def add_approved_execution(
         self,
@@ -154,7 +145,7 @@ class Workflow:
         made = {"plan": XComArg(plan), "snapshot": XComArg(snapshot), **self.shared}
         review = ReviewPlanOperator(task_id="show_plan", plan_only=plan.dag.param("dry_run"), **made)
         approve = ApprovePlanOperator(task_id="approve", **approval, **made)
-        submit, elect = self.add_execution_tasks(snapshot, plan, require_approval=True)
+        submit = self.add_submit_task(snapshot, plan, require_approval=True)
         report = ReportPlanOperator(
             task_id="report",
             plan=XComArg(plan),
@@ -166,8 +157,7 @@ class Workflow:
             trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
             **self.shared,
         )
-        plan >> review >> approve >> submit
-        elect >> report
+        plan >> review >> approve >> submit >> report
         review >> report
 
 

@@ -58,10 +58,9 @@ def fill(
         found = FindPendingReplicasOperator(task_id="find_owed", pre_execute=refuse_unknown_keys, **shared)
         snapshot = SnapshotClusterOperator(task_id="snapshot", pending_replicas=True, **shared)
         plan = workflow.add_plan_task(snapshot, operation="fill")
-        submit, elect = workflow.add_execution_tasks(snapshot, plan)
+        submit = workflow.add_submit_task(snapshot, plan)
         report = ReportPlanOperator(
             task_id="report", verify="fill", plan=plan.output, submitted=submit.output, on_done=on_filled, **shared
         )
-        found >> snapshot >> plan
-        elect >> report
+        found >> snapshot >> plan >> submit >> report
     return dag

@@ -12,7 +12,6 @@ from kafka_steward.dags.params import heal_params
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.report import ReportPlanOperator
-from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.value_parsing import require_choice
 
@@ -76,11 +75,8 @@ def heal(
         )
         failed = XComArg(found, "brokers")
         snapshot = SnapshotClusterOperator(task_id="snapshot", failed_brokers=failed, **shared)
-        plan = workflow.add_plan_task(snapshot)
-        review = ReviewPlanOperator(
-            task_id="tell_plan", plan=plan.output, mode=dag.param("mode"), on_not_healable=on_not_healable, **shared
-        )
-        submit, elect = workflow.add_execution_tasks(snapshot, plan)
+        plan = workflow.add_plan_task(snapshot, mode=dag.param("mode"), on_not_healable=on_not_healable)
+        submit = workflow.add_submit_task(snapshot, plan)
         report = ReportPlanOperator(
             task_id="report",
             verify="heal",
@@ -91,6 +87,5 @@ def heal(
             on_not_healable=on_not_healable,
             **shared,
         )
-        found >> snapshot >> plan >> review >> submit
-        elect >> report
+        found >> snapshot >> plan >> submit >> report
     return dag

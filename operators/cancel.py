@@ -96,10 +96,8 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
             progress = self.create_runner(opened, digest, context).step()
             self.log.info("%s", printable(progress.sentence))
-            if not progress.ended and self.deferrable:
-                self.defer_to_trigger(opened, digest, context, kwargs={"digest": digest})
             if not progress.ended:
-                progress = self.run_to_completion(connections, digest, context)
+                self.run_or_defer(connections, digest, context, kwargs={"digest": digest})
             return self._report_cancel(connections.current(), digest, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], digest: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_fields, actor_of, hook_of, merge_overrides
 from kafka_steward.operators.base import StewardOperator, open_session
@@ -25,11 +26,18 @@ if TYPE_CHECKING:
     from kafka_steward.execution.runner import PlanRunner, StepRunner
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
 
-__all__ = ["PlanExecutionOperator", "fail_task"]
+__all__ = ["PlanExecutionOperator", "fail_task", "may_end_within"]
+
+#: A deferral costs 10 s before the first event, and about 2 s to resume: a plan that ends sooner is not deferred.
+_DEFER_AFTER = timedelta(seconds=20)
 
 
 class PlanExecutionOperator(StewardOperator):
     """An operator that runs the steps of a plan to the end: in the triggerer, or with `deferrable=False` in the worker.
+
+    A deferrable task takes the steps of its first `defer_after` in the worker, and is not deferred if the plan ends
+    within that time. It is deferred sooner if the plan cannot end in time: nothing is in flight, or the bytes that are
+    left take longer, or an error has to be waited out. With a `defer_after` of 0 it takes none in the worker.
 
     `plan_timeout` limits the deferral: when it is exceeded the task fails, and a retry resumes the plan. Killing the
     task stops its steps. Both look the Airflow connection up every minute, and continue with an edited one.
@@ -38,9 +46,17 @@ class PlanExecutionOperator(StewardOperator):
     #: Seconds between two lookups of the Airflow connection in the worker.
     _reread_s = REREAD_S
 
-    def __init__(self, *, deferrable: bool = True, plan_timeout: timedelta = timedelta(days=7), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        deferrable: bool = True,
+        defer_after: timedelta = _DEFER_AFTER,
+        plan_timeout: timedelta = timedelta(days=7),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.deferrable = deferrable
+        self.defer_after = defer_after
         self.plan_timeout = plan_timeout
         self._killed = threading.Event()
 
@@ -83,29 +99,72 @@ class PlanExecutionOperator(StewardOperator):
         trigger = RunPlanTrigger(self.conn_id, digest, overrides, who, journal=opened.origin, **options)
         self.defer(trigger=trigger, method_name="execute_complete", kwargs=kwargs, timeout=self.plan_timeout)
 
-    def run_to_completion(
+    def run_or_defer(
         self,
         connections: FreshConnections,
         digest: str,
         context: Context,
         *,
         killed: Callable[[ClusterSession, StepRunner], None] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        **options: Any,
     ) -> Progress:
-        """Step in this process until the plan has ended. Raises AirflowException for a stall.
+        """Step until the plan has ended; with `deferrable`, in the triggerer if that takes longer than `defer_after`.
 
-        Raises AirflowFailException (no retry) for a plan that is blocked. If the task is killed, `killed` is called in
-        this thread, not in the signal handler.
+        Raises AirflowException for a stall, and AirflowFailException (no retry) for a plan that is blocked. If the task
+        is killed in the worker, `killed` is called in this thread, not in the signal handler. `kwargs` are for
+        `execute_complete`, `options` are arguments of RunPlanTrigger.
         """
+        if not self.deferrable:
+            return self._run_to_end(connections, digest, context, killed)
+        opened = connections.current()
+        progress = self._run_for_a_while(connections, digest, context, killed) if self.defer_after else None
+        if progress is None:
+            self.defer_to_trigger(opened, digest, context, kwargs=kwargs, **options)
+        return progress
+
+    def _run_for_a_while(
+        self,
+        connections: FreshConnections,
+        digest: str,
+        context: Context,
+        killed: Callable[[ClusterSession, StepRunner], None] | None,
+    ) -> Progress | None:
+        """Step for at most `defer_after`; return None if the plan does not end in time, or an error is in the way."""
+        until_s = time.monotonic() + min(self.defer_after, self.plan_timeout).total_seconds()
+        try:
+            return self._run_to_end(connections, digest, context, killed, lambda: until_s - time.monotonic())
+        except _EndsLater:
+            return None
+        except StewardError as error:
+            if not error.retriable:
+                fail_task(str(error), for_good=True)
+            self.log.warning("Plan %s: %s The triggerer tries again.", digest[:12], printable(str(error)))
+            return None
+
+    def _run_to_end(
+        self,
+        connections: FreshConnections,
+        digest: str,
+        context: Context,
+        killed: Callable[[ClusterSession, StepRunner], None] | None,
+        left_s: Callable[[], float] | None = None,
+    ) -> Progress:
+        """Step in this process until the plan has ended. Raises _EndsLater when that takes longer than `left_s()`."""
         from kafka_steward.execution.runner import run_to_end
 
-        log = ProgressLog(self.log.info, time.monotonic)
+        log, last = ProgressLog(self.log.info, time.monotonic), None
         followed = _ReconnectingRunner(connections, lambda opened: self.create_runner(opened, digest, context))
 
         def report(progress: Progress) -> None:
+            nonlocal last
+            last = progress
             log.report(progress)
             emit_progress(self.conn_id, progress)
 
         def wait(seconds: float) -> None:
+            if left_s is not None and last is not None and not may_end_within(last, left_s(), seconds):
+                raise _EndsLater
             try:
                 self._wait_unless_killed(seconds)
             except AirflowException:
@@ -119,7 +178,7 @@ class PlanExecutionOperator(StewardOperator):
         return progress
 
     def progress_from_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the progress of a trigger's event if the plan ended. Raise otherwise, as `run_to_completion` does."""
+        """Return the progress of a trigger's event if the plan ended. Raise otherwise, as `run_or_defer` does."""
         progress: Mapping[str, Any] | None = event["progress"]
         if progress is None:
             fail_task(event["sentence"], for_good=event.get("for_good", False))
@@ -133,6 +192,20 @@ class PlanExecutionOperator(StewardOperator):
             raise AirflowException(
                 "The task was killed; the plan stays in the journal, and clearing the task resumes it."
             )
+
+
+class _EndsLater(Exception):
+    """The plan does not end within the time that the worker has for it."""
+
+
+def may_end_within(progress: Progress, left_s: float, pause_s: float) -> bool:
+    """Return whether a plan may end within `left_s` seconds, the next step of which is in `pause_s`.
+
+    It may not while nothing is in flight: what it waits for, such as its maintenance window, may take hours.
+    """
+    if not (progress.in_flight or progress.busy or progress.soon_s is not None):
+        return False
+    return max(pause_s, progress.eta_s or 0.0) <= left_s
 
 
 class _ReconnectingRunner:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.assignment import TopicPartition
+from airflow.sdk import BaseOperator
+
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from kafka_steward.hooks.steward import ClusterSession
 
-__all__ = ["ElectLeadersOperator"]
+__all__ = ["ElectLeadersOperator", "elect_leaders"]
 
 
 class ElectLeadersOperator(StewardOperator):
@@ -36,20 +37,19 @@ class ElectLeadersOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Elect the leaders, and log each partition that keeps its leader."""
-        from kafka_steward.execution.effects import elect_preferred_leaders
-
         with self.open(context) as opened:
-            elected = elect_preferred_leaders(
-                opened.cluster,
-                opened.journal,
-                who=actor_of(context),
-                partitions=self._plan_partitions(opened),
-                plan=self.plan or "",
-            )
-        self.log.info("%s", printable(elected.sentence))
-        for partition, why in elected.refused.items():
-            self.log.warning("%s keeps its leader: %s", printable(str(partition)), printable(why))
-        return {"elected": len(elected.elected), "refused": len(elected.refused), "sentence": elected.sentence}
+            return elect_leaders(self, opened, context, self.plan)
 
-    def _plan_partitions(self, opened: ClusterSession) -> list[TopicPartition] | None:
-        return [row.move.topic_partition for row in opened.journal.plans.rows(self.plan)] if self.plan else None
+
+def elect_leaders(task: BaseOperator, opened: ClusterSession, context: Context, plan: str | None) -> dict[str, Any]:
+    """Elect the preferred leaders for a task, as ElectLeadersOperator does; return its result."""
+    from kafka_steward.execution.effects import elect_preferred_leaders
+
+    partitions = [row.move.topic_partition for row in opened.journal.plans.rows(plan)] if plan else None
+    elected = elect_preferred_leaders(
+        opened.cluster, opened.journal, who=actor_of(context), partitions=partitions, plan=plan or ""
+    )
+    task.log.info("%s", printable(elected.sentence))
+    for partition, why in elected.refused.items():
+        task.log.warning("%s keeps its leader: %s", printable(str(partition)), printable(why))
+    return {"elected": len(elected.elected), "refused": len(elected.refused), "sentence": elected.sentence}

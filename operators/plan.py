@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
+from kafka_steward.arrow import leave_out_pandas
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
@@ -30,7 +31,9 @@ from kafka_steward.hooks.spark import (
     mask_credentials,
     offer_local_connection,
 )
+from kafka_steward.operators.base import Notifiers, to_notifier_list
 from kafka_steward.operators.plan_folders import write_plan_page
+from kafka_steward.operators.review import review_plan, stop_or_go_on
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -67,6 +70,10 @@ class PlanReassignmentOperator(SparkSubmitOperator):
     connection's extra; arguments of SparkSubmitOperator (`conf`, `packages`, ...) and `archive` have precedence.
     `options` are the planner's.
 
+    `mode` is that of a heal's form. With it, the plan is reviewed as by ReviewPlanOperator: with `report` the task
+    succeeds, its downstream tasks with the trigger rule `all_success` are skipped, and `on_not_healable` is notified of
+    partitions that the plan cannot place. The result then also has `sentence` and `stop`.
+
     The plan is written beside the snapshot and read back from there. Its digest is verified, and a checker that does
     not trust the solver checks it against the snapshot. Returns `{"uri", "digest", "replicas_moved", "bytes_moved",
     "lower_bound", "partitions", "unplaced", "page_digest"}`; the last is of the page about the plan, `review.md` in its
@@ -84,6 +91,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         "snapshot",
         "options",
         "archive",
+        "mode",
     )
 
     def __init__(
@@ -96,6 +104,8 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         spark_conn_id: str | None = None,
         settings: Mapping[str, Any] | None = None,
         archive: str | None = None,
+        mode: str | Any | None = None,
+        on_not_healable: Notifiers = None,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("name", "kafka-steward-plan")
@@ -107,17 +117,24 @@ class PlanReassignmentOperator(SparkSubmitOperator):
         self.spark_conn_id = spark_conn_id
         self.settings = dict(settings or {})
         self.archive = archive
+        self.mode = mode
+        self.on_not_healable = to_notifier_list(on_not_healable)
         self._connect_job: ConnectJob | None = None
         self._kubernetes_environment: dict[str, str] = {}
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
-        """Run the job, and return the plan that it wrote."""
-        return self._plan_snapshot(self._read_snapshot(), context)
+        """Run the job, and return the plan that it wrote; with `mode`, review it."""
+        made = self._plan_snapshot(self._read_snapshot(), context)
+        if self.mode is None:
+            return made
+        facts = review_plan(self, made, mode=self.mode)
+        return stop_or_go_on(self, facts, context, mode=self.mode, on_not_healable=self.on_not_healable)
 
     def _read_snapshot(self) -> SnapshotFolder:
         """Read the snapshot. Raises PlanError if it is missing, edited, or another one than the task took."""
         from kafka_steward.planning.files.formats import read_snapshot
 
+        leave_out_pandas()
         snapshot = read_snapshot(self.snapshot["uri"])
         if snapshot.digest != self.snapshot["digest"]:
             raise PlanError(f"The snapshot at {self.snapshot['uri']} is not the one that was taken; take a new one.")

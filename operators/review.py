@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from airflow.sdk import Context, TriggerRule
+from airflow.sdk import BaseOperator, Context, TriggerRule
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from kafka_steward.escaping import printable, printable_lines
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
 from kafka_steward.operators.plan_folders import read_plan_page, read_task_plan, read_task_snapshot
 
-__all__ = ["ReviewPlanOperator"]
+__all__ = ["ReviewPlanOperator", "review_plan", "stop_or_go_on"]
 
 
 class ReviewPlanOperator(StewardOperator):
@@ -51,36 +51,57 @@ class ReviewPlanOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Log the plan, then return or skip the downstream tasks."""
-        stop = self._stop_reason()
-        facts = {**self.plan, "sentence": self._review_sentence(dry_run=stop == "dry_run"), "stop": stop}
-        self.log.info("%s", printable(facts["sentence"]))
+        facts = review_plan(self, self.plan, plan_only=bool(self.plan_only), mode=self.mode)
         if self.snapshot and self.plan["partitions"]:
             self._log_plan_summary()
-        if not stop:
-            return facts
-        # A heal that goes on reports it at its end: one notification for each run.
-        if self.mode and self.plan["unplaced"]:
-            notify(self.on_not_healable, context, "not_healable", facts)
-        context["ti"].xcom_push("return_value", facts)
-        skipped = [task.task_id for task in self.downstream_list if task.trigger_rule == TriggerRule.ALL_SUCCESS]
-        raise DownstreamTasksSkipped(tasks=skipped)
-
-    def _stop_reason(self) -> str:
-        if not self.plan["partitions"] and not self.mode:
-            return "nothing"
-        return "dry_run" if self.plan_only or self.mode == "report" else ""
-
-    def _review_sentence(self, *, dry_run: bool) -> str:
-        plan = self.plan
-        unplaced = f" {plan['unplaced']} partitions cannot be placed; proof.json says why." if plan["unplaced"] else ""
-        if not plan["partitions"] and not self.mode:
-            return f"Nothing to do. {plan.get('nothing') or 'The cluster is already in the requested state.'}{unplaced}"
-        message = f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} "
-        message += f"partitions; no plan can move fewer than {plan['lower_bound']}.{unplaced}"
-        return f"Dry run, nothing is submitted. {message} It is at {plan['uri']}." if dry_run else message
+        return stop_or_go_on(self, facts, context, mode=self.mode, on_not_healable=self.on_not_healable)
 
     def _log_plan_summary(self) -> None:
         from kafka_steward.execution.plan_report import plan_summary
 
         page = read_plan_page(self.plan) or plan_summary(read_task_plan(self.plan), read_task_snapshot(self.snapshot))
         self.log.info("%s", printable_lines(page))
+
+
+def review_plan(
+    task: BaseOperator, plan: Mapping[str, Any], *, plan_only: bool = False, mode: str | None = None
+) -> dict[str, Any]:
+    """Log what a plan moves; return its facts with `sentence` and `stop`, the reason to stop after it, if any."""
+    stop = _stop_reason(plan, plan_only=plan_only, mode=mode)
+    facts = {**plan, "sentence": _review_sentence(plan, stop), "stop": stop}
+    task.log.info("%s", printable(facts["sentence"]))
+    return facts
+
+
+def stop_or_go_on(
+    task: BaseOperator,
+    facts: Mapping[str, Any],
+    context: Context,
+    *,
+    mode: str | None,
+    on_not_healable: Sequence[Callable[[Any], Any]],
+) -> dict[str, Any]:
+    """Return the facts, or end the task as a success and skip the downstream tasks, if `review_plan` says so."""
+    if not facts["stop"]:
+        return dict(facts)
+    # A heal that goes on reports it at its end: one notification for each run.
+    if mode and facts["unplaced"]:
+        notify(on_not_healable, context, "not_healable", facts)
+    context["ti"].xcom_push("return_value", dict(facts))
+    skipped = [each.task_id for each in task.downstream_list if each.trigger_rule == TriggerRule.ALL_SUCCESS]
+    raise DownstreamTasksSkipped(tasks=skipped)
+
+
+def _stop_reason(plan: Mapping[str, Any], *, plan_only: bool, mode: str | None) -> str:
+    if not plan["partitions"] and not mode:
+        return "nothing"
+    return "dry_run" if plan_only or mode == "report" else ""
+
+
+def _review_sentence(plan: Mapping[str, Any], stop: str) -> str:
+    unplaced = f" {plan['unplaced']} partitions cannot be placed; proof.json says why." if plan["unplaced"] else ""
+    if stop == "nothing":
+        return f"Nothing to do. {plan.get('nothing') or 'The cluster is already in the requested state.'}{unplaced}"
+    message = f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} "
+    message += f"partitions; no plan can move fewer than {plan['lower_bound']}.{unplaced}"
+    return f"Dry run, nothing is submitted. {message} It is at {plan['uri']}." if stop == "dry_run" else message

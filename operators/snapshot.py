@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafka_steward.arrow import leave_out_pandas
 from kafka_steward.errors import PlanError
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import StewardOperator, attempt_folder, fail_without_retry
@@ -55,6 +56,7 @@ class SnapshotClusterOperator(StewardOperator):
         from kafka_steward.execution.failure_records import reported_log_dirs
         from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 
+        leave_out_pandas()
         with fail_without_retry():
             failed, draining = (parse_broker_ids(of) for of in (self.failed_brokers, self.draining_brokers))
         with self.open(context) as opened:

@@ -101,7 +101,7 @@ def test_a_report_tells_and_submits_nothing(
     reported = desk.ended(tell, 0)
     states = desk.tasks(tell, reported["dag_run_id"])
     assert reported["state"] == "success", states
-    assert [states[task] for task in ("tell_plan", "submit", "report")] == ["success", "skipped", "skipped"]
+    assert [states[task] for task in ("plan", "submit", "report")] == ["success", "skipped", "skipped"]
     assert opened.journal.plans.latest(1) == []
     assert opened.cluster.reassignments() == {}
 

@@ -17,12 +17,12 @@ from airflow.serialization.serialized_objects import DagSerialization
 from kafka_steward.dags import broker_failed, heal
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.failures import FindFailuresOperator
+from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.report import ReportPlanOperator
-from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from tests.dags.tasks import task_of
 
-TASKS = ["find_failures", "snapshot", "plan", "tell_plan", "submit", "catch_up", "elect_leaders", "report"]
+TASKS = ["find_failures", "snapshot", "plan", "submit", "report"]
 #: As the README prints it.
 THREE_LINES = """\
 # Airflow reads only those DAG files that name it, so this line stays.
@@ -51,6 +51,7 @@ def test_its_tasks_follow_each_other() -> None:
     assert [task.task_id for task in dag.topological_sort()] == TASKS
     for task, following in pairwise(TASKS):
         assert following in dag.get_task(task).downstream_task_ids
+    assert task_of(dag, "submit", SubmitReassignmentOperator).elect_leaders
 
 
 def test_retries_outlast_an_outage_and_can_be_shortened() -> None:
@@ -141,7 +142,7 @@ def test_notifiers_reach_their_tasks() -> None:
     find = task_of(dag, "find_failures", FindFailuresOperator)
     assert find.on_failure_detected == [told["on_failure_detected"]]
     assert find.on_not_healable == [told["on_not_healable"]]
-    assert task_of(dag, "tell_plan", ReviewPlanOperator).on_not_healable == [told["on_not_healable"]]
+    assert task_of(dag, "plan", PlanReassignmentOperator).on_not_healable == [told["on_not_healable"]]
     assert task_of(dag, "report", ReportPlanOperator).on_done == [told["on_healed"]]
     assert dag.on_failure_callback == [told["on_failed"]]
     DagSerialization.to_dict(dag)

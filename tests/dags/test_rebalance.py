@@ -23,7 +23,7 @@ THREE_LINES = """\
 from kafka_steward.dags import {name}
 {name}_production = {name}(conn_id="kafka_production")
 """
-SHARED = ["show_plan", "approve", "submit", "catch_up", "elect_leaders", "report"]
+SHARED = ["show_plan", "approve", "submit", "report"]
 GIVEN: dict[str, Any] = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}
 
 
@@ -57,6 +57,7 @@ def test_what_is_submitted_was_approved_and_the_report_runs_whatever_was_skipped
     assert [task.task_id for task in dag.topological_sort()] == [*first, *SHARED]
     submit, report = task_of(dag, "submit", SubmitReassignmentOperator), dag.get_task("report")
     assert submit.require_approval
+    assert submit.elect_leaders
     assert submit.upstream_task_ids >= {"approve", "plan", "snapshot"}
     assert task_of(dag, "approve", ApprovePlanOperator).defaults == ["Reject"]
     assert report.trigger_rule == TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
@@ -27,6 +28,7 @@ __all__ = ["make_cluster"]
 
 OURS = Identity("a-journal", "sqlite:////airflow/journal.db on the host worker-1", "zk-1:2181/kafka")
 SETTINGS = Settings(throttle=0)
+AT_ONCE = timedelta(0)
 
 
 def published(cluster: Cluster) -> str:
@@ -36,19 +38,23 @@ def published(cluster: Cluster) -> str:
 
 def submit(cluster: Cluster) -> StewardOperator:
     plan = {"uri": "/workspace/plan", "digest": published(cluster)}
-    return SubmitReassignmentOperator(task_id="submit", conn_id=CONN_ID, plan=plan)
+    return SubmitReassignmentOperator(task_id="submit", conn_id=CONN_ID, plan=plan, defer_after=AT_ONCE)
 
 
 def cancel(cluster: Cluster) -> StewardOperator:
     digest = published(cluster)
     PlanRunner(ClusterContext(cluster, cluster.journal, SETTINGS, WHO), digest).step()
-    return CancelReassignmentOperator(task_id="cancel", conn_id=CONN_ID, plan=digest, reason="wrong racks")
+    why = "wrong racks"
+    return CancelReassignmentOperator(task_id="cancel", conn_id=CONN_ID, plan=digest, reason=why, defer_after=AT_ONCE)
 
 
 def roll_back(cluster: Cluster) -> StewardOperator:
     digest = published(cluster)
     PlanRunner(ClusterContext(cluster, cluster.journal, SETTINGS, WHO), digest).step()
-    return RollbackReassignmentOperator(task_id="rollback", conn_id=CONN_ID, plan=digest, reason="wrong racks")
+    why = "wrong racks"
+    return RollbackReassignmentOperator(
+        task_id="rollback", conn_id=CONN_ID, plan=digest, reason=why, defer_after=AT_ONCE
+    )
 
 
 def gate(cluster: Cluster) -> StewardOperator:
