@@ -4,7 +4,8 @@ All take a `conn_id`, the id of an Airflow connection; the default one adds noth
 the connection's, and a run's own parameters override both. With `deferrable=False` the worker waits, else the triggerer
 does. Plans are made by the Spark of the connection `spark_conn_id`, or without this argument of the setting of this
 name, or without either on the worker. Notifiers (`on_failed`, `on_done`, ...) are functions, or Airflow's notifiers,
-called with the task's context, to which `kafka_steward` is added.
+called with the task's context, to which `kafka_steward` is added. Those in `notify` are called at every event: also
+when a plan begins, stalls or is stuck, and when a run fails. StewardNotifier of kafka_steward.notifications is one.
 
 The other `options` are `dag_id`; `retries` (5) and `retry_delay` (30 s, with exponential backoff), which cover an
 outage of Airflow's API server; `on_failed`; and every option of airflow.sdk.DAG. All raise SettingError, when the DAG
@@ -13,6 +14,7 @@ file is parsed, for a wrong setting.
 
 from __future__ import annotations
 
+from kafka_steward.dags.alert import alert, alert_due
 from kafka_steward.dags.apply import apply
 from kafka_steward.dags.cancel import cancel
 from kafka_steward.dags.fill import broker_joined, fill
@@ -23,6 +25,8 @@ from kafka_steward.dags.throttle import throttle
 from kafka_steward.deprecated import keep_former_names
 
 __all__ = [
+    "alert",
+    "alert_due",
     "apply",
     "broker_failed",
     "broker_joined",

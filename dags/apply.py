@@ -34,17 +34,19 @@ def apply(
     approvers: Approvers = None,
     self_approval: bool = True,
     on_kill: str = "nothing",
-    on_approval_asked: Any = None,
+    on_approval_asked: Notifiers = None,
     on_done: Notifiers = None,
+    notify: Notifiers = None,
     **options: Any,
 ) -> DAG:
     """Return a manually triggered DAG that executes a manually written reassignment on the cluster behind `conn_id`.
 
     A plan that is not approved within `approval_timeout` is rejected; `approvers` and `self_approval` determine who may
-    approve it, as in ApprovePlanOperator. `on_approval_asked` takes Airflow's notifiers. All else is as in every
-    workflow: see kafka_steward.dags.
+    approve it, as in ApprovePlanOperator. All else is as in every workflow: see kafka_steward.dags.
     """
-    workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill)
+    workflow = Workflow(
+        conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill, notify=notify
+    )
     with workflow.create_dag("apply", _DOC, apply_params(workflow.settings), **options) as dag:
         check = CheckReassignmentOperator(
             task_id="check",
@@ -63,7 +65,7 @@ def apply(
             approvers=approvers,
             self_approval=self_approval,
             response_timeout=approval_timeout,
-            notifiers=on_approval_asked,
+            on_approval_asked=on_approval_asked,
             on_done=on_done,
         )
     return dag

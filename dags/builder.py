@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -33,8 +33,9 @@ class Workflow:
     """A workflow on the cluster behind `conn_id`: its DAG, and the tasks that several workflows have.
 
     `settings` override the connection's. Without `spark_conn_id` the setting of this name counts. `deferrable` and
-    `on_kill` are those of SubmitReassignmentOperator. Raises SettingError for a setting that does not exist, or a value
-    that it does not take. Values from the connection and the configuration are not known while a DAG is parsed.
+    `on_kill` are those of SubmitReassignmentOperator. `notify` is called at every event. Raises SettingError for a
+    setting that does not exist, or a value that it does not take. Values from the connection and the configuration are
+    not known while a DAG is parsed.
     """
 
     def __init__(
@@ -45,18 +46,24 @@ class Workflow:
         spark_conn_id: str | None = None,
         deferrable: bool = True,
         on_kill: str = "nothing",
+        notify: Notifiers = None,
     ) -> None:
         self.conn_id = conn_id
         self.settings = dict(settings or {})
         self.spark_conn_id = spark_conn_id
         self.deferrable = deferrable
         self.on_kill = on_kill
+        self._notify = to_notifier_list(notify)
         for name in self.settings:
             if name not in SETTINGS:
                 raise SettingError(f"There is no setting {name!r}; there are {', '.join(SETTINGS)}.")
         Settings.refuse_wrong(self.settings)
         #: The arguments of every operator.
         self.shared: dict[str, Any] = {"conn_id": conn_id, "settings": self.settings}
+
+    def notifiers(self, on_event: Notifiers = None) -> list[Callable[[Any], Any]]:
+        """Return the notifiers of one event: those for it, and those for every event."""
+        return [*to_notifier_list(on_event), *self._notify]
 
     def create_dag(
         self,
@@ -95,7 +102,7 @@ class Workflow:
             "catchup": False,
             "tags": ["kafka-steward"],
             "allowed_run_types": _RUN_TYPES,
-            "on_failure_callback": to_notifier_list(on_failed) or None,
+            "on_failure_callback": self.notifiers(on_failed) or None,
         }
         default_args = {**retrying, **options.pop("default_args", {})}
         return DAG(dag_id, **{**ours, **options, "default_args": default_args})
@@ -125,6 +132,8 @@ class Workflow:
             deferrable=self.deferrable,
             on_kill=self.on_kill,
             elect_leaders=True,
+            on_started=self.notifiers(),
+            on_problem=self.notifiers(),
             **self.shared,
         )
 
@@ -134,6 +143,7 @@ class Workflow:
         plan: BaseOperator,
         *,
         on_done: Notifiers,
+        on_approval_asked: Notifiers,
         draining_brokers: Any = None,
         **approval: Any,
     ) -> None:
@@ -144,7 +154,9 @@ class Workflow:
         """
         made = {"plan": XComArg(plan), "snapshot": XComArg(snapshot), **self.shared}
         review = ReviewPlanOperator(task_id="show_plan", plan_only=plan.dag.param("dry_run"), **made)
-        approve = ApprovePlanOperator(task_id="approve", **approval, **made)
+        approve = ApprovePlanOperator(
+            task_id="approve", notifiers=self.notifiers(on_approval_asked), **approval, **made
+        )
         submit = self.add_submit_task(snapshot, plan, require_approval=True)
         report = ReportPlanOperator(
             task_id="report",
@@ -153,7 +165,7 @@ class Workflow:
             review=review.output,
             answer=approve.output,
             brokers=draining_brokers,
-            on_done=on_done,
+            on_done=self.notifiers(on_done),
             trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
             **self.shared,
         )

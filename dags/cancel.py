@@ -31,6 +31,7 @@ def cancel(
     settings: Mapping[str, Any] | None = None,
     deferrable: bool = True,
     on_cancelled: Notifiers = None,
+    notify: Notifiers = None,
     **options: Any,
 ) -> DAG:
     """Return a manually triggered DAG that cancels or rolls back a plan of the cluster behind `conn_id`.
@@ -38,7 +39,7 @@ def cancel(
     The DAG is created unpaused: it does nothing by itself, and in an emergency it must be usable at once. All else is
     as in every workflow: see kafka_steward.dags.
     """
-    workflow = Workflow(conn_id, settings, deferrable=deferrable)
+    workflow = Workflow(conn_id, settings, deferrable=deferrable, notify=notify)
     with workflow.create_dag("cancel", _DOC, cancel_params(workflow.settings), **options) as dag:
         cancelled = CancelReassignmentOperator(
             task_id="cancel",
@@ -47,7 +48,8 @@ def cancel(
             reason=dag.param("reason"),
             even_if_disabled=dag.param("even_if_disabled"),
             deferrable=deferrable,
-            on_cancelled=on_cancelled,
+            on_cancelled=workflow.notifiers(on_cancelled),
+            on_problem=workflow.notifiers(),
             pre_execute=refuse_unknown_keys,
             **workflow.shared,
         )

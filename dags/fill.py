@@ -39,6 +39,7 @@ def fill(
     spark_conn_id: str | None = None,
     deferrable: bool = True,
     on_filled: Notifiers = None,
+    notify: Notifiers = None,
     **options: Any,
 ) -> DAG:
     """Return a DAG that adds the pending replicas of the cluster behind `conn_id`. It is created paused.
@@ -46,7 +47,7 @@ def fill(
     While it is unpaused, its watch runs in the triggerer. `options` may hold a `schedule` of your own. All else is as
     in every workflow: see kafka_steward.dags.
     """
-    workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable)
+    workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, notify=notify)
     shared = workflow.shared
     with workflow.create_dag(
         "fill",
@@ -60,7 +61,12 @@ def fill(
         plan = workflow.add_plan_task(snapshot, operation="fill")
         submit = workflow.add_submit_task(snapshot, plan)
         report = ReportPlanOperator(
-            task_id="report", verify="fill", plan=plan.output, submitted=submit.output, on_done=on_filled, **shared
+            task_id="report",
+            verify="fill",
+            plan=plan.output,
+            submitted=submit.output,
+            on_done=workflow.notifiers(on_filled),
+            **shared,
         )
         found >> snapshot >> plan >> submit >> report
     return dag

@@ -46,6 +46,7 @@ def heal(
     on_failure_detected: Notifiers = None,
     on_not_healable: Notifiers = None,
     on_healed: Notifiers = None,
+    notify: Notifiers = None,
     **options: Any,
 ) -> DAG:
     """Return a DAG that restores full replication of the cluster behind `conn_id` after a broker failure.
@@ -55,7 +56,9 @@ def heal(
     as in every workflow: see kafka_steward.dags.
     """
     require_choice("The mode of a heal", mode, "heal", "report")
-    workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill)
+    workflow = Workflow(
+        conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill, notify=notify
+    )
     shared = workflow.shared
     with workflow.create_dag(
         "heal",
@@ -68,14 +71,16 @@ def heal(
             task_id="find_failures",
             brokers=dag.param("brokers"),
             ignore_grace=dag.param("ignore_grace"),
-            on_failure_detected=on_failure_detected,
-            on_not_healable=on_not_healable,
+            on_failure_detected=workflow.notifiers(on_failure_detected),
+            on_not_healable=workflow.notifiers(on_not_healable),
             pre_execute=refuse_unknown_keys,
             **shared,
         )
         failed = XComArg(found, "brokers")
         snapshot = SnapshotClusterOperator(task_id="snapshot", failed_brokers=failed, **shared)
-        plan = workflow.add_plan_task(snapshot, mode=dag.param("mode"), on_not_healable=on_not_healable)
+        plan = workflow.add_plan_task(
+            snapshot, mode=dag.param("mode"), on_not_healable=workflow.notifiers(on_not_healable)
+        )
         submit = workflow.add_submit_task(snapshot, plan)
         report = ReportPlanOperator(
             task_id="report",
@@ -83,8 +88,8 @@ def heal(
             brokers=failed,
             plan=plan.output,
             submitted=submit.output,
-            on_done=on_healed,
-            on_not_healable=on_not_healable,
+            on_done=workflow.notifiers(on_healed),
+            on_not_healable=workflow.notifiers(on_not_healable),
             **shared,
         )
         found >> snapshot >> plan >> submit >> report

@@ -30,6 +30,7 @@ def health(
     limits: Mapping[str, float] | None = None,
     settings: Mapping[str, Any] | None = None,
     on_unhealthy: Notifiers = None,
+    notify: Notifiers = None,
     **options: Any,
 ) -> DAG:
     """Return a DAG that reports the health of the cluster behind `conn_id`.
@@ -38,7 +39,7 @@ def health(
     are those of ReportHealthOperator. `on_unhealthy` is called with the task's context, to which `kafka_steward` is
     added, with the message and the measures. All else is as in every workflow: see kafka_steward.dags.
     """
-    workflow = Workflow(conn_id, settings)
+    workflow = Workflow(conn_id, settings, notify=notify)
     with workflow.create_dag(
         "health",
         _DOC,
@@ -49,7 +50,7 @@ def health(
             task_id="health",
             limits=limits,
             when_unhealthy=dag.param("when_unhealthy"),
-            on_unhealthy=on_unhealthy,
+            on_unhealthy=workflow.notifiers(on_unhealthy),
             pre_execute=refuse_unknown_keys,
             **workflow.shared,
         )

@@ -62,8 +62,9 @@ def rebalance(
     approvers: Approvers = None,
     self_approval: bool = True,
     on_kill: str = "nothing",
-    on_approval_asked: Any = None,
+    on_approval_asked: Notifiers = None,
     on_done: Notifiers = None,
+    notify: Notifiers = None,
     **options: Any,
 ) -> DAG:
     """Return a DAG that rebalances, expands, drains, or sets the replication factor of the cluster behind `conn_id`.
@@ -73,12 +74,13 @@ def rebalance(
     brokers join.
 
     A run's own parameters override the `settings`, but not the approval: `approve_above`, `approvers`, `self_approval`
-    and `approval_timeout`, as in ApprovePlanOperator. `on_approval_asked` takes Airflow's notifiers. All else is as in
-    every workflow: see kafka_steward.dags.
+    and `approval_timeout`, as in ApprovePlanOperator. All else is as in every workflow: see kafka_steward.dags.
     """
     if on_join and schedule is not None:
         raise SettingError("A rebalance has on_join or a schedule, not both; call rebalance() once for each.")
-    workflow = Workflow(conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill)
+    workflow = Workflow(
+        conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill, notify=notify
+    )
     given = workflow.settings
     starts = [empty_broker_joined(conn_id, given)] if on_join else schedule
     with workflow.create_dag(
@@ -96,7 +98,7 @@ def rebalance(
             approvers=approvers,
             self_approval=self_approval,
             response_timeout=approval_timeout,
-            notifiers=on_approval_asked,
+            on_approval_asked=on_approval_asked,
             on_done=on_done,
             draining_brokers=dag.param("brokers"),
         )

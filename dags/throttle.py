@@ -9,7 +9,7 @@ from airflow.sdk import DAG
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import throttle_params
-from kafka_steward.operators.base import refuse_unknown_keys
+from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.throttle import ChangeThrottleOperator
 
 __all__ = ["throttle"]
@@ -27,6 +27,7 @@ def throttle(
     conn_id: str = DEFAULT_CONN_ID,
     *,
     settings: Mapping[str, Any] | None = None,
+    notify: Notifiers = None,
     **options: Any,
 ) -> DAG:
     """Return a manually triggered DAG that changes the rate of a running plan of the cluster behind `conn_id`.
@@ -34,7 +35,7 @@ def throttle(
     The DAG is created unpaused: it does nothing by itself, and in an emergency it must be usable at once. It needs only
     the journal, so it works while Kafka does not answer. All else is as in every workflow: see kafka_steward.dags.
     """
-    workflow = Workflow(conn_id, settings)
+    workflow = Workflow(conn_id, settings, notify=notify)
     with workflow.create_dag("throttle", _DOC, throttle_params(), **options) as dag:
         ChangeThrottleOperator(
             task_id="throttle",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
@@ -14,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from kafka_steward.errors import SettingError, StewardError
 from kafka_steward.escaping import printable, printable_lines
 from kafka_steward.hooks.context import actor_of, hook_of, is_scheduled, requester_of
-from kafka_steward.operators.base import fail_without_retry, open_session
+from kafka_steward.operators.base import Notifiers, fail_without_retry, notify, open_session, to_notifier_list
 from kafka_steward.operators.plan_folders import read_plan_page, read_task_plan, read_task_snapshot
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class ApprovePlanOperator(ApprovalOperator):
     answer for the DAG may approve. Without `self_approval`, the user who triggered the run may reject its plan but not
     approve it; the request then stays open for other users.
 
+    `notifiers` are called when approval is requested, as those of the other operators, with the event `approval_asked`:
+    it has the `link` to the answer, and `asked_by`, the user who started the run.
+
     If the plan is rejected, the task and its downstream tasks are skipped.
     SubmitReassignmentOperator(require_approval=True) executes only plans whose approval is recorded here.
     Returns `{"digest", "approved", "asked", "person", "reason", "answered_ms"}`.
@@ -70,6 +74,7 @@ class ApprovePlanOperator(ApprovalOperator):
         approvers: Approvers = None,
         self_approval: bool = True,
         response_timeout: timedelta = timedelta(days=1),
+        notifiers: Notifiers = None,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("subject", "Approve the plan?")
@@ -82,6 +87,8 @@ class ApprovePlanOperator(ApprovalOperator):
             "assigned_users": parse_approvers(approvers),
         }
         super().__init__(**{**ours, **kwargs})
+        # Not HITLOperator's, which it calls without the facts of the plan, and lets fail the task.
+        self.on_approval_asked = to_notifier_list(notifiers)
         self.plan = plan
         self.snapshot = snapshot
         self.conn_id = conn_id
@@ -147,12 +154,19 @@ class ApprovePlanOperator(ApprovalOperator):
                 f"Plan {plan.digest[:12]} cannot be approved in this run: Airflow still shows the request from before "
                 f"{self.task_id} was cleared, and would accept an answer to it; trigger a new run."
             )
+        notify(self.on_approval_asked, context, "approval_asked", self._approval_facts(context, plan))
         try:
             super().execute(context)
         except TaskAwaitingInput as parked:
             parked.kwargs = {**(parked.kwargs or {}), "digest": plan.digest}
             raise
         raise AssertionError("Airflow's own operator waits by raising.")
+
+    def _approval_facts(self, context: Context, plan: PlanFolder) -> dict[str, Any]:
+        facts = {"sentence": self.subject, "digest": plan.digest, "replicas_moved": plan.proof["replicas_moved"]}
+        with suppress(ValueError):  # Airflow does not know its own address
+            facts["link"] = self.generate_link_to_ui(task_instance=context["ti"])
+        return {**facts, "asked_by": getattr(context["dag_run"], "triggering_user_name", None)}
 
     def _excluded_user(self, context: Context) -> str | None:
         """Return the name of the user who may not approve: without `self_approval`, the one who started the run."""

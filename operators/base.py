@@ -162,18 +162,21 @@ def to_notifier_list(given: Notifiers) -> list[Callable[[Any], Any]]:
     return [given] if callable(given) else list(given)
 
 
-def notify(notifiers: Sequence[Callable[[Any], Any]], context: Context, event: str, facts: Mapping[str, Any]) -> None:
+def notify(notifiers: Sequence[Callable[[Any], Any]], context: Context, event: str, facts: Mapping[str, Any]) -> bool:
     """Call each notifier with the context plus the key `kafka_steward`: `{"event", "sentence", ...}`.
 
-    A notifier that fails is only logged: an undelivered notification must not stop the repair of a cluster.
+    A notifier that fails is only logged: an undelivered notification must not stop the repair of a cluster. Return
+    False if all of them failed.
     """
     payload = {**context, "kafka_steward": {"event": event, **facts}}
-    for notifier in notifiers:
-        _call_notifier(notifier, payload)
+    results = [_call_notifier(notifier, payload) for notifier in notifiers]
+    return any(results) or not results
 
 
-def _call_notifier(notifier: Callable[[Any], Any], payload: Mapping[str, Any]) -> None:
+def _call_notifier(notifier: Callable[[Any], Any], payload: Mapping[str, Any]) -> bool:
     try:
         notifier(payload)
     except Exception as error:  # noqa: BLE001 - user code may raise anything
         log.warning("A notifier failed", notifier=repr(notifier), error=repr(error))
+        return False
+    return True

@@ -38,7 +38,8 @@ class CancelReassignmentOperator(PlanExecutionOperator):
     retried, if that is not the case within `verify_timeout`. Returns the result of that check: `{"plan", "rollback",
     "status", "sentence", "partitions", "as_before", "returned", "left_alone", "skipped", ...}`. `returned` lists the
     partitions that were moved back, each with its `target` and its `originals`; `skipped` lists the partitions that a
-    rule of KIP-236 forbids to cancel, each with its rule.
+    rule of KIP-236 forbids to cancel, each with its rule. `on_cancelled` is notified of it, with the event `cancelled`,
+    or `rolled_back` if completed moves were reverted too.
 
     >>> CancelReassignmentOperator(task_id="cancel", plan="3f2a91c0", reason="wrong racks")
     <Task(CancelReassignmentOperator): cancel>
@@ -102,7 +103,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], digest: str) -> dict[str, Any]:
         """Verify the cancel after the trigger, and return the result."""
-        self.progress_from_event(event)
+        self.progress_from_event(event, context)
         with self.open(context) as opened:
             return self._report_cancel(opened, digest, context)
 
@@ -121,7 +122,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
             for each in found[kind]:
                 message = f"{each['topic']}-{each['partition']}, {kind.replace('_', ' ')}: {each['why']}"
                 self.log.warning("%s", printable(message))
-        notify(self.on_cancelled, context, "cancelled", found)
+        notify(self.on_cancelled, context, "rolled_back" if found["status"] == "rolled_back" else "cancelled", found)
         return found
 
     def _verify_undone(self, opened: ClusterSession, digest: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_fields, actor_of, hook_of, merge_overrides
-from kafka_steward.operators.base import StewardOperator, open_session
+from kafka_steward.operators.base import Notifiers, StewardOperator, notify, open_session, to_notifier_list
 from kafka_steward.triggers.base import REREAD_S, FreshConnections
 from kafka_steward.triggers.reporting import ProgressLog, emit_progress
 from kafka_steward.triggers.run_plan import RunPlanTrigger
@@ -22,6 +22,7 @@ from kafka_steward.triggers.run_plan import RunPlanTrigger
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from kafka_steward.execution.alerts import StallRecorder
     from kafka_steward.execution.progress import Progress
     from kafka_steward.execution.runner import PlanRunner, StepRunner
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
@@ -41,6 +42,8 @@ class PlanExecutionOperator(StewardOperator):
 
     `plan_timeout` limits the deferral: when it is exceeded the task fails, and a retry resumes the plan. Killing the
     task stops its steps. Both look the Airflow connection up every minute, and continue with an edited one.
+    `on_problem` is notified before the task fails, with the event `stalled`, or `stuck` if the plan needs operator
+    action.
     """
 
     #: Seconds between two lookups of the Airflow connection in the worker.
@@ -52,9 +55,11 @@ class PlanExecutionOperator(StewardOperator):
         deferrable: bool = True,
         defer_after: timedelta = _DEFER_AFTER,
         plan_timeout: timedelta = timedelta(days=7),
+        on_problem: Notifiers = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.on_problem = to_notifier_list(on_problem)
         self.deferrable = deferrable
         self.defer_after = defer_after
         self.plan_timeout = plan_timeout
@@ -174,18 +179,27 @@ class PlanExecutionOperator(StewardOperator):
 
         progress = run_to_end(followed, wait, interval_s=lambda: followed.opened.settings.step_interval, report=report)
         if not progress.ended:
+            self._notify_problem(context, progress.to_json(), progress.sentence)
             fail_task(progress.sentence, for_good=progress.waits_for_person)
         return progress
 
-    def progress_from_event(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
+    def progress_from_event(self, event: Mapping[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the progress of a trigger's event if the plan ended. Raise otherwise, as `run_or_defer` does."""
         progress: Mapping[str, Any] | None = event["progress"]
         if progress is None:
             fail_task(event["sentence"], for_good=event.get("for_good", False))
         if not event["ended"]:
+            self._notify_problem(context, progress, event["sentence"])
             fail_task(event["sentence"], for_good=progress["status"] == "stuck")
         self.log.info("%s", printable(event["sentence"]))
         return progress
+
+    def _notify_problem(self, context: Context, progress: Mapping[str, Any], sentence: str) -> None:
+        facts = {name: progress[name] for name in ("digest", "status", "left")}
+        event = "stuck" if progress["status"] == "stuck" else "stalled"
+        notify(
+            self.on_problem, context, event, {"sentence": sentence, "partitions": progress["partitions_total"], **facts}
+        )
 
     def _wait_unless_killed(self, seconds: float) -> None:
         if self._killed.wait(seconds):
@@ -215,13 +229,22 @@ class _ReconnectingRunner:
         self._connections, self._make = connections, make
         self.opened = connections.current()
         self.stepper = make(self.opened)
+        self._stalls = _new_stall_recorder()
 
     def step(self) -> Progress:
         """Take one step, over the connections as they are now."""
         opened = self._connections.current()
         if opened is not self.opened:
             self.opened, self.stepper = opened, self._make(opened)
-        return self.stepper.step()
+        progress = self.stepper.step()
+        self._stalls.record(self.opened.journal, progress)
+        return progress
+
+
+def _new_stall_recorder() -> StallRecorder:
+    from kafka_steward.execution.alerts import StallRecorder
+
+    return StallRecorder()
 
 
 def fail_task(sentence: str, *, for_good: bool) -> NoReturn:

@@ -12,7 +12,7 @@ from kafka_steward.arrow import leave_out_pandas
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_fields, actor_of, merge_overrides
-from kafka_steward.operators.base import fail_without_retry
+from kafka_steward.operators.base import Notifiers, fail_without_retry, notify, to_notifier_list
 from kafka_steward.operators.execution import PlanExecutionOperator, fail_task
 from kafka_steward.operators.leaders import elect_leaders
 from kafka_steward.operators.plan_folders import parse_uri_and_digest, read_task_plan, read_task_snapshot
@@ -50,6 +50,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
     of its digest, which ApprovePlanOperator writes. If the plan is cancelled externally the task ends: at once, or
     after the rollback if one was requested. Returns `{"digest", "status", "sentence", "partitions", "left"}`. Fails
     when the plan stalls (a retry resumes it), and without a retry when it is blocked and needs operator action.
+    `on_started` is notified when the plan begins (event `started`), `on_problem` before such a failure.
 
     With `elect_leaders`, the task then waits until the plan's replicas are in the ISR, as IsrCatchUpSensor does, for at
     most `catch_up_timeout`, and elects the preferred leaders of its partitions, as ElectLeadersOperator does.
@@ -70,12 +71,14 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         on_kill: str = "nothing",
         elect_leaders: bool = False,
         catch_up_timeout: timedelta = timedelta(days=1),
+        on_started: Notifiers = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"multiple_outputs": True, **kwargs})
         self.plan = plan
         self.snapshot = snapshot
         self.require_approval = require_approval
+        self.on_started = to_notifier_list(on_started)
         self.when_killed = require_choice("on_kill", on_kill, "nothing", "cancel")
         self.elect_leaders = elect_leaders
         self.catch_up_timeout = catch_up_timeout
@@ -95,12 +98,13 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
                     record.digest, record.status.value, record.reason, record.partitions, record.left
                 )
             else:
+                self._notify_start(record, context)
                 result = self._run_plan(connections, record.digest, context)
             return self._finish(connections, result, context)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Finish after the trigger has executed the plan. Raises as `progress_from_event` does."""
-        progress = self.progress_from_event(event)
+        progress = self.progress_from_event(event, context)
         total, left = progress["partitions_total"], progress["left"]
         result = _execution_result(progress["digest"], progress["status"], event["sentence"], total, left)
         if not self.elect_leaders:
@@ -145,6 +149,13 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
     def _elect(self, opened: ClusterSession, result: dict[str, Any], context: Context) -> dict[str, Any]:
         elected = elect_leaders(self, opened, context, result["digest"])
         return {**result, "elected": elected["elected"], "refused": elected["refused"]}
+
+    def _notify_start(self, record: PlanRecord, context: Context) -> None:
+        if record.status.value != "published":
+            return  # a retry resumes it
+        facts = {"digest": record.digest, "partitions": record.partitions, "brokers": list(record.failed_brokers)}
+        sentence = f"Plan {record.digest[:12]} ({record.operation}) begins: {record.partitions} partitions are moved."
+        notify(self.on_started, context, "started", {"sentence": sentence, **facts})
 
     def _publish_plan(self, opened: ClusterSession, context: Context) -> PlanRecord:
         from kafka_steward.execution.publishing import publish_plan, refuse_unapproved

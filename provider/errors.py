@@ -21,6 +21,7 @@
     │   ├── WrongJournal           another journal than intended, or one half of it
     │   ├── SlotTaken              another plan holds the plan slot
     │   └── LockLost               another process steps the plan: this one must stop
+    ├── NotificationFailed       a message could not be sent
     ├── PlanningFailed           the Spark job ended without a plan
     └── SandboxFailed            a local cluster for demo and tests could not start or misbehaved
 
@@ -46,6 +47,7 @@ __all__ = [
     "LockLost",
     "NodeExists",
     "NodeMissing",
+    "NotificationFailed",
     "PlanError",
     "PlanningFailed",
     "RequestError",
@@ -176,6 +178,10 @@ class SlotTaken(JournalError):
 
 class LockLost(JournalError):
     """Another process steps the plan now; this one must make no further changes."""
+
+
+class NotificationFailed(StewardError, RuntimeError):
+    """A message could not be sent. The sentence leaves the address out, which is a secret with some channels."""
 
 
 class PlanningFailed(StewardError, RuntimeError):

@@ -50,6 +50,7 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": _module_entries("sensors", *_list_module_names("sensors")),
         "hooks": _module_entries("hooks", "steward"),
         "triggers": _module_entries("triggers", "run_plan", "watch", "wait"),
+        "notifications": ["kafka_steward.notifications.steward.StewardNotifier"],
         "connection-types": [_connection_type()],
         "config": {"kafka_steward": {"description": "Defaults for every cluster.", "options": _config_options()}},
         "cli": ["kafka_steward.cli.get_kafka_steward_commands"],

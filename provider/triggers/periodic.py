@@ -86,6 +86,8 @@ class PeriodicCheck(ABC, Generic[Found]):
     EVENT: ClassVar[str] = ""
     #: Whether its events come from its own polls, and from no other watch's.
     POLLS_TO_EMIT: ClassVar[bool] = True
+    #: Whether another check of the same watch needs its results.
+    is_needed: bool = False
 
     def __init__(
         self,
@@ -144,7 +146,7 @@ class PeriodicCheck(ABC, Generic[Found]):
     def _poll_and_record(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Found | StoodBy, float]:
         with opened.journal.tree.one_read():
             lease = self._create_lease()
-            needed = self.emits and self.POLLS_TO_EMIT
+            needed = self.is_needed or (self.emits and self.POLLS_TO_EMIT)
             standby = None if lease is None else lease.stand_by(opened.journal, needed=needed)
             if standby is not None:
                 event, pause_s = self.poll_standby(opened, standby.pause_s)
@@ -202,8 +204,15 @@ class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
     WHAT = "check for failed brokers"
     EVENT = "broker-failed"
 
+    #: The last result of its own polls.
+    latest: DetectionResult | None = None
     #: The detector of one connection and its interval: re-created after an error.
     _detector: tuple[ClusterSession, FailureDetector, float] | None = None
+
+    def listen_for(self, events: Collection[str]) -> None:
+        """Emit the event if somebody listens to it; poll in any case for the alerts."""
+        super().listen_for(events)
+        self.is_needed = "alert" in events
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, DetectionResult, float]:
         """Detect failed brokers."""
@@ -219,10 +228,12 @@ class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
 
     def report(self, found: DetectionResult) -> None:
         """Log a changed state, and count the failed brokers and log directories."""
+        self.latest = found
         # Without the message, which counts down the seconds of the grace period.
         self.reporter.log_once(found.sentence, about=replace(found, due=(), sentence="", now_ms=0))
         set_gauge("failed_brokers", self.conn_id, len(found.down))
         set_gauge("failed_log_dirs", self.conn_id, found.failed_log_dir_count)
+        set_gauge("due_brokers", self.conn_id, len(found.failed))
 
 
 def _poll_interval_s(opened: ClusterSession) -> float:

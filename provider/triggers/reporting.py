@@ -54,9 +54,16 @@ def emit_progress(conn_id: str, progress: Progress) -> None:
 
 
 def emit_health(conn_id: str, measures: Mapping[str, float]) -> None:
-    """Emit gauges of a cluster, with the tag `conn_id`; named after KIP-352's metrics. Never raises."""
+    """Emit gauges of a cluster, with the tag `conn_id`; named after KIP-352's metrics. Never raises.
+
+    A gauge of one broker is emitted twice: with the broker's id in its name, and as a tag.
+    """
     for name, value in measures.items():
         stats.gauge(f"kafka_steward.cluster.{name}", value, tags={"conn_id": conn_id})
+        measure, _, broker = name.partition(".")
+        if broker:
+            # Another name: plain StatsD, which drops tags, would write over the gauge of the cluster.
+            stats.gauge(f"kafka_steward.broker.{measure}", value, tags={"conn_id": conn_id, "broker": broker})
 
 
 def set_gauge(name: str, conn_id: str, value: int) -> None:
@@ -160,8 +167,23 @@ class WatchReporter:
         self._clock, self._worked_s = clock, clock()
         self._logged: object = None
         self._lines: dict[str, None] = {}
-        self._failures = 0
+        self._failures, self._message = 0, ""
         self._outage = Outage()
+
+    @property
+    def failures(self) -> int:
+        """The number of consecutive errors."""
+        return self._failures
+
+    @property
+    def age_s(self) -> float:
+        """The seconds since the last successful check."""
+        return self._clock() - self._worked_s
+
+    @property
+    def last_message(self) -> str:
+        """The message of the last error, empty after a successful check."""
+        return self._message if self._failures else ""
 
     def share(self, outage: Outage | None) -> None:
         """Report errors together with the other checks that share `outage`, if any."""
@@ -178,7 +200,7 @@ class WatchReporter:
     def report_age(self) -> None:
         """Set the gauge of the age. It also covers a stalled check, which neither succeeds nor fails."""
         age = self._failing.removesuffix("failing") + "age"
-        set_gauge(age, self._conn_id, int(self._clock() - self._worked_s))
+        set_gauge(age, self._conn_id, int(self.age_s))
 
     def report_error(self, error: Exception) -> float:
         """Log the error, once an hour while it persists; count it, and return the seconds until the next check."""
@@ -187,7 +209,7 @@ class WatchReporter:
         sentence = f"The watch of {self._conn_id} cannot {self._what}, and tries again: {error}"
         if self._outage.begin(self._what, str(error), self._clock()):
             self._log_error("%s", printable(sentence))
-        self._logged = sentence
+        self._logged = self._message = sentence
         return min(_LONGEST_BACK_OFF_S, _BACK_OFF_S * 2.0 ** min(self._failures - 1, 10))
 
     def log_once(self, sentence: str, *, about: object) -> None:

@@ -18,6 +18,7 @@ from kafka_steward.triggers.base import ClusterTrigger
 from kafka_steward.triggers.reporting import ProgressLog, emit_progress
 
 if TYPE_CHECKING:
+    from kafka_steward.execution.alerts import StallRecorder
     from kafka_steward.execution.progress import Progress
     from kafka_steward.execution.runner import StepRunner
     from kafka_steward.hooks.steward import ClusterSession
@@ -64,6 +65,7 @@ class RunPlanTrigger(ClusterTrigger):
         self.when_killed = when_killed
         self.map_index = map_index
         self._runner: tuple[ClusterSession, StepRunner] | None = None
+        self._stalls: StallRecorder | None = None
 
     async def on_kill(self) -> None:
         """Request the cancel if that is configured and the task itself was ended, not only this trigger."""
@@ -116,13 +118,22 @@ class RunPlanTrigger(ClusterTrigger):
         # Runs in the thread. One runner per connection, because it keeps byte counts for rate and ETA.
         if self._runner is None or self._runner[0] is not opened:
             self._runner = opened, self._new_runner(opened)
-        return self._runner[1].step(), opened.settings.step_interval
+        progress = self._runner[1].step()
+        self._stalls = self._stalls or _new_stall_recorder()
+        self._stalls.record(opened.journal, progress)
+        return progress, opened.settings.step_interval
 
     def _new_runner(self, opened: ClusterSession) -> StepRunner:
         from kafka_steward.execution.runner import PlanRunner
         from kafka_steward.journal.audit import Actor
 
         return PlanRunner(opened.context(Actor(**self.who)), self.digest)
+
+
+def _new_stall_recorder() -> StallRecorder:
+    from kafka_steward.execution.alerts import StallRecorder
+
+    return StallRecorder()
 
 
 def is_task_over(who: Mapping[str, Any], map_index: int = -1) -> bool:

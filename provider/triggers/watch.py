@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from kafka_steward.triggers.alerts import AlertCheck, JournalWorker
 from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.periodic import (
     BrokerFailureCheck,
@@ -42,7 +43,14 @@ def freeze_gc() -> None:
 
 
 #: The events that a watch may emit, one for each watch: a DAG that is scheduled on one must not start for another.
-EVENTS = (BrokerFailureCheck.EVENT, BrokerJoinCheck.EVENT, EmptyBrokerCheck.EVENT, "request", "cancel")
+EVENTS = (
+    BrokerFailureCheck.EVENT,
+    BrokerJoinCheck.EVENT,
+    EmptyBrokerCheck.EVENT,
+    "request",
+    "cancel",
+    AlertCheck.EVENT,
+)
 
 Check = TypeVar("Check", bound=PeriodicCheck[Any])
 
@@ -54,6 +62,7 @@ _KINDS: Mapping[str, tuple[type[PeriodicCheck[Any]], ...]] = {
     BrokerFailureCheck.EVENT: (ClusterHealthCheck,),
     BrokerJoinCheck.EVENT: (BrokerJoinCheck,),
     EmptyBrokerCheck.EVENT: (EmptyBrokerCheck,),
+    AlertCheck.EVENT: (AlertCheck, ClusterHealthCheck),
 }
 #: The further checks of a watch that emits no event, and is the only one of its cluster.
 ALL_KINDS = (ClusterHealthCheck, BrokerJoinCheck, EmptyBrokerCheck)
@@ -123,7 +132,7 @@ class ClusterWatch:
         events = self._events.events
         needed = {BrokerFailureCheck, *self._kinds, *(kind for event in events for kind in _KINDS.get(event, ()))}
         there = {type(check) for check in self.checks}
-        self.checks += [self._create_check(kind) for kind in ALL_KINDS if kind in needed - there]
+        self.checks += [self._create_check(kind) for kind in (*ALL_KINDS, AlertCheck) if kind in needed - there]
         for check in self.checks:
             check.listen_for(events)
             if self._ended is None or check is self._documents:
@@ -152,8 +161,11 @@ class ClusterWatch:
     def _create_check(self, kind: type[Check]) -> Check:
         # Apart, because a stalled broker must not keep the watch from detecting the failure of another one.
         worker = ClusterWorker(self._conn_id, self._overrides) if kind is ClusterHealthCheck else self._worker
+        worker = JournalWorker(self._conn_id, self._overrides) if kind is AlertCheck else worker
         check = kind(self._conn_id, worker, self._log, log_error=self._log_error, emits=False, leased=True)
         check.reporter.share(self._outage)
+        if isinstance(check, AlertCheck):
+            check.others = self.checks
         return check
 
     async def _end_loops(self) -> None:
@@ -228,7 +240,8 @@ class WatchTrigger(BaseEventTrigger):
     "broker-failed": a failure is due; again every `heal_retry_interval` until a plan heals it. Airflow may duplicate or
     drop trigger events, so consumers read the state from the cluster, not from the event. "broker-joined": a live
     broker can take pending replicas (KIP-409); repeated at the same interval. "broker-new": a live broker is empty;
-    repeated at the same interval until a run claims it. "request" and "cancel": such a document was accepted.
+    repeated at the same interval until a run claims it. "request" and "cancel": such a document was accepted. "alert":
+    people are to be told of something; repeated until a run has told them (kafka_steward.execution.alerts).
 
     The trigger never ends, and raises nothing: Airflow would restart it every 2 s without showing the reason.
     """

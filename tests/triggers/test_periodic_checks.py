@@ -26,6 +26,7 @@ from kafka_steward.triggers.periodic import (
     EmptyBrokerCheck,
     EventQueues,
 )
+from kafka_steward.triggers.reporting import emit_health
 from kafka_steward.triggers.watch import ClusterWatch, WatchTrigger
 from tests.eventually import eventually
 from tests.simulated_plan import memory_journal
@@ -175,9 +176,21 @@ def test_a_look_at_the_health_sets_a_gauge_for_each_measure_and_keeps_a_row(meas
     assert measured.look() == 0.001
     (row,) = measured.kept()
     assert (row["under_replicated_partitions"], row["failed_brokers"], row["offline_partitions"]) == (2, 1, 0)
-    assert measured.gauges == {
+    assert {name: gauge for name, gauge in measured.gauges.items() if ".broker." not in name} == {
         f"kafka_steward.cluster.{name}": (value, {"conn_id": "kafka"}) for name, value in row.items()
     }
+
+
+def test_a_gauge_of_a_broker_has_its_id_in_the_name_and_as_a_tag(monkeypatch: pytest.MonkeyPatch) -> None:
+    emitted: list[tuple[str, float, dict[str, str]]] = []
+    monkeypatch.setattr(stats, "gauge", lambda name, value, *, tags: emitted.append((name, value, tags)))
+    emit_health("kafka", {"failed_brokers": 1, "reassigning_partitions": 2, "reassigning_partitions.4": 2})
+    assert emitted == [
+        ("kafka_steward.cluster.failed_brokers", 1, {"conn_id": "kafka"}),
+        ("kafka_steward.cluster.reassigning_partitions", 2, {"conn_id": "kafka"}),
+        ("kafka_steward.cluster.reassigning_partitions.4", 2, {"conn_id": "kafka"}),
+        ("kafka_steward.broker.reassigning_partitions", 2, {"conn_id": "kafka", "broker": "4"}),
+    ]
 
 
 def test_each_look_measures_bytes_per_second_since_the_one_before(measured: Measured) -> None:

@@ -115,6 +115,7 @@ def test_errors_raise_a_gauge_and_success_lowers_it(monkeypatch: pytest.MonkeyPa
         ("kafka_steward.watch.failing", 0),
         ("kafka_steward.watch.failed_brokers", 1),
         ("kafka_steward.watch.failed_log_dirs", 0),
+        ("kafka_steward.watch.due_brokers", 1),
     ]
 
 

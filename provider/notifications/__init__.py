@@ -1,0 +1,1 @@
+"""Notifications about a cluster, for Slack, Microsoft Teams, PagerDuty and e-mail."""

@@ -1,0 +1,191 @@
+"""The check of the watch that finds what people should be told of, and starts the DAG `alert`.
+
+Airflow runs no callbacks in the triggerer. The check needs the journal only, so it works while Kafka does not answer.
+It uses what the other checks of its watch have found. While the journal does not answer either, its events are kept in
+memory, and name what has failed themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from kafka_steward.triggers.base import ClusterWorker, FreshConnections
+from kafka_steward.triggers.periodic import BrokerFailureCheck, EventQueues, PeriodicCheck
+from kafka_steward.triggers.reporting import event_payload, set_gauge
+
+if TYPE_CHECKING:
+    from kafka_steward.execution.alerts import Condition
+    from kafka_steward.execution.failure_detector import DetectionResult
+    from kafka_steward.hooks.cluster_config import ClusterConfig
+    from kafka_steward.hooks.steward import ClusterSession, StewardHook
+    from kafka_steward.journal.store import Journal
+    from kafka_steward.settings import Settings
+
+#: Seconds between two looks.
+_POLL_S = 10.0
+#: Seconds for which a check may fail, or a check for failed brokers stall, before people are told.
+FAILING_S, STALLED_S = 120.0, 300.0
+#: Seconds between two looks at the check itself, and between two of its events while the journal does not answer.
+_OWN_POLL_S, _REPEATED_S = 15.0, 3600.0
+
+
+@dataclass(frozen=True)
+class _ClusterName:
+    cluster_id: str
+
+
+@dataclass(frozen=True)
+class JournalSession:
+    """An open journal without its cluster: the part of a ClusterSession that the check uses."""
+
+    access: ClusterConfig
+    cluster: _ClusterName
+    journal: Journal
+
+    @property
+    def settings(self) -> Settings:
+        """The cluster's settings."""
+        return self.access.settings
+
+    @property
+    def origin(self) -> dict[str, str] | None:
+        """The identity of the journal, as of a ClusterSession."""
+        return None if self.journal.identity is None else self.journal.identity.to_json()
+
+    def close(self) -> None:
+        """Close the journal's connections."""
+        self.journal.close()
+
+
+class JournalWorker(ClusterWorker):
+    """A ClusterWorker that opens the journal only."""
+
+    def _create_connections(self) -> FreshConnections:
+        return FreshConnections(self._create_hook, _open_journal_only, reread_s=self._reread_s, clock=self._clock)
+
+
+def _open_journal_only(hook: StewardHook) -> AbstractContextManager[ClusterSession]:
+    cluster_id = hook.cluster_id()
+    session = JournalSession(hook.access, _ClusterName(cluster_id), hook.journal(cluster_id))
+    return closing(cast("ClusterSession", session))
+
+
+@dataclass(frozen=True)
+class CheckState:
+    """Another check of the watch: whether its last poll failed, and the seconds since it last succeeded."""
+
+    kind: str
+    is_failing: bool
+    age_s: float
+    message: str
+
+
+class AlertCheck(PeriodicCheck["Sequence[Condition]"]):
+    """Emits an event while people are to be told of something: see kafka_steward.execution.alerts."""
+
+    KIND = "alerts"
+    WHAT = "look for what people should be told of"
+    EVENT = "alert"
+
+    #: The checks of its watch.
+    others: Collection[PeriodicCheck[Any]] = ()
+    #: The alert of the journal's outage, if it was emitted; and when.
+    _unrecorded: tuple[Condition, float] | None = None
+    #: Plans that have ended and still have throttle leases.
+    _leases = 0
+
+    async def run(self, events: EventQueues) -> None:
+        """Check until cancelled; publish events to those who listen."""
+        await asyncio.gather(super().run(events), self._watch_the_journal(events))
+
+    def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Sequence[Condition], float]:
+        """Find the conditions, and record the alerts."""
+        from kafka_steward.execution.alerts import read_plan_conditions, record_unrecorded_outage, update_alerts
+        from kafka_steward.execution.upkeep import ended_plans_with_leases
+
+        journal = opened.journal
+        now_ms = journal.now_ms()
+        if self._unrecorded is not None:
+            record_unrecorded_outage(journal, self._unrecorded[0], now_ms)
+            self._unrecorded = None
+        found = [
+            *read_plan_conditions(journal),
+            *failure_conditions(self._latest_detection()),
+            *watch_conditions(self.conn_id, self._states()),
+        ]
+        self._leases = len(ended_plans_with_leases(journal))
+        due = update_alerts(journal, found, now_ms)
+        event = None if not due else {**event_payload(opened, now_ms), "alerts": sorted(due)}
+        return event, found, _POLL_S
+
+    def report(self, found: Sequence[Condition]) -> None:
+        """Log a changed set of conditions, and count those that a plan has."""
+        keys = tuple(sorted(each.key for each in found))
+        sentence = " ".join(each.sentence for each in found) or "Nothing needs a person."
+        self.reporter.log_once(sentence, about=keys)
+        for gauge, kind in (("plans_stuck", "stuck"), ("plans_stalled", "stalled"), ("plans_idle", "no_process")):
+            set_gauge(gauge, self.conn_id, sum(each.kind == kind for each in found))
+        set_gauge("orphaned_throttles", self.conn_id, self._leases)
+
+    def _latest_detection(self) -> DetectionResult | None:
+        return next((each.latest for each in self.others if isinstance(each, BrokerFailureCheck)), None)
+
+    def _states(self) -> list[CheckState]:
+        return [_state_of(each) for each in self.others if each is not self]
+
+    async def _watch_the_journal(self, events: EventQueues) -> None:
+        """Publish an event while the check itself fails, which means that the journal does not answer."""
+        while True:
+            await asyncio.sleep(_OWN_POLL_S)
+            event = self.own_event(_state_of(self), time.monotonic())
+            if event is not None:
+                self.publish(events, event)
+
+    def own_event(self, state: CheckState, now_s: float) -> dict[str, Any] | None:
+        """Return the event about this check itself, if it has failed for long and no event said so recently."""
+        found = watch_conditions(self.conn_id, [state])
+        told_s = None if self._unrecorded is None else self._unrecorded[1]
+        if not found or (told_s is not None and now_s - told_s < _REPEATED_S):
+            return None
+        self._unrecorded = found[0], now_s
+        told = {"kind": found[0].kind, "subject": found[0].subject, "sentence": found[0].sentence}
+        return {"conn_id": self.conn_id, "at_ms": int(time.time() * 1000), "unrecorded": [told]}
+
+
+def _state_of(check: PeriodicCheck[Any]) -> CheckState:
+    reporter = check.reporter
+    return CheckState(check.KIND, reporter.failures > 0, reporter.age_s, reporter.last_message)
+
+
+def watch_conditions(conn_id: str, states: Collection[CheckState]) -> list[Condition]:
+    """Return a condition for each check that has failed or stalled for long. Pure."""
+    from kafka_steward.execution.alerts import Condition
+
+    found = []
+    for state in states:
+        if state.is_failing and state.age_s >= FAILING_S:
+            found.append(Condition("watch_failing", state.message, state.kind))
+        elif state.kind == BrokerFailureCheck.KIND and state.age_s >= STALLED_S:
+            sentence = f"The watch of {conn_id} has not checked for failed brokers for {state.age_s:.0f} s: it stalls."
+            found.append(Condition("watch_failing", sentence, state.kind))
+    return found
+
+
+def failure_conditions(detected: DetectionResult | None) -> list[Condition]:
+    """Return the conditions of failed brokers; none while it is unknown which brokers have failed. Pure."""
+    from kafka_steward.execution.alerts import OVERDUE_MS, Condition
+
+    if detected is None:
+        return []
+    if detected.outage:
+        return [Condition("outage", detected.sentence)]
+    if detected.failed:
+        brokers = ", ".join(map(str, detected.failed))
+        sentence = f"No plan heals broker {brokers}, whose heal is due: see the runs of the DAG heal."
+        return [Condition("heal_overdue", f"{sentence} {detected.sentence}", delay_ms=OVERDUE_MS)]
+    return []

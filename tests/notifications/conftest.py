@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.airflow_home import connect
+
+__all__ = ["connect"]

@@ -1,0 +1,128 @@
+"""What a notification says: from a context of Airflow to the text of each channel."""
+
+from __future__ import annotations
+
+import json
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_steward.notifications.channels import email_html, pagerduty_actions, slack_blocks, teams_card
+from kafka_steward.notifications.message import EVENT_KINDS, Message, Severity, build_message
+from tests.airflow_home import context
+
+#: A topic name or a reason as someone writes it who means harm.
+HOSTILE = "<!channel> <http://evil|x> *b* [l](http://e) </td><script>alert(1)</script>\r\nBcc: x\u202e & {{ 7 }}"
+
+
+def given(event: str, **facts: Any) -> dict[str, Any]:
+    task = SimpleNamespace(conn_id="kafka_prod")
+    return {**context(), "task": task, "kafka_steward": {"event": event, **facts}}
+
+
+def test_it_names_cluster_event_facts_and_run() -> None:
+    message = build_message(given("failure_detected", sentence="Broker 3 is down.", brokers=[3], cluster_id="Qx"))
+    assert (message.title, message.severity) == ("kafka_prod: Broker failure detected", Severity.WARNING)
+    assert message.sentence == "Broker 3 is down."
+    assert dict(message.facts) == {"Cluster id": "Qx", "Brokers": "3", "Run": "heal manual__2026-11-21T08:00:00+00:00"}
+
+
+def test_it_shows_no_fact_that_is_not_meant_to_be_shown() -> None:
+    message = build_message(
+        given("done", sentence="Done.", uri="s3://k:secret@b", measures={"a": 1}, password="secret")
+    )
+    assert "secret" not in repr(message)
+
+
+def test_a_password_in_a_url_of_a_sentence_is_left_out() -> None:
+    message = build_message(given("stuck", sentence="The journal at postgresql://steward:secret@db/x is away."))
+    assert message.sentence == "The journal at postgresql://***@db/x is away."
+
+
+@pytest.mark.parametrize("event", EVENT_KINDS)
+def test_a_repeated_event_has_the_same_keys_and_another_run_another_key(event: str) -> None:
+    facts = {"sentence": "x", "digest": "3f2a91c04d5e6f", "of": "outage", "subject": ""}
+    once, again = build_message(given(event, **facts)), build_message(given(event, **facts))
+    assert (once.key, once.opens, once.closes) == (again.key, again.opens, again.closes)
+    other = given(event, **facts)
+    other["ti"].run_id = "another"
+    assert build_message(other).key != once.key
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [("failure_detected", "healed"), ("not_healable", "healed"), ("stuck", "done"), ("stalled", "rolled_back")],
+)
+def test_what_ends_a_problem_closes_what_opened_it(opening: str, closing: str) -> None:
+    opened = build_message(given(opening, digest="3f2a91c04d5e6f", sentence="x"))
+    closed = build_message(given(closing, plan="3f2a91c04d5e6f", sentence="x"))
+    assert opened.opens in closed.closes
+    assert ("resolve", opened.opens) in pagerduty_actions(closed)
+
+
+def test_a_recovery_closes_the_alert_that_it_names() -> None:
+    opened = build_message(given("heal_overdue", conn_id="kafka_prod", subject="3", sentence="x"))
+    closed = build_message(given("recovered", of="heal_overdue", conn_id="kafka_prod", subject="3", sentence="x"))
+    assert closed.closes == (opened.opens,)
+    assert closed.title == "kafka_prod: Works again (Heal overdue)"
+
+
+def test_the_callback_of_a_dag_says_which_run_failed_and_not_why() -> None:
+    run = SimpleNamespace(dag_id="heal", run_id="scheduled__1")
+    message = build_message({"dag_run": run, "exception": "secret"}, "http://airflow.example.com/")
+    assert message.sentence == "A run of the DAG heal failed; its log says why."
+    assert (message.event, message.opens) == ("failed", "kafka-steward:heal:run:heal")
+    assert message.link == "http://airflow.example.com/dags/heal"
+
+
+def test_an_approval_links_to_its_answer_and_no_other_scheme_is_a_link() -> None:
+    message = build_message(given("approval_asked", sentence="Move?", link="http://a/required_actions"))
+    assert (message.link, message.link_label) == ("http://a/required_actions", "Answer in Airflow")
+    other = given("done", sentence="x")
+    other["ti"].log_url = "javascript:alert(1)"
+    assert build_message(other).link == ""
+
+
+def hostile() -> Message:
+    return build_message(given("cancelled", sentence=HOSTILE, asked_by=HOSTILE, link="http://a/x?y=<z>|"))
+
+
+def test_slack_gets_plain_text_only_except_for_the_link() -> None:
+    blocks = slack_blocks(hostile())
+    marked = [found for found in _texts(blocks) if found.get("type") == "mrkdwn"]
+    assert [found["text"] for found in marked] == ["<http://a/x?y=&lt;z&gt;%7C|Answer in Airflow>"]
+    plain = [found["text"] for found in _texts(blocks) if found.get("type") == "plain_text"]
+    assert any("<!channel>" in text for text in plain)
+    assert not any("\n" in text or "\u202e" in text for text in plain)
+    assert all(len(block["fields"]) <= 10 for block in blocks if "fields" in block)
+
+
+def test_teams_gets_no_element_that_interprets_markdown() -> None:
+    card = teams_card(hostile())["attachments"][0]["content"]
+    assert {element["type"] for element in card["body"]} == {"RichTextBlock"}
+    assert {found["type"] for element in card["body"] for found in element["inlines"]} == {"TextRun"}
+
+
+def test_an_e_mail_is_escaped() -> None:
+    text = email_html(hostile())
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+    assert re.findall(r'href="([^"]*)"', text) == ["http://a/x?y=&lt;z&gt;|"]
+
+
+def test_every_text_has_a_limit() -> None:
+    message = build_message(given("done", sentence="x" * 9_000, brokers=list(range(500)), status="y" * 9_000))
+    assert len(message.sentence) == 2_000
+    assert all(len(value) <= 300 for _, value in message.facts)
+    assert len(json.dumps(teams_card(message))) < 20_000
+
+
+def _texts(found: Any) -> list[dict[str, Any]]:
+    if isinstance(found, list):
+        return [text for each in found for text in _texts(each)]
+    if isinstance(found, dict):
+        own = [found] if isinstance(found.get("text"), str) else []
+        return own + [text for each in found.values() for text in _texts(each)]
+    return []
