@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from benchmarks.given import WHO, publish_given
-from benchmarks.report import table, write_between
+from benchmarks.given import WHO, journal_of, publish_given
+from benchmarks.report import merge_between, table
 from benchmarks.ways import bounded
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal.records import PlanStatus
-from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings
 
@@ -35,6 +35,17 @@ _TURNS = ((1, 2), (2, 1))
 _OPERATIONS = ("rebalance", "apply")
 #: The receiving broker of each plan.
 _RECEIVERS = {"a broker each": (3, 4), "the same broker": (4, 4)}
+
+_HEAD = (
+    "mode",
+    "they copy to",
+    "they run",
+    "partitions of each",
+    "rebalance s",
+    "apply s",
+    "both s",
+    "most into a broker",
+)
 
 
 @dataclass(frozen=True)
@@ -67,9 +78,10 @@ class Place:
 def main() -> None:
     options = _parser().parse_args()
     rows = [row for mode in options.modes for row in _of_mode(mode, options)]
-    print(_table(rows))
+    cells = [_cells(row) for row in rows]
+    print(table(_HEAD, cells))
     if options.write:
-        write_between("at_once", _table(rows))
+        merge_between("at_once", _HEAD, cells, keys=3)
 
 
 def _of_mode(mode: str, options: argparse.Namespace) -> list[Paired]:
@@ -100,10 +112,12 @@ def _measured(place: Place, plans: Sequence[Sequence[Move]], *, to: str, order: 
     place.folder.mkdir()
     most = 0
     with ThreadPoolExecutor(len(plans)) as threads, place.cluster as cluster:
+        with journal_of(place.sandbox, cluster) as journal:
+            since_ms = journal.now_ms()
         began_s = time.monotonic()
         running: list[Future[float]] = []
         for operation, moves in zip(_OPERATIONS, plans, strict=True):
-            running.append(threads.submit(_run, place, operation, moves))
+            running.append(threads.submit(_run, place, operation, moves, since_ms))
             while not running[-1].done() and order != "at once":
                 most = max(most, _most_into(cluster))
         while not all(each.done() for each in running):
@@ -112,12 +126,12 @@ def _measured(place: Place, plans: Sequence[Sequence[Move]], *, to: str, order: 
     return Paired(place.sandbox.mode, to, order, len(plans[0]), seconds, time.monotonic() - began_s, most)
 
 
-def _run(place: Place, operation: str, moves: Sequence[Move]) -> float:
+def _run(place: Place, operation: str, moves: Sequence[Move], since_ms: int) -> float:
     """Carry one plan out; the seconds from its publication."""
-    with place.cluster as cluster, open_journal(f"sqlite:///{place.folder}/journal.db", cluster.cluster_id) as journal:
+    with place.cluster as cluster, journal_of(place.sandbox, cluster) as journal:
         if operation != _OPERATIONS[0]:
             # A rebalance starts beside nothing; the other starts beside it.
-            while not _has_begun(journal):
+            while not _has_begun(journal, since_ms):
                 time.sleep(0.05)
         began_s = time.monotonic()
         folder = place.folder / operation
@@ -129,29 +143,16 @@ def _run(place: Place, operation: str, moves: Sequence[Move]) -> float:
     return time.monotonic() - began_s
 
 
-def _has_begun(journal: Journal) -> bool:
-    """Whether the first plan has the slot, or has had it."""
-    return any(record.status.finished or journal.slot.holders() for record in journal.plans.latest(1))
+def _has_begun(journal: Journal, since_ms: int) -> bool:
+    """Whether the first plan that was published since then has the slot, or has had it."""
+    latest = [record for record in journal.plans.latest(1) if record.published_ms >= since_ms]
+    return any(record.status.finished or journal.slot.holders() for record in latest)
 
 
 def _most_into(cluster: KafkaCluster) -> int:
     time.sleep(0.2)
     moving = cluster.snapshot().reassigning.values()
     return max(Counter(broker for each in moving for broker in each.adding).values(), default=0)
-
-
-def _table(rows: Sequence[Paired]) -> str:
-    head = [
-        "mode",
-        "they copy to",
-        "they run",
-        "partitions of each",
-        "rebalance s",
-        "apply s",
-        "both s",
-        "most into a broker",
-    ]
-    return table(head, [_cells(row) for row in rows])
 
 
 def _cells(row: Paired) -> list[str]:

@@ -1,18 +1,32 @@
 """`python -m benchmarks.carrying_out`: plans carried out by us, by Kafka's own tool, by bare requests.
 
-One cluster for each mode, and a topic for each work. The three ways take turns: each moves the topic to the other pair
-of brokers, at the same throttle. Every partition has a replica that moves, by turns into one and the other of two
-brokers. The **bound** is what the throttle needs for the bytes that the busier of the two receives.
+One cluster for each mode, and a topic for each work. The three ways take turns, each as often the first of a turn: each
+moves the topic to the other pair of brokers, at the same throttle. Every partition has a replica that moves, by turns
+into one and the other of two brokers. The **bound** is what the throttle needs for the bytes that the busier of the two
+receives. The bare requests, which are only the floor, are left out of every second turn.
 
 Kafka's tool is timed from the start of `--execute`, JVM included, until nothing is listed as in flight and every target
-is in sync, asked every 0.1 s; that it takes its throttle away again, with `--verify`, is not part of its time. We are
-timed from the publication of the plan to its end: journal and throttles are included. The floor sends the same requests
-without a journal: throttles, new assignments in batches, lists until nothing is in flight, throttles again.
+is in sync, asked every 0.1 s; that it takes its throttle away again, with `--verify`, is not part of its time. After
+`--tool-limit` seconds it is ended: what it left is carried out without its throttle and without a clock, and it has no
+further turn in that row. We are timed from the publication of the plan to its end: journal and throttles are included.
+**Arrived** is when the last move of ours was recorded as complete, which is the point at which the tool's clock stops.
+The floor sends the same requests without a journal: throttles, new assignments in batches, lists until nothing is in
+flight, throttles again.
+
+With `--traffic`, there is a second pass after the first: as many turns again, none of which counts for the seconds,
+while a producer writes 100 messages a second (acks=all) to a topic of its own on all four brokers, which nobody moves.
+That is what a user of the cluster feels who has nothing to do with the plan; producers to what is moved are measured by
+`benchmarks.drain`. The 99th percentile is of all messages that were due within the time of a way, in all its turns, and
+**at rest** in the 10 s before the first.
+
+The table in docs/benchmarks.md keeps the rows of other runs, and gets each row as soon as it is measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -21,31 +35,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from benchmarks.given import WHO, reassignment_of, write_given
-from benchmarks.report import table, write_between
+from benchmarks.given import WHO, journal_of, write_given
+from benchmarks.report import merge_between, table
 from benchmarks.stages import ask_until
-from benchmarks.ways import bounded
+from benchmarks.traffic import Producing, Sent
+from benchmarks.ways import bounded, run_tool
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.errors import SandboxFailed
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.execution.throttle_rates import ThrottleDemand, ThrottleSide, throttle_demand
 from kafka_steward.journal.records import PlanStatus
-from kafka_steward.journal.store import open_journal
-from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings
 
-_TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 _LONGEST_S = 600.0
 _ASKED_EVERY_S = 0.1
 _TOPIC = "orders"
+#: What the producer writes to, and how long before the first way it does.
+_BESIDE, _BESIDE_PARTITIONS = "beside", 12
+_WARM_S, _REST_S = 5.0, 10.0
 _CHUNK = 50
 _THROTTLE_MB = 50
+_WARM_UP = "40:4"
 #: The last: one huge partition, large ones, and small ones.
 _WORKS = ("600:60", "300:30", "3000:300", "80:800@20", "1:200+5:100+500:50@20")
 #: (at home, away) by turns: half of the partitions go into each of two brokers.
@@ -86,68 +103,110 @@ class Work:
         return max(into.values()) / self.throttle
 
 
+class Span(NamedTuple):
+    """From when to when a way was timed, by time.monotonic; `arrived_s` is when all had arrived."""
+
+    from_s: float
+    to_s: float
+    arrived_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.to_s - self.from_s
+
+
 @dataclass(frozen=True)
 class CarriedOut:
-    """The seconds of each time that a work was carried out, by way."""
+    """Each time that a work was carried out, by way; and with a producer beside it, its 99th percentile in ms."""
 
     mode: str
     work: Work
-    seconds: Mapping[str, list[float]] = field(default_factory=dict)
+    tool_limit_s: float
+    spans: Mapping[str, list[Span]] = field(default_factory=dict)
+    p99_ms: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, way: str) -> float:
-        return median(self.seconds[way])
+        return median(span.seconds for span in self.spans[way])
+
+    @property
+    def arrived_s(self) -> float:
+        return median(span.arrived_s - span.from_s for span in self.spans[_OURS])
 
 
 class Way(Protocol):
-    """How moves are carried out; `timed` returns the seconds that it took, when all have arrived."""
+    """How moves are carried out; `timed` returns from when to when, when all have arrived."""
 
-    def timed(self, work: Work, moves: Sequence[Move]) -> float: ...
+    def timed(self, work: Work, moves: Sequence[Move]) -> Span: ...
 
 
 class Steward:
     """Kafka Steward's `PlanRunner` in a loop, its journal in SQLite, and in ZooKeeper if there is one."""
 
     def __init__(self, sandbox: Sandbox, cluster: KafkaCluster, folder: Path) -> None:
+        self._sandbox = sandbox
         self._cluster = cluster
         self._folder = folder
-        self._zookeeper = None if sandbox.zookeeper is None else ZooKeeperOptions(sandbox.zookeeper)
         self._number = 0
 
-    def timed(self, work: Work, moves: Sequence[Move]) -> float:
+    def timed(self, work: Work, moves: Sequence[Move]) -> Span:
         settings = Settings.of({"throttle": work.throttle})
         self._number += 1
-        url = f"sqlite:///{self._folder}/journal.db"
-        with open_journal(url, self._cluster.cluster_id, zookeeper=self._zookeeper) as journal:
+        with journal_of(self._sandbox, self._cluster) as journal:
             context = ClusterContext(self._cluster, journal, settings, WHO)
             folder = self._folder / f"plan-{self._number}"
             plan = write_given(self._cluster, folder, moves, now_ms=journal.now_ms())
-            began_s = time.monotonic()
+            began_s, began_ms = time.monotonic(), journal.now_ms()
             publish_plan(context, plan)
             runner = PlanRunner(context, plan.digest)
             progress = run_to_end(runner, bounded(), interval_s=lambda: settings.step_interval)
-            took_s = time.monotonic() - began_s
+            ended_s = time.monotonic()
+            settled_ms = max(row.settled_ms or 0 for row in journal.plans.rows(plan.digest))
         if progress.status is not PlanStatus.COMPLETED or progress.completed < len(moves):
             raise RuntimeError(progress.sentence)
-        return took_s
+        return Span(began_s, ended_s, began_s + (settled_ms - began_ms) / 1000)
 
 
 class KafkasTool:
     """`kafka-reassign-partitions --execute`, and `--verify` after the clock has stopped."""
 
-    def __init__(self, sandbox: Sandbox, cluster: KafkaCluster, folder: Path) -> None:
+    def __init__(self, sandbox: Sandbox, cluster: KafkaCluster, folder: Path, limit_s: float) -> None:
         self._sandbox = sandbox
         self._cluster = cluster
-        self._file = folder / "reassignment.json"
+        self._folder = folder
+        self._limit_s = limit_s
 
-    def timed(self, work: Work, moves: Sequence[Move]) -> float:
-        self._file.write_text(reassignment_of(moves))
-        common = ["--bootstrap-server", self._sandbox.bootstrap, "--reassignment-json-file", str(self._file)]
+    def timed(self, work: Work, moves: Sequence[Move]) -> Span:
         began_s = time.monotonic()
-        self._sandbox.kafka_tool(_TOOL, *common, "--execute", "--throttle", str(work.throttle))
+        try:
+            self._execute(work, moves)
+        except TimeoutError:
+            self._finish(moves)
+            return Span(began_s, math.inf, math.inf)
+        ended_s = time.monotonic()
+        run_tool(self._sandbox, self._folder, moves, "--verify")
+        return Span(began_s, ended_s, ended_s)
+
+    def _execute(self, work: Work, moves: Sequence[Move]) -> None:
+        """Raises TimeoutError when not all have arrived at the limit; the tool is ended then."""
+        deadline_s, rate = time.monotonic() + self._limit_s, str(work.throttle)
+        try:
+            run_tool(self._sandbox, self._folder, moves, "--execute", "--throttle", rate, within_s=self._limit_s)
+        except SandboxFailed as error:
+            if isinstance(error.__cause__, subprocess.TimeoutExpired):
+                raise TimeoutError from error
+            raise
+        wait_until_arrived(self._cluster, moves, within_s=deadline_s - time.monotonic())
+
+    def _finish(self, moves: Sequence[Move]) -> None:
+        """Remove what the tool throttled, and carry out what it left."""
+        throttles = {
+            move.topic: [ConfigChange(each.replicas_key, ConfigOp.DELETE) for each in ThrottleSide] for move in moves
+        }
+        rates = [ConfigChange(each.rate_key, ConfigOp.DELETE) for each in ThrottleSide]
+        self._cluster.change_topic_configs(throttles)
+        self._cluster.change_broker_configs(dict.fromkeys(self._cluster.live_brokers(), rates))
+        submit(self._cluster, moves)
         wait_until_arrived(self._cluster, moves)
-        took_s = time.monotonic() - began_s
-        self._sandbox.kafka_tool(_TOOL, *common, "--verify")
-        return took_s
 
 
 class BareRequests:
@@ -156,15 +215,13 @@ class BareRequests:
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
 
-    def timed(self, work: Work, moves: Sequence[Move]) -> float:
+    def timed(self, work: Work, moves: Sequence[Move]) -> Span:
         began_s = time.monotonic()
         with self._throttled(throttle_demand(moves), work.throttle):
-            answers = self._cluster.alter({move.topic_partition: move.after for move in moves}, keep_factor=True)
-            refused = [error for error in answers.values() if error is not None]
-            if refused:
-                raise refused[0]
+            submit(self._cluster, moves)
             wait_until_arrived(self._cluster, moves)
-        return time.monotonic() - began_s
+            arrived_s = time.monotonic()
+        return Span(began_s, time.monotonic(), arrived_s)
 
     @contextmanager
     def _throttled(self, need: ThrottleDemand, rate: int) -> Iterator[None]:
@@ -180,12 +237,24 @@ class BareRequests:
         self._cluster.change_broker_configs(dict.fromkeys(brokers, (rate_gone,)))
 
 
-_OURS, _TOOLS, _FLOOR = "Kafka Steward", "kafka-reassign-partitions", "bare requests"
+_OURS, _TOOLS, _FLOOR, _REST = "Kafka Steward", "kafka-reassign-partitions", "bare requests", "at rest"
 _WAYS = (_TOOLS, _OURS, _FLOOR)
+_HEAD = (
+    *("mode", "partitions", "MB", "MB/s into a broker", "bound s", *_WAYS),
+    *("ours, arrived", "ours / the tool's", "ours / the bare requests", "ours / the bound", "turns"),
+    *("p99 ms at rest", "the tool's", "ours", "the bare requests'"),
+)
 
 
-def wait_until_arrived(cluster: KafkaCluster, moves: Sequence[Move]) -> None:
-    """Ask until nothing is in flight and every target is in sync."""
+def submit(cluster: KafkaCluster, moves: Sequence[Move]) -> None:
+    """Submit all of them. Raises the first refusal."""
+    answers = cluster.alter({move.topic_partition: move.after for move in moves}, keep_factor=True)
+    for refusal in filter(None, answers.values()):
+        raise refusal
+
+
+def wait_until_arrived(cluster: KafkaCluster, moves: Sequence[Move], *, within_s: float = _LONGEST_S) -> None:
+    """Ask until nothing is in flight and every target is in sync. Raises TimeoutError."""
     targets = {move.topic_partition: move.after for move in moves}
 
     def arrived() -> bool:
@@ -196,46 +265,91 @@ def wait_until_arrived(cluster: KafkaCluster, moves: Sequence[Move]) -> None:
             found[name].replicas == after and found[name].isr >= frozenset(after) for name, after in targets.items()
         )
 
-    ask_until(lambda: arrived() or None, within_s=_LONGEST_S, every_s=_ASKED_EVERY_S)
+    ask_until(lambda: arrived() or None, within_s=within_s, every_s=_ASKED_EVERY_S)
 
 
 def main() -> None:
     options = _parser().parse_args()
-    rows = [row for mode in options.modes for row in _of_mode(mode, options.works, options.times, options.heap)]
-    text = _table(rows)
-    print(text)
-    if options.write:
-        write_between("carrying out", text)
+    cells = []
+    for row in (row for mode in options.modes for row in _of_mode(mode, options)):
+        cells.append(_cells(row))
+        if options.write:
+            merge_between("carrying out", _HEAD, cells[-1:], keys=4)
+    print(table(_HEAD, cells))
 
 
-def _of_mode(mode: str, works: Sequence[Work], times: int, heap_mb: int) -> list[CarriedOut]:
+def _of_mode(mode: str, options: argparse.Namespace) -> Iterator[CarriedOut]:
     with (
         tempfile.TemporaryDirectory() as name,
-        start(mode=mode, brokers=4, racks=2, heap_mb=heap_mb) as sandbox,
+        start(mode=mode, brokers=4, racks=2, heap_mb=options.heap) as sandbox,
         # A ZooKeeper-mode controller that is asked for a thousand partitions at once answers nobody meanwhile.
         KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(","), "request_timeout_ms": 180_000}) as cluster,
     ):
         ways: dict[str, Way] = {
-            _TOOLS: KafkasTool(sandbox, cluster, Path(name)),
+            _TOOLS: KafkasTool(sandbox, cluster, Path(name), options.tool_limit),
             _OURS: Steward(sandbox, cluster, Path(name)),
             _FLOOR: BareRequests(cluster),
         }
-        rows = []
-        for work in works:
-            rows.append(_carried_out(mode, sandbox, ways, work, times))
-            sandbox.delete_topics(_TOPIC)
-        return rows
+        turned = {number: _turned(number) for number in range(_BESIDE_PARTITIONS)}
+        sandbox.create_topics(_BESIDE, assignments=turned, configs={"min.insync.replicas": "2"})
+        # No way pays for what the brokers compile when they move something for the first time.
+        _Row(mode, sandbox, ways, parse_work(_WARM_UP), options.tool_limit).measure(1)
+        for work in options.works:
+            row = _Row(mode, sandbox, ways, work, options.tool_limit)
+            yield row.measure(options.times, options.traffic)
 
 
-def _carried_out(mode: str, sandbox: Sandbox, ways: Mapping[str, Way], work: Work, times: int) -> CarriedOut:
-    _fill(sandbox, work)
-    row, home = CarriedOut(mode, work, {way: [] for way in ways}), False
-    for _ in range(times):
-        for name, way in ways.items():
-            row.seconds[name].append(way.timed(work, work.moves(home=home)))
-            print(mode, work.name, name, f"{row.seconds[name][-1]:.1f}", flush=True)
-            home = not home
-    return row
+def _turned(number: int) -> Assignment:
+    """Three of the four brokers, each as often the first."""
+    return tuple((number + place) % 4 + 1 for place in range(3))
+
+
+class _Row:
+    """One work on one cluster, carried out by each way in turns, back and forth between two pairs of brokers."""
+
+    def __init__(self, mode: str, sandbox: Sandbox, ways: Mapping[str, Way], work: Work, tool_limit_s: float) -> None:
+        self._mode, self._sandbox, self._ways, self._work = mode, sandbox, dict(ways), work
+        self._tool_limit_s = tool_limit_s
+        self._home = False
+
+    def measure(self, times: int, with_traffic: int = 0) -> CarriedOut:
+        """Measure the seconds in so many turns, then the producer in so many further ones; the topics are deleted."""
+        _fill(self._sandbox, self._work)
+        spans = self._take_turns(times)
+        p99_ms = self._latencies(with_traffic) if with_traffic else {}
+        self._sandbox.delete_topics(_TOPIC)
+        return CarriedOut(self._mode, self._work, self._tool_limit_s, spans, p99_ms)
+
+    def _take_turns(self, times: int, words: str = "") -> dict[str, list[Span]]:
+        spans: dict[str, list[Span]] = {way: [] for way in _WAYS}
+        for turn in range(times):
+            first = turn % len(_WAYS)
+            for name in (*_WAYS[first:], *_WAYS[:first]):
+                if name in self._ways and not (name == _FLOOR and turn % 2):
+                    spans[name].append(self._carry_out(name))
+                    print(self._mode, self._work.name, name, f"{spans[name][-1].seconds:.1f}{words}", flush=True)
+        return spans
+
+    def _carry_out(self, name: str) -> Span:
+        span = self._ways[name].timed(self._work, self._work.moves(home=self._home))
+        self._home = not self._home
+        if span.to_s == math.inf:
+            del self._ways[name]
+        return span
+
+    def _latencies(self, times: int) -> dict[str, float]:
+        """Return the 99th percentile of a producer, in ms, by way; and at rest."""
+        with Producing(self._sandbox.bootstrap, _BESIDE, _BESIDE_PARTITIONS) as producing:
+            time.sleep(_WARM_S)
+            rest_s = time.monotonic()
+            time.sleep(_REST_S)
+            spans = self._take_turns(times, " with a producer")
+            sent = producing.end()
+        return {_REST: sent.p99_ms((rest_s, rest_s + _REST_S))} | {way: _p99_ms(sent, spans[way]) for way in _WAYS}
+
+
+def _p99_ms(sent: Sent, spans: Sequence[Span]) -> float:
+    return sent.p99_ms(*((span.from_s, span.to_s) for span in spans if span.to_s < math.inf))
 
 
 def _fill(sandbox: Sandbox, work: Work) -> None:
@@ -265,18 +379,21 @@ def parse_work(text: str) -> Work:
     return Work(text, topics, int(rate or _THROTTLE_MB) * 1_000_000)
 
 
-def _table(rows: Sequence[CarriedOut]) -> str:
-    head = ["mode", "partitions", "MB", "MB/s into a broker", "bound s", *_WAYS]
-    head += ["ours / the tool's", "ours / the bare requests", "ours / the bound"]
-    return table(head, [_cells(row) for row in rows])
-
-
 def _cells(row: CarriedOut) -> list[str]:
-    work, seconds = row.work, [row.of(way) for way in _WAYS]
+    work = row.work
     partitions = " + ".join(f"{topic.partitions:,}" for topic in work.topics)
-    ratios = [row.of(_OURS) / other for other in (row.of(_TOOLS), row.of(_FLOOR), work.bound_s)]
     facts = [row.mode, partitions, f"{work.bytes / 1e6:,.0f}", f"{work.throttle / 1e6:g}", f"{work.bound_s:.1f}"]
-    return [*facts, *(f"{each:.1f}" for each in seconds), *(f"{each:.2f}" for each in ratios)]
+    ours, tools = row.of(_OURS), row.of(_TOOLS)
+    limit_s = row.tool_limit_s
+    beside = f"< {ours / limit_s:.2f}" if tools == math.inf else f"{ours / tools:.2f}"
+    seconds = [f"more than {limit_s:.0f}" if each == math.inf else f"{each:.1f}" for each in map(row.of, _WAYS)]
+    ratios = [beside, f"{ours / row.of(_FLOOR):.2f}", f"{ours / work.bound_s:.2f}"]
+    latencies = [_latency(row.p99_ms.get(name, math.nan)) for name in (_REST, *_WAYS)]
+    return [*facts, *seconds, f"{row.arrived_s:.1f}", *ratios, str(len(row.spans[_OURS])), *latencies]
+
+
+def _latency(ms: float) -> str:
+    return "-" if math.isnan(ms) else "no answer" if ms == math.inf else f"{ms:.0f}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -285,7 +402,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--works", nargs="+", type=parse_work, default=[parse_work(each) for each in _WORKS], help=parse_work.__doc__
     )
-    parser.add_argument("--times", type=int, default=3, help="each way, of which the median counts")
+    parser.add_argument("--times", type=int, default=3, help="turns, of which the median counts")
+    parser.add_argument("--traffic", type=int, default=0, help="turns of the second pass, with a producer")
+    parser.add_argument("--tool-limit", type=float, default=180, help="seconds after which Kafka's tool is ended")
     parser.add_argument("--heap", type=int, default=768, help="MB of each broker's JVM")
     parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     return parser

@@ -29,7 +29,7 @@ import sqlalchemy as sa
 from kafka.net.manager import KafkaConnectionManager
 from kazoo.client import KazooClient
 
-from benchmarks.report import table, write_between
+from benchmarks.report import merge_between, table
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
@@ -42,8 +42,8 @@ from kafka_steward.triggers.watch import EVENTS, WatchTrigger
 _REQUESTS = 10
 #: A watch goes through everything once a minute, and ten that began together do so together.
 _SETTLE_S, _IDLE_S, _HANG_S, _OWN_S = 15.0, 70.0, 15.0, 20.0
-#: Until the brokers have recovered from one that hung: what they send by themselves is measured next.
-_RECOVER_S = 60.0
+#: Until the brokers have recovered from one that hung.
+_RECOVER_S = 30.0
 _BEAT_S = 0.02
 
 
@@ -59,15 +59,18 @@ def main() -> None:
                 print(answered[-1], flush=True)
             if "idle" in options.only:
                 _create(sandbox, options.partitions)
+                brokers_own = _brokers_own(sandbox)
                 for dags in options.dags:
                     size = {"mode": mode, "partitions": options.partitions, "DAGs": dags}
-                    idle.append(size | asyncio.run(_idle(sandbox, Path(name), dags)))
+                    idle.append(size | asyncio.run(_idle(sandbox, Path(name), dags, brokers_own)))
                     print(idle[-1], flush=True)
-    for name, rows in ((name, rows) for name, rows in (("documents", answered), ("watches", idle)) if rows):
-        text = table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
-        print(text)
-        if options.write:
-            write_between(name, text)
+                    time.sleep(_RECOVER_S if dags != options.dags[-1] else 0)
+    for name, rows, keys in (("documents", answered, 2), ("watches", idle, 3)):
+        if rows:
+            head, cells = list(rows[0]), [[_cell(value) for value in row.values()] for row in rows]
+            print(table(head, cells))
+            if options.write:
+                merge_between(name, head, cells, keys=keys)
 
 
 def _create(sandbox: Sandbox, partitions: int) -> None:
@@ -129,10 +132,9 @@ async def _latency(sandbox: Sandbox, folder: Path) -> dict[str, Any]:
     return {"documents": len(seconds), "median s": seconds[len(seconds) // 2], "worst s": seconds[-1]}
 
 
-async def _idle(sandbox: Sandbox, folder: Path, dags: int) -> dict[str, Any]:
-    conn_id = _connection(sandbox, folder, f"idle_{dags}")
+async def _idle(sandbox: Sandbox, folder: Path, dags: int, brokers_own: float) -> dict[str, Any]:
+    conn_id = _connection(sandbox, folder, "idle")
     counts = Counter[str]()
-    brokers_own = await _brokers_own(sandbox)
     with _watching(conn_id, dags):
         await asyncio.sleep(_SETTLE_S)
         received, cpu_s = _zookeeper_received(sandbox), time.process_time()
@@ -145,7 +147,6 @@ async def _idle(sandbox: Sandbox, folder: Path, dags: int) -> dict[str, Any]:
             hanging_s = await _latest_beat(_HANG_S)
         finally:
             sandbox.resume(4)
-    await asyncio.sleep(_RECOVER_S)
     return {
         "Kafka/s": counts["kafka"] / _IDLE_S,
         "SQL/s": counts["sql"] / _IDLE_S,
@@ -158,12 +159,12 @@ async def _idle(sandbox: Sandbox, folder: Path, dags: int) -> dict[str, Any]:
     }
 
 
-async def _brokers_own(sandbox: Sandbox) -> float:
+def _brokers_own(sandbox: Sandbox) -> float:
     """Packets per second that ZooKeeper receives from the brokers alone."""
     if not sandbox.zookeeper:
         return 0.0
     before = _zookeeper_received(sandbox)
-    await asyncio.sleep(_OWN_S)
+    time.sleep(_OWN_S)
     return (_zookeeper_received(sandbox) - before) / _OWN_S
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.report import table, write_between
+from benchmarks.report import merge_between, table
 from benchmarks.stages import ask_until
 from benchmarks.traffic import BYTES_PER_S, Traffic
 from benchmarks.ways import KafkasTool, Steward, Way
@@ -34,6 +34,10 @@ _PARTITIONS = 12
 #: Seconds before and after, in which nothing moves.
 _AROUND_S = 10.0
 _EMPTY_WITHIN_S, _BACK_WITHIN_S = 30.0, 150.0
+_HEAD = (
+    *("mode", "by", "throttle MB/s", "s", "p99 before ms", "during", "after", "left", "messages"),
+    *("no answer", "lost", "duplicated", "back in ISR s"),
+)
 
 
 @dataclass(frozen=True)
@@ -56,10 +60,10 @@ class Drained:
 def main() -> None:
     options = _parser().parse_args()
     rows = [row for mode in options.modes for row in _of_mode(mode, options.megabytes, options.throttle)]
-    text = _table(rows)
-    print(text)
+    cells = [_cells(row) for row in rows]
+    print(table(_HEAD, cells))
     if options.write:
-        write_between("drain", text)
+        merge_between("drain", _HEAD, cells, keys=3)
 
 
 def _of_mode(mode: str, megabytes: int, throttle: int) -> list[Drained]:
@@ -112,8 +116,8 @@ def _drained(sandbox: Sandbox, cluster: KafkaCluster, way: Way, moves: Sequence[
         left = _left(cluster)
         if throttle:
             back_s = _back_s(sandbox, cluster, way, [_reversed(move) for move in moves])
-        heard = traffic.end()
-    before, during, after = (heard.p99_ms(at_s[part], at_s[part + 1]) for part in range(3))
+        delivered = traffic.end()
+    before, during, after = (delivered.p99_ms((at_s[part], at_s[part + 1])) for part in range(3))
     return Drained(
         sandbox.mode,
         way.name,
@@ -121,10 +125,10 @@ def _drained(sandbox: Sandbox, cluster: KafkaCluster, way: Way, moves: Sequence[
         at_s[2] - at_s[1],
         (before, during, after),
         left=left,
-        messages=len(heard.due_s),
-        unacknowledged=heard.unacknowledged,
-        lost=heard.lost,
-        duplicated=heard.duplicated,
+        messages=len(delivered.due_s),
+        unacknowledged=delivered.unacknowledged,
+        lost=delivered.lost,
+        duplicated=delivered.duplicated,
         back_s=back_s,
     )
 
@@ -158,12 +162,6 @@ def _back_s(sandbox: Sandbox, cluster: KafkaCluster, way: Way, moves: Sequence[M
         except TimeoutError:
             return math.inf
         return time.monotonic() - began_s if moving else None
-
-
-def _table(rows: Sequence[Drained]) -> str:
-    head = ["mode", "by", "throttle MB/s", "s", "p99 before ms", "during", "after", "left", "messages"]
-    head += ["no answer", "lost", "duplicated", "back in ISR s"]
-    return table(head, [_cells(row) for row in rows])
 
 
 def _cells(row: Drained) -> list[str]:

@@ -12,13 +12,21 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.store import Journal
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.planning.files.formats import PlanFolder, plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 
-__all__ = ["WHO", "publish_given", "reassignment_of", "write_given"]
+__all__ = ["WHO", "journal_of", "publish_given", "reassignment_of", "write_given"]
 
 WHO = Actor(person="benchmark")
+
+
+def journal_of(sandbox: Sandbox, cluster: KafkaCluster) -> Journal:
+    """The journal of the sandbox: in SQLite, and its documents in ZooKeeper where the cluster has one."""
+    zookeeper = None if sandbox.zookeeper is None else ZooKeeperOptions(sandbox.zookeeper)
+    return open_journal(f"sqlite:///{sandbox.folder}/journal.db", cluster.cluster_id, zookeeper=zookeeper)
 
 
 def publish_given(

@@ -20,12 +20,15 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-__all__ = ["BYTES_PER_S", "Heard", "Traffic"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["BYTES_PER_S", "Delivered", "Producing", "Sent", "Traffic"]
 
 _PER_S, _BYTES = 100, 2_000
 #: What the producer writes.
@@ -34,17 +37,35 @@ _PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What became of the messages, by number: when each was due, when it was acknowledged, how often it arrived."""
+class Sent:
+    """What became of the messages at the producer, by number: when each was due, when it was acknowledged."""
 
     due_s: Sequence[float]
     acked_s: Mapping[int, float]
-    arrived: Mapping[int, int]
 
     @property
     def unacknowledged(self) -> int:
         """Messages of which the producer knows that it does not know."""
         return len(self.due_s) - len(self.acked_s)
+
+    def p99_ms(self, *spans: tuple[float, float]) -> float:
+        """Of the messages due in these times (of time.monotonic), in milliseconds.
+
+        One that got no answer never ends. Raises nothing: NaN when no message was due.
+        """
+        late = sorted(
+            self.acked_s.get(number, math.inf) - due_s
+            for number, due_s in enumerate(self.due_s)
+            if any(from_s <= due_s < to_s for from_s, to_s in spans)
+        )
+        return 1000 * late[math.ceil(0.99 * len(late)) - 1] if late else math.nan
+
+
+@dataclass(frozen=True)
+class Delivered(Sent):
+    """What became of the messages at both ends: `arrived` is how often each was consumed."""
+
+    arrived: Mapping[int, int]
 
     @property
     def lost(self) -> int:
@@ -56,35 +77,21 @@ class Heard:
         """Arrivals of what had arrived already."""
         return sum(times - 1 for times in self.arrived.values())
 
-    def p99_ms(self, from_s: float, to_s: float) -> float:
-        """Of the messages due in that time (of time.monotonic), in milliseconds; one that got no answer never ends."""
-        late = sorted(
-            self.acked_s.get(number, math.inf) - due_s
-            for number, due_s in enumerate(self.due_s)
-            if from_s <= due_s < to_s
-        )
-        return 1000 * late[math.ceil(0.99 * len(late)) - 1] if late else math.nan
 
+class _Clients:
+    """Processes that work on all partitions of `topic`. A context manager: they run inside."""
 
-class Traffic:
-    """A producer and a consumer of all partitions of `topic`. A context manager: both run inside."""
+    _works: ClassVar[Sequence[Callable[..., None]]]
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._about = (bootstrap.split(","), topic, partitions)
         self._children: list[_Child] = []
 
-    def __enter__(self) -> Traffic:
-        # The consumer first: it stands at the end of each log before anything new is written.
-        for work in (_consume, _produce):
+    def __enter__(self) -> Self:
+        for work in self._works:
             self._children.append(_Child(work, *self._about))
             self._children[-1].answer()
         return self
-
-    def end(self) -> Heard:
-        """Stop producing, read to the end, and tell. Raises TimeoutError, EOFError when one of them does not answer."""
-        consumer, producer = self._children
-        due_s, acked_s = producer.end()
-        return Heard(due_s, acked_s, consumer.end())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -166,3 +173,25 @@ def _read(consumer: Any, arrived: Counter[int]) -> None:
     for records in consumer.poll(timeout_ms=200).values():
         # What was in the topic before has no key.
         arrived.update(int.from_bytes(record.key, "big") for record in records if record.key)
+
+
+class Producing(_Clients):
+    """A producer alone."""
+
+    _works = (_produce,)
+
+    def end(self) -> Sent:
+        """Stop producing. Raises TimeoutError, EOFError when the producer does not answer."""
+        return Sent(*self._children[0].end())
+
+
+class Traffic(_Clients):
+    """A producer and a consumer. The consumer first: it stands at the end of each log before anything is written."""
+
+    _works = (_consume, _produce)
+
+    def end(self) -> Delivered:
+        """Stop producing, and read to the end. Raises TimeoutError, EOFError when one of them does not answer."""
+        consumer, producer = self._children
+        due_s, acked_s = producer.end()
+        return Delivered(due_s, acked_s, consumer.end())

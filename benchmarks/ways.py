@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import Protocol
 
-from benchmarks.given import WHO, publish_given, reassignment_of
+from benchmarks.given import WHO, journal_of, publish_given, reassignment_of
 from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
@@ -18,12 +18,12 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.readiness import announce_restart
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal.records import PlanStatus
-from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 
-__all__ = ["KafkasTool", "Steward", "Way", "bounded"]
+__all__ = ["KafkasTool", "Steward", "Way", "bounded", "run_tool"]
 
 _TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 _LONGEST_S = 600.0
@@ -43,12 +43,12 @@ class Way(Protocol):
 
 
 class Steward:
-    """Kafka Steward's `PlanRunner` in a loop, with a journal of its own in `folder`, and default settings."""
+    """Kafka Steward's `PlanRunner` in a loop, with its plans in `folder`, the sandbox's journal, default settings."""
 
     name = "Kafka Steward"
 
     def __init__(self, sandbox: Sandbox, cluster: KafkaCluster, folder: Path) -> None:
-        self._bootstrap = sandbox.bootstrap.split(",")
+        self._sandbox = sandbox
         self._cluster = cluster
         self._folder = folder
 
@@ -82,7 +82,10 @@ class Steward:
         over = Event()
 
         def step_on() -> None:
-            with KafkaCluster({"bootstrap_servers": self._bootstrap}) as cluster, self._journal(cluster) as journal:
+            with (
+                KafkaCluster({"bootstrap_servers": self._sandbox.bootstrap.split(",")}) as cluster,
+                self._journal(cluster) as journal,
+            ):
                 runner = PlanRunner(ClusterContext(cluster, journal, settings, WHO), digest)
                 while not over.wait(settings.step_interval):
                     runner.step()
@@ -96,7 +99,7 @@ class Steward:
             stepping.result(timeout=60)
 
     def _journal(self, cluster: KafkaCluster) -> Journal:
-        return open_journal(f"sqlite:///{self._folder}/journal.db", cluster.cluster_id)
+        return journal_of(self._sandbox, cluster)
 
 
 class KafkasTool:
@@ -128,13 +131,20 @@ class KafkasTool:
         self._wait_until_still()
 
     def _run(self, moves: Sequence[Move], *arguments: str) -> None:
-        file = self._folder / "reassignment.json"
-        file.write_text(reassignment_of(moves))
-        common = ["--bootstrap-server", self._sandbox.bootstrap, "--reassignment-json-file", str(file)]
-        self._sandbox.kafka_tool(_TOOL, *common, *arguments)
+        run_tool(self._sandbox, self._folder, moves, *arguments)
 
     def _wait_until_still(self) -> None:
         ask_until(lambda: not self._cluster.reassignments() or None, within_s=_LONGEST_S, every_s=0.2)
+
+
+def run_tool(
+    sandbox: Sandbox, folder: Path, moves: Sequence[Move], *arguments: str, within_s: float = _LONGEST_S
+) -> None:
+    """Run `kafka-reassign-partitions` for these moves. Raises SandboxFailed, also when it is ended after `within_s`."""
+    file = folder / "reassignment.json"
+    file.write_text(reassignment_of(moves))
+    common = ["--bootstrap-server", sandbox.bootstrap, "--reassignment-json-file", str(file)]
+    sandbox.kafka_tool(_TOOL, *common, *arguments, within_s=within_s)
 
 
 def bounded(within_s: float = _LONGEST_S) -> Callable[[float], None]:

@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.given import WHO, publish_given
-from benchmarks.report import table, write_between
+from benchmarks.given import WHO, journal_of, publish_given
+from benchmarks.report import merge_between, table
 from benchmarks.ways import bounded
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal.records import PlanStatus
-from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings
 
@@ -30,6 +30,7 @@ _CHUNK = 50
 #: (before, after) by turns: as many into each of brokers 1, 2 and 3.
 _TURNS = (((1, 2), (3, 2)), ((2, 3), (1, 3)), ((3, 1), (2, 1)))
 _SLOW = ((1, 2), (4, 2))
+_HEAD = ("mode", "window", "partitions", "the slow one s", "the last of the others s", "all s")
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,10 @@ def main() -> None:
     options = _parser().parse_args()
     sizes = Sizes(options.partitions, options.small, options.slow, options.throttle)
     rows = [row for mode in options.modes for row in _of_mode(mode, sizes)]
-    text = _table(rows)
-    print(text)
+    cells = [_cells(row) for row in rows]
+    print(table(_HEAD, cells))
     if options.write:
-        write_between("window", text)
+        merge_between("window", _HEAD, cells, keys=2)
 
 
 def _of_mode(mode: str, sizes: Sizes) -> list[Windowed]:
@@ -73,7 +74,7 @@ def _of_mode(mode: str, sizes: Sizes) -> list[Windowed]:
         tempfile.TemporaryDirectory() as name,
         start(mode=mode, brokers=4, racks=3) as sandbox,
         KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster,
-        open_journal(f"sqlite:///{name}/journal.db", cluster.cluster_id) as journal,
+        journal_of(sandbox, cluster) as journal,
     ):
         for window in ("sliding", "chunk"):
             moves = _filled(sandbox, window, sizes)
@@ -120,13 +121,9 @@ def _windowed(
     )
 
 
-def _table(rows: Sequence[Windowed]) -> str:
-    head = ["mode", "window", "partitions", "the slow one s", "the last of the others s", "all s"]
-    lines = []
-    for row in rows:
-        seconds = (f"{each:.1f}" for each in (row.slow_s, row.others_s, row.seconds))
-        lines.append([row.mode, row.window, str(row.partitions), *seconds])
-    return table(head, lines)
+def _cells(row: Windowed) -> list[str]:
+    seconds = (f"{each:.1f}" for each in (row.slow_s, row.others_s, row.seconds))
+    return [row.mode, row.window, str(row.partitions), *seconds]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -150,12 +150,20 @@ def active_transfers(
     snapshot: Snapshot,
     left_bytes: Mapping[TopicPartition, int] | None = None,
     stalled: Collection[TopicPartition] = (),
+    *,
+    sizes: Collection[TopicPartition] | None = None,
+    unknown_bytes: int = 0,
 ) -> list[ActiveTransfer]:
     """Return all reassignments that are in flight in the cluster, with the bytes left where they are known.
 
-    The `stalled` partitions count without their bytes: they transfer nothing now, and must not keep others waiting.
+    With `sizes`, the partitions whose size is known, any other one counts as `unknown_bytes`, unless some bytes are
+    known to be left: it must not count as nothing. The `stalled` partitions count without their bytes: they transfer
+    nothing now, and must not keep others waiting.
     """
-    left = left_bytes or {}
+    left = dict(left_bytes or {})
+    if sizes is not None:
+        receiving = {name for name, moving in snapshot.reassigning.items() if moving.adding}
+        left |= {name: unknown_bytes for name in receiving if name not in sizes and not left.get(name)}
     return [
         ActiveTransfer(frozenset(moving.adding), moving.leader, 0 if name in stalled else left.get(name, 0))
         for name, moving in snapshot.reassigning.items()

@@ -358,10 +358,17 @@ class Step:
         if barrier and chunk_pause_left_ms(rows, self._moves.settled, pause_ms=pause_ms, now_ms=self._fence.now_ms):
             return []
         may = {row.topic_partition for row in select_chunk_moves(rows, barrier=barrier)}
+        limits = self._current_limits(inputs)
         return admit_moves(
             [move for move in ready if move.topic_partition in may],
-            active_transfers(snapshot, inputs.left_bytes, self._memory.learned.stalled),
-            self._current_limits(inputs),
+            active_transfers(
+                snapshot,
+                inputs.left_bytes,
+                self._memory.learned.stalled,
+                sizes=inputs.sizes.keys(),
+                unknown_bytes=limits.unknown_bytes,
+            ),
+            limits,
             leaders={move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready},
             rooms=inputs.rooms,
             sizes=inputs.sizes,

@@ -15,7 +15,7 @@ from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox import client
 from kafka_steward.sandbox.artifacts import find_or_install_java, kafka_jars
 from kafka_steward.sandbox.cluster_layout import ClusterLayout
-from kafka_steward.sandbox.jvm import Jvm, class_archive
+from kafka_steward.sandbox.jvm import TOOL_S, Jvm, class_archive
 from kafka_steward.sandbox.modes import MODES
 from kafka_steward.sandbox.processes import Process
 
@@ -177,9 +177,12 @@ class Sandbox:
         """Delete old configuration changes, whose number slows down a long-lived cluster with ZooKeeper."""
         self._kind.forget_config_changes()
 
-    def kafka_tool(self, main_class: str, *arguments: str) -> str:
-        """Run one of Kafka's own command-line classes; return its output. Raises SandboxFailed with it on failure."""
-        return self._jvm.run(main_class, *arguments)
+    def kafka_tool(self, main_class: str, *arguments: str, within_s: float = TOOL_S) -> str:
+        """Run one of Kafka's own command-line classes; return its output. Raises SandboxFailed with it on failure.
+
+        It is ended after `within_s` seconds, which is a failure too.
+        """
+        return self._jvm.run(main_class, *arguments, within_s=within_s)
 
     def stop(self) -> None:
         """End every process at once, and remove the folder if `start` created it. May be called again."""

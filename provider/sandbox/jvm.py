@@ -31,6 +31,9 @@ _OPTIONS = (
     "-Djava.net.preferIPv4Stack=true",
 )
 
+#: The time limit of a tool, in seconds.
+TOOL_S = 120.0
+
 _LOG4J_1 = """log4j.rootLogger=INFO, out
 log4j.appender.out=org.apache.log4j.ConsoleAppender
 log4j.appender.out.layout=org.apache.log4j.PatternLayout
@@ -67,11 +70,14 @@ class Jvm:
         command = [str(self.executable), *given, main_class, *arguments]
         return Process(name, command, log=self.folder / f"{name}.log", environment=self._environment())
 
-    def run(self, main_class: str, *arguments: str) -> str:
-        """Run a tool to its end; return its output. Raises SandboxFailed with the output when it fails."""
+    def run(self, main_class: str, *arguments: str, within_s: float = TOOL_S) -> str:
+        """Run a tool to its end; return its output. Raises SandboxFailed with the output when it fails.
+
+        Also raised, from TimeoutExpired, when it was ended after `within_s` seconds.
+        """
         command = [str(self.executable), "-Xmx256m", *self._java_options(), main_class, *arguments]
         try:
-            done = run_to_end(command, environment=self._environment(), within_s=120)
+            done = run_to_end(command, environment=self._environment(), within_s=within_s)
         except subprocess.TimeoutExpired as late:
             raise SandboxFailed(f"{main_class} did not end within {late.timeout:.0f} s.") from late
         if done.returncode:

@@ -212,9 +212,9 @@ class ZkSession:
             self._drop_client(self._client)
             return self.call(ask, path, version, doing=doing)
 
-    def read(self, paths: Sequence[str]) -> list[Any]:
-        """Return data and stat of each path, read concurrently; None for a node that does not exist."""
-        return self._request_each(paths, lambda client, path: client.get_async(path))
+    def read(self, paths: Sequence[str], request: Callable[[Any, str], Any]) -> list[Any]:
+        """Return data and stat of each path, read by `request` concurrently; None for a node that does not exist."""
+        return self._request_each(paths, request)
 
     def stats(self, paths: Sequence[str]) -> list[Any]:
         """Return the stat of each path, read concurrently; None for a node that does not exist."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,6 +36,10 @@ from kafka_steward.journal.zookeeper.session import (
     has_hidden_digest,
     our_acl,
 )
+from kafka_steward.journal.zookeeper.watched_reads import EventFlush, WatchedReads
+
+#: Seconds after which a block of reads is answered by requests again: what Kafka takes in a poll must not outdate it.
+LIFETIME_S = 5.0
 
 #: The node that is written to get the time: the server's clock is the modified time of the node.
 _CLOCK = "/steward/clock"
@@ -55,12 +62,22 @@ _log = logging.getLogger(__name__)
 _BELOW = 50
 
 
+@dataclass(frozen=True)
+class _View:
+    """The beginning of a block of reads: the time of ZooKeeper, and of a clock of this process in seconds."""
+
+    read_ms: int
+    read_s: float
+
+
 class ZkTree:
     """A `Tree` in ZooKeeper. Thread-safe, usable in a child process after a fork; it survives the end of a session."""
 
     def __init__(self, options: ZooKeeperOptions) -> None:
         self._options = options
         self._session = ZkSession(options)
+        self._watched = WatchedReads()
+        self._here = threading.local()
 
     def __repr__(self) -> str:
         return f"ZkTree({self._options.hosts!r})"
@@ -96,17 +113,55 @@ class ZkTree:
                 self._options.hosts,
             )
 
+    @contextmanager
+    def one_read(self) -> Iterator[None]:
+        """Answer reads from `watched_reads`, as specified by `Tree.one_read`: at its beginning, one request is made.
+
+        That is the one for the clock. What others changed before it is seen in the block.
+        """
+        if self._view() is None:
+            self._here.view = self._open_view()
+        depth = getattr(self._here, "depth", 0)
+        self._here.depth = depth + 1
+        try:
+            yield
+        finally:
+            self._here.depth = depth
+            if not depth:
+                self._here.view = None
+
+    def end_read(self) -> None:
+        """Answer no further read from kept answers, as specified by `Tree.end_read`."""
+        self._here.view = None
+
+    def _open_view(self) -> _View:
+        read_s = time.monotonic()
+        read_ms = self._read_clock_ms()
+        self._session.call(EventFlush)
+        return _View(read_ms, read_s)
+
+    def _view(self) -> _View | None:
+        """Return the view of this thread while it may be used."""
+        view: _View | None = getattr(self._here, "view", None)
+        return view if view is not None and time.monotonic() - view.read_s < LIFETIME_S else None
+
     def now_ms(self) -> int:
         """Return the time of ZooKeeper's clock."""
+        view = self._view()
+        return self._read_clock_ms() if view is None else view.read_ms + int((time.monotonic() - view.read_s) * 1000)
+
+    def _read_clock_ms(self) -> int:
         stat = self._result_or_none(lambda client: client.set_async(_CLOCK, b""), _CLOCK, doing="change")
         return self._create_node(_CLOCK, b"").modified_ms if stat is None else int(stat.mtime)
 
     def create(self, path: str, data: str) -> Node:
         """Create a node, as specified by `Tree.create`."""
+        self.end_read()
         return self._create_node(validate_path(path), encode_data(path, data))
 
     def create_all(self, documents: Mapping[str, str]) -> None:
         """Create the missing nodes, as specified by `Tree.create_all`, concurrently."""
+        self.end_read()
         left = {validate_path(path): encode_data(path, data) for path, data in documents.items()}
         for _ in range(_TRIES):
             asked = [
@@ -124,15 +179,17 @@ class ZkTree:
 
     def create_sequential(self, prefix: str, data: str) -> Node:
         """Create a numbered node, as specified by `Tree.create_sequential`; ZooKeeper counts per parent."""
+        self.end_read()
         return self._create_node(prefix, encode_data(validate_path(f"{prefix}0"), data), sequence=True)
 
     def get(self, path: str) -> Node | None:
         """Return a node, as specified by `Tree.get`. A znode that is only a parent is not a document."""
-        answer = self._result_or_none(lambda client: client.get_async(validate_path(path)), path)
+        answer = self._result_or_none(partial(self._request_data, path=validate_path(path)), path)
         return None if answer is None else _document_node(path, *answer)
 
     def set(self, path: str, data: str, *, version: int) -> Node:
         """Change a node, as specified by `Tree.set`."""
+        self.end_read()
         encoded = encode_data(validate_path(path), data)
         self._refuse_negative_version(path, version)
         request = lambda client: client.set_async(path, encoded, version)  # noqa: E731
@@ -141,6 +198,7 @@ class ZkTree:
 
     def delete(self, path: str, *, version: int) -> None:
         """Delete a node, as specified by `Tree.delete`. Parents deep in the tree are deleted with their last child."""
+        self.end_read()
         self._refuse_negative_version(validate_path(path), version)
         try:
             self._session.call(lambda client: client.delete_async(path, version), path, version)
@@ -156,6 +214,7 @@ class ZkTree:
 
     def delete_all(self, nodes: Sequence[Node]) -> None:
         """Delete the unchanged nodes, as specified by `Tree.delete_all`, concurrently."""
+        self.end_read()
         asked = [(node.path, partial(_request_deletion, validate_path(node.path), node.version)) for node in nodes]
         errors = zip(nodes, self._session.change_each(asked), strict=True)
         for node in [node for node, error in errors if isinstance(error, NotEmptyError)]:
@@ -179,13 +238,6 @@ class ZkTree:
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the documents at several paths, as specified by `Tree.read`."""
         return self._read_nodes([validate_path(path) for path in paths])
-
-    def one_read(self) -> AbstractContextManager[None]:
-        """Do nothing, as `Tree.one_read` allows: every read is a request of its own."""
-        return nullcontext()
-
-    def end_read(self) -> None:
-        """Do nothing: there is nothing to end."""
 
     def created_ids(self, paths: Sequence[str]) -> list[int | None]:
         """Return the created ids of several documents, as specified by `Tree.created_ids`."""
@@ -222,6 +274,7 @@ class ZkTree:
 
     def discard(self, node: Node) -> bool:
         """Delete a node of any name, as specified by `Tree.discard`."""
+        self.end_read()
         try:
             self._session.call(lambda client: client.delete_async(node.path, node.version), node.path, node.version)
         except (NodeMissing, VersionConflict):
@@ -234,8 +287,14 @@ class ZkTree:
         self._session.close()
 
     def _read_nodes(self, paths: Sequence[str]) -> list[Node | None]:
-        answers = zip(paths, self._session.read(paths), strict=True)
+        answers = zip(paths, self._session.read(paths, self._request_data), strict=True)
         return [None if answer is None else _document_node(path, *answer) for path, answer in answers]
+
+    def _request_data(self, client: Any, path: str) -> Any:
+        return client.get_async(path) if self._view() is None else self._watched.data(client, path)
+
+    def _request_children(self, client: Any, path: str) -> Any:
+        return client.get_children_async(path) if self._view() is None else self._watched.children(client, path)
 
     def _create_node(self, path: str, data: bytes, *, sequence: bool = False) -> Node:
         for _ in range(_TRIES):
@@ -274,7 +333,7 @@ class ZkTree:
 
     def _child_names(self, path: str) -> list[str]:
         try:
-            found: list[str] | None = self._result_or_none(lambda client: client.get_children_async(path), path)
+            found: list[str] | None = self._result_or_none(partial(self._request_children, path=path), path)
         except JournalError as error:
             # A node of other clients must not hide the rest; one of our own must not be taken for empty.
             if isinstance(error.__cause__, NoAuthError) and path not in ROOTS:

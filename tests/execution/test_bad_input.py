@@ -1,0 +1,198 @@
+"""Bad input ends in a sentence or a slow start, and never in a burst: what a plan does with it, step by step.
+
+`tests/test_settings.py` and `tests/hooks/test_bad_settings.py` have what is refused before a plan begins.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_steward.cluster.state import BrokerLogDirs
+from kafka_steward.journal.records import PlanStatus
+from kafka_steward.settings import Settings
+from tests.execution.runs import apply
+from tests.simulated_plan import World, move
+from tests.simulator import DISK, Simulator
+
+MB, HOUR_MS = 1_000_000, 3_600_000
+
+
+class OddSimulator(Simulator):
+    """A cluster whose brokers report `said` as the size of every replica; None: of none, -1: what it is."""
+
+    said: int | None = -1
+    tells_space = True
+
+    def log_dirs(self, brokers: Collection[int]) -> dict[int, BrokerLogDirs]:
+        found = super().log_dirs(brokers)
+        return {broker: self._odd(dirs) for broker, dirs in found.items()}
+
+    def _odd(self, dirs: BrokerLogDirs) -> BrokerLogDirs:
+        sizes = dict(dirs.replica_bytes)
+        if self.said is None:
+            sizes = {}
+        elif self.said >= 0:
+            sizes = dict.fromkeys(sizes, self.said)
+        space = {} if self.tells_space else {"total_bytes": None, "usable_bytes": None}
+        directories = tuple(replace(each, **space, replica_bytes=sizes) for each in dirs.directories)  # type: ignore[arg-type]
+        return replace(dirs, replica_bytes=sizes, directories=directories, **space)
+
+
+def plan(count: int, settings: Settings, *, size: int = 3 * MB, **more: Any) -> tuple[OddSimulator, World]:
+    """So many partitions of that size, each of which brings a replica to broker 4, where nothing arrives."""
+    simulator = OddSimulator.of("1a 2b 3c 4a", "t: " + " ".join(["123"] * count), size=size, bandwidth=0)
+    assert isinstance(simulator, OddSimulator)
+    for name, value in more.items():
+        setattr(simulator, name, value)
+    simulator.now_ms = 10 * HOUR_MS
+    moves = [move(f"t-{n}", "123", "423", position=n, size=size) for n in range(count)]
+    return simulator, apply(simulator, *moves, settings=settings)
+
+
+def most_in_flight(world: World, steps: int = 6) -> int:
+    return max(world.step().in_flight for _ in range(steps))
+
+
+# limits that contradict each other
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        ({"max_in_flight": 2, "max_in_per_broker": 1000}, 2),
+        ({"max_in_flight": 1, "max_in_per_broker": 9, "max_out_per_broker": 9}, 1),
+        ({"max_in_flight": 3000, "max_in_per_broker": 4}, 4),
+        ({"max_in_flight": 3000, "max_out_per_broker": 5, "max_in_per_broker": 1000}, 5),
+        ({"window": "chunk", "heal_chunk_size": 1, "max_in_flight": 3000, "max_in_per_broker": 6}, 6),
+    ],
+)
+def test_of_limits_that_contradict_each_other_the_lowest_holds(limits: dict[str, Any], most: int) -> None:
+    _, world = plan(20, Settings.of({"throttle": 0, "min_free": 0, **limits}), size=100)
+    assert most_in_flight(world) == most
+
+
+def test_a_chunk_holds_beside_limits_that_would_let_more_start() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: " + " ".join(["123"] * 6), bandwidth=0)
+    moves = [move(f"t-{n}", "123", "423", chunk=n // 2, position=n % 2) for n in range(6)]
+    settings = Settings.of({"throttle": 0, "window": "chunk", "max_in_flight": 3000, "chunk_pause": 30})
+    world = apply(simulator, *moves, settings=settings)
+    assert most_in_flight(world) == 2
+    simulator.bandwidth = 1_000
+    simulator.tick()
+    assert world.step().in_flight == 0, "the pause between two chunks holds"
+    simulator.tick(31)
+    assert world.step().in_flight == 2
+
+
+# rates
+
+
+def test_a_throttle_of_one_byte_is_set_and_keeps_few_in_flight() -> None:
+    simulator, world = plan(20, Settings.of({"throttle": 1, "min_free": 0}))
+    assert most_in_flight(world) == 3, "10 MB, what one response to a fetch may have"
+    assert simulator.broker_settings[4]["follower.replication.throttled.rate"] == "1"
+
+
+def test_a_fraction_of_a_network_that_is_less_than_a_byte_is_one_byte_and_not_no_throttle() -> None:
+    settings = Settings.of({"network_bandwidth": 1, "throttle_fraction": 1e-9, "min_free": 0})
+    simulator, world = plan(20, settings)
+    assert most_in_flight(world) == 3
+    assert simulator.broker_settings[4]["follower.replication.throttled.rate"] == "1"
+
+
+# sizes
+
+
+def test_a_partition_that_is_larger_than_every_disk_is_held_with_a_sentence_and_holds_up_no_other() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 123", bandwidth=1_000, size=100)
+    huge = next(iter(simulator.topics.values()))
+    huge.size = 2 * DISK
+    huge.held = dict.fromkeys(huge.held, 2 * DISK)
+    moves = [move("t-0", "123", "423", size=2 * DISK), move("t-1", "123", "423", position=1)]
+    world = apply(simulator, *moves, settings=Settings.of({"throttle": 0, "max_attempts": 3}))
+    first = world.step()
+    assert (first.in_flight, len(first.held)) == (1, 1)
+    assert (first.held[0].topic, first.held[0].partition) == ("t", 0)
+    assert "less free disk space than min_free requires" in first.held[0].sentence
+    last = world.run()
+    assert world.states() == {"t-0": "held", "t-1": "completed"}
+    assert last.status is PlanStatus.STUCK
+    assert "less free disk space than min_free requires" in last.sentence
+
+
+def test_nothing_starts_where_no_leader_reports_a_size_and_the_room_is_known() -> None:
+    _, world = plan(20, Settings.of({"throttle": 50 * MB}), said=None)
+    for _ in range(5):
+        progress = world.step()
+        assert (progress.in_flight, len(progress.held)) == (0, 20)
+        assert "does not report its size" in progress.held[0].sentence
+
+
+def test_without_any_size_or_room_few_start_at_once_and_no_more_while_none_ends() -> None:
+    """Before Kafka 3.3 a broker reports no free space."""
+    simulator, world = plan(100, Settings.of({"throttle": 50 * MB}), said=None, tells_space=False)
+    world.moves = [replace(each, size_bytes=None) for each in world.moves]
+    world.publish("unknown", world.moves)
+    world.digest = "unknown"
+    world.runner = world.new_runner()
+    assert most_in_flight(world) == 5
+    simulator.bandwidth = 1_000 * MB
+    seen = [world.step().in_flight]
+    for _ in range(4):
+        simulator.tick()
+        seen.append(world.step().in_flight)
+    assert seen == [5, 5, 10, 20, 40], "it doubles after a step that found them ended"
+
+
+@pytest.mark.parametrize("said", [0, 1])
+def test_sizes_that_are_far_too_small_end_at_the_counts_and_at_the_rate(said: int) -> None:
+    limits = {"throttle": 1 * MB, "min_free": 0, "max_in_per_broker": 7}
+    simulator, world = plan(20, Settings.of(limits), said=said)
+    assert most_in_flight(world) == 7
+    assert simulator.broker_settings[4]["follower.replication.throttled.rate"] == str(MB)
+
+
+def test_the_largest_size_that_kafka_can_say_is_held_with_a_sentence() -> None:
+    _, world = plan(20, Settings.of({"throttle": 1 * MB, "min_free": 0}), said=2**63 - 1)
+    for _ in range(5):
+        progress = world.step()
+        assert progress.in_flight == 0
+        assert "less free disk space than min_free requires" in progress.held[0].sentence
+
+
+def test_the_largest_size_that_kafka_can_say_goes_one_at_a_time_where_the_room_is_unknown() -> None:
+    _, world = plan(20, Settings.of({"throttle": 1 * MB}), said=2**63 - 1, tells_space=False)
+    assert most_in_flight(world) == 1
+
+
+# clocks
+
+
+def test_a_clock_that_jumps_an_hour_ahead_and_back_starts_nothing_more() -> None:
+    simulator, world = plan(20, Settings.of({"throttle": 1 * MB, "min_free": 0, "when_stalled": "wait"}), size=20 * MB)
+    seen = []
+    for jump_ms in (0, HOUR_MS, 0, -HOUR_MS, 0, -HOUR_MS, 0, HOUR_MS, 0):
+        simulator.now_ms += jump_ms
+        seen.append(world.step().in_flight)
+        simulator.now_ms += 2_000
+    assert max(seen) <= 2, seen
+    assert Counter(world.actions())["submit"] <= 2
+
+
+def test_a_pause_between_chunks_is_not_shortened_by_a_clock_that_jumps_back() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 123", bandwidth=1_000)
+    simulator.now_ms = 10 * HOUR_MS
+    moves = [move(f"t-{n}", "123", "423", chunk=n) for n in range(2)]
+    world = apply(simulator, *moves, settings=Settings.of({"throttle": 0, "window": "chunk", "chunk_pause": 60}))
+    assert world.step().in_flight == 1
+    simulator.tick()
+    assert world.step().in_flight == 0
+    simulator.now_ms -= HOUR_MS
+    assert world.step().in_flight == 0
+    simulator.now_ms += HOUR_MS + 61_000
+    assert world.step().in_flight == 1
