@@ -19,8 +19,8 @@ from kafka_steward.sandbox.airflow import AirflowDag
 __all__ = ["fill_by_dag"]
 
 _DAG_FILE = """\
-# Airflow reads only those DAG files that name it, so this line stays.
-from kafka_steward.dags import fill
+from airflow_provider_kafka_steward.dags import fill
+
 fill_cluster = fill()
 """
 #: By part, the task that ends it; "look" ends with the start of the run.

@@ -195,9 +195,11 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             )
 
     def _run_spark_job(self, spark: SparkCluster, uri: str, settings: Settings, context: Context) -> None:
+        from kafka_steward.execution.plan_requests import settings_options
+
         with TemporaryDirectory(prefix="kafka-steward-") as folder:
             options, failure = Path(folder) / "options.json", Path(folder) / "failure.txt"
-            options.write_text(json.dumps({**_planner_options(settings), **self.options}))
+            options.write_text(json.dumps({**settings_options(settings), **self.options}))
             self.application_args = ["--snapshot", self.snapshot["uri"], "--out", uri]
             self.application_args += ["--operation", self.operation, "--options", str(options)]
             if spark.archive is not None:
@@ -285,11 +287,6 @@ def _job_path() -> str:
     if spec is None or spec.origin is None:
         raise PlanningFailed("The planner is missing: reinstall airflow-provider-kafka-steward on the worker.")
     return spec.origin
-
-
-def _planner_options(settings: Settings) -> dict[str, Any]:
-    caps = {"max_in_per_broker": settings.max_in_per_broker, "max_out_per_broker": settings.max_out_per_broker}
-    return {"chunk_size": settings.heal_chunk_size, **caps, "throttle": settings.throttle}
 
 
 def _check_plan(snapshot: SnapshotFolder, plan: PlanFolder) -> None:

@@ -109,31 +109,44 @@ def _connection_type() -> dict[str, Any]:
 def _connection_fields() -> dict[str, Any]:
     protocols = ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     mechanisms = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"]
+    groups = {
+        "Security": {
+            "security_protocol": _form_field(
+                "Security protocol", "Empty: PLAINTEXT, which takes no login.", enum=protocols
+            ),
+            "sasl_mechanism": _form_field("SASL mechanism", "For the SASL protocols.", enum=mechanisms),
+            "sasl_oauth_token_provider": _form_field(
+                "Token provider", "For OAUTHBEARER: the dotted path of a class or function that returns tokens."
+            ),
+            "ssl_cafile": _form_field("CA file", "Certificates to trust, a path on the workers and the triggerer."),
+            "ssl_certfile": _form_field("Client certificate", "A path on the workers and the triggerer."),
+            "ssl_keyfile": _form_field("Client key", "A path on the workers and the triggerer."),
+            "ssl_password": _form_field("Password of the client key", "Empty: none. Kept secret.", format="password"),
+            "kafka_conn_id": _form_field(
+                "Kafka connection", "Id of a connection of type kafka whose settings are used too."
+            ),
+            "cluster_id": _form_field(
+                "Cluster id", "The only Kafka cluster.id to accept. Empty: the one that answers first."
+            ),
+        },
+        "Journal, workspace and Spark": {
+            "journal": _form_field("Journal", f"{_PLACES['journal'][0]} Kept secret.", format="password"),
+            "workspace": _form_field("Workspace", _PLACES["workspace"][0]),
+            "spark_conn_id": _form_field("Spark connection", _PLACES["spark_conn_id"][0]),
+        },
+        "ZooKeeper": {
+            "zookeeper": _form_field(
+                "ZooKeeper", "The brokers' zookeeper.connect: the KIPs' documents are kept there."
+            ),
+            "zookeeper_user": _form_field("ZooKeeper user", "User of the digest scheme. Empty: no authentication."),
+            "zookeeper_password": _form_field("ZooKeeper password", "Kept secret.", format="password"),
+        },
+        "Settings of the workflows": {name: _setting_field(name, setting) for name, setting in SETTINGS.items()},
+    }
     return {
-        "security_protocol": _form_field(
-            "Security protocol", "Empty: PLAINTEXT, which takes no login.", enum=protocols
-        ),
-        "sasl_mechanism": _form_field("SASL mechanism", "For the SASL protocols.", enum=mechanisms),
-        "sasl_oauth_token_provider": _form_field(
-            "Token provider", "For OAUTHBEARER: the dotted path of a class or function that returns tokens."
-        ),
-        "ssl_cafile": _form_field("CA file", "Certificates to trust, a path on the workers and the triggerer."),
-        "ssl_certfile": _form_field("Client certificate", "A path on the workers and the triggerer."),
-        "ssl_keyfile": _form_field("Client key", "A path on the workers and the triggerer."),
-        "ssl_password": _form_field("Password of the client key", "Empty: none. Kept secret.", format="password"),
-        "kafka_conn_id": _form_field(
-            "Kafka connection", "Id of a connection of type kafka whose settings are used too."
-        ),
-        "zookeeper": _form_field("ZooKeeper", "The brokers' zookeeper.connect: the KIPs' documents are kept there."),
-        "zookeeper_user": _form_field("ZooKeeper user", "User of the digest scheme. Empty: no authentication."),
-        "zookeeper_password": _form_field("ZooKeeper password", "Kept secret.", format="password"),
-        "cluster_id": _form_field(
-            "Cluster id", "The only Kafka cluster.id to accept. Empty: the one that answers first."
-        ),
-        "journal": _form_field("Journal", f"{_PLACES['journal'][0]} Kept secret.", format="password"),
-        "workspace": _form_field("Workspace", _PLACES["workspace"][0]),
-        "spark_conn_id": _form_field("Spark connection", _PLACES["spark_conn_id"][0]),
-        **{name: _setting_field(name, setting) for name, setting in SETTINGS.items()},
+        name: {**field, "schema": {**field["schema"], "section": group}}
+        for group, fields in groups.items()
+        for name, field in fields.items()
     }
 
 

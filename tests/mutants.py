@@ -179,6 +179,10 @@ def installed_path(file: Path) -> Path:
     return Path("kafka_steward", *file.parts[1:]) if file.parts[0] == "provider" else Path("kafka_steward", file)
 
 
+#: What the tests need beside the mutated package.
+_COPIED = ("airflow_provider_kafka_steward", "benchmarks", "docs", "provider", "operators", "sensors", "dags")
+
+
 def copy_repository(place: Path) -> None:
     """Copy the repository to `place`, a new folder, with its folders beside it as they are installed."""
     left = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "spark-warehouse")
@@ -193,7 +197,7 @@ def _copy(place: Path, part: Part, files: Sequence[Path]) -> None:
     settings = {
         "source_paths": ["kafka_steward"],
         "only_mutate": [str(file) for file in files],
-        "also_copy": ["benchmarks", "docs", "provider", "operators", "sensors", "dags", "README.md"],
+        "also_copy": [*_COPIED, "README.md"],
         "pytest_add_cli_args": [*_PYTEST, *(f"--deselect={test}" for test in part.without_tests)],
         "pytest_add_cli_args_test_selection": part.tests,
         "timeout_multiplier": 5.0,

@@ -29,7 +29,10 @@ BIN = Path(sys.executable).parent
 PROJECT: dict[str, Any] = read_toml(ROOT / "pyproject.toml")["project"]
 RELEASE = f"airflow_provider_kafka_steward-{kafka_steward.__version__}"
 SDIST, WHEEL, SBOM = f"{RELEASE}.tar.gz", f"{RELEASE}-py3-none-any.whl", f"{RELEASE}.cdx.json"
-PACKAGES = {"provider": "kafka_steward"} | {name: f"kafka_steward/{name}" for name in ("operators", "sensors", "dags")}
+ALIAS = "airflow_provider_kafka_steward"
+PACKAGES = {"provider": "kafka_steward", ALIAS: ALIAS} | {
+    name: f"kafka_steward/{name}" for name in ("operators", "sensors", "dags")
+}
 #: What the sdist also holds, for the tests and the checks.
 FURTHER = ("tests", "benchmarks", "docs")
 FILES = (

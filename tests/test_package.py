@@ -13,10 +13,13 @@ import pytest
 from tests.toml import read_toml
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = {"provider": "kafka_steward"} | {name: f"kafka_steward/{name}" for name in ("operators", "sensors", "dags")}
+ALIAS = "airflow_provider_kafka_steward"
+FOLDERS = {"provider": "kafka_steward", ALIAS: ALIAS} | {
+    name: f"kafka_steward/{name}" for name in ("operators", "sensors", "dags")
+}
 #: Modules whose names DAG authors, tests of others and other providers import; packages list theirs in `__init__`.
 PUBLIC = {
-    *(path for name in ("operators", "sensors", "dags") for path in (ROOT / name).glob("*.py")),
+    *(path for name in ("operators", "sensors", "dags", ALIAS) for path in (ROOT / name).glob("*.py")),
     *(ROOT / "provider" / f"{name}.py" for name in ("assignment", "errors", "settings")),
     ROOT / "provider" / "hooks" / "steward.py",
     ROOT / "provider" / "notifications" / "steward.py",

@@ -5,8 +5,10 @@ function is imported when the verb is called::
 
     verb.py        the execution of a verb: one cluster, one message on failure, an exit code
     foreground.py  steps of a plan to its end, with a bar, and Ctrl-C
+    doctor.py      doctor, with airflow_state.py for what Airflow's own database says
     show.py        status, partitions, plans, show, audit
     manage.py      verify, throttle, abandon
+    plan.py        plan heal, fill, rebalance, expand, drain, set-replication-factor
     execute.py     apply, resume                        cancel.py    cancel
     requests.py    queue, requests, signal              document_facts.py  the documents, as status prints them
     documents.py   the other documents, watch, pending; journal copy, pair, archive
@@ -59,6 +61,7 @@ _EXIT_CODES = """exit codes:
   130  interrupted by Ctrl-C or SIGTERM: the plan can be resumed or cancelled"""
 
 _EPILOG = f"""examples:
+  airflow kafka-steward doctor --cluster kafka_production
   airflow kafka-steward status --cluster kafka_production
   airflow kafka-steward partitions --under-replicated-partitions --cluster kafka_production
   airflow kafka-steward apply reassignment.json --throttle 20M --cluster kafka_production
@@ -73,6 +76,7 @@ def get_kafka_steward_commands() -> list[GroupCommand]:
     verbs = (
         *_build_show_verbs(),
         *_build_plan_verbs(),
+        _build_planning_group(),
         _build_journal_group(),
         *_build_document_verbs(),
         *_build_request_groups(),
@@ -84,7 +88,7 @@ def get_kafka_steward_commands() -> list[GroupCommand]:
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-_FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def _parse_rate(text: str) -> int:
@@ -107,6 +111,13 @@ def _parse_brokers(text: str) -> tuple[int, ...]:
     if len(brokers) < len(found) or len(set(brokers)) < len(brokers):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of different broker ids, such as 1,2,3")
     return tuple(brokers)
+
+
+def _parse_bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+)([kMGT]?)", text)
+    if not found or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes from 1, such as 50000000000 or 50G")
+    return int(found[1]) * _FACTORS[found[2]]
 
 
 def _parse_time(text: str) -> int | datetime:
@@ -213,6 +224,16 @@ and adds partitions without a leader, which are listed by --unavailable-partitio
 Exit code 0, whether or not a partition is listed; 1 if Kafka does not answer, if there is no such topic, or if
 Kafka does not let us read min.insync.replicas of some: the message names them."""
 
+_DOCTOR = """\
+Checks the connection; Kafka, and by requests that change nothing whether it lets us move replicas, throttle and
+read what we need; topics that an ACL hides; cordoned brokers; the journal, and who opened it; whether a watch is
+alive; the workspace; Spark and Java, without starting them; the DAGs of this cluster and Airflow's processes.
+
+The checks run at the same time, within 25 s in all. The cluster is not changed; a journal of an earlier version
+is upgraded, as by every command.
+
+Exit code 0: no fault; 1: at least one line is a fault. A note is no fault."""
+
 _PENDING = """\
 A topic that was created while brokers were down has fewer replicas than requested (KIP-409). The missing
 replicas are pending; the DAG `fill` adds them when a broker that can host them joins. `placeholders` lists
@@ -237,6 +258,13 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
         _build_filter("reassigning", "--reassigning-partitions", "with a reassignment in flight"),
     )
     return (
+        _build_verb(
+            "doctor",
+            "Check everything between Airflow and Kafka: each line is ok, or says what helps",
+            "doctor.diagnose",
+            examples=[f"doctor {_ON}", f"doctor {_ON} --output json"],
+            details=_DOCTOR,
+        ),
         _build_verb(
             "status",
             "The state of the cluster, and the plans in progress",
@@ -398,6 +426,192 @@ def _build_plan_verbs() -> tuple[ActionCommand, ...]:
             details=_ABANDON,
         ),
     )
+
+
+_PLANNED = """\
+It reads the cluster, plans, checks the plan, and prints its proof: the moves and the fewest that are possible,
+bytes, leaders, each broker before and after, and how long it takes at least at the throttle. Nothing is submitted,
+and nothing on the cluster is changed. With --file, it also writes the plan as `apply` and
+kafka-reassign-partitions take it, and beside it, in FILE.rollback.json, the way back.
+
+The planner is that of the DAGs; it runs in this process, and needs neither Spark nor Java.
+
+Exit code 0: there is a plan, or nothing to do; 1: it cannot be planned, or not all of it can."""
+
+
+def _build_planning_group() -> GroupCommand:
+    about = "Plan from this terminal, as the DAGs do: a proof and a file, and nothing is submitted"
+    return GroupCommand("plan", about, _build_planning_verbs())
+
+
+def _build_planning_verbs() -> tuple[ActionCommand, ...]:
+    def brokers(about: str, *, required: bool = False) -> Arg:
+        return Arg(("--brokers",), help=about, type=_parse_brokers, required=required, metavar="IDS")
+
+    topics = Arg(
+        ("--topics",), help="Only topics whose whole name matches; may be repeated", action="append", metavar="REGEX"
+    )
+    factor_topics = Arg(
+        ("--topics",),
+        help="Topics whose whole name matches; may be repeated; .* is all",
+        action="append",
+        required=True,
+        metavar="REGEX",
+    )
+    factor = Arg(
+        ("--factor",),
+        help="Replicas of each partition",
+        type=positive_int(allow_zero=False),
+        required=True,
+        metavar="N",
+        dest="replication_factor",
+    )
+    shared = _planning_args()
+    even, budget = _balance_args()
+    return (
+        _build_planning_verb(
+            "heal",
+            "Replace all replicas on failed brokers",
+            "plan.plan_heal",
+            (
+                brokers("Ids of the failed brokers (default: all that are down, without a grace period)"),
+                topics,
+                *shared,
+            ),
+            "plan heal",
+            "plan heal --brokers 3 --file heal.json --throttle 100M",
+        ),
+        _build_planning_verb(
+            "rebalance",
+            "Balance all brokers",
+            "plan.plan_rebalance",
+            (
+                topics,
+                *even,
+                *budget,
+                *shared,
+            ),
+            "plan rebalance --max-bytes 50G",
+            "plan rebalance --balance bytes --exclude 'logs-.*' --output json",
+        ),
+        _build_planning_verb(
+            "expand",
+            "Move replicas to brokers that are empty",
+            "plan.plan_expand",
+            (
+                topics,
+                *even,
+                *budget,
+                *shared,
+            ),
+            "plan expand --file expand.json",
+        ),
+        _build_planning_verb(
+            "drain",
+            "Empty live brokers",
+            "plan.plan_drain",
+            (
+                brokers("Ids of the brokers to empty, such as 3,4", required=True),
+                topics,
+                *even,
+                *budget,
+                *shared,
+            ),
+            "plan drain --brokers 4 --file drain.json",
+            "plan drain --brokers 4,5 --throttle 200M",
+        ),
+        _build_planning_verb(
+            "fill",
+            "Add the pending replicas of topics (KIP-409)",
+            "plan.plan_fill",
+            (
+                topics,
+                *shared,
+            ),
+            "plan fill",
+        ),
+        _build_planning_verb(
+            "set-replication-factor",
+            "Set the replication factor of topics",
+            "plan.plan_replication_factor",
+            (
+                factor_topics,
+                factor,
+                *shared,
+            ),
+            "plan set-replication-factor --topics orders --factor 3",
+            "plan set-replication-factor --topics 'logs-.*' --factor 2",
+        ),
+    )
+
+
+def _planning_args() -> tuple[Arg, ...]:
+    """Return the arguments of every verb that plans."""
+    return (
+        Arg(
+            ("--exclude",), help="No topic whose whole name matches; may be repeated", action="append", metavar="REGEX"
+        ),
+        Arg(
+            ("--exclude-brokers",),
+            help="Ids of brokers that must not receive a replica",
+            type=_parse_brokers,
+            metavar="IDS",
+            dest="exclude_brokers",
+        ),
+        _THROTTLE,
+        Arg(
+            ("--file",), help="Write the plan for `apply` to this file, and the way back beside it", metavar="FILE.json"
+        ),
+        Arg(
+            ("--folder",),
+            help="Keep snapshot, plan and proof in this new folder: a path, or an address such as s3://bucket/plan",
+            metavar="FOLDER",
+        ),
+    )
+
+
+def _balance_args() -> tuple[tuple[Arg, ...], tuple[Arg, ...]]:
+    """Return the arguments for goals, and for a budget, of the operations that balance."""
+    even = (
+        Arg(
+            ("--balance",),
+            help="replicas: their number (the default). bytes: what is on the disks",
+            choices=("replicas", "bytes"),
+        ),
+        Arg(
+            ("--tolerance",),
+            help="Accepted deviation of a broker's bytes from its share, with --balance bytes (default: 0.05)",
+            type=float,
+            metavar="FRACTION",
+        ),
+        Arg(
+            ("--prefer",),
+            help="What comes first: leaders that stay (the default), or an even failover",
+            choices=("leader-stability", "isr-order"),
+        ),
+        Arg(
+            ("--internal-topics",),
+            help="Include Kafka's internal topics; a drain always does",
+            action="store_true",
+            default=None,
+            dest="internal_topics",
+        ),
+    )
+    budget = (
+        Arg(("--max-moves",), help="The most replicas to move", type=positive_int(allow_zero=False), dest="max_moves"),
+        Arg(
+            ("--max-bytes",),
+            help="The most bytes to move, such as 50G",
+            type=_parse_bytes,
+            metavar="BYTES",
+            dest="max_bytes",
+        ),
+    )
+    return even, budget
+
+
+def _build_planning_verb(name: str, about: str, function: str, args: Sequence[Arg], *examples: str) -> ActionCommand:
+    return _build_verb(name, about, function, args, examples=[f"{each} {_ON}" for each in examples], details=_PLANNED)
 
 
 _COPY = """Stop Airflow, or pause the DAGs, first: a process that has the old journal open continues to use

@@ -13,6 +13,7 @@ from kafka_steward.cli.foreground import Foreground, open_foreground, print_resu
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import SlotTaken
 from kafka_steward.execution import lifecycle
+from kafka_steward.execution.plan_requests import settings_options
 from kafka_steward.execution.plan_resolution import resolve_plan
 from kafka_steward.execution.plan_slot import refuse_taken_slot
 from kafka_steward.execution.publishing import publish_plan
@@ -130,12 +131,7 @@ def _create_plan(foreground: Foreground, document: Any) -> tuple[PlanFolder, Sna
     opened = foreground.opened
     settings, now_ms = opened.settings, opened.journal.now_ms()
     folder = f"{opened.access.workspace}/{opened.cluster.cluster_id}/by-hand/{now_ms}-{uuid.uuid4().hex[:8]}"
-    options = {
-        "chunk_size": settings.heal_chunk_size,
-        "max_in_per_broker": settings.max_in_per_broker,
-        "max_out_per_broker": settings.max_out_per_broker,
-        "throttle": settings.throttle,
-    }
+    options = settings_options(settings)
     try:
         begun = begun_moves(opened.journal)
         take_snapshot(opened.cluster, f"{folder}/snapshot", failed=(), now_ms=now_ms, begun=begun)

@@ -90,6 +90,11 @@ class KafkaCluster:
         """True if ZooKeeper keeps this cluster's metadata."""
         return self._transport.session().zookeeper_mode
 
+    @property
+    def kafka_version(self) -> str:
+        """The newest Kafka version, such as "4.3", all of whose requests a broker supports: Kafka tells no version."""
+        return self._transport.session().kafka_version
+
     def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
         """Return brokers, partitions and reassignments in flight, without sizes; only of `topics`, if given.
 
@@ -280,6 +285,26 @@ class KafkaCluster:
         }
         self._wait_for_config_changes({broker: changes[broker] for broker, error in results.items() if error is None})
         return results
+
+    def check_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
+        """Return what `change_topic_configs` would return, without a change: Kafka validates it only."""
+        request = partial(configs.change_configs_request, configs.TOPIC, changes, validate_only=True)
+        return configs.parse_config_changes(self._transport.send_to_controller(request, change=False))
+
+    def check_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
+        """Return what `change_broker_configs` would return, without a change: Kafka validates it only."""
+        answers = self._transport.send_to_each(
+            {
+                broker: partial(
+                    configs.change_configs_request, configs.BROKER, {str(broker): several}, validate_only=True
+                )
+                for broker, several in changes.items()
+            }
+        )
+        return {
+            broker: answer if isinstance(answer, ClusterError) else configs.parse_config_changes(answer)[str(broker)]
+            for broker, answer in answers.items()
+        }
 
     def create_topic(
         self,

@@ -70,13 +70,15 @@ def parse_config_values(
     return values
 
 
-def change_configs_request(kind: int, changes: Mapping[str, Sequence[ConfigChange]]) -> Any:
-    """Return the request that performs `changes`, by resource."""
+def change_configs_request(
+    kind: int, changes: Mapping[str, Sequence[ConfigChange]], *, validate_only: bool = False
+) -> Any:
+    """Return the request that performs `changes`, by resource; with `validate_only` Kafka checks them alone."""
     resources = [
         (kind, name, [(change.name, _OP_CODES[change.op], change.value) for change in several])
         for name, several in changes.items()
     ]
-    return IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+    return IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
 
 
 def parse_config_changes(response: Any) -> dict[str, KafkaRefused | None]:

@@ -90,6 +90,11 @@ class Session:
         """True if the broker that responded first supports DescribeCluster, as since Kafka 2.8."""
         return _DESCRIBE_CLUSTER in self.manager.broker_version_data.api_versions
 
+    @property
+    def kafka_version(self) -> str:
+        """The newest Kafka version, such as "4.3", all of whose requests the broker that responded first supports."""
+        return ".".join(map(str, self.manager.broker_version_data.broker_version[:2]))
+
     def close(self) -> None:
         """Close the connections and stop the thread. In a forked child do nothing: both belong to the parent."""
         if self.usable:

@@ -38,8 +38,8 @@ CONNECTION = "kafka_steward_default"
 
 #: The complete DAG file that a user writes.
 DAG_FILE = """\
-# Airflow reads only those DAG files that name it, so this line stays.
-from kafka_steward.dags import heal
+from airflow_provider_kafka_steward.dags import heal
+
 heal_cluster = heal()
 """
 

@@ -79,7 +79,7 @@ def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder, *, moves_shown: int
     ]
     parts += [
         "### Moves",
-        _format_table(("partition", "from", "to", "size", "why"), map(_move_row, plan.moves[:moves_shown])),
+        _format_table(_MOVE_COLUMNS, map(_move_row, plan.moves[:moves_shown])),
     ]
     parts += [f"… and {len(plan.moves) - moves_shown} more."] if len(plan.moves) > moves_shown else []
     return "\n\n".join(part for part in parts if part)
@@ -122,6 +122,31 @@ def _predicted_duration(proof: Mapping[str, Any]) -> str:
     return f"at least {format_duration(seconds)} at {format_bytes(throttle)}/s into each broker"
 
 
+@dataclass(frozen=True, slots=True)
+class PlanTables:
+    """A plan as rows of cells, for a terminal: what it costs, what becomes of each broker, its moves, what is left."""
+
+    costs: Sequence[tuple[str, str]]
+    broker_columns: Sequence[str]
+    brokers: Sequence[tuple[str, ...]]
+    move_columns: Sequence[str]
+    moves: Sequence[tuple[str, ...]]
+    not_moved: Sequence[str]
+
+
+def plan_tables(plan: PlanFolder, *, shown: int = _SHOWN) -> PlanTables:
+    """Return the tables of `plan_summary`, with at most `shown` moves."""
+    return PlanTables(
+        costs=_cost_rows(plan),
+        broker_columns=_BROKER_COLUMNS,
+        brokers=_broker_rows(plan.moves, plan.proof),
+        move_columns=_MOVE_COLUMNS,
+        moves=[_move_row(move) for move in plan.moves[:shown]],
+        not_moved=_not_moved_lines(plan.proof),
+    )
+
+
+_MOVE_COLUMNS = ("partition", "from", "to", "size", "why")
 _BROKER_COLUMNS = ("broker", "replicas", "leaders", "bytes", "replicas in", "replicas out", "bytes in")
 
 

@@ -114,6 +114,11 @@ def cluster_config(
     )
 
 
+def runs_tasks_elsewhere(executor: str) -> bool:
+    """Return whether Airflow's setting `executor`, which may name several, runs tasks on other hosts."""
+    return not all(_LOCAL.search(each.strip()) for each in executor.split(","))
+
+
 def _text_or_none(conn_id: str, name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise SettingError(f"The {name} of the connection {conn_id} is {value!r}; it takes the id of a connection.")
@@ -151,7 +156,7 @@ def _local_journal_url(fields: ConnectionFields, places: Mapping[str, Any], home
     why = ""
     if places["zookeeper"]:
         why = "beside documents in ZooKeeper, which all hosts share, its rows would be"
-    elif not all(_LOCAL.search(each.strip()) for each in executor.split(",")):
+    elif runs_tasks_elsewhere(executor):
         why = f"with the executor {executor}, whose tasks run on other hosts, it would be"
     if why:
         shared = join_alternatives(lambda database, _: f"{database}://", shared=True)

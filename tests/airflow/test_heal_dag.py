@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
 #: As the README prints it, but for the connection's name.
 THREE_LINES = """\
-# Airflow reads only those DAG files that name it, so this line stays.
-from kafka_steward.dags import heal
+from airflow_provider_kafka_steward.dags import heal
+
 heal_production = heal(conn_id="{conn_id}")
 """
 #: Two DAGs on the same asset: any, and a heal whose Spark connection can be broken, and whose notifiers write down

@@ -16,8 +16,8 @@ from kafka_steward.operators.cancel import CancelReassignmentOperator, RollbackR
 from tests.dags.tasks import schedule_of, task_of
 
 THREE_LINES = """\
-# Airflow reads only those DAG files that name it, so this line stays.
-from kafka_steward.dags import cancel
+from airflow_provider_kafka_steward.dags import cancel
+
 cancel_production = cancel(conn_id="kafka_production")
 """
 

@@ -25,8 +25,8 @@ from tests.dags.tasks import task_of
 TASKS = ["find_failures", "snapshot", "plan", "submit", "report"]
 #: As the README prints it.
 THREE_LINES = """\
-# Airflow reads only those DAG files that name it, so this line stays.
-from kafka_steward.dags import heal
+from airflow_provider_kafka_steward.dags import heal
+
 heal_production = heal(conn_id="kafka_production")
 """
 

@@ -19,8 +19,8 @@ from kafka_steward.operators.submit import SubmitReassignmentOperator
 from tests.dags.tasks import schedule_of, task_of
 
 THREE_LINES = """\
-# Airflow reads only those DAG files that name it, so this line stays.
-from kafka_steward.dags import {name}
+from airflow_provider_kafka_steward.dags import {name}
+
 {name}_production = {name}(conn_id="kafka_production")
 """
 SHARED = ["show_plan", "approve", "submit", "report"]

@@ -16,8 +16,8 @@ from kafka_steward.operators.throttle import ChangeThrottleOperator
 from tests.dags.tasks import schedule_of, task_of
 
 THREE_LINES = """\
-# Airflow reads only those DAG files that name it, so this line stays.
-from kafka_steward.dags import throttle
+from airflow_provider_kafka_steward.dags import throttle
+
 throttle_production = throttle(conn_id="kafka_production")
 """
 

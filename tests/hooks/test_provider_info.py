@@ -21,6 +21,7 @@ from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 from airflow.triggers.base import BaseTrigger
 
+from kafka_steward.cluster.connection import _USED_BY
 from kafka_steward.provider_info import get_provider_info
 from kafka_steward.settings import Settings
 
@@ -126,3 +127,16 @@ def test_the_commands_teach() -> None:
         [airflow_command, "kafka-steward", "--help"], capture_output=True, text=True, check=True, timeout=300
     )
     assert "airflow kafka-steward status --cluster kafka_production" in shown.stdout
+
+
+def test_the_form_has_groups_and_every_mechanism_that_a_client_takes() -> None:
+    form = INFO["connection-types"][0]["conn-fields"]
+    groups = [field["schema"]["section"] for field in form.values()]
+    assert list(dict.fromkeys(groups)) == [
+        "Security",
+        "Journal, workspace and Spark",
+        "ZooKeeper",
+        "Settings of the workflows",
+    ]
+    assert groups == sorted(groups, key=list(dict.fromkeys(groups)).index)
+    assert set(form["sasl_mechanism"]["schema"]["enum"]) == set(_USED_BY)

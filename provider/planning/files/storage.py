@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -149,6 +149,30 @@ class Folder:
         """Write a text. Raises PlanError when the workspace cannot be written."""
         self._write_file(name, text.encode())
 
+    def delete(self, name: str) -> None:
+        """Delete one file. Raises PlanError when the workspace cannot be written."""
+        try:
+            with _store_errors_as_os_errors(self.uri):
+                self._fs.rm_file(self._file_path(name))
+        except OSError as error:
+            raise PlanError(
+                f"The workspace cannot be written: {name} of {self.uri} cannot be deleted: {_error_reason(error)}."
+            ) from error
+
+    def newest_entry(self, pattern: str) -> tuple[str, float] | None:
+        """Return the newest file or folder that matches, and its time in seconds since 1970; None if there is none.
+
+        Stores keep no time of a folder: there, `pattern` has to name files. Raises PlanError when the workspace cannot
+        be read.
+        """
+        found = self._read_or_raise(pattern, lambda: self._fs.glob(self._file_path(pattern), detail=True))
+        times = {path: _modified_s(entry) for path, entry in found.items()}
+        known = {path: at_s for path, at_s in times.items() if at_s is not None}
+        if not known:
+            return None
+        newest = max(known, key=known.__getitem__)
+        return newest[len(self._path.rstrip("/")) + 1 :], known[newest]
+
     def _write_file(self, name: str, data: bytes, *, replaces_folder: bool = False) -> None:
         path = self._file_path(name)
         try:
@@ -193,6 +217,14 @@ class Folder:
 
     def _corrupt_error(self, name: str, reason: str) -> PlanError:
         return PlanError(f"The {self.what} at {self.uri} is corrupt: {name} is not in the expected format ({reason}).")
+
+
+def _modified_s(entry: Mapping[str, Any]) -> float | None:
+    """Return the time of an entry, by the names that the file systems give it; None if it has none."""
+    at = next((entry[name] for name in ("mtime", "LastModified", "last_modified", "updated") if entry.get(name)), None)
+    if isinstance(at, float | int):
+        return float(at)
+    return None if at is None else float(at.timestamp())
 
 
 def _error_reason(error: OSError) -> str:

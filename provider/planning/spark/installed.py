@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
@@ -33,6 +34,25 @@ def find_spark() -> Path:
             f"version {_code_version(home)}{_CLIENT_OVER_IT}. {_repair_message()}"
         )
     return home
+
+
+@dataclass(frozen=True)
+class InstalledSpark:
+    """The Spark that jobs on this machine use. Versions are None where no file tells them.
+
+    `code_in_place` is the version of the Python code that `import pyspark` finds. Where it differs from `version`, that
+    of the jars, jobs use the code that came with the jars.
+    """
+
+    home: Path
+    version: str | None
+    code_in_place: str | None
+
+
+def describe_spark() -> InstalledSpark:
+    """Return the installed Spark, without starting or importing it. Raises PlanningFailed as `find_spark` does."""
+    home = find_spark()
+    return InstalledSpark(home, _jars_version(home), _code_version(home))
 
 
 def prefer_code_of_jars() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from kafka_steward.errors import PlanningFailed
 #: A JVM that lives for seconds gains nothing from its second compiler or from parallel garbage collection.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
+_JAVA_VERSION = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
 _RECORDED_WITHIN_S = 600
 #: What a plan is made of while classes are recorded: a broker is down.
 _BROKERS = [{"id": 1}, {"id": 2}, {"id": 3, "state": "failed"}]
@@ -34,7 +36,7 @@ def local_java_options(home: Path, env: Mapping[str, str] = os.environ) -> str:
 
     `env` is the environment in which the JVM is started.
     """
-    java = _find_java(env)
+    java = find_java(env)
     archive = None if java is None else _archive_path(java, home)
     if archive is None or not _is_trusted(archive):
         return QUICK_JAVA
@@ -48,7 +50,7 @@ def record_class_archive(home: Path, env: Mapping[str, str] = os.environ) -> Pat
     It makes a plan of one partition. An archive is of one Java and one Spark: for others, another one is recorded.
     Raises PlanningFailed if there is no Java, if Spark fails, and if the cache cannot be written.
     """
-    java = _find_java(env)
+    java = find_java(env)
     if java is None:
         raise PlanningFailed("Spark needs Java, and none is in JAVA_HOME or on the PATH; install Java 17 or newer.")
     archive = _archive_path(java, home)
@@ -65,11 +67,23 @@ def record_class_archive(home: Path, env: Mapping[str, str] = os.environ) -> Pat
     return archive
 
 
-def _find_java(env: Mapping[str, str]) -> Path | None:
-    """Return the Java that Spark's scripts start."""
+def find_java(env: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the Java that Spark's scripts start; None if there is none."""
     named = env.get("JAVA_HOME")
     found = f"{named}/bin/java" if named else shutil.which("java", path=env.get("PATH"))
     return Path(found).resolve() if found and Path(found).exists() else None
+
+
+def java_version(java: Path) -> str | None:
+    """Return the version of a Java, such as "17.0.9", from the file that is installed with it; None without one.
+
+    The JVM is not started.
+    """
+    try:
+        found = _JAVA_VERSION.search((java.parent.parent / "release").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return None if found is None else found[1]
 
 
 def _archive_path(java: Path, home: Path) -> Path:

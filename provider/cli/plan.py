@@ -1,0 +1,285 @@
+"""`plan`: the plan that a workflow would make now, with its proof, from a terminal. Nothing is submitted.
+
+It is made in this process, by the code that the Spark job of the DAGs runs: of one snapshot, both make the same plan,
+with the same digest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress as Bars
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from kafka_steward.assignment import Operation, TopicPartition
+from kafka_steward.capacities import parse_capacities
+from kafka_steward.cli import Exit
+from kafka_steward.cli.verb import CommandContext, print_error
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import PlanError, RequestError
+from kafka_steward.execution.pending_replicas import list_pending
+from kafka_steward.execution.pending_state import target_replication_factors
+from kafka_steward.execution.plan_report import constraint_regressions, plan_tables
+from kafka_steward.execution.plan_requests import no_op_reason, planner_options, settings_options
+from kafka_steward.execution.readiness import check_readiness
+from kafka_steward.execution.snapshot import begun_moves, take_snapshot
+from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.journal.render import Table
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_plan, read_snapshot, write_plan
+from kafka_steward.planning.files.reassignment import reassignment_json
+from kafka_steward.planning.local import plan_locally
+from kafka_steward.rebalance_request import RebalanceRequest
+
+_ENGINE = (
+    "Made in this process, which needs neither Spark nor Java; the Spark job of the DAG makes the same plan of this "
+    "snapshot. Nothing was submitted."
+)
+#: Moves that the text shows; JSON, CSV and the files have all.
+_SHOWN = 20
+#: The arguments of the verb that are fields of a rebalance.
+_FIELDS = (
+    *("topics", "exclude", "exclude_brokers", "replication_factor", "balance", "tolerance", "prefer"),
+    *("internal_topics", "max_moves", "max_bytes"),
+)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What a snapshot needs beside the cluster; with `nothing`, there is nothing to plan, and why."""
+
+    failed: tuple[int, ...] = ()
+    failed_disks_of: tuple[int, ...] = ()
+    draining: tuple[int, ...] = ()
+    targets: Mapping[TopicPartition, int] | None = None
+    nothing: str = ""
+
+
+def plan_heal(call: CommandContext) -> Exit:
+    """Plan the replacement of all replicas on failed brokers."""
+    return _plan(call, Operation.HEAL)
+
+
+def plan_fill(call: CommandContext) -> Exit:
+    """Plan the placement of pending replicas (KIP-409)."""
+    return _plan(call, Operation.FILL)
+
+
+def plan_rebalance(call: CommandContext) -> Exit:
+    """Plan an even cluster."""
+    return _plan(call, Operation.REBALANCE)
+
+
+def plan_expand(call: CommandContext) -> Exit:
+    """Plan an even cluster, if a broker is empty."""
+    return _plan(call, Operation.EXPAND)
+
+
+def plan_drain(call: CommandContext) -> Exit:
+    """Plan the emptying of brokers."""
+    return _plan(call, Operation.DRAIN)
+
+
+def plan_replication_factor(call: CommandContext) -> Exit:
+    """Plan another replication factor for some topics."""
+    return _plan(call, Operation.SET_REPLICATION_FACTOR)
+
+
+def _plan(call: CommandContext, operation: Operation) -> Exit:
+    given = call.arguments
+    with _output_folder(given.folder) as folder:
+        with call.hook.open() as opened:
+            settings, cluster_id = opened.settings, opened.cluster.cluster_id
+            with _working("Reading the cluster"):
+                inputs = _read_inputs(opened, operation, getattr(given, "brokers", None) or ())
+                if not inputs.nothing:
+                    _take_snapshot(opened, folder, inputs)
+                    _print_readiness(opened, operation)
+        if inputs.nothing:
+            return _report_nothing(call, operation, inputs.nothing)
+        snapshot = read_snapshot(f"{folder}/snapshot")
+        options, nothing = _derive_options(operation, vars(given), snapshot)
+        if nothing:
+            return _report_nothing(call, operation, nothing)
+        with _working(f"Planning {len(snapshot.partitions)} partitions"):
+            plan = _make_plan(folder, snapshot, operation, {**settings_options(settings), **options})
+    if not plan.moves and not plan.proof.get("unplaced"):
+        return _report_nothing(call, operation, "Nothing has to move: the cluster is as the plan would leave it.")
+    files = _write_files(given.file, plan)
+    _print_plan(call, plan, snapshot, {"cluster_id": cluster_id, "folder": given.folder, "files": files})
+    return Exit.FAILED if plan.proof.get("unplaced") else Exit.DONE
+
+
+@contextmanager
+def _output_folder(uri: str | None) -> Iterator[str]:
+    if uri is not None:
+        yield uri.rstrip("/") if ":" in uri else str(Path(uri).absolute())
+        return
+    with TemporaryDirectory(prefix="kafka-steward-plan-") as folder:
+        yield folder
+
+
+@contextmanager
+def _working(what: str) -> Iterator[None]:
+    """Show on standard error what is done, and on a terminal for how long."""
+    if not sys.stderr.isatty():
+        print_error(f"{what}.")
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        bars.add_task(what, total=None)
+        yield
+
+
+def _read_inputs(opened: ClusterSession, operation: Operation, brokers: tuple[int, ...]) -> _Inputs:
+    if operation is Operation.DRAIN:
+        return _Inputs(draining=brokers)
+    if operation is Operation.FILL:
+        snapshot = opened.cluster.snapshot()
+        targets = target_replication_factors(list_pending(opened.journal, snapshot), snapshot)
+        return _Inputs(targets=targets, nothing="" if targets else "No partition has a pending replica.")
+    if operation is Operation.HEAL:
+        disks = opened.settings.heal_failed_disks
+        return find_failures(opened.cluster.snapshot(), brokers, heal_failed_disks=disks)
+    return _Inputs()
+
+
+def find_failures(snapshot: Snapshot, brokers: tuple[int, ...], *, heal_failed_disks: bool) -> _Inputs:
+    """Return the brokers to heal: those that are named, or all that are down, without a grace period. Pure.
+
+    A live broker is healed if it has failed log directories, when it is named, or with `heal_failed_disks`. Raises
+    RequestError for a named broker without a failure.
+    """
+    down = {broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0}
+    disks = set(snapshot.offline_on_live_brokers)
+    for broker in sorted(set(brokers) - down - disks):
+        why = "it is live; to empty it, `plan drain`" if broker in snapshot.live else "no partition has a replica on it"
+        raise RequestError(f"Broker {broker} has nothing to heal: {why}.")
+    chosen = set(brokers) or down | (disks if heal_failed_disks else set())
+    if not chosen:
+        return _Inputs(nothing="No broker that hosts replicas is down: there is nothing to heal.")
+    return _Inputs(failed=tuple(sorted(chosen)), failed_disks_of=tuple(sorted(chosen & disks)))
+
+
+def _take_snapshot(opened: ClusterSession, folder: str, inputs: _Inputs) -> None:
+    take_snapshot(
+        opened.cluster,
+        f"{folder}/snapshot",
+        failed=inputs.failed,
+        now_ms=opened.journal.now_ms(),
+        draining=inputs.draining,
+        targets=inputs.targets,
+        begun=begun_moves(opened.journal),
+        failed_disks_of=inputs.failed_disks_of,
+        capacities=parse_capacities(opened.settings.capacity),
+    )
+
+
+def _print_readiness(opened: ClusterSession, operation: Operation) -> None:
+    """Print why the workflow would not start now; heal and fill start regardless."""
+    if operation in (Operation.HEAL, Operation.FILL):
+        return
+    readiness = check_readiness(opened.cluster, opened.journal)
+    if not readiness.is_ready:
+        print_error(f"The DAG would not start now. {readiness.sentence}")
+
+
+def _derive_options(
+    operation: Operation, given: Mapping[str, Any], snapshot: SnapshotFolder
+) -> tuple[dict[str, Any], str]:
+    """Return the planner's options beside those of the settings, and why there is nothing to plan, if so."""
+    if operation in (Operation.HEAL, Operation.FILL):
+        chosen = {
+            "include": given["topics"],
+            "exclude": given["exclude"],
+            "exclude_brokers": list(given["exclude_brokers"] or ()),
+        }
+        return {name: value for name, value in chosen.items() if value}, ""
+    fields = {name: given[name] for name in _FIELDS if given.get(name) is not None}
+    brokers = given["brokers"] if operation is Operation.DRAIN else ()
+    request = RebalanceRequest.of({"operation": operation.value, "brokers": brokers, **fields})
+    return planner_options(request, snapshot, scheduled=False), no_op_reason(request, snapshot)
+
+
+def _make_plan(folder: str, snapshot: SnapshotFolder, operation: Operation, options: Mapping[str, Any]) -> PlanFolder:
+    write_plan(f"{folder}/plan", *plan_locally(snapshot, operation.value, options))
+    plan = read_plan(f"{folder}/plan")
+    verdict = check(snapshot, plan, proven=False)
+    if not verdict.ok:
+        raise PlanError(f"The plan {plan.digest[:12]} failed its check, and is not used: {verdict.problems[0]}")
+    return plan
+
+
+def _write_files(file: str | None, plan: PlanFolder) -> list[str]:
+    """Write the plan for `apply`, and the way back beside it; return both paths. Raises PlanError."""
+    if file is None:
+        return []
+    path = Path(file)
+    back = path.with_suffix(f".rollback{path.suffix}")
+    try:
+        path.write_text(reassignment_json(plan.moves), encoding="utf-8")
+        back.write_text(reassignment_json(plan.moves, rollback=True), encoding="utf-8")
+    except OSError as error:
+        raise PlanError(f"The file {path} cannot be written: {error.strerror}.") from error
+    return [str(path), str(back)]
+
+
+def _report_nothing(call: CommandContext, operation: Operation, sentence: str) -> Exit:
+    call.out.print_document({"plan": None, "operation": operation.value, "sentence": sentence}, [], [sentence])
+    return Exit.DONE
+
+
+def _print_plan(call: CommandContext, plan: PlanFolder, snapshot: SnapshotFolder, facts: Mapping[str, Any]) -> None:
+    proof = plan.proof
+    numbers = (
+        *("operation", "replicas_moved", "lower_bound", "bytes_moved", "partitions", "leader_changes"),
+        *("predicted_seconds", "unplaced", "notes", "options"),
+    )
+    moves = [
+        {
+            "topic": move.topic,
+            "partition": move.partition,
+            "replicas": list(move.after),
+            "before": list(move.before),
+            "bytes": move.size_bytes,
+            "reason": move.purpose,
+        }
+        for move in plan.moves
+    ]
+    document = {
+        "plan": plan.digest,
+        **{name: proof.get(name) for name in numbers},
+        "spread": proof.get("spread"),
+        "moves": moves,
+        "reassignment": json.loads(reassignment_json(plan.moves)),
+        **facts,
+    }
+    call.out.print_document(document, moves, _plan_lines(plan, snapshot))
+    print_error(_ENGINE)
+    if facts["files"]:
+        file, back = facts["files"]
+        print_error(
+            f"{file} has the plan, {back} the way back. To execute it:", f"  {call.command_line(f'apply {file}')}"
+        )
+
+
+def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder) -> list[str]:
+    tables = plan_tables(plan, shown=_SHOWN)
+    width = max(len(name) for name, _ in tables.costs)
+    lines = [f"plan {plan.digest[:12]}: {plan.proof.get('operation')}"]
+    lines += [f"  {name.ljust(width)}  {value}" for name, value in tables.costs]
+    lines += ["", *Table(tuple(tables.broker_columns), list(tables.brokers)).lines()]
+    lines += ["", *Table(tuple(tables.move_columns), list(tables.moves)).lines()]
+    lines += [f"... and {len(plan.moves) - _SHOWN} more moves"] if len(plan.moves) > _SHOWN else []
+    told = [*constraint_regressions(plan.moves, snapshot), *(f"left as it is: {each}" for each in tables.not_moved)]
+    told += [f"note: {note}" for note in plan.proof.get("notes") or ()]
+    return [*lines, "", *told[:_SHOWN]] if told else lines

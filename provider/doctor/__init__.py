@@ -1,0 +1,1 @@
+"""The checks of `airflow kafka-steward doctor` that need no Airflow: each returns findings, and changes nothing."""

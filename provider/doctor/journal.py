@@ -1,0 +1,93 @@
+"""The journal: what kind it is, where it is and who opened it; and whether a watch is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_steward.doctor.findings import Finding, Level
+from kafka_steward.escaping import utc_text
+from kafka_steward.journal.records import WATCH_LEASES
+from kafka_steward.journal.schema.upgrade import KNOWN
+from kafka_steward.journal.store import Journal
+
+#: Hosts that a sentence names; the rest is only counted.
+_NAMED = 5
+#: Seconds after the end of a watch's lease at which it counts as dead, as no other watch has taken over.
+_LATE_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFacts:
+    """The lease of one kind of check: for how long it holds after its renewal, and how long ago that was."""
+
+    kind: str
+    ttl_ms: int
+    age_ms: int
+    polled: bool
+
+    @property
+    def alive(self) -> bool:
+        """Whether the watch that has it polls."""
+        return self.polled and self.age_ms <= self.ttl_ms + _LATE_MS
+
+
+def inspect_journal(journal: Journal, *, executor: str, shared_needed: bool) -> list[Finding]:
+    """Return the findings about an open journal. Raises JournalError.
+
+    `shared_needed` says that the `executor` runs tasks on other hosts.
+    """
+    openings = [] if journal.openings is None else journal.openings.rows()
+    polls = [] if journal.poll_times is None else journal.poll_times.rows()
+    leases = [
+        LeaseFacts(each.key[0], each.document.ttl_ms, journal.now_ms() - each.node.modified_ms, each.document.polled)
+        for each in WATCH_LEASES.list_valid(journal.tree)
+    ]
+    place = "" if journal.identity is None else journal.identity.place
+    return [
+        journal_finding(place, openings, executor=executor, shared_needed=shared_needed),
+        watch_finding(polls, leases),
+    ]
+
+
+def journal_finding(
+    place: str, openings: Sequence[Mapping[str, Any]], *, executor: str, shared_needed: bool
+) -> Finding:
+    """Return where the journal is and which hosts opened it; a fault for a file that other hosts cannot see."""
+    hosts = [f"{row['host']} (last {utc_text(row['last_ms'])})" for row in openings[:_NAMED]]
+    more = f" and {len(openings) - _NAMED} more" if len(openings) > _NAMED else ""
+    told = f"The journal is {place}, schema {KNOWN[-1]}; opened by {', '.join(hosts)}{more}."
+    if shared_needed and place.startswith("sqlite"):
+        sentence = (
+            f"{told} It is a file of this host, and the executor {executor} runs tasks on other hosts; set journal to "
+            "a postgresql:// URL that all of them share."
+        )
+        return Finding("journal", Level.FAULT, sentence)
+    return Finding("journal", Level.OK, told)
+
+
+def watch_finding(polls: Sequence[Mapping[str, Any]], leases: Sequence[LeaseFacts]) -> Finding:
+    """Return whether a watch polls now. `polls` are the last ones by kind and host, the newest first."""
+    alive = {lease.kind for lease in leases if lease.alive}
+    if not polls and not alive:
+        return Finding("watch", Level.FAULT, "No watch has ever polled this journal, so that no failure is detected.")
+    newest: dict[str, str] = {}
+    for poll in polls:
+        told = f"{poll['kind']} {_age_text(poll['age_ms'])} ago on {poll['host']}"
+        newest.setdefault(poll["kind"], told)
+    told = ", ".join(newest.values()) or ", ".join(sorted(alive))
+    if not alive:
+        sentence = (
+            f"No watch is alive: the last polls were {told}. Unpause the DAG heal, and see that a triggerer runs and "
+            "what its log says."
+        )
+        return Finding("watch", Level.FAULT, sentence)
+    return Finding("watch", Level.OK, f"A watch is alive: {told}.")
+
+
+def _age_text(age_ms: int) -> str:
+    seconds = max(0, age_ms) / 1000
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

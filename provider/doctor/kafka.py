@@ -1,0 +1,204 @@
+"""What a Kafka cluster is, and what it lets our principal do: asked by requests that change nothing.
+
+A reassignment is requested of a topic that does not exist, and throttles are requested to be validated only.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.requests import NO_SUCH_TOPIC
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
+from kafka_steward.doctor.findings import Finding, Level
+from kafka_steward.doctor.services import find_service
+from kafka_steward.errors import ClusterError, KafkaRefused
+from kafka_steward.execution.cluster_queries import find_hidden_topics, readable_min_isr
+from kafka_steward.execution.throttle_rates import ThrottleSide
+
+#: Each right by what a person calls it, in the order of the report.
+MOVE, BROKER_THROTTLE, TOPIC_THROTTLE, LOG_DIRS, TOPIC_SETTINGS = (
+    "move replicas",
+    "throttle brokers",
+    "throttle topics",
+    "read log directories",
+    "read settings of topics",
+)
+#: The setting by which Confluent Server says whether it balances itself.
+_OWN_BALANCER = "confluent.balancer.enable"
+#: Brokers and topics that a sentence names; the rest is only counted.
+_NAMED = 5
+
+
+def inspect_cluster(cluster: KafkaCluster, *, throttled: bool) -> list[Finding]:
+    """Return the findings about a cluster. `throttled` says whether the settings ask for a throttle.
+
+    Raises ClusterError if the cluster cannot be described at all.
+    """
+    snapshot = cluster.snapshot()
+    log_dirs, refusals = _read_log_dirs(cluster, snapshot)
+    refusals |= _probe_rights(cluster, snapshot, throttled=throttled)
+    return [
+        describe_cluster(snapshot, cluster.kafka_version, zookeeper_mode=cluster.zookeeper_mode),
+        *service_findings(snapshot, balances_itself=_balances_itself(cluster, snapshot)),
+        right_finding(refusals),
+        *_hidden_findings(cluster, snapshot, log_dirs),
+        *cordon_findings(snapshot, log_dirs),
+    ]
+
+
+def missing_rights(cluster: KafkaCluster, *, throttled: bool) -> str:
+    """Return one sentence about what the cluster refuses; empty if it refuses nothing. Raises ClusterError."""
+    snapshot = cluster.snapshot()
+    finding = right_finding(_probe_rights(cluster, snapshot, throttled=throttled))
+    return "" if finding.level is Level.OK else finding.sentence
+
+
+def describe_cluster(snapshot: Snapshot, version: str, *, zookeeper_mode: bool) -> Finding:
+    """Return what the cluster is; a fault while partitions have no leader, a note while brokers are down."""
+    mode = "ZooKeeper" if zookeeper_mode else "KRaft"
+    dead = sorted(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
+    under = sum(partition.under_replicated for partition in snapshot.partitions.values())
+    offline = sum(partition.leader is None for partition in snapshot.partitions.values())
+    sentence = (
+        f"Cluster {snapshot.cluster_id} in {mode} mode, with the requests of Kafka {version}, answers; live brokers: "
+        f"{_name(sorted(snapshot.live))}; {len(snapshot.partitions)} partitions, {under} under-replicated."
+    )
+    if dead:
+        sentence += f" Brokers that are down and host replicas: {_name(dead)}."
+    if offline:
+        sentence += f" {offline} partitions have no leader."
+    return Finding("kafka", Level.FAULT if offline else Level.NOTE if dead or under else Level.OK, sentence)
+
+
+def service_findings(snapshot: Snapshot, *, balances_itself: bool) -> list[Finding]:
+    """Return a finding for a managed service, and for a cluster with a balancer of its own; empty for neither."""
+    service = find_service(snapshot.cluster_id, [broker.host for broker in snapshot.brokers.values()])
+    found = []
+    if service is not None:
+        level = Level.NOTE if service.moves else Level.FAULT
+        found.append(Finding("service", level, f"This is {service.name}; {service.advice}."))
+    if balances_itself:
+        sentence = (
+            f"This cluster balances itself ({_OWN_BALANCER} is true), so that two would move the same replicas; turn "
+            "it off, or leave rebalance, expand and drain to it."
+        )
+        found.append(Finding("service", Level.FAULT, sentence))
+    return found
+
+
+def right_finding(refusals: Mapping[str, ClusterError | None]) -> Finding:
+    """Return one finding about all rights that were asked for. `refusals` has None for what is allowed."""
+    refused = {right: error for right, error in refusals.items() if error is not None}
+    if not refused:
+        return Finding("rights", Level.OK, f"Kafka lets us {', '.join(refusals)}.")
+    told = " ".join(f"We may not {right}: {error}" for right, error in refused.items())
+    unthrottled = {BROKER_THROTTLE, TOPIC_THROTTLE}.intersection(refused) and MOVE not in refused
+    advice = " Without throttles, set throttle to 0: moves then run at full speed." if unthrottled else ""
+    return Finding("rights", Level.FAULT, told + advice)
+
+
+def hidden_finding(hidden: Mapping[str, Sequence[int]]) -> Finding:
+    """Return the finding about topics that we may not describe, with the brokers that host them."""
+    if not hidden:
+        return Finding("hidden topics", Level.OK, "No topic is hidden from us.")
+    sentence = (
+        f"Kafka does not let us describe {_name(list(hidden))}, and nothing is planned meanwhile; grant our principal "
+        "Describe on every topic, as docs/permissions.md says."
+    )
+    return Finding("hidden topics", Level.FAULT, sentence)
+
+
+def cordon_findings(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> list[Finding]:
+    """Return the findings about brokers that receive no replicas, and about failed log directories."""
+    cordoned = sorted(broker for broker, dirs in log_dirs.items() if dirs.cordoned)
+    failed = {broker: dirs.failed_paths for broker, dirs in log_dirs.items() if dirs.failed_paths}
+    silent = sorted(snapshot.live - log_dirs.keys()) if log_dirs else []
+    found = []
+    if cordoned:
+        sentence = f"Cordoned brokers (cordoned.log.dirs), which receive no replicas: {_name(cordoned)}."
+        found.append(Finding("cordons", Level.NOTE, sentence))
+    if failed:
+        told = "; ".join(f"broker {broker}: {', '.join(paths)}" for broker, paths in sorted(failed.items()))
+        sentence = f"Log directories have failed on {told}; replace the disks, or set heal_failed_disks."
+        found.append(Finding("disks", Level.FAULT, sentence))
+    if silent:
+        found.append(Finding("disks", Level.NOTE, f"Brokers that did not report their disks in time: {_name(silent)}."))
+    return found
+
+
+def _read_log_dirs(
+    cluster: KafkaCluster, snapshot: Snapshot
+) -> tuple[dict[int, BrokerLogDirs], dict[str, ClusterError | None]]:
+    found: dict[int, BrokerLogDirs] = {}
+    refusal = _refusal_of(lambda: found.update(cluster.log_dirs(sorted(snapshot.live))))
+    return found, {LOG_DIRS: refusal}
+
+
+def _hidden_findings(cluster: KafkaCluster, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> list[Finding]:
+    return [hidden_finding(find_hidden_topics(cluster, snapshot, log_dirs))] if log_dirs else []
+
+
+def _probe_rights(cluster: KafkaCluster, snapshot: Snapshot, *, throttled: bool) -> dict[str, ClusterError | None]:
+    live, topics = sorted(snapshot.live), sorted(snapshot.topics)
+    found = {MOVE: _refusal_to_move(cluster, live)}
+    if throttled and live:
+        found[BROKER_THROTTLE] = _refusal_to_throttle_brokers(cluster, live[0])
+    if throttled and topics:
+        found[TOPIC_THROTTLE] = _refusal_to_throttle_topics(cluster, topics[0])
+    if topics:
+        _, unreadable = readable_min_isr(cluster, topics)
+        found[TOPIC_SETTINGS] = next(iter(unreadable.values()), None)
+    return found
+
+
+def _refusal_of(act: Callable[[], object]) -> ClusterError | None:
+    try:
+        act()
+    except ClusterError as error:
+        return error
+    return None
+
+
+def _refusal_to_move(cluster: KafkaCluster, live: Sequence[int]) -> ClusterError | None:
+    # Kafka checks the right before the topic, and nothing can come of a topic that does not exist.
+    nothing = TopicPartition(f"kafka-steward-probe-{secrets.token_hex(16)}", 0)
+    try:
+        answer = cluster.alter({nothing: tuple(live[:1])})[nothing]
+    except ClusterError as error:
+        return error
+    return None if isinstance(answer, KafkaRefused) and answer.code in NO_SUCH_TOPIC else answer
+
+
+def _refusal_to_throttle_brokers(cluster: KafkaCluster, broker: int) -> ClusterError | None:
+    change = ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.SET, "1000000000")
+    try:
+        return cluster.check_broker_configs({broker: [change]})[broker]
+    except ClusterError as error:
+        return error
+
+
+def _refusal_to_throttle_topics(cluster: KafkaCluster, topic: str) -> ClusterError | None:
+    change = ConfigChange(ThrottleSide.FOLLOWER.replicas_key, ConfigOp.APPEND, "0:0")
+    try:
+        return cluster.check_topic_configs({topic: [change]})[topic]
+    except ClusterError as error:
+        return error
+
+
+def _balances_itself(cluster: KafkaCluster, snapshot: Snapshot) -> bool:
+    """Return whether Confluent Server says that it balances the cluster; Kafka knows no such setting."""
+    live = sorted(snapshot.live)[:1]
+    try:
+        values = cluster.broker_configs(live, [_OWN_BALANCER])
+    except ClusterError:
+        return False  # the rights are asked for by themselves
+    return any(of.get(_OWN_BALANCER) == "true" for of in values.values())
+
+
+def _name(items: Sequence[object]) -> str:
+    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
+    return (", ".join(map(str, items[:_NAMED])) or "none") + more

@@ -1,0 +1,51 @@
+"""The Spark and the Java of this machine, by their files: nothing is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kafka_steward.doctor.findings import Finding, Level
+from kafka_steward.errors import PlanningFailed
+from kafka_steward.planning.spark.installed import InstalledSpark, describe_spark
+from kafka_steward.planning.spark.jvm import find_java, java_version
+
+#: Spark 4 needs it.
+_OLDEST_JAVA = 17
+_INSTALL_JAVA = "apt-get install openjdk-17-jre-headless"
+
+
+def inspect_local_spark(env: Mapping[str, str]) -> list[Finding]:
+    """Return the findings about what a plan on this machine takes."""
+    java = find_java(env)
+    try:
+        spark = spark_finding(describe_spark())
+    except PlanningFailed as error:
+        words, _, rest = str(error).partition(" Run `")
+        spark = Finding("spark", Level.FAULT, words, rest.partition("`")[0])
+    return [spark, java_finding(java, None if java is None else java_version(java))]
+
+
+def spark_finding(found: InstalledSpark) -> Finding:
+    """Return the version of Spark; a note if pyspark-client put Python code of another version in its place."""
+    sentence = f"Plans are made on the worker, here by Spark {found.version or 'of unknown version'} in {found.home}."
+    if found.code_in_place in (None, found.version):
+        return Finding("spark", Level.OK, sentence)
+    sentence += (
+        f" `import pyspark` finds {found.code_in_place}, because pyspark-client was installed over pyspark; jobs use "
+        "the code that came with the jars."
+    )
+    return Finding("spark", Level.NOTE, sentence)
+
+
+def java_finding(java: Path | None, version: str | None) -> Finding:
+    """Return the Java that Spark starts; a fault if it is missing or too old."""
+    if java is None:
+        sentence = "Spark needs Java 17 or newer, and none is in JAVA_HOME or on the PATH of this user."
+        return Finding("java", Level.FAULT, sentence, _INSTALL_JAVA)
+    if version is None:
+        return Finding("java", Level.NOTE, f"Java is {java}; no file tells its version, which has to be 17 or newer.")
+    major = int((version.removeprefix("1.").split(".")[0].split("-")[0].split("+")[0]) or 0)
+    if major < _OLDEST_JAVA:
+        return Finding("java", Level.FAULT, f"Java {version} is too old for Spark ({java}).", _INSTALL_JAVA)
+    return Finding("java", Level.OK, f"Java {version} at {java}.")

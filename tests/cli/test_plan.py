@@ -1,0 +1,132 @@
+"""`plan` on a simulated cluster and on real ones: a proof and files, and nothing is changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_steward.sandbox import Sandbox
+from tests.airflow_home import Connect
+from tests.cli.airflow_command import assignments, throttles
+from tests.cli.calling import run
+from tests.cli.scene import Scene
+
+
+def planned(scene: Scene, capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+    capsys.readouterr()
+    assert scene.call("plan", *words, "--output", "json") == code, capsys.readouterr()
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_drain_is_planned_and_nothing_is_submitted(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    before = scene.replicas()
+    found = planned(scene, capsys, "drain", "--brokers", "1")
+    after = {each["partition"]: each["replicas"] for each in found["reassignment"]["partitions"]}
+    assert after
+    assert not [replicas for replicas in after.values() if 1 in replicas]
+    assert found["replicas_moved"] >= found["lower_bound"] > 0
+    assert scene.replicas() == before
+    assert scene.journal.plans.latest(1) == []
+
+
+def test_the_proof_is_told_as_tables(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("plan", "drain", "--brokers", "1", "--throttle", "100") == 0
+    out, err = capsys.readouterr()
+    assert "(no plan can move fewer than " in out
+    assert "predicted duration" in out
+    assert "at 100 B/s into each broker" in out
+    assert "broker  replicas" in out
+    assert "a replica is on a broker that is being drained" in out
+    assert "Nothing was submitted." in err
+
+
+def test_the_files_lead_there_and_back(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    before = scene.replicas()
+    file = scene.folder / "drain.json"
+    assert scene.call("plan", "drain", "--brokers", "1", "--file", str(file)) == 0
+    assert f"airflow kafka-steward apply {file} --cluster" in capsys.readouterr().err
+    assert scene.call("apply", str(file)) == 0
+    assert not [replicas for replicas in scene.replicas() if 1 in replicas]
+    assert scene.call("apply", str(file.with_suffix(".rollback.json"))) == 0
+    assert scene.replicas() == before
+
+
+def test_the_folder_keeps_snapshot_plan_and_proof(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = scene.folder / "kept"
+    found = planned(scene, capsys, "drain", "--brokers", "1", "--folder", str(folder))
+    assert json.loads((folder / "plan" / "proof.json").read_text())["digest"] == found["plan"]
+    assert (folder / "snapshot" / "partitions.parquet").exists()
+
+
+def test_a_heal_is_of_the_brokers_that_are_down(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "there is nothing to heal" in planned(scene, capsys, "heal")["sentence"]
+    scene.simulator.kill(2)
+    found = planned(scene, capsys, "heal")
+    assert {reason["reason"] for reason in found["moves"]} == {"broker_failed"}
+    assert not [each for each in found["moves"] if 2 in each["replicas"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("heal", "--brokers", "1"), "Broker 1 has nothing to heal: it is live; to empty it, `plan drain`."),
+        (("heal", "--brokers", "9"), "Broker 9 has nothing to heal: no partition has a replica on it."),
+        (("drain", "--brokers", "9"), "Broker 9 cannot be drained: it is not live;"),
+        (("drain", "--brokers", "1,2,3,4"), "All live brokers would be drained"),
+        (("rebalance", "--topics", "("), "'(' is not a regular expression"),
+        (("set-replication-factor", "--topics", "nope", "--factor", "2"), "No topic has a full name that matches nope"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_sentence(
+    scene: Scene, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], sentence: str
+) -> None:
+    assert scene.call("plan", *words) == 1
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("drain", "--brokers", "4"), "Broker 4 already holds no replica."),
+        (("fill",), "No partition has a pending replica."),
+    ],
+)
+def test_nothing_to_do_is_said_and_is_no_failure(
+    scene: Scene, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], sentence: str
+) -> None:
+    found = planned(scene, capsys, *words)
+    assert (found["plan"], sentence in found["sentence"]) == (None, True)
+
+
+def test_another_replication_factor_and_a_budget(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(scene, capsys, "set-replication-factor", "--topics", "t", "--factor", "2")
+    assert {len(each["replicas"]) for each in found["moves"]} == {2}
+    whole = planned(scene, capsys, "drain", "--brokers", "1")["replicas_moved"]
+    assert planned(scene, capsys, "drain", "--brokers", "1", "--max-moves", "1")["replicas_moved"] == 1 < whole
+
+
+def test_the_dag_would_wait_is_told(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.simulator.kill(2)
+    assert scene.call("plan", "rebalance") in (0, 1)
+    assert "The DAG would not start now. The cluster is not ready:" in capsys.readouterr().err
+
+
+def test_a_plan_of_a_real_cluster_can_be_applied(
+    connect: Connect, sandbox: Sandbox, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sandbox.create_topics(topic, partitions=3, assignments={number: [1, 2, 3] for number in range(3)})
+    conn_id = connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 8000})
+    before = assignments(sandbox, topic)
+    file = tmp_path / "drain.json"
+    words = ("drain", "--brokers", "3", "--topics", topic, "--file", str(file), "--output", "json")
+    assert run("plan", *words, "--cluster", conn_id) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {each["topic"] for each in found["moves"]} == {topic}
+    assert (assignments(sandbox, topic), throttles(sandbox)) == (before, {})
+    assert run("apply", str(file), "--cluster", conn_id) == 0
+    after = assignments(sandbox, topic)[topic]
+    assert after == {each["partition"]: tuple(each["replicas"]) for each in found["moves"]}
+    assert not [replicas for replicas in after.values() if 3 in replicas]

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.secured import secured
+
+__all__ = ["secured"]

@@ -1,0 +1,184 @@
+"""Checks at the same time, each with its end; and what the single findings say."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from kafka_steward.doctor.findings import Check, Finding, Level, run_checks
+from kafka_steward.doctor.journal import LeaseFacts, journal_finding, watch_finding
+from kafka_steward.doctor.kafka import (
+    BROKER_THROTTLE,
+    MOVE,
+    TOPIC_THROTTLE,
+    cordon_findings,
+    describe_cluster,
+    hidden_finding,
+    right_finding,
+    service_findings,
+)
+from kafka_steward.doctor.services import find_service
+from kafka_steward.doctor.spark import java_finding, spark_finding
+from kafka_steward.doctor.workspace import inspect_workspace
+from kafka_steward.errors import KafkaRefused, PlanError
+from kafka_steward.planning.spark.installed import InstalledSpark
+from kafka_steward.planning.spark.jvm import java_version
+from tests.simulator import Simulator
+
+OK = Finding("one", Level.OK, "It works.")
+REFUSED = KafkaRefused(31, "no", "Kafka refused it; grant our principal Alter on the cluster.")
+
+
+def fail(error: Exception) -> NoReturn:
+    raise error
+
+
+def sleep() -> list[Finding]:
+    time.sleep(3)
+    return []
+
+
+def test_one_check_that_hangs_or_fails_hides_no_other() -> None:
+    checks = [
+        Check("slow", sleep),
+        Check("wrong", lambda: fail(PlanError("It is wrong."))),
+        Check("broken", lambda: fail(ValueError("odd"))),
+        Check("one", lambda: [OK]),
+    ]
+    began_s = time.monotonic()
+    slow, wrong, broken, one = run_checks(checks, within_s=0.2)
+    assert time.monotonic() - began_s < 2
+    assert slow == Finding("slow", Level.FAULT, "There was no answer within 0.2 s.")
+    assert wrong == Finding("wrong", Level.FAULT, "It is wrong.")
+    assert broken == Finding("broken", Level.FAULT, "The check failed: ValueError: odd.")
+    assert one == OK
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "host", "name"),
+    [
+        ("x", "b-1.demo.a1b2c3.c4.kafka.eu-west-1.amazonaws.com", "Amazon MSK"),
+        ("x", "boot-a1b2c3.c2.kafka-serverless.us-east-1.amazonaws.com", "Amazon MSK Serverless"),
+        ("x", "b-1.demo.a1b2c3.c4.kafka.cn-north-1.amazonaws.com.cn", "Amazon MSK"),
+        ("lkc-a1b2c3", "any", "Confluent Cloud"),
+        ("x", "b3-pkc-a1b2.eu-central-1.aws.confluent.cloud", "Confluent Cloud"),
+        ("x", "demo.servicebus.windows.net", "Azure Event Hubs"),
+        ("x", "kafka-1.demo.aivencloud.com", "Aiven for Apache Kafka"),
+        ("redpanda.5b1f", "10.0.0.1", "Redpanda"),
+    ],
+)
+def test_a_managed_kafka_is_known_by_what_it_answers(cluster_id: str, host: str, name: str) -> None:
+    service = find_service(cluster_id, ["10.0.0.1", host])
+    assert service is not None
+    assert service.name == name
+
+
+@pytest.mark.parametrize("host", ["kafka1.example.com", "notconfluent.cloud", "servicebus.windows.net.example.com"])
+def test_a_kafka_of_ones_own_is_no_service(host: str) -> None:
+    assert find_service("Z0Uh8DEbQ5GRxatlyUHCZA", [host]) is None
+
+
+def test_a_service_that_lets_nobody_move_replicas_is_a_fault_and_so_is_a_second_balancer() -> None:
+    snapshot = Simulator.of("1a 2b", "t: 12").snapshot()
+    assert service_findings(snapshot, balances_itself=False) == []
+    (found,) = service_findings(snapshot, balances_itself=True)
+    assert (found.level, "confluent.balancer.enable" in found.sentence) == (Level.FAULT, True)
+
+
+def test_what_is_refused_is_named_with_the_right_that_is_missing() -> None:
+    assert right_finding({MOVE: None}) == Finding("rights", Level.OK, "Kafka lets us move replicas.")
+    found = right_finding({MOVE: REFUSED, BROKER_THROTTLE: None})
+    assert (found.level, found.sentence) == (Level.FAULT, f"We may not move replicas: {REFUSED}")
+
+
+def test_without_throttles_the_way_out_is_told() -> None:
+    found = right_finding({MOVE: None, BROKER_THROTTLE: REFUSED, TOPIC_THROTTLE: None})
+    assert found.sentence.endswith("set throttle to 0: moves then run at full speed.")
+    assert "throttle to 0" not in right_finding({MOVE: REFUSED, TOPIC_THROTTLE: REFUSED}).sentence
+
+
+def test_the_cluster_is_told_with_what_is_down() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123 231")
+    told = describe_cluster(simulator.snapshot(), "4.3", zookeeper_mode=False)
+    assert (told.level, told.sentence.endswith("2 partitions, 0 under-replicated.")) == (Level.OK, True)
+    simulator.kill(2)
+    told = describe_cluster(simulator.snapshot(), "4.3", zookeeper_mode=False)
+    assert (told.level, "Brokers that are down and host replicas: 2." in told.sentence) == (Level.NOTE, True)
+
+
+def test_disks_and_hidden_topics() -> None:
+    simulator = Simulator.of("1a 2b", "t: 12")
+    snapshot = simulator.snapshot()
+    dirs = simulator.log_dirs([1, 2])
+    assert cordon_findings(snapshot, dirs) == []
+    (found,) = cordon_findings(snapshot, {1: dirs[1]})
+    assert found.sentence == "Brokers that did not report their disks in time: 2."
+    assert hidden_finding({}).level is Level.OK
+    assert "describe secret, and nothing is planned" in hidden_finding({"secret": (1,)}).sentence
+
+
+def opened_by(host: str) -> dict[str, object]:
+    return {"host": host, "first_ms": 0, "last_ms": 0}
+
+
+def test_a_file_is_no_journal_for_tasks_on_other_hosts() -> None:
+    place = "sqlite:////a/journal.db on the host a"
+    found = journal_finding(place, [opened_by("a")], executor="LocalExecutor", shared_needed=False)
+    assert (found.level, "opened by a (last 1970-01-01" in found.sentence) == (Level.OK, True)
+    found = journal_finding(place, [], executor="CeleryExecutor", shared_needed=True)
+    assert (found.level, "the executor CeleryExecutor runs tasks on other hosts" in found.sentence) == (
+        Level.FAULT,
+        True,
+    )
+    found = journal_finding("postgresql://db/x", [], executor="CeleryExecutor", shared_needed=True)
+    assert found.level is Level.OK
+
+
+def test_a_watch_is_alive_as_long_as_its_lease() -> None:
+    poll = {"kind": "failures", "host": "triggerer-1", "age_ms": 3_000}
+    alive = LeaseFacts("failures", ttl_ms=17_000, age_ms=16_000, polled=True)
+    assert watch_finding([poll], [alive]) == Finding(
+        "watch", Level.OK, "A watch is alive: failures 3 s ago on triggerer-1."
+    )
+    late = LeaseFacts("failures", ttl_ms=17_000, age_ms=30_000, polled=True)
+    taken = LeaseFacts("failures", ttl_ms=17_000, age_ms=1_000, polled=False)
+    for lease in (late, taken):
+        assert watch_finding([poll | {"age_ms": 7_200_000}], [lease]).sentence.startswith(
+            "No watch is alive: the last polls were failures 2 h ago on triggerer-1."
+        )
+    assert watch_finding([], []).sentence.startswith("No watch has ever polled this journal")
+
+
+def test_the_workspace_is_left_as_it_was(tmp_path: Path) -> None:
+    (found,) = inspect_workspace(str(tmp_path))
+    assert (found.level, list(tmp_path.iterdir())) == (Level.OK, [])
+    (tmp_path / "id/dag/run/plan-1").mkdir(parents=True)
+    (tmp_path / "id/dag/run/plan-1/proof.json").write_text("{}")
+    (found,) = inspect_workspace(str(tmp_path))
+    assert "last written, 0 min ago: id/dag/run/plan-1/proof.json" in found.sentence
+
+
+def test_the_version_of_java_is_read_and_java_is_not_started(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("not a program")
+    assert java_version(java) is None
+    assert java_finding(java, None).level is Level.NOTE
+    (tmp_path / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="17.0.9"\n')
+    assert java_version(java) == "17.0.9"
+    assert java_finding(java, "17.0.9").level is Level.OK
+    for old in ("11.0.2", "1.8.0_392"):
+        assert java_finding(java, old).level is Level.FAULT
+    assert java_finding(java, "21-ea").level is Level.OK
+    assert java_finding(None, None).command.startswith("apt-get install openjdk-17")
+
+
+def test_code_of_pyspark_client_over_pyspark_is_a_note() -> None:
+    home = Path("/spark")
+    assert spark_finding(InstalledSpark(home, "4.3.0", "4.3.0")).level is Level.OK
+    assert spark_finding(InstalledSpark(home, "4.3.0", None)).level is Level.OK
+    found = spark_finding(InstalledSpark(home, "4.3.0", "4.2.0"))
+    assert (found.level, "finds 4.2.0" in found.sentence) == (Level.NOTE, True)
