@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest
 # Tests that share a cluster, an Airflow or Spark share a process; real ones that fail are run once more, alone.
 SPREAD := -n 4 --dist loadgroup --no-loadscope-reorder --retry-real
-SOURCES := $(shell find airflow_provider_kafka_steward provider operators sensors dags -name '*.py' -o -name '*.lock' -o -name '*.json' 2>/dev/null)
+SOURCES := $(shell find provider operators sensors dags -name '*.py' -o -name '*.lock' -o -name '*.json' -o -path '*/ui/static/*' -o -path '*/ui/templates/*' 2>/dev/null)
 # The link tree of the strict editable install knows only the files that it was made from: it is made anew when the list changes.
 LISTING := $(shell printf '%s\n' $(sort $(SOURCES)) | cksum | cut -d' ' -f1)
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' provider/__init__.py)

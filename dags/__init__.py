@@ -17,6 +17,7 @@ from __future__ import annotations
 from kafka_steward.dags.alert import alert, alert_due
 from kafka_steward.dags.apply import apply
 from kafka_steward.dags.cancel import cancel
+from kafka_steward.dags.controls import controls
 from kafka_steward.dags.fill import broker_joined, fill
 from kafka_steward.dags.heal import broker_failed, heal
 from kafka_steward.dags.health import health
@@ -32,6 +33,7 @@ __all__ = [
     "broker_joined",
     "empty_broker_joined",
     "cancel",
+    "controls",
     "fill",
     "heal",
     "health",

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from airflow.sdk import DAG, Asset, AssetWatcher, BaseOperator, Param, TriggerRule, XComArg
 
+from kafka_steward.cluster_tag import STEWARD_TAG, cluster_tag, workflow_tag
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.approve import ApprovePlanOperator
 from kafka_steward.operators.base import Notifiers, to_notifier_list
@@ -100,12 +101,15 @@ class Workflow:
             "schedule": schedule,
             "is_paused_upon_creation": schedule is not None,
             "catchup": False,
-            "tags": ["kafka-steward"],
+            "tags": [STEWARD_TAG],
             "allowed_run_types": _RUN_TYPES,
             "on_failure_callback": self.notifiers(on_failed) or None,
         }
         default_args = {**retrying, **options.pop("default_args", {})}
-        return DAG(dag_id, **{**ours, **options, "default_args": default_args})
+        chosen = {**ours, **options, "default_args": default_args}
+        # The author's own tags replace the first one; the page finds the DAG by the other two.
+        chosen["tags"] = [*(chosen["tags"] or ()), cluster_tag(self.conn_id), workflow_tag(name)]
+        return DAG(dag_id, **chosen)
 
     def add_plan_task(
         self, snapshot: BaseOperator, kind: type[PlanReassignmentOperator] = PlanReassignmentOperator, **options: Any

@@ -10,12 +10,14 @@ from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.errors import SettingError
+from kafka_steward.operators.control import CONTROL_ACTIONS
 from kafka_steward.rebalance_request import REBALANCE_OPERATIONS
 from kafka_steward.settings import SETTINGS, Setting
 
 __all__ = [
     "apply_params",
     "cancel_params",
+    "control_params",
     "fill_params",
     "heal_params",
     "rebalance_params",
@@ -84,6 +86,29 @@ def throttle_params() -> dict[str, Param]:
             maximum=2**63 - 1,
         ),
         "reason": _reason_param(),
+    }
+
+
+def control_params() -> dict[str, Param]:
+    """Return the form of the controls: the action, which has no default, and what it needs."""
+    return {
+        "action": Param(
+            description="disable: no move starts (KIP-236). enable: moves may start again. announce_restart: the "
+            "broker is about to be restarted (KIP-46).",
+            type="string",
+            enum=list(CONTROL_ACTIONS),
+        ),
+        "reason": Param("", "The reason, for the audit trail; disable needs one.", type="string", maxLength=500),
+        "broker": Param(
+            None, "Id of the broker that restarts; only for announce_restart.", type=["null", "integer"], minimum=0
+        ),
+        "minutes": Param(
+            None,
+            "How long the restart lasts. Empty: the broker's grace period.",
+            type=["null", "integer"],
+            minimum=1,
+            maximum=10_080,
+        ),
     }
 
 

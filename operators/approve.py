@@ -98,15 +98,18 @@ class ApprovePlanOperator(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Show the plan and wait for an answer; return at once if it is already approved or needs no approval."""
+        from kafka_steward.execution.progress_reports import report_request
         from kafka_steward.execution.publishing import approval_exemption, read_approval, refuse_invalid_plan
         from kafka_steward.journal.plans import Approval
 
         with fail_without_retry():
             plan, snapshot = read_task_plan(self.plan), read_task_snapshot(self.snapshot)
             refuse_invalid_plan(plan, snapshot)
+        why = approval_exemption(plan.moves, unattended=is_scheduled(context), approve_above=self.approve_above)
         with open_session(hook_of(self, context)) as opened:
             approval = read_approval(opened.journal, plan.digest)
-        why = approval_exemption(plan.moves, unattended=is_scheduled(context), approve_above=self.approve_above)
+            if approval is None and not why:
+                report_request(opened.context(actor_of(context)), plan, expires_in=self.response_timeout)
         if approval is None and not why:
             self._request_approval(context, plan, snapshot)
         if approval is None:

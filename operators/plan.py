@@ -231,7 +231,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             "Plan %s moves %s replicas of %d partitions (no plan can move fewer than %s)%s.",
             plan.digest[:12], printable(str(numbers["replicas_moved"])), len(plan.moves),
             printable(str(numbers["lower_bound"])),
-            f"; {unplaced} partitions cannot be fully replicated" if unplaced else "",
+            printable(f"; {unplaced} partitions cannot be fully replicated" if unplaced else ""),
         )  # fmt: skip
         return {"uri": uri, "digest": plan.digest, **numbers, "partitions": len(plan.moves), "unplaced": unplaced}
 

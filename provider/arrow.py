@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
 
-__all__ = ["leave_out_pandas"]
-
 
 class _WithoutPandas(MetaPathFinder):
     """A finder, to be the first one, that does not find pandas."""

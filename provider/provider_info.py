@@ -53,6 +53,7 @@ def get_provider_info() -> dict[str, Any]:
         "notifications": ["kafka_steward.notifications.steward.StewardNotifier"],
         "connection-types": [_connection_type()],
         "config": {"kafka_steward": {"description": "Defaults for every cluster.", "options": _config_options()}},
+        "plugins": [{"name": "kafka_steward", "plugin-class": "kafka_steward.ui.plugin.KafkaStewardPlugin"}],
         "cli": ["kafka_steward.cli.get_kafka_steward_commands"],
     }
 

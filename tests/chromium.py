@@ -50,6 +50,8 @@ class Chromium:
             "--no-first-run",
             "--disable-background-networking",
             "--disable-component-update",
+            "--lang=en-US",  # with the locale POSIX its language would be none, which uPlot refuses
+            "--accept-lang=en-US",
             "--remote-debugging-port=0",
             f"--user-data-dir={profile}",
             "about:blank",

@@ -180,7 +180,7 @@ def installed_path(file: Path) -> Path:
 
 
 #: What the tests need beside the mutated package.
-_COPIED = ("airflow_provider_kafka_steward", "benchmarks", "docs", "provider", "operators", "sensors", "dags")
+_COPIED = ("benchmarks", "docs", "provider", "operators", "sensors", "dags")
 
 
 def copy_repository(place: Path) -> None:

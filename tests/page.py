@@ -104,6 +104,16 @@ class Page:
         path.write_bytes(base64.b64decode(self.tell("Page.captureScreenshot", format="png")["data"]))
         return path
 
+    def emulate(self, *, width: int, height: int, dark: bool = False) -> None:
+        """Be a window of this size, on a system that prefers light or dark pages."""
+        self.tell("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        preferred = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.tell("Emulation.setEmulatedMedia", features=preferred)
+
+    def capture(self) -> bytes:
+        """What the window shows, as a PNG."""
+        return base64.b64decode(self.tell("Page.captureScreenshot", format="png")["data"])
+
     def _assert_shows(self, texts: tuple[str, ...]) -> None:
         shown = self.text
         assert not [text for text in texts if text not in shown], f"the page shows: {shown}"

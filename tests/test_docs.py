@@ -16,12 +16,13 @@ def test_the_page_of_the_verbs_is_the_one_that_the_code_makes() -> None:
     assert written == page(), "python -m tests.cli_page > docs/reference/cli.md"
 
 
-def test_the_reference_lists_every_module_of_operators_and_sensors() -> None:
+def test_the_reference_lists_every_module_of_operators_sensors_and_notifiers() -> None:
     text = (DOCS / "reference" / "python.md").read_text()
     listed = set(re.findall(r"^::: (kafka_steward\.\w+\.\w+)", text, re.MULTILINE))
     info = get_provider_info()
     modules = {name for part in ("operators", "sensors") for entry in info[part] for name in entry["python-modules"]}
-    assert {name for name in listed if not name.startswith("kafka_steward.dags")} == modules
+    notifiers = {name.rpartition(".")[0] for name in info["notifications"]}
+    assert {name for name in listed if not name.startswith("kafka_steward.dags")} == modules | notifiers
 
 
 def test_the_list_of_decisions_has_each_page_with_its_title() -> None:

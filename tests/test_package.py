@@ -13,10 +13,9 @@ import pytest
 from tests.toml import read_toml
 
 ROOT = Path(__file__).parent.parent
-ALIAS = "airflow_provider_kafka_steward"
-FOLDERS = {"provider": "kafka_steward", ALIAS: ALIAS} | {
-    name: f"kafka_steward/{name}" for name in ("operators", "sensors", "dags")
-}
+#: The folder of the package that has the distribution's name.
+ALIAS = Path("provider/alias")
+FOLDERS = {"provider": "kafka_steward"} | {name: f"kafka_steward/{name}" for name in ("operators", "sensors", "dags")}
 #: Modules whose names DAG authors, tests of others and other providers import; packages list theirs in `__init__`.
 PUBLIC = {
     *(path for name in ("operators", "sensors", "dags", ALIAS) for path in (ROOT / name).glob("*.py")),

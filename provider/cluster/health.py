@@ -117,6 +117,21 @@ class CopiedBytes:
         return self.bytes_.get((name, broker)) if broker in replicas else 0
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerLoad:
+    """One broker: its rack, its assigned replicas, the partitions it leads, and bytes, None where they are unknown.
+
+    `total_bytes` and `usable_bytes` are those of its log directories that accept replicas.
+    """
+
+    rack: str | None = None
+    replicas: int = 0
+    leaders: int = 0
+    replica_bytes: int | None = None
+    total_bytes: int | None = None
+    usable_bytes: int | None = None
+
+
 @dataclass(frozen=True)
 class Health:
     """The result of one health check; collections are sorted. The names of `measures` follow KIP-352's metrics.
@@ -129,7 +144,7 @@ class Health:
     none. `cordoned` lists the live brokers without a log directory that accepts new replicas (KIP-1066).
     `hidden_topics` lists the topics that are in log directories and may not be described, None if that was not checked.
     Imbalance is the excess of the fullest live broker over the mean, as a fraction of the mean: in replicas, and in
-    leaders.
+    leaders. `loads` has each broker that is registered or hosts replicas.
     """
 
     partitions: int
@@ -150,6 +165,7 @@ class Health:
     failed_log_dirs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     cordoned: tuple[int, ...] = ()
     hidden_topics: tuple[str, ...] | None = None
+    loads: Mapping[int, BrokerLoad] = field(default_factory=dict)
 
     @property
     def measures(self) -> dict[str, float]:
@@ -197,9 +213,11 @@ def measure_health(
     pending: int = 0,
     disks: Mapping[int, BrokerLogDirs] | None = None,
     hidden_topics: tuple[str, ...] | None = None,
+    sizes: Mapping[int, BrokerLogDirs] | None = None,
 ) -> Health:
     """Return the health of a cluster.
 
+    `sizes` are the log directories of some brokers with their replicas.
     `min_isr` maps topics to their min ISR; it must contain at least those with a replica out of sync. `disks` are the
     live brokers' log directories. `ends` are the log end offsets of the reassigning partitions. `before` is the copying
     progress at an earlier poll.
@@ -228,7 +246,28 @@ def measure_health(
         failed_log_dirs=failed_log_dirs(snapshot, disks or {}),
         cordoned=tuple(sorted(broker for broker, dirs in (disks or {}).items() if dirs.cordoned)),
         hidden_topics=hidden_topics,
+        loads=_broker_loads(snapshot, disks or {}, sizes or {}),
     )
+
+
+def _broker_loads(
+    snapshot: Snapshot, disks: Mapping[int, BrokerLogDirs], sizes: Mapping[int, BrokerLogDirs]
+) -> dict[int, BrokerLoad]:
+    partitions = snapshot.partitions.values()
+    replicas = Counter(broker for each in partitions for broker in each.replicas)
+    leaders = Counter(each.leader for each in partitions if each.leader is not None)
+    found = {}
+    for broker in _known_brokers(snapshot):
+        disk, listed = disks.get(broker), snapshot.brokers.get(broker)
+        found[broker] = BrokerLoad(
+            rack=None if listed is None else listed.rack,
+            replicas=replicas[broker],
+            leaders=leaders[broker],
+            replica_bytes=sum(sizes[broker].replica_bytes.values()) if broker in sizes else None,
+            total_bytes=None if disk is None else disk.total_bytes,
+            usable_bytes=None if disk is None else disk.usable_bytes,
+        )
+    return found
 
 
 def receiving_brokers(snapshot: Snapshot, before: CopiedBytes | None = None) -> frozenset[int]:

@@ -30,8 +30,11 @@ from kafka_steward.execution.failures import (
     Failure,
     FailureDecision,
     LivenessView,
+    check_state,
     decide_broker_failures,
     decide_log_dir_failures,
+    first_due_ms,
+    grace_end_text,
     handled_brokers,
     is_outage,
     log_dir_message,
@@ -47,6 +50,7 @@ from kafka_steward.execution.upkeep import (
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.listing import SWEEP_MS, DocumentCollection, quarantine_unreadable
+from kafka_steward.journal.observed import CheckState
 from kafka_steward.journal.records import WRITTEN
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import put_new, remove, replace_text
@@ -124,7 +128,8 @@ class DetectionResult:
     a heal; the heal of `called_off` was called off; `cleared` came back; `down` are all that are down. `disks` are the
     failed log directories, by live broker: with `heal_failed_disks`, such a broker is due and failed like one that is
     down, as long as it has replicas there. In an outage nothing is due. `abandoned` has a message for each plan that
-    this poll found idle.
+    this poll found idle. `state` sums all of it up, `stated` is the sentence with the time at which a grace period ends
+    in place of the seconds that are left, and `due_ms` is the end of the first one.
     """
 
     due: tuple[int, ...]
@@ -139,6 +144,9 @@ class DetectionResult:
     abandoned: tuple[str, ...] = ()
     disks: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     called_off: tuple[int, ...] = ()
+    state: CheckState = CheckState.FINE
+    stated: str = ""
+    due_ms: int | None = None
 
     @property
     def failed_log_dir_count(self) -> int:
@@ -200,11 +208,19 @@ class FailureDetector:
         disks = self._poll_log_dirs(view, now_ms=now_ms, announce=announce)
         delete_expired_announcements(self._journal, view.live, self._settings, self._who)
         idle = self._maintain_plans(view)
-        sentences = (
-            _failure_message(view, decision, self._settings, now_ms),
-            _called_off_message(decision.called_off),
-            log_dir_message(view, disks, self._settings, now_ms),
-            *idle,
+        sentence, stated = (
+            " ".join(
+                filter(
+                    None,
+                    (
+                        _failure_message(view, decision, self._settings, at_ms),
+                        _called_off_message(decision.called_off),
+                        log_dir_message(view, disks, self._settings, at_ms),
+                        *idle,
+                    ),
+                )
+            )
+            for at_ms in (now_ms, None)
         )
         return DetectionResult(
             due=tuple(sorted({*decision.announce, *disks.announce})),
@@ -214,11 +230,14 @@ class FailureDetector:
             cleared=cleared,
             down=tuple(sorted(view.failed)),
             outage=decision.outage,
-            sentence=" ".join(filter(None, sentences)),
+            sentence=sentence,
             now_ms=now_ms,
             abandoned=tuple(idle),
             disks=view.disks,
             called_off=decision.called_off,
+            state=check_state(view, decision, disks),
+            stated=stated,
+            due_ms=first_due_ms((decision, disks)),
         )
 
     def _decide_failures(self, view: LivenessView, read: RecordedFailures, *, now_ms: int) -> FailureDecision:
@@ -359,7 +378,7 @@ def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
     return {broker: each.announced_ms for broker, each in recorded.items() if each.announced_ms is not None}
 
 
-def _failure_message(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int) -> str:
+def _failure_message(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int | None) -> str:
     if not view.failed:
         return "Every broker that has replicas is live."
     brokers = f"Broker {', '.join(map(str, sorted(view.failed)))} is down"
@@ -373,8 +392,7 @@ def _failure_message(view: LivenessView, decision: FailureDecision, settings: Se
     if decision.due:
         return f"{brokers} longer than the grace period: {', '.join(map(str, decision.due))} will be healed."
     if decision.waiting:
-        left_s = max(0, min(decision.waiting.values()) - now_ms) / 1000
-        return f"{brokers}; the grace period ends in {left_s:.0f} s."
+        return f"{brokers}; {grace_end_text(min(decision.waiting.values()), now_ms)}."
     return f"{brokers}, and a plan handles it." if decision.handled else f"{brokers}."
 
 

@@ -12,7 +12,9 @@ from typing import Annotated
 
 from kafka_steward.assignment import Operation
 from kafka_steward.cluster.health import failed_paths_text
+from kafka_steward.escaping import utc_text
 from kafka_steward.journal.document import Document, FieldPresence
+from kafka_steward.journal.observed import CheckState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
@@ -273,8 +275,36 @@ def is_outage(down: int, known: int, settings: Settings) -> bool:
     return down > settings.max_failed_brokers or down > settings.max_failed_fraction * known
 
 
-def log_dir_message(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int) -> str:
-    """Return a message per live broker with a failed log directory, with the fate of its replicas; empty if none."""
+def grace_end_text(due_ms: int, now_ms: int | None) -> str:
+    """Return the end of a grace period as a clause: the seconds that are left, or the time if `now_ms` is None."""
+    left = f"at {utc_text(due_ms)} UTC" if now_ms is None else f"in {max(0, due_ms - now_ms) / 1000:.0f} s"
+    return f"the grace period ends {left}"
+
+
+def first_due_ms(decisions: Iterable[FailureDecision]) -> int | None:
+    """Return the time at which the first grace period ends; None if none is running."""
+    return min((at_ms for each in decisions for at_ms in each.waiting.values()), default=None)
+
+
+def check_state(view: LivenessView, brokers: FailureDecision, log_dirs: FailureDecision) -> CheckState:
+    """Return the state of the check for failures in one word, by its decisions about brokers and log directories."""
+    both = (brokers, log_dirs)
+    holds = {
+        CheckState.FINE: not view.failed and not view.disks,
+        CheckState.OUTAGE: any(each.outage for each in both),
+        CheckState.DUE: any(each.due for each in both),
+        CheckState.GRACE_PERIOD: any(each.waiting for each in both),
+        CheckState.CALLED_OFF: bool(brokers.called_off),
+        CheckState.HANDLED: any(each.handled for each in both),
+    }
+    return next((state for state, found in holds.items() if found), CheckState.NOT_HEALED)
+
+
+def log_dir_message(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int | None) -> str:
+    """Return a message per live broker with a failed log directory, with the fate of its replicas; empty if none.
+
+    If `now_ms` is None, it names the time at which a grace period ends, in place of the seconds that are left.
+    """
     return " ".join(
         f"{_describe_failed_log_dir(broker, view)}{_describe_heal_state(broker, view, decision, settings, now_ms)}."
         for broker in sorted(view.disks)
@@ -287,7 +317,7 @@ def _describe_failed_log_dir(broker: int, view: LivenessView) -> str:
 
 
 def _describe_heal_state(
-    broker: int, view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int
+    broker: int, view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int | None
 ) -> str:
     if broker not in view.lost:
         return ""
@@ -296,7 +326,7 @@ def _describe_heal_state(
     if broker in decision.handled:
         return ", which a plan handles"
     if broker in decision.waiting:
-        return f"; the grace period ends in {max(0, decision.waiting[broker] - now_ms) / 1000:.0f} s"
+        return f"; {grace_end_text(decision.waiting[broker], now_ms)}"
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
         return "; they are not healed (heal_failed_disks)"
     return "; this counts as an outage, and nothing is healed until some brokers return"

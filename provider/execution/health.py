@@ -60,18 +60,24 @@ class HealthCheckPort(ClusterPort, LogEndSource, Protocol):
 
 
 def check_health(
-    cluster: HealthCheckPort, journal: Journal, before: CopiedBytes | None = None, *, thorough: bool = False
+    cluster: HealthCheckPort,
+    journal: Journal,
+    before: CopiedBytes | None = None,
+    *,
+    thorough: bool = False,
+    sized: bool = False,
 ) -> tuple[Health, CopiedBytes]:
     """Return the cluster's health, and the bytes copied so far.
 
     Pass the copied bytes to the next check as `before`, which makes bytes per second possible. Sizes are requested only
     while partitions are being reassigned, or when they have been since `before`; log ends only in the former case. A
-    `thorough` check asks every broker for its log directories, and so detects the topics that we may not describe.
+    `thorough` check asks every broker for its log directories, and so detects the topics that we may not describe; a
+    `sized` one asks them too, for the bytes of each broker's replicas.
     Raises ClusterError, JournalError.
     """
     snapshot = cluster.snapshot()
     moving = snapshot.reassigning
-    asked = sorted(snapshot.live if thorough else receiving_brokers(snapshot, before))
+    asked = sorted(snapshot.live if thorough or sized else receiving_brokers(snapshot, before))
     log_dirs = cluster.log_dirs(asked) if asked else {}
     held = {broker: names for broker, names in partitions_by_broker(moving.values()).items() if broker in snapshot.live}
     # Only topics with a replica out of sync can have partitions under min ISR.
@@ -86,6 +92,7 @@ def check_health(
         pending=count_missing(list_pending(journal, with_hidden_pending_topics(cluster, journal, snapshot))),
         disks=cluster.directories(sorted(snapshot.live)),
         hidden_topics=tuple(find_hidden_topics(cluster, snapshot, log_dirs)) if thorough else None,
+        sizes=log_dirs,
     )
     return health, copies
 

@@ -15,6 +15,7 @@ from kafka_steward.execution.failure_records import delete_entry, read_failures
 from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
+from kafka_steward.execution.progress_reports import report_answer, report_publication
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.plans import Approval
@@ -54,12 +55,14 @@ def approve_plan(journal: Journal, approval: Approval, who: Actor) -> Approval:
         remove(journal.tree, there)
     with suppress(NodeExists):
         journal.tree.create(path, approval.to_json())
+    report_answer(journal, approval.plan, approved=True, person=approval.person, reason=approval.reason or "")
     return refuse_unapproved(journal, approval.plan)
 
 
 def reject_plan(journal: Journal, plan: str, who: Actor, *, person: str | None, reason: str) -> None:
     """Record that a plan was rejected, by a person or because nobody answered. Raises JournalError."""
     journal.audit.record(AuditRecord(Action.REJECT, f"rejected: {reason}", plan=plan, who=replace(who, person=person)))
+    report_answer(journal, plan, approved=False, person=person, reason=reason)
 
 
 def read_approval(journal: Journal, digest: str) -> Approval | None:
@@ -130,6 +133,7 @@ def publish_plan(
     record = journal.plans.publish(wanted, plan.moves)
     claim_slot(journal, record, who)
     if known is None:
+        report_publication(context, plan)
         reason = f"{len(plan.moves)} partitions to move"
         journal.audit.record(
             AuditRecord(Action.PUBLISH, reason, plan=plan.digest, after=_publication_facts(plan, wanted), who=who)

@@ -45,6 +45,7 @@ from kafka_steward.execution.progress import (
     next_step_s,
     progress_of,
 )
+from kafka_steward.execution.progress_reports import ProgressRecorder
 from kafka_steward.execution.rollback import (
     describe_cancel_outcome,
     is_rollback_unfinished,
@@ -143,6 +144,7 @@ class PlanRunner:
         self._began_ms = 0
         self._rollback: PlanRunner | None = None
         self._failures = 0
+        self._recorder = ProgressRecorder(context.journal)
 
     def step(self) -> Progress:
         """Poll cluster and journal, settle moves that have ended, submit moves that may start, and return the progress.
@@ -176,7 +178,10 @@ class PlanRunner:
     def _step_locked(self, record: PlanRecord, lock: StepLock, read: _StepNodes) -> Progress:
         try:
             with lock as fence:
-                return self._step_plan(record, fence, read)
+                progress = self._step_plan(record, fence, read)
+                if not self._settle_only:
+                    self._recorder.record(progress, fence, throttle=self._requested_throttle(record, cancelling=False))
+                return progress
         except (LockLost, VersionConflict) as error:
             return progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=str(error))
 

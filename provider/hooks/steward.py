@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
+import sqlalchemy as sa
 from airflow.sdk import BaseHook
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -38,6 +40,7 @@ from kafka_steward.hooks.extra import parse_extra
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import is_printable_text, parse_json
 from kafka_steward.journal.listing import quarantine_document
+from kafka_steward.journal.schema import tables
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import SETTINGS, Settings
@@ -45,8 +48,13 @@ from kafka_steward.settings import SETTINGS, Settings
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
+    from kafka_steward.journal.sql.watch_reports import WatchReports
+    from kafka_steward.page_data.reader import JournalReader
+
 __all__ = ["ClusterIdPin", "ClusterSession", "StewardHook"]
 
+
+_NODE_FIELDS = tuple(each.name for each in fields(Node))
 
 #: The journal is keyed by cluster.id; data that precedes the id is kept under this key, which no cluster has.
 _NO_CLUSTER = "connections"
@@ -125,7 +133,7 @@ class ClusterSession:
 
     def context(self, actor: Actor) -> ClusterContext:
         """Return the context of changes by `actor`."""
-        return ClusterContext(self.cluster, self.journal, self.settings, actor)
+        return ClusterContext(self.cluster, self.journal, self.settings, actor, self.access.conn_id)
 
     def add_close_callback(self, close: Callable[[], None]) -> None:
         """Call `close` before the connections are closed: dependent resources are closed first."""
@@ -245,6 +253,45 @@ class StewardHook(BaseHook):
             journal.close()
             raise
         return journal
+
+    @property
+    def journal_url(self) -> str:
+        """The SQLAlchemy URL of the journal's database; it may contain a password. Raises SettingError."""
+        return self._journal_url
+
+    def stored_cluster_id(self, reader: JournalReader) -> str | None:
+        """Return the configured or stored cluster.id of these bootstrap servers, from the database alone."""
+        if self.access.expected_cluster_id:
+            return self.access.expected_cluster_id
+        node, path = tables.node, _cluster_id_path(self.access)
+        stored = sa.select(node).where(node.c.cluster_id == _NO_CLUSTER, node.c.path == path)
+        found = [Node(**{name: row[name] for name in _NODE_FIELDS}) for row in reader.rows(stored)]
+        return _parse_cluster_id(found[0] if found else None)
+
+    def reader(self) -> JournalReader:
+        """Open the journal for reading: its database only, whatever cluster. The caller closes it.
+
+        Neither Kafka nor ZooKeeper is asked. Raises JournalError, SettingError, JournalUnreachable.
+        """
+        from kafka_steward.page_data.reader import open_reader  # noqa: PLC0415 - not needed to parse a DAG
+
+        return open_reader(self._journal_url)
+
+    @contextmanager
+    def watch_reports(self) -> Iterator[WatchReports | None]:
+        """Open the database of the journal alone, for what a watch reports without Kafka and ZooKeeper.
+
+        None while the id of the cluster is unknown. Raises JournalError, SettingError.
+        """
+        from kafka_steward.journal.sql.database import open_database  # noqa: PLC0415 - the same
+        from kafka_steward.journal.sql.watch_reports import WatchReports  # noqa: PLC0415
+
+        known = self.access.expected_cluster_id or ClusterIdPin(self._journal_url).get(self.access)
+        if not known:
+            yield None
+            return
+        with closing(open_database(self._journal_url, known, platform.node())) as database:
+            yield WatchReports(database)
 
     def open(self) -> ClusterSession:
         """Connect to the cluster and open its journal, as a context manager. Raises as `cluster` and `journal` do."""

@@ -11,13 +11,13 @@ An approval is bound to one plan by its digest.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.errors import PlanError, VersionConflict
+from kafka_steward.errors import LockLost, PlanError, VersionConflict
 from kafka_steward.journal import paths
 from kafka_steward.journal.document import Digest, Document, FieldPresence, Words, parse_valid_nodes
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
@@ -28,6 +28,7 @@ from kafka_steward.journal.tree import Node, Tree, put_new, remove
 if TYPE_CHECKING:
     from kafka_steward.journal.sql.history import EndedPlans
     from kafka_steward.journal.sql.moves import MoveTable
+    from kafka_steward.journal.sql.plan_reports import PlanReports
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ class Plans:
     """The plans of one cluster. Any method may raise JournalUnreachable.
 
     `together` begins one transaction over tree and rows if both are in one database; otherwise it does nothing, and
-    `rows_together` begins a transaction over the rows alone.
+    `rows_together` begins a transaction over the rows alone. `reports` repeat the records for the page, which does not
+    read the tree; without them, nothing is repeated.
     """
 
     def __init__(
@@ -127,7 +129,9 @@ class Plans:
         together: Callable[[], AbstractContextManager[object]],
         *,
         rows_together: Callable[[], AbstractContextManager[object]] | None = None,
+        reports: PlanReports | None = None,
     ) -> None:
+        self._reports = reports
         self._tree = tree
         self._chunks = ChunkNodes(tree)
         self._table = table
@@ -148,7 +152,10 @@ class Plans:
                 return known
             names = self._chunks.write(record, moves)
             self._table.insert_missing(record.digest, moves)
-            return self._write_record(record, moves, names)
+            written = self._write_record(record, moves, names)
+            if self._reports is not None:
+                self._reports.put_record(written)
+            return written
 
     def import_plan(self, record: PlanRecord, rows: Sequence[MoveRow]) -> bool:
         """Import a plan unchanged from another journal of this cluster; return False if it exists here already.
@@ -162,6 +169,8 @@ class Plans:
             self._table.import_rows(record.digest, rows)
             if self.get(record.digest) is not None:
                 return False
+            if self._reports is not None:
+                self._reports.correct([record])
             if record.revision == ENDED:
                 self._ended.put(record, record.stepped_ms)
                 return True
@@ -212,6 +221,7 @@ class Plans:
             node = self._write_change(record, changed)
             if changed.status.finished:
                 self._chunks.delete(changed.chunks)
+            self._report_change(record, changed, fence)
         return replace(changed, revision=node.version)
 
     def try_update(self, record: PlanRecord, **changes: Any) -> PlanRecord | None:
@@ -345,7 +355,18 @@ class Plans:
                 gone.append(digest)
             self._ended.delete(digest)
         self._chunks.delete_stale(self._is_plan_done)
+        if self._reports is not None:
+            self._reports.delete(gone, ended_before_ms=before_ms)
         return gone
+
+    def _report_change(self, before: PlanRecord, after: PlanRecord, fence: Fence | None) -> None:
+        if self._reports is None or not self._reports.shows_change(before, after):
+            return
+        # The record is written: a lost lock means only that its successor reports what comes next.
+        with suppress(LockLost), self._rows_together():
+            if fence is not None:
+                fence.check()
+            self._reports.put_record(after)
 
     def _check_row_count(self, digest: str, number: int, record: PlanRecord | None) -> None:
         if record is not None and number != record.partitions:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kafka_steward.journal.identity import HostOpenings, Identity
     from kafka_steward.journal.sql.database import Database
     from kafka_steward.journal.sql.history import HealthHistory, PollTimes
+    from kafka_steward.journal.sql.plan_reports import PlanReports
+    from kafka_steward.journal.sql.watch_reports import WatchReports
     from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 
 #: The documents that are moved from their former paths at once.
@@ -44,6 +46,8 @@ class Journal:
         health: HealthHistory | None = None,
         openings: HostOpenings | None = None,
         poll_times: PollTimes | None = None,
+        plan_reports: PlanReports | None = None,
+        watch_reports: WatchReports | None = None,
         identity: Identity | None = None,
         pair: Callable[[], Identity] | None = None,
     ) -> None:
@@ -59,6 +63,10 @@ class Journal:
         self.openings = openings
         #: The time of each watch's last poll; None for a journal without a database.
         self.poll_times = poll_times
+        #: What the page shows of plans; None for a journal without a database.
+        self.plan_reports = plan_reports
+        #: What the page shows of the watch; None for a journal without a database.
+        self.watch_reports = watch_reports
         #: The identity that both halves contain; None if the journal was opened without comparing them.
         self.identity = identity
         self._pair = pair
@@ -161,6 +169,8 @@ def _build_journal(database: Database, tree: Tree, tree_place: str | None, compa
     from kafka_steward.journal.sql.database import SqlFencingStore  # noqa: PLC0415
     from kafka_steward.journal.sql.history import EndedPlans, HealthHistory, PollTimes  # noqa: PLC0415
     from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
+    from kafka_steward.journal.sql.plan_reports import PlanReports  # noqa: PLC0415
+    from kafka_steward.journal.sql.watch_reports import WatchReports  # noqa: PLC0415
 
     openings = HostOpenings(database)
     identity = ensure_identity(database, tree, tree_place) if compare else None
@@ -169,8 +179,15 @@ def _build_journal(database: Database, tree: Tree, tree_place: str | None, compa
         _move_former_nodes(tree)
     rows_together = database.write_transaction
     together = rows_together if tree_place is None else nullcontext
+    reports = PlanReports(database)
     plans = Plans(
-        tree, MoveTable(database), EndedPlans(database), database.cluster_id, together, rows_together=rows_together
+        tree,
+        MoveTable(database),
+        EndedPlans(database),
+        database.cluster_id,
+        together,
+        rows_together=rows_together,
+        reports=reports,
     )
     return Journal(
         database.cluster_id,
@@ -183,6 +200,8 @@ def _build_journal(database: Database, tree: Tree, tree_place: str | None, compa
         health=HealthHistory(database),
         openings=openings,
         poll_times=PollTimes(database),
+        plan_reports=reports,
+        watch_reports=WatchReports(database),
         identity=identity,
         pair=partial(bind_rows_to_tree, database, tree, tree_place),
     )

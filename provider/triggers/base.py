@@ -121,6 +121,13 @@ class ClusterWorker:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._state.executor, context.run, self._call_with_session, self._state, call)
 
+    async def call_without_session(self, call: Callable[[StewardHook], object]) -> None:
+        """Call `call` in the thread with a new hook, and open nothing for it. Raises nothing."""
+        if self._state is not None:
+            context, loop = contextvars.copy_context(), asyncio.get_running_loop()
+            with suppress(Exception):  # the journal may be what does not answer
+                await loop.run_in_executor(self._state.executor, context.run, lambda: call(self._create_hook(None)))
+
     def close(self) -> None:
         """End the thread after its current call, without waiting for it. Does no harm when called twice.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.document_plans import PollResult
+from kafka_steward.document_api.document_reports import DocumentReporter
 from kafka_steward.execution.cancel_signal import CANCEL_SIGNAL
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action, Actor, StoredAuditRecord
@@ -115,6 +116,7 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         """Execute the documents. The event maps each kind of document that was accepted to its payload."""
         self._use_connections(opened)
         result = self._controller.poll()
+        self._reporter.report()
         pause_s = self._poll_s if result.pause_s is None else min(self._poll_s, result.pause_s)
         return self._read_events(opened), result, pause_s
 
@@ -148,6 +150,7 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         self._controller = DocumentController(
             opened.cluster, opened.journal, opened.settings, who, zookeeper=options is not None
         )
+        self._reporter = DocumentReporter(opened.journal)
         self._controllers = 0
         if options is not None:
             opened.add_close_callback(ZooKeeperWatcher(options, self._on_znode_change).close)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -17,11 +19,15 @@ if TYPE_CHECKING:
     from kafka_steward.execution.broker_joins import EmptyBrokers, JoinPollResult
     from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
     from kafka_steward.execution.watch_lease import CheckLease
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.execution.watch_reports import CheckRecorder
+    from kafka_steward.hooks.steward import ClusterSession, StewardHook
+    from kafka_steward.journal.observed import CheckReport
 
 
 Found = TypeVar("Found")
 
+#: Seconds between two health checks that ask each broker for the bytes of its replicas: a large answer.
+SIZED_EVERY_S = 600.0
 #: Seconds after which a setting that disabled a check is read again.
 OFF_S = 60.0
 #: Kafka's settings for the time until an unresponsive broker counts as dead, in milliseconds: KRaft's, ZooKeeper's.
@@ -110,6 +116,7 @@ class PeriodicCheck(ABC, Generic[Found]):
         self._wake = asyncio.Event()
         self._lease: CheckLease | None = None
         self._leased = leased
+        self._recorder: CheckRecorder | None = None
         if leased:
             worker.before_close.append(self._release_lease)
 
@@ -121,6 +128,7 @@ class PeriodicCheck(ABC, Generic[Found]):
                 event, found, pause_s = await self._worker.submit(self._poll_and_record)
             except Exception as error:  # noqa: BLE001 - no error may end the watch: Airflow would restart it every 2 s
                 pause_s = self.reporter.report_error(error)
+                await self._worker.call_without_session(functools.partial(self._record_failure, error))
             else:
                 self._report_result(found)
                 # Who began or ceased to listen during the poll: what may have been recorded as emitted is published.
@@ -155,7 +163,23 @@ class PeriodicCheck(ABC, Generic[Found]):
             if lease is not None:
                 lease.renew(opened.journal, result[2])
         opened.journal.record_poll(self.KIND)
+        self._record_state(opened, result[1])
         return result
+
+    def _record_state(self, opened: ClusterSession, found: Found) -> None:
+        if self._recorder is None:
+            from kafka_steward.execution.watch_reports import CheckRecorder
+
+            self._recorder = CheckRecorder()
+        self._recorder.record(opened.journal, self.describe(found))
+
+    def _record_failure(self, error: Exception, hook: StewardHook) -> None:
+        """Record in the thread that a poll failed, in the journal's database alone: Kafka may not answer."""
+        if self._recorder is not None:
+            self._recorder.forget()
+        with hook.watch_reports() as reports:
+            if reports is not None:
+                reports.put_failure(self.conn_id, self.KIND, str(error), failures=self.reporter.failures)
 
     def _create_lease(self) -> CheckLease | None:
         if self._leased and self._lease is None:
@@ -173,6 +197,13 @@ class PeriodicCheck(ABC, Generic[Found]):
         """Return the event to emit while another watch makes the check, and the seconds until the next look."""
         del opened  # for those whose events do not come from their own polls
         return None, pause_s
+
+    def describe(self, found: Found) -> CheckReport:
+        """Return what the page shows of a successful poll; by default, that it was one."""
+        from kafka_steward.journal.observed import CheckReport
+
+        del found  # for those that have a state
+        return CheckReport(self.conn_id, self.KIND)
 
     @abstractmethod
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Found, float]:
@@ -226,6 +257,16 @@ class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
         verdict = detector.poll(announce=self.emits)
         return event_payload(opened, verdict.now_ms, verdict.due) if verdict.due else None, verdict, interval_s
 
+    def describe(self, found: DetectionResult) -> CheckReport:
+        """Return the failed brokers, and when the heal of the first one is due."""
+        return replace(
+            super().describe(found),
+            state=found.state,
+            sentence=found.stated,
+            brokers=found.down,
+            due_ms=found.due_ms,
+        )
+
     def report(self, found: DetectionResult) -> None:
         """Log a changed state, and count the failed brokers and log directories."""
         self.latest = found
@@ -266,6 +307,13 @@ class BrokerJoinCheck(PeriodicCheck["JoinPollResult | None"]):
         event = event_payload(opened, joined.now_ms, joined.due) if joined is not None and joined.due else None
         return event, joined, opened.settings.watch_interval
 
+    def describe(self, found: JoinPollResult | None) -> CheckReport:
+        """Return that replicas are pending, and what they wait for."""
+        from kafka_steward.journal.observed import CheckState
+
+        said = super().describe(found)
+        return said if found is None else replace(said, state=CheckState.PENDING, sentence=found.sentence)
+
     def report(self, found: JoinPollResult | None) -> None:
         """Log a changed state, and count the pending replicas."""
         for name in ("pending_replicas", "owed_replicas"):  # the latter until version 0.3
@@ -304,17 +352,24 @@ class ClusterHealthCheck(PeriodicCheck[None]):
     WHAT = "measure the cluster's health"
 
     _before: CopiedBytes | None = None
+    _sized_s: float | None = None
 
     def poll(self, opened: ClusterSession) -> tuple[None, None, float]:
         """Measure, emit the metrics, and store the rows."""
         from kafka_steward.execution.health import check_health
+        from kafka_steward.execution.watch_reports import broker_reports
 
         every_s = opened.settings.health_interval
         if not every_s:
             return None, None, OFF_S
-        health, self._before = check_health(opened.cluster, opened.journal, self._before)
+        now_s = time.monotonic()
+        sized = self._sized_s is None or now_s - self._sized_s >= SIZED_EVERY_S
+        health, self._before = check_health(opened.cluster, opened.journal, self._before, sized=sized)
+        self._sized_s = now_s if sized else self._sized_s
         emit_health(self.conn_id, health.measures)
         if opened.journal.health is not None:
             days_ms = int(opened.settings.health_retention * 86_400_000)
             opened.journal.health.add_measures(health.measures, every_ms=int(every_s * 1000), retention_ms=days_ms)
+        if opened.journal.watch_reports is not None:
+            opened.journal.watch_reports.replace_brokers(broker_reports(health))
         return None, None, every_s

@@ -55,7 +55,7 @@ def airflow(
     home = tmp_path_factory.mktemp("airflow")
     ours = {"JAVA_HOME": str(find_or_install_java().home), "TOLD": str(home / "told.jsonl"), "GREETING": "and welcome"}
     environment = {**ours, **statsd.environment, "AIRFLOW__CORE__TEST_CONNECTION": "Enabled"}
-    users = {"admin": "admin", "ann": "op", "victor": "viewer"}
+    users = {"admin": "admin", "ann": "op", "uma": "user", "victor": "viewer"}
     # Workers outlive a scheduler that is killed with its connection, and what it had locked stays locked without this.
     database = postgres.new_database(idle_in_transaction_session_timeout="30s")
     with LocalAirflow(home, users=users, environment=environment, database=database) as airflow:

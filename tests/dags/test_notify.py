@@ -20,7 +20,7 @@ EVENTS = {
     "heal": {
         "find_failures.on_failure_detected",
         "find_failures.on_not_healable",
-        "tell_plan.on_not_healable",
+        "plan.on_not_healable",
         "submit.on_started",
         "submit.on_problem",
         "report.on_done",

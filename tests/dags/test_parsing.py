@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.process
 
-DAGS = ("apply", "cancel", "fill", "heal", "health", "rebalance", "throttle")
+DAGS = ("apply", "cancel", "controls", "fill", "heal", "health", "rebalance", "throttle")
 #: Runs each file of a folder as the dag-processor does, and prints what it has imported that it should not.
 READ_ALL = """
 import runpy, sys

@@ -111,12 +111,14 @@ def test_a_refusal_is_an_error_without_the_address(slack: str, teams: str, web: 
     assert SECRET not in str(failed.value)
 
 
+@pytest.mark.process
 def test_a_missing_package_is_one_sentence_with_the_extras_name(slack: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "airflow.providers.slack.hooks.slack_webhook", None)
     with pytest.raises(NotificationFailed, match=r"install airflow-provider-kafka-steward\[slack\]"):
         StewardNotifier(slack_conn_id=slack)(given("healed", sentence="x"))
 
 
+@pytest.mark.process
 def test_a_failed_notification_fails_no_task(connect: Connect) -> None:
     connect("nowhere", conn_type="slackwebhook", host="http://127.0.0.1:1", password="/x")
     notify([StewardNotifier(slack_conn_id="nowhere")], context(), "healed", {"sentence": "x"})

@@ -226,12 +226,12 @@ def test_replicas_that_are_in_sync_a_moment_later_are_waited_for_in_the_worker(
 
 def refusing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """Let the first check of a plan's replicas raise this."""
-    check, errors = evaluate_check, [error]
+    errors = [error]
 
     def evaluate(question: str, opened: Any, arguments: Any) -> CheckResult:
         if errors:
             raise errors.pop()
-        return check(question, opened, arguments)
+        return evaluate_check(question, opened, arguments)
 
     monkeypatch.setattr(submit_module, "evaluate_check", evaluate)
 

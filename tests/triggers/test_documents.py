@@ -47,6 +47,9 @@ class Script:
             raise look
         return look
 
+    async def call_without_session(self, _: Any) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

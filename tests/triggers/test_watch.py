@@ -52,6 +52,9 @@ class Scripted(WatchTrigger):
         if self._watch._ended is not None:
             self._watch._begin(self._watch.failures)
 
+    async def call_without_session(self, _: Any) -> None:
+        pass
+
     async def submit(self, _: Any) -> tuple[dict[str, Any] | None, DetectionResult, float]:
         look = self.script.pop(0)
         if isinstance(look, BaseException):

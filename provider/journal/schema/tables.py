@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import asdict, astuple, fields
 from enum import Enum
 from functools import partial
 from types import UnionType
@@ -18,7 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from kafka_steward.journal.audit import Actor, AuditRecord, StoredAuditRecord
-from kafka_steward.journal.records import Cause, MoveState, Phase
+from kafka_steward.journal.observed import ApprovalState, BrokerChange, CheckState, HeldGroup, ProofSummary
+from kafka_steward.journal.records import Cause, MoveState, Phase, PlanStatus
 from kafka_steward.journal.sql.dialect import LONG_TEXT, NAME, PATH, ROW_ID, WORD, partial_index_options
 
 #: Characters that are kept of a text, unless said otherwise.
@@ -69,6 +70,22 @@ def enum_type(kind: type[Enum]) -> ConvertingType:
     return ConvertingType(lambda value: None if value is None else kind(value).value, members.__getitem__, WORD)
 
 
+def record_type(kind: type[Any]) -> ConvertingType:
+    """Return the type of a record whose fields are JSON values; None is NULL."""
+    return ConvertingType(
+        lambda value: None if value is None else json.dumps(asdict(value)),
+        lambda text: None if text is None else kind(**json.loads(text)),
+    )
+
+
+def records_type(kind: Callable[..., Any]) -> ConvertingType:
+    """Return the type of a tuple of such records, each of which is stored as a list of its values; NULL is none."""
+    return ConvertingType(
+        lambda records: json.dumps([astuple(each) for each in records]),
+        lambda text: tuple(kind(*values) for values in json.loads(text or "[]")),
+    )
+
+
 def _clean_and_truncate(text: str | None, most: int | None) -> str | None:
     # PostgreSQL stores no NUL, and no database stores half a surrogate pair; Kafka's messages may contain both.
     return None if text is None else text[:most].replace("\x00", "").encode(errors="replace").decode()
@@ -81,6 +98,10 @@ JSON = ConvertingType(
 )
 #: Broker ids, in order, as a JSON list.
 BROKERS = ConvertingType(json.dumps, lambda text: tuple(json.loads(text)))
+#: Words, in order, as a JSON list; NULL is none.
+WORDS = ConvertingType(json.dumps, lambda text: tuple(json.loads(text or "[]")))
+#: Points of a curve, each a tuple of numbers, as a JSON list; NULL is none.
+SERIES = ConvertingType(json.dumps, lambda text: tuple(map(tuple, json.loads(text or "[]"))))
 #: A name and a number in a key, where '' and -1 represent None, because NULLs never compare equal.
 NAME_OR_NONE = ConvertingType(lambda name: _clean_and_truncate(name or "", _LONGEST), lambda text: text or None, NAME)
 NUMBER_OR_NONE = ConvertingType(
@@ -246,4 +267,129 @@ look = sa.Table(
     _name_column("kind", key=True),
     _name_column("host", key=True),
     _number_column("at_ms"),
+)
+
+
+def _text_column(column: str, *, nullable: bool = False) -> sa.Column[str]:
+    return sa.Column(column, clean_text_type(), nullable=nullable)
+
+
+def _flag_column(column: str) -> sa.Column[bool]:
+    return sa.Column(column, sa.Boolean, nullable=False)
+
+
+def _word_column(column: str, kind: type[Enum], *, nullable: bool = False) -> sa.Column[Any]:
+    return sa.Column(column, enum_type(kind), nullable=nullable)
+
+
+#: The last poll of each check of each watch: a column for each field of CheckReport.
+watch_check = sa.Table(
+    "steward_watch_check",
+    metadata,
+    _name_column("cluster_id", key=True),
+    _name_column("conn_id", key=True),
+    _name_column("kind", key=True),
+    _name_column("host", key=True),
+    _text_column("version"),
+    _number_column("at_ms"),
+    _word_column("state", CheckState),
+    _text_column("sentence"),
+    sa.Column("brokers", BROKERS, nullable=False),
+    _number_column("due_ms", nullable=True),
+    _number_column("failures"),
+    _number_column("failing_ms", nullable=True),
+    _text_column("error"),
+)
+
+#: The brokers as of the last health check: a column for each field of BrokerReport.
+broker = sa.Table(
+    "steward_broker",
+    metadata,
+    _name_column("cluster_id", key=True),
+    _number_column("broker", key=True),
+    _text_column("rack", nullable=True),
+    _flag_column("live"),
+    _flag_column("cordoned"),
+    _number_column("replicas"),
+    _number_column("leaders"),
+    _number_column("under_replicated"),
+    sa.Column("failed_log_dirs", WORDS, nullable=False),
+    *(
+        _number_column(name, nullable=True)
+        for name in ("replica_bytes", "sized_ms", "disk_total", "disk_usable", "bytes_in", "bytes_out")
+    ),
+    _number_column("at_ms"),
+)
+
+#: The progress of each plan that was stepped: a column for each field of ProgressReport.
+progress = sa.Table(
+    "steward_progress",
+    metadata,
+    _name_column("cluster_id", key=True),
+    _name_column("plan", key=True),
+    _number_column("at_ms"),
+    _word_column("status", PlanStatus),
+    *(
+        _number_column(name)
+        for name in ("partitions_total", "partitions_settled", "in_flight", "waiting", "completed", "held_count")
+    ),
+    sa.Column("held", records_type(HeldGroup), nullable=False),
+    _number_column("stalled_count"),
+    sa.Column("stalled", WORDS, nullable=False),
+    _number_column("bytes_total"),
+    _number_column("bytes_done"),
+    *(_number_column(name, nullable=True) for name in ("bytes_per_s", "eta_s", "throttle")),
+    sa.Column("pressure", WORD),
+    _number_column("chunk", nullable=True),
+    _number_column("chunks"),
+    _text_column("sentence"),
+    sa.Column(
+        "series", ConvertingType(json.dumps, lambda text: tuple(map(tuple, json.loads(text or "[]")))), nullable=False
+    ),
+)
+
+#: A summary of each plan, also of those whose records are in ZooKeeper: what PlanReport says.
+plan = sa.Table(
+    "steward_plan",
+    metadata,
+    _name_column("cluster_id", key=True),
+    _name_column("digest", key=True),
+    _text_column("operation"),
+    sa.Column("status", enum_type(PlanStatus)),
+    _text_column("reason"),
+    _number_column("listed_ms"),
+    *(_number_column(name, nullable=True) for name in ("published_ms", "began_ms", "ended_ms")),
+    _number_column("partitions"),
+    _number_column("left"),
+    sa.Column("failed_brokers", BROKERS, nullable=False),
+    _number_column("throttle", nullable=True),
+    _flag_column("needs_approval"),
+    sa.Column("who", record_type(Actor), nullable=False),
+    *(
+        _text_column(name, nullable=True)
+        for name in ("conn_id", "cancel_scope", "cancel_person", "cancel_reason", "rolled_back_by", "rolls_back")
+    ),
+    _number_column("not_taken_back", nullable=True),
+    _word_column("approval", ApprovalState, nullable=True),
+    _number_column("asked_ms", nullable=True),
+    _number_column("expires_ms", nullable=True),
+    sa.Column("asked_by", record_type(Actor)),
+    _number_column("answered_ms", nullable=True),
+    _text_column("answered_by", nullable=True),
+    _text_column("answer", nullable=True),
+    sa.Column("proof", record_type(ProofSummary)),
+    sa.Column("brokers", records_type(BrokerChange), nullable=False),
+    sa.Index("steward_plan_latest", "cluster_id", "listed_ms", "digest"),
+    sa.Index("steward_plan_status", "cluster_id", "status"),
+)
+
+#: The documents of each kind, as the watch read them last: a column for each field of DocumentReport.
+document = sa.Table(
+    "steward_document",
+    metadata,
+    _name_column("cluster_id", key=True),
+    _name_column("kind", key=True),
+    _number_column("at_ms"),
+    _number_column("count"),
+    sa.Column("documents", JSON, nullable=False),
 )

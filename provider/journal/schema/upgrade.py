@@ -25,13 +25,18 @@ _one_thread = threading.Lock()
 
 def upgrade(engine: sa.Engine) -> None:
     """Create or upgrade the tables. Raises JournalError when a newer Kafka Steward wrote them."""
-    with engine.connect() as connection:
-        if _read_schema_version(engine, connection) == KNOWN[-1]:
-            return
+    if read_schema_version(engine) == KNOWN[-1]:
+        return
     with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
         journal_dialect(connection.dialect).exclude_upgrades(connection)
         if _read_schema_version(engine, connection) != KNOWN[-1]:  # another process may have been first
             _run_migrations(connection)
+
+
+def read_schema_version(engine: sa.Engine) -> str | None:
+    """Return the id of the last migration; None without tables. Raises JournalError if a newer release wrote them."""
+    with engine.connect() as connection:
+        return _read_schema_version(engine, connection)
 
 
 def _read_schema_version(engine: sa.Engine, connection: sa.Connection) -> str | None:

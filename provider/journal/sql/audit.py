@@ -87,7 +87,7 @@ class AuditTable:
         mine &= sa.true() if before_ms is None else _audit.c.when_ms < before_ms
         query = sa.select(_audit).where(mine).order_by(_audit.c.id).limit(limit)
         with self._database.read_connection() as connection:
-            return [_to_stored_record(values) for values in connection.execute(query).mappings()]
+            return [to_stored_record(values) for values in connection.execute(query).mappings()]
 
     def remove(self, ids: Sequence[int]) -> None:
         """Delete the rows with these ids."""
@@ -111,7 +111,7 @@ class AuditTable:
             query = query.where(_audit.c.when_ms >= since_ms)
         with self._database.read_connection() as connection:
             found = connection.execute(query.order_by(_audit.c.id.desc()).limit(limit)).mappings().all()
-        return [_to_stored_record(values) for values in reversed(found)]
+        return [to_stored_record(values) for values in reversed(found)]
 
 
 def _to_columns(entry: AuditRecord) -> dict[str, Any]:
@@ -123,7 +123,8 @@ def _to_imported_columns(cluster_id: str, row: StoredAuditRecord) -> dict[str, A
     return {**_to_columns(row.entry), **facts, "cluster_id": cluster_id}
 
 
-def _to_stored_record(values: sa.RowMapping) -> StoredAuditRecord:
+def to_stored_record(values: sa.RowMapping) -> StoredAuditRecord:
+    """Return the record in a row of the table."""
     who = Actor(**{name: values[name] for name in _WHO})
     entry = AuditRecord(**{name: values[name] for name in _ENTRY}, who=who)
     return StoredAuditRecord(entry=entry, **{name: values[name] for name in _FACTS})

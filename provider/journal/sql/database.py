@@ -11,17 +11,19 @@ deleted manually counts from 1 again.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from kafka_steward.errors import JournalError, JournalUnreachable, LockLost
+from kafka_steward.escaping import printable
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.schema.upgrade import upgrade
+from kafka_steward.journal.schema.upgrade import KNOWN, read_schema_version, upgrade
 from kafka_steward.journal.sql.dialect import (
     DATABASES,
     DatabaseKind,
@@ -33,6 +35,8 @@ from kafka_steward.journal.sql.dialect import (
     mask_url,
     parse_url,
 )
+
+_log = logging.getLogger(__name__)
 
 #: Rows or parameters per statement: SQLite accepts at most 32766 parameters in one statement.
 _BATCH = 500
@@ -112,6 +116,34 @@ class Database:
         with self._translate_errors(), self.engine.connect() as opened, opened.begin():
             yield opened
 
+    def put_row(self, connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> None:
+        """Insert a row of this cluster, or change those columns of it that `values` has, beside those of its key."""
+        key = {column.name: values[column.name] for column in table.primary_key if column.name != "cluster_id"}
+        mine = sa.and_(self.cluster_condition(table), *(table.c[name] == value for name, value in key.items()))
+        changes = {name: value for name, value in values.items() if name not in key}
+        if connection.execute(sa.update(table).where(mine).values(changes)).rowcount == 0:
+            row = {"cluster_id": self.cluster_id, **values}
+            connection.execute(self.dialect.insert_or_ignore(table).values(row))
+
+    @contextmanager
+    def report_transaction(self, what: str) -> Iterator[sa.Connection]:
+        """Open a transaction for what is only shown: if the database refuses it, that is logged, and not raised.
+
+        Within another transaction, a refusal leaves what that one has done before. Raises JournalUnreachable.
+        """
+        try:
+            with self.write_transaction() as connection, connection.begin_nested():
+                yield connection
+        except sa.exc.DBAPIError as error:
+            found = as_journal_error(self.engine, error)
+            if isinstance(found, JournalUnreachable):
+                raise
+            _log.warning("%s could not be recorded: %s", printable(what), printable(str(found)))
+        except JournalUnreachable:
+            raise
+        except JournalError as error:
+            _log.warning("%s could not be recorded: %s", printable(what), printable(str(error)))
+
     def next_counter_value(self, connection: sa.Connection, name: str) -> int:
         """Return the next number of a counter, starting at 1; a number is never reused once the transaction commits."""
         return self.raise_counter(connection, name, by=1)
@@ -169,6 +201,38 @@ def open_database(url: str, cluster_id: str, host: str) -> Database:
     return Database(engine, cluster_id, host)
 
 
+def open_reading_engine(url: str, host: str) -> sa.Engine:
+    """Open the database of a journal for reading: nothing is created, upgraded or changed in it.
+
+    Raises the errors of `open_journal`, and JournalError if there is no journal of this version yet.
+    """
+    parsed, dialect = parse_url(url)
+    if dialect.is_missing(parsed):
+        raise JournalError(_missing_message(parsed))
+    engine = _create_engine(parsed, dialect).execution_options(**dialect.reading_options)
+    try:
+        current = read_schema_version(engine) == KNOWN[-1]
+        if current and _database_kind(parsed).local:
+            _require_host(engine, host)
+    except sa.exc.DBAPIError as error:
+        engine.dispose()
+        raise _opening_error(engine, error) from error
+    except JournalError:
+        engine.dispose()
+        raise
+    if not current:
+        engine.dispose()
+        raise JournalError(_missing_message(parsed))
+    return engine
+
+
+def _missing_message(url: sa.URL) -> str:
+    return (
+        f"The journal at {mask_url(url)} does not exist yet, or an earlier Kafka Steward wrote it; it is made, or "
+        "upgraded, as soon as a watch, a DAG run or airflow kafka-steward status of this version opens it."
+    )
+
+
 def table_names(url: str) -> frozenset[str]:
     """Return the names of the tables in the database at `url`, without changing it. An SQLite file must exist.
 
@@ -199,6 +263,16 @@ def _bind_to_host(engine: sa.Engine, dialect: Dialect, host: str) -> None:
         with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
             connection.execute(dialect.insert_or_ignore(tables.host), {"only": 1, "name": host})
             owner = connection.execute(sa.select(tables.host.c.name)).scalar_one()
+    _refuse_other_host(engine, owner, host)
+
+
+def _require_host(engine: sa.Engine, host: str) -> None:
+    with engine.connect() as connection:
+        owner = connection.execute(sa.select(tables.host.c.name)).scalar_one_or_none()
+    _refuse_other_host(engine, owner or host, host)
+
+
+def _refuse_other_host(engine: sa.Engine, owner: str, host: str) -> None:
     if owner != host:
         shared = join_alternatives(lambda _, kind: kind.title, shared=True)
         raise JournalError(

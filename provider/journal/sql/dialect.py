@@ -98,6 +98,8 @@ class Dialect(ABC):
 
     #: The database's clock as an SQL expression, in milliseconds since 1970; it advances within a transaction.
     clock: ClassVar[str]
+    #: The execution options by which SQLAlchemy begins transactions that only read.
+    reading_options: ClassVar[Mapping[str, Any]] = {}
 
     def with_driver(self, given: sa.URL) -> sa.URL:
         """Return a database URL with the journal's driver. Raises SettingError for a URL with another driver."""

@@ -23,7 +23,8 @@ _move = tables.plan_move
 #: The fields of a row, which are its columns: those of the move, and of its state.
 _MOVE = [each.name for each in fields(Move)]
 _STATE = [each.name for each in fields(MoveRow) if each.name != "move"]
-_COLUMNS = [_move.c[name] for name in (*_MOVE, *_STATE)]
+#: The columns of a move, of which `to_move_row` makes the row.
+MOVE_COLUMNS = [_move.c[name] for name in (*_MOVE, *_STATE)]
 
 
 class MoveTable:
@@ -52,26 +53,26 @@ class MoveTable:
 
     def rows(self, digest: str) -> list[MoveRow]:
         """Return a plan's rows, in plan order."""
-        query = sa.select(*_COLUMNS).where(self._plan_condition(digest)).order_by(_move.c.chunk, _move.c.position)
+        query = sa.select(*MOVE_COLUMNS).where(self._plan_condition(digest)).order_by(_move.c.chunk, _move.c.position)
         with self.database.read_connection() as connection:
-            return [_to_move_row(*values) for values in connection.execute(query)]
+            return [to_move_row(*values) for values in connection.execute(query)]
 
     def unsettled_rows(self, digest: str) -> tuple[int, list[MoveRow]]:
         """Return the number of a plan's rows, and those in a state that is not settled, in plan order."""
         unsettled = self._unsettled_condition(digest)
-        query = sa.select(*_COLUMNS).where(unsettled).order_by(_move.c.chunk, _move.c.position)
+        query = sa.select(*MOVE_COLUMNS).where(unsettled).order_by(_move.c.chunk, _move.c.position)
         with self.database.read_connection() as connection:
             number = self._count(connection, digest)
-            return number, [_to_move_row(*values) for values in connection.execute(query)]
+            return number, [to_move_row(*values) for values in connection.execute(query)]
 
     def rows_of(self, digest: str, partitions: Collection[TopicPartition]) -> list[MoveRow]:
         """Return the rows of some partitions of a plan, sorted by partition; those that do not exist are left out."""
-        query = sa.select(*_COLUMNS).where(self._plan_condition(digest))
+        query = sa.select(*MOVE_COLUMNS).where(self._plan_condition(digest))
         found: list[MoveRow] = []
         with self.database.read_connection() as connection:
             for some in split_into_batches(sorted(set(partitions))):
                 found += [
-                    _to_move_row(*values) for values in connection.execute(query.where(_partition_condition(some)))
+                    to_move_row(*values) for values in connection.execute(query.where(_partition_condition(some)))
                 ]
         return sorted(found, key=lambda row: row.topic_partition)
 
@@ -137,12 +138,12 @@ class MoveTable:
     def submissions_by_others(self, digest: str, partitions: Collection[TopicPartition]) -> list[tuple[str, MoveRow]]:
         """Return the submissions of these partitions by other plans, with the plans' digests, the latest last."""
         theirs = self.database.cluster_condition(_move) & (_move.c.plan != digest) & (_move.c.attempt > 0)
-        query = sa.select(_move.c.plan, *_COLUMNS).where(theirs)
+        query = sa.select(_move.c.plan, *MOVE_COLUMNS).where(theirs)
         found: list[tuple[str, MoveRow]] = []
         with self.database.read_connection() as connection:
             for some in split_into_batches(sorted(set(partitions))):
                 found += [
-                    (plan, _to_move_row(*values))
+                    (plan, to_move_row(*values))
                     for plan, *values in connection.execute(query.where(_partition_condition(some)))
                 ]
         return sorted(found, key=lambda each: (each[1].submitted_ms or 0, each[0]))
@@ -173,6 +174,6 @@ def _to_columns(row: MoveRow) -> dict[str, Any]:
     return {name: getattr(row.move, name) for name in _MOVE} | {name: getattr(row, name) for name in _STATE}
 
 
-def _to_move_row(*values: Any) -> MoveRow:
-    """Return the row with the values of `_COLUMNS`, which are the fields in their order."""
+def to_move_row(*values: Any) -> MoveRow:
+    """Return the row with the values of `MOVE_COLUMNS`, which are the fields in their order."""
     return MoveRow(Move(*values[: len(_MOVE)]), *values[len(_MOVE) :])

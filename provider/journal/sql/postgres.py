@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Generator, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import psycopg
 import sqlalchemy as sa
@@ -118,6 +118,7 @@ def _run_until_silent(waiting: Generator[Any, Any, Answer], deadline_s: float) -
 class Postgres(Dialect):
     """The `Dialect` of PostgreSQL. A transaction that writes locks its cluster's row, which excludes other writers."""
 
+    reading_options: ClassVar[Mapping[str, Any]] = {"postgresql_readonly": True}
     clock = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
 
     def with_driver(self, given: sa.URL) -> sa.URL:

@@ -24,8 +24,6 @@ from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import Callback
 
-__all__ = ["KEPT_S", "EventFlush", "WatchedReads"]
-
 #: Seconds after which an answer is read again, although no change of it was notified.
 KEPT_S = 60.0
 

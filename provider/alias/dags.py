@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from kafka_steward.dags import (
+    alert,
+    alert_due,
     apply,
     broker_failed,
     broker_joined,
     cancel,
+    controls,
     empty_broker_joined,
     fill,
     heal,
@@ -16,10 +19,13 @@ from kafka_steward.dags import (
 )
 
 __all__ = [
+    "alert",
+    "alert_due",
     "apply",
     "broker_failed",
     "broker_joined",
     "cancel",
+    "controls",
     "empty_broker_joined",
     "fill",
     "heal",

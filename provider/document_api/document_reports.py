@@ -1,0 +1,124 @@
+"""The documents as the page shows them: read after each poll of the watch, and written when they change.
+
+With the tree in ZooKeeper, and with the tree in the database, the page reads these rows, and not the tree.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafka_steward.document_api.document_status import DocumentStatus, WaitingDocument, read_document_status
+from kafka_steward.errors import JournalUnreachable, StewardError
+from kafka_steward.escaping import printable
+from kafka_steward.execution.readiness import announced_restarts
+from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Tree
+
+_log = logging.getLogger(__name__)
+
+#: Partitions of a document that are named; the others are only counted.
+_NAMED = 3
+#: Ended plans whose summaries are made by a new watch, if an earlier release has ended them.
+_EARLIER_PLANS = 200
+
+
+class DocumentReporter:
+    """Reports the documents, and corrects the summaries of the plans, of one journal. Keep one for a loop."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._corrected_earlier = False
+
+    def report(self) -> None:
+        """Read, and write what has changed. Raises JournalUnreachable; any other error is logged."""
+        journal = self._journal
+        if journal.watch_reports is None or journal.plan_reports is None:
+            return
+        try:
+            plans = journal.plans.recent() if self._corrected_earlier else journal.plans.latest(_EARLIER_PLANS)
+            journal.watch_reports.put_documents(document_values(journal))
+            journal.plan_reports.correct(plans)
+            self._corrected_earlier = True
+        except JournalUnreachable:
+            raise
+        except StewardError as error:
+            _log.warning("The documents could not be recorded for the page: %s", printable(str(error)))
+
+
+def document_values(journal: Journal) -> dict[str, list[dict[str, Any]]]:
+    """Return the documents of each kind as JSON objects. Raises JournalError."""
+    status = read_document_status(journal)
+    disabled, signal = status.disabled, status.signal
+    return {
+        "switch": []
+        if disabled is None
+        else [{"since_ms": disabled.since_ms, "person": disabled.person, "reason": disabled.reason}],
+        "signal": []
+        if signal is None
+        else [{"created_ms": signal.created_ms, "plan": signal.request.plan, **_cancel_values(signal.request)}],
+        **_waiting_values(status),
+        "cancels": [
+            {"plan": each.digest, "status": each.status.value, **_cancel_values(each.cancel)} for each in status.cancels
+        ],
+        "waiting_plans": [
+            {"plan": each.record.digest, "operation": each.record.operation, "waits": each.why}
+            for each in status.waiting_plans
+        ],
+        "restarts": [
+            {"broker": broker, "announced_ms": each.announced_ms, "until_ms": each.until_ms}
+            for broker, each in sorted(announced_restarts(journal.tree).items())
+        ],
+        **_pending_values(journal.tree),
+    }
+
+
+def _waiting_values(status: DocumentStatus) -> dict[str, list[dict[str, Any]]]:
+    found: Mapping[str, Sequence[WaitingDocument]] = {
+        "queue": [] if status.queue is None else [status.queue],
+        "requests": status.requests,
+        "chunks": status.chunks,
+    }
+    return {kind: list(map(_document_value, documents)) for kind, documents in found.items()}
+
+
+def _document_value(document: WaitingDocument) -> dict[str, Any]:
+    first = [
+        {"topic": each.partition.topic, "partition": each.partition.partition, "replicas": list(each.replicas)}
+        for each in document.requested[:_NAMED]
+    ]
+    return {
+        "name": document.name,
+        "created_ms": document.created_ms,
+        "partitions": len(document.requested),
+        "first": first,
+        "waits": document.why,
+        "plan": document.plan,
+        "error": document.parse_error,
+    }
+
+
+def _cancel_values(request: CancelRequest | None) -> dict[str, Any]:
+    request = request or CancelRequest()
+    return {"scope": request.scope, "person": request.person, "reason": request.reason}
+
+
+def _pending_values(tree: Tree) -> dict[str, list[dict[str, Any]]]:
+    return {
+        "pending_replicas": [
+            {
+                "topic": each.key[0],
+                "partition": each.key[1],
+                "brokers": list(each.document.brokers),
+                "missing": each.document.target_rf - len(each.document.brokers),
+            }
+            for each in PENDING_REPLICAS.list_valid(tree)
+        ],
+        "deferred_partitions": [
+            {"topic": each.key[0], "count": each.document.count, "asked_by": each.document.asked_by}
+            for each in DEFERRED_PARTITIONS.list_valid(tree)
+        ],
+    }

@@ -1,0 +1,111 @@
+"""The tables of what a watch reports: its checks, the brokers, and the documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeAlias
+
+import sqlalchemy as sa
+
+from kafka_steward.journal.observed import BrokerReport, CheckReport, DocumentReport
+from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql.database import Database
+from kafka_steward.journal.sql.dialect import now_ms
+
+#: A row of a table, by column.
+Columns: TypeAlias = "sa.RowMapping | Mapping[str, Any]"
+
+#: Documents of one kind that are stored; the others are only counted.
+MOST_DOCUMENTS = 100
+#: Milliseconds for which the report of a host that has ceased to report is kept.
+_KEPT_MS = 7 * 86_400_000
+
+
+def values_of(report: Any) -> dict[str, Any]:
+    """Return the fields of a report by name, as its columns take them."""
+    return {each.name: getattr(report, each.name) for each in fields(report)}
+
+
+@dataclass
+class WatchReports:
+    """The reports of the watches of one cluster, as this process writes them. Any method may raise JournalUnreachable.
+
+    What the database refuses is logged, and never raised.
+    """
+
+    database: Database
+    _written: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def put_check(self, report: CheckReport) -> None:
+        """Store the last poll of a check by this host, now; delete the reports of hosts that ceased long ago."""
+        check, database = tables.watch_check, self.database
+        values = values_of(report) | {"host": database.host, "at_ms": now_ms()}
+        same = database.cluster_condition(check) & (check.c.kind == report.kind)
+        with database.report_transaction(f"The last poll of {report.conn_id}") as connection:
+            database.put_row(connection, check, values)
+            connection.execute(sa.delete(check).where(same & (check.c.at_ms < now_ms() - _KEPT_MS)))
+
+    def put_failure(self, conn_id: str, kind: str, error: str, *, failures: int) -> None:
+        """Store that a poll of a check by this host failed now, the `failures`th in a row; its last state stays."""
+        check, database = tables.watch_check, self.database
+        began = sa.case((check.c.failures > 0, check.c.failing_ms), else_=now_ms())
+        key = {"conn_id": conn_id, "kind": kind, "host": database.host}
+        mine = sa.and_(database.cluster_condition(check), *(check.c[name] == value for name, value in key.items()))
+        failed = {"at_ms": now_ms(), "failures": failures, "error": error}
+        with database.report_transaction(f"A failed poll of {conn_id}") as connection:
+            changed = connection.execute(sa.update(check).where(mine).values(failed | {"failing_ms": began})).rowcount
+            if not changed:
+                new = values_of(CheckReport(conn_id, kind, database.host)) | failed | {"failing_ms": now_ms()}
+                row = {"cluster_id": database.cluster_id, **new}
+                connection.execute(database.dialect.insert_or_ignore(check).values(row))
+
+    def replace_brokers(self, brokers: Sequence[BrokerReport]) -> None:
+        """Store the brokers of the last health check, now, in place of those before.
+
+        The sizes of replicas that are unknown now stay as they were.
+        """
+        table, database = tables.broker, self.database
+        mine = database.cluster_condition(table)
+        with database.report_transaction("The brokers") as connection:
+            known = connection.execute(
+                sa.select(table.c.broker, table.c.replica_bytes, table.c.sized_ms).where(mine)
+            ).all()
+            sizes = {broker: {"replica_bytes": size, "sized_ms": at_ms} for broker, size, at_ms in known}
+            at_ms = connection.execute(sa.select(now_ms())).scalar_one()
+            connection.execute(sa.delete(table).where(mine))
+            rows = [_broker_row(each, sizes.get(each.broker, {}), at_ms) for each in brokers]
+            if rows:
+                connection.execute(sa.insert(table), [{"cluster_id": database.cluster_id, **row} for row in rows])
+
+    def put_documents(self, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Store the documents of each kind that have changed since this process stored them last."""
+        changed = {kind: several for kind, several in found.items() if self._written.get(kind) != several}
+        if not changed:
+            return
+        with self.database.report_transaction("The documents") as connection:
+            for kind, several in changed.items():
+                values = {"kind": kind, "at_ms": now_ms(), "count": len(several)}
+                values["documents"] = [dict(each) for each in several[:MOST_DOCUMENTS]]
+                self.database.put_row(connection, tables.document, values)
+            self._written |= changed
+
+
+def _broker_row(report: BrokerReport, known: Mapping[str, Any], at_ms: int) -> dict[str, Any]:
+    values = values_of(report) | {"at_ms": at_ms}
+    return {**values, **(known if report.replica_bytes is None else {"sized_ms": at_ms})}
+
+
+def check_from_row(row: Columns) -> CheckReport:
+    """Return the report in a row of `steward_watch_check`."""
+    return CheckReport(**{each.name: row[each.name] for each in fields(CheckReport)})
+
+
+def broker_from_row(row: Columns) -> BrokerReport:
+    """Return the report in a row of `steward_broker`."""
+    return BrokerReport(**{each.name: row[each.name] for each in fields(BrokerReport)})
+
+
+def documents_from_row(row: Columns) -> DocumentReport:
+    """Return the report in a row of `steward_document`."""
+    return DocumentReport(row["kind"], row["at_ms"], row["count"], tuple(row["documents"]))

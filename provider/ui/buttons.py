@@ -1,0 +1,253 @@
+"""The buttons of the page: each a call of Airflow's REST API that the browser makes for its user. Pure.
+
+The page changes nothing itself: rights, protection against forged requests, audit and the user's name are Airflow's.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+
+from kafka_steward.page_data.clusters import ClusterSummary
+from kafka_steward.ui.access import PendingApproval, WorkflowDag
+
+
+@dataclass(frozen=True)
+class Field:
+    """An input of a button. `path` is where its value goes in the body; `kind` is text, whole, megabytes or ids."""
+
+    label: str
+    path: str
+    kind: str = "text"
+    required: bool = False
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Button:
+    """A request that a user may send. `refusal` says why this user cannot; `command` does the same in a terminal.
+
+    `follow` is the page of Airflow where the run is seen; it ends with a slash, and the id of the run is appended.
+    """
+
+    id: str
+    label: str
+    explanation: str
+    method: str
+    url: str
+    body: Mapping[str, Any]
+    fields: tuple[Field, ...] = ()
+    refusal: str = ""
+    command: str = ""
+    follow: str = ""
+    danger: bool = False
+
+    @property
+    def body_json(self) -> str:
+        """The body without the values of the fields."""
+        return json.dumps(self.body)
+
+
+_REASON = Field("Reason", "conf.reason", required=True, hint="for the audit trail")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a button does: a run of the DAG of `workflow`. `verb` is the same in a terminal, if there is one."""
+
+    id: str
+    workflow: str
+    label: str
+    explanation: str
+    fields: tuple[Field, ...] = ()
+    verb: str = ""
+    danger: bool = False
+
+
+CANCEL = Offer(
+    "cancel",
+    "cancel",
+    "Cancel",
+    "Stops the plan: moves in flight return to their original replicas, completed moves stay.",
+    (_REASON,),
+    "cancel {plan} --reason '...'",
+    danger=True,
+)
+ROLL_BACK = Offer(
+    "rollback",
+    "cancel",
+    "Roll back",
+    "Stops the plan and reverts its completed moves too: replicas are copied again.",
+    (_REASON,),
+    "cancel {plan} --scope plan --reason '...'",
+    danger=True,
+)
+THROTTLE = Offer(
+    "throttle",
+    "throttle",
+    "Change the throttle",
+    "The plan's next step sets the rate on every broker that it copies to; 0 is no throttle.",
+    (Field("MB/s into one broker", "conf.rate", "megabytes", required=True), _REASON),
+    "throttle {plan} 50M --reason '...'",
+)
+DRY_RUN = Offer("dry-run", "rebalance", "Dry run", "Plans a rebalance and shows it in Airflow; nothing is submitted.")
+DRAIN = Offer(
+    "drain",
+    "rebalance",
+    "Drain brokers",
+    "Plans to move all replicas off these brokers; the plan is executed once it is approved.",
+    (Field("Broker ids", "conf.brokers", "ids", required=True, hint="such as 3, 4"),),
+    danger=True,
+)
+DISABLE = Offer(
+    "disable",
+    "controls",
+    "Disable reassignments",
+    "No move starts until they are enabled again; moves in flight complete (KIP-236).",
+    (_REASON,),
+    "disable --reason '...'",
+    danger=True,
+)
+ENABLE = Offer(
+    "enable",
+    "controls",
+    "Enable reassignments",
+    "Moves may start again.",
+    (Field("Reason", "conf.reason", hint="for the audit trail"),),
+    "enable",
+)
+ANNOUNCE = Offer(
+    "announce",
+    "controls",
+    "Announce a restart",
+    "The broker has this long to come back, and receives no replica meanwhile (KIP-46).",
+    (
+        Field("Broker id", "conf.broker", "whole", required=True),
+        Field("Minutes", "conf.minutes", "whole", hint="empty: its grace period"),
+    ),
+    "bounce BROKER --for 20m",
+)
+
+
+@dataclass(frozen=True)
+class ButtonMaker:
+    """Makes the buttons of one cluster. `base` is the path of Airflow; `may_trigger` asks its auth manager."""
+
+    conn_id: str
+    base: str
+    dags: Sequence[WorkflowDag]
+    may_trigger: Callable[[WorkflowDag], bool]
+
+    def of_plan(self, digest: str) -> list[Button]:
+        """Return the buttons of an unfinished plan."""
+        return [
+            self._run(CANCEL, {"plan": digest, "scope": "pending"}),
+            self._run(ROLL_BACK, {"plan": digest, "scope": "plan"}),
+            self._run(THROTTLE, {"plan": digest}),
+        ]
+
+    def of_ended_plan(self, digest: str) -> list[Button]:
+        """Return the buttons of a plan that has ended."""
+        return [self._run(ROLL_BACK, {"plan": digest, "scope": "plan"})]
+
+    def of_cluster(self, found: ClusterSummary) -> list[Button]:
+        """Return the buttons of the cluster itself."""
+        disabled = found.switch is not None
+        return [
+            self._run(DRY_RUN, {"operation": "rebalance", "dry_run": True}),
+            self._run(DRAIN, {"operation": "drain"}),
+            self._run(ENABLE, {"action": "enable"}) if disabled else self._run(DISABLE, {"action": "disable"}),
+            self._run(ANNOUNCE, {"action": "announce_restart"}),
+        ]
+
+    def of_approval(self, pending: PendingApproval) -> list[Button]:
+        """Return the two answers to a plan that waits for approval."""
+        return [self._answer(pending, "Approve"), self._answer(pending, "Reject")]
+
+    def _run(self, offer: Offer, conf: Mapping[str, Any]) -> Button:
+        dag, refusal = self._usable_dag(offer.workflow)
+        dag_id = dag.dag_id if dag else offer.workflow
+        path = quote(dag_id, safe="")
+        return Button(
+            id=offer.id,
+            label=offer.label,
+            explanation=offer.explanation,
+            method="POST",
+            url=f"{self.base}/api/v2/dags/{path}/dagRuns",
+            body={"logical_date": None, "conf": dict(conf)},
+            fields=offer.fields,
+            refusal=refusal,
+            command=self._command(offer, dag_id, conf),
+            follow=f"{self.base}/dags/{path}/runs/",
+            danger=offer.danger,
+        )
+
+    def _command(self, offer: Offer, dag_id: str, conf: Mapping[str, Any]) -> str:
+        """Return the command that does the same as the button; it needs no page."""
+        if offer.verb:
+            verb = offer.verb.format(plan=str(conf.get("plan", ""))[:12])
+            return f"airflow kafka-steward {verb} --cluster {shlex.quote(self.conn_id)}"
+        asked = {each.path.removeprefix("conf."): [3, 4] for each in offer.fields if each.kind == "ids"}
+        return f"airflow dags trigger {shlex.quote(dag_id)} --conf {shlex.quote(json.dumps({**conf, **asked}))}"
+
+    def _usable_dag(self, workflow: str) -> tuple[WorkflowDag | None, str]:
+        """Return the DAG of a workflow, one that this user may run if there is one, and why it cannot be run."""
+        known = [dag for dag in self.dags if dag.workflow == workflow]
+        if not known:
+            return None, (
+                f"There is no DAG {workflow} of this connection that you may see; its author adds "
+                f"{workflow}(conn_id={self.conn_id!r}) to a DAG file."
+            )
+        ready = [dag for dag in known if not dag.paused]
+        if not ready:
+            return known[0], f"The DAG {known[0].dag_id} is paused; unpause it in Airflow first."
+        allowed = [dag for dag in ready if self.may_trigger(dag)]
+        if not allowed:
+            return ready[0], f"You may not start runs of the DAG {ready[0].dag_id}; ask a person who may."
+        return allowed[0], ""
+
+    def _answer(self, pending: PendingApproval, option: str) -> Button:
+        dag, run, task = (quote(text, safe="") for text in (pending.dag_id, pending.run_id, pending.task_id))
+        number = sha256(f"{pending.dag_id} {pending.run_id}".encode()).hexdigest()[:8]
+        return Button(
+            id=f"{option.lower()}-{number}",
+            label=option,
+            explanation=f"{option}s exactly this plan. Your name and the reason are written to the audit trail.",
+            method="PATCH",
+            url=f"{self.base}/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/{pending.map_index}/hitlDetails",
+            body={"chosen_options": [option], "params_input": {}},
+            fields=(Field("Reason", "params_input.reason", hint="for the audit trail"),),
+            refusal="" if pending.answerable else f"You may not answer for the DAG {pending.dag_id}.",
+            danger=option == "Approve",
+        )
+
+
+@dataclass(frozen=True)
+class NightCommand:
+    """One of the three commands that stop everything, and what it does."""
+
+    command: str
+    effect: str
+
+
+def night_commands(conn_id: str, dags: Sequence[WorkflowDag]) -> list[NightCommand]:
+    """Return the commands that stop everything on one cluster, in the order in which to type them."""
+    cluster = f"--cluster {shlex.quote(conn_id)} --reason 'stop everything'"
+    acting = [dag.dag_id for dag in dags if dag.workflow in ("apply", "fill", "heal", "rebalance")]
+    pause = " && ".join(f"airflow dags pause -y {shlex.quote(dag_id)}" for dag_id in acting)
+    return [
+        NightCommand(f"airflow kafka-steward disable {cluster}", "No new move starts, whoever asks for it."),
+        NightCommand(
+            f"airflow kafka-steward cancel --all {cluster}",
+            "Moves in flight return to their original replicas, and the plans' throttles are removed.",
+        ),
+        NightCommand(
+            pause or "airflow dags pause -y DAG_ID",
+            "No DAG heals, fills, rebalances or applies until it is unpaused.",
+        ),
+    ]

@@ -1,0 +1,61 @@
+"""The Airflow plugin that adds the page to the navigation. Imports little: every Airflow process loads it."""
+
+from __future__ import annotations
+
+import logging
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow.sdk.configuration import conf
+from airflow.sdk.plugins_manager import AirflowPlugin
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+log = logging.getLogger(__name__)
+
+#: The path of the page below Airflow's own; its URLs are written into notifications and links, so it is public.
+MOUNT = "/kafka-steward"
+
+
+def base_path() -> str:
+    """Return the path of `[api] base_url`, without a trailing slash: empty unless Airflow is below a path."""
+    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+
+
+class KafkaStewardPlugin(AirflowPlugin):
+    """The page, as a FastAPI app of the api-server and an entry of the navigation."""
+
+    name = "kafka_steward"
+
+    @cached_property
+    def external_views(self) -> list[Any]:  # type: ignore[override]
+        """The entry of the navigation. Airflow shows a view in a frame, and does not add its own path to the URLs."""
+        mount = base_path() + MOUNT
+        return [
+            {
+                "name": "Kafka",
+                "href": f"{mount}/",
+                "destination": "nav",
+                "url_route": "kafka-steward",
+                "nav_top_level": True,
+                "icon": f"{mount}/static/icon.svg",
+                "icon_dark_mode": f"{mount}/static/icon-dark.svg",
+            }
+        ]
+
+    @cached_property
+    def fastapi_apps(self) -> list[Any]:  # type: ignore[override]
+        """The app, built at the first access: only the api-server asks for it, and `airflow plugins`."""
+        try:
+            return [{"app": _build_app(), "url_prefix": MOUNT, "name": "Kafka Steward"}]
+        except Exception:
+            log.exception("The page of Kafka Steward is not shown: it cannot be built.")
+            return []
+
+
+def _build_app() -> FastAPI:
+    from kafka_steward.ui.app import create_app  # noqa: PLC0415 - a scheduler, worker or triggerer needs no web server
+
+    return create_app()

@@ -1,0 +1,140 @@
+"""Numbers, times and states as the page writes them. Pure."""
+
+from __future__ import annotations
+
+from markupsafe import Markup, escape
+
+from kafka_steward.escaping import printable, utc_datetime, utc_text
+from kafka_steward.execution.plan_report import format_bytes, format_duration
+from kafka_steward.journal.observed import PlanReport
+from kafka_steward.journal.records import PlanStatus
+from kafka_steward.page_data.clusters import ClusterState, ClusterSummary
+
+#: What stands for an unknown value.
+UNKNOWN = "\u2013"
+
+#: The colour of a state: bad needs a person now, warn soon, busy and ok do not, idle is not current.
+_TONES = {
+    ClusterState.UNWATCHED: "bad",
+    ClusterState.FAILING: "bad",
+    ClusterState.OUTAGE: "bad",
+    ClusterState.OFFLINE: "bad",
+    ClusterState.STUCK: "bad",
+    ClusterState.FAILED: "bad",
+    ClusterState.WAITING: "warn",
+    ClusterState.HEALING: "busy",
+    ClusterState.MOVING: "busy",
+    ClusterState.DEGRADED: "warn",
+    ClusterState.DISABLED: "warn",
+    ClusterState.HEALTHY: "ok",
+}
+_PLAN_TONES = {
+    PlanStatus.STUCK: "bad",
+    PlanStatus.RUNNING: "busy",
+    PlanStatus.PUBLISHED: "busy",
+    PlanStatus.PREEMPTED: "warn",
+    PlanStatus.IDLE: "warn",
+    PlanStatus.COMPLETED: "ok",
+}
+
+#: What to do about a state, where the watch's own sentence does not say it.
+_ADVICE = {
+    ClusterState.UNWATCHED: "No watch has reported for 3 minutes, so what is shown may be old; check that the DAG heal "
+    "is not paused and that Airflow's triggerer runs.",
+    ClusterState.FAILING: "The watch cannot poll the cluster.",
+    ClusterState.OUTAGE: "More brokers have failed than may be healed at once; bring them back.",
+    ClusterState.OFFLINE: "Partitions have no leader: bring their brokers back.",
+    ClusterState.STUCK: "A plan makes no progress and needs a person.",
+    ClusterState.FAILED: "A broker has failed and is not healed by itself.",
+    ClusterState.WAITING: "A broker has failed; it is healed when its grace period ends.",
+    ClusterState.HEALING: "A plan restores the replicas of the failed brokers.",
+    ClusterState.MOVING: "A plan moves replicas.",
+    ClusterState.DEGRADED: "Some partitions have fewer in-sync replicas than they should.",
+    ClusterState.DISABLED: "Reassignments are disabled: no move starts.",
+    ClusterState.HEALTHY: "Every partition is fully replicated.",
+}
+
+
+def tone_of_cluster(state: ClusterState) -> str:
+    """Return the colour of a cluster's state."""
+    return _TONES[state]
+
+
+def tone_of_plan(status: PlanStatus | None) -> str:
+    """Return the colour of a plan's status; a plan that waits for approval has none."""
+    return "warn" if status is None else _PLAN_TONES.get(status, "idle")
+
+
+def word_of_plan(plan: PlanReport) -> str:
+    """Return the status of a plan in a word or two."""
+    if plan.status is not None:
+        return plan.status.value.replace("_", " ")
+    return "awaiting approval" if plan.approval and plan.approval.state.value == "asked" else "not submitted"
+
+
+def sentences_of_cluster(found: ClusterSummary) -> list[str]:
+    """Return what the watch says of a cluster, and what is to be done about its state."""
+    advice = _ADVICE[found.state]
+    return [advice, found.sentence] if found.sentence else [advice]
+
+
+def whole(number: float | None) -> str:
+    """Return a count with groups of digits: `200,000`."""
+    return UNKNOWN if number is None else f"{number:,.0f}"
+
+
+def size(count: float | None) -> str:
+    """Return a number of bytes: `1.2 GB`."""
+    return UNKNOWN if count is None else format_bytes(count)
+
+
+def rate(bytes_per_s: float | None) -> str:
+    """Return bytes per second: `50.0 MB/s`."""
+    return UNKNOWN if bytes_per_s is None else f"{format_bytes(bytes_per_s)}/s"
+
+
+def throttle(bytes_per_s: float | None) -> str:
+    """Return a throttle: none, or bytes per second."""
+    return f"{format_bytes(bytes_per_s)}/s" if bytes_per_s else "none"
+
+
+def span(ms: float | None) -> str:
+    """Return a duration in milliseconds: `12 min`."""
+    return UNKNOWN if ms is None else format_duration(max(0.0, ms) / 1000)
+
+
+def until(due_ms: int | None, now_ms: int) -> str:
+    """Return the time left: `12 min`, or `now` once it is over."""
+    if due_ms is None:
+        return UNKNOWN
+    return "now" if due_ms <= now_ms else span(due_ms - now_ms)
+
+
+def percent(fraction: float | None) -> str:
+    """Return a fraction: `25 %`, rounded down, so that 100 % is all of it."""
+    return UNKNOWN if fraction is None else f"{int(fraction * 100)} %"
+
+
+def moment(ms: int | None) -> Markup:
+    """Return a time in UTC as a `<time>` element."""
+    found = None if ms is None else utc_datetime(ms)
+    if found is None or ms is None:
+        return escape(UNKNOWN)
+    return Markup('<time datetime="{}Z">{}</time>').format(found.strftime("%Y-%m-%dT%H:%M:%S"), utc_text(ms))
+
+
+def replicas(brokers: object) -> str:
+    """Return the replicas of an assignment: `1, 2, 3`."""
+    return ", ".join(map(str, brokers)) if isinstance(brokers, list | tuple) else UNKNOWN
+
+
+#: After these a long name may break.
+_BREAKS = {".": Markup(".<wbr>"), "_": Markup("_<wbr>"), "-": Markup("-<wbr>"), "/": Markup("/<wbr>")}
+
+
+def breakable(text: str) -> Markup:
+    """Return a long name that may break after its separators, so that a phone can show it."""
+    safe = escape(printable(text))
+    for separator, breaking in _BREAKS.items():
+        safe = safe.replace(separator, breaking)
+    return safe

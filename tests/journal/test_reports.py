@@ -1,0 +1,285 @@
+"""What the watch and the plans report for the page: by the journal's own writers, read as the page reads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from kafka_steward.assignment import Move
+from kafka_steward.execution.watch_reports import EVERY_S, CheckRecorder
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.observed import (
+    ApprovalState,
+    BrokerReport,
+    CheckReport,
+    CheckState,
+    HeldGroup,
+    ProgressReport,
+    ProofSummary,
+)
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql.plan_reports import MOST_POINTS, PlanReports, add_point
+from kafka_steward.journal.sql.watch_reports import MOST_DOCUMENTS, WatchReports
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.page_data import brokers as broker_data
+from kafka_steward.page_data import clusters as cluster_data
+from kafka_steward.page_data import documents as document_data
+from kafka_steward.page_data import plans as plan_data
+from kafka_steward.page_data.reader import JournalReader, open_reader
+
+CLUSTER, CONN_ID = "cluster-c", "kafka_c"
+HOSTILE = "<script>alert(1)</script>\"'{{7*7}}\u202e"
+WHO = Actor("heal", "manual", "submit", 1, HOSTILE)
+DIGEST = hashlib.sha256(b"a plan").hexdigest()
+PROOF = ProofSummary(replicas_moved=2, lower_bound=2, bytes_moved=200)
+
+
+@pytest.fixture
+def journal(fresh_url: str) -> Iterator[Journal]:
+    with open_journal(fresh_url, CLUSTER, host="h") as opened:
+        yield opened
+
+
+@pytest.fixture
+def reader(journal: Journal, fresh_url: str) -> Iterator[JournalReader]:
+    with open_reader(fresh_url, host="h") as opened:
+        yield opened
+
+
+def watch_reports(journal: Journal) -> WatchReports:
+    assert journal.watch_reports is not None
+    return journal.watch_reports
+
+
+def plan_reports(journal: Journal) -> PlanReports:
+    assert journal.plan_reports is not None
+    return journal.plan_reports
+
+
+def summary(reader: JournalReader) -> cluster_data.ClusterSummary:
+    found = cluster_data.cluster(reader, CLUSTER)
+    assert found is not None
+    return found
+
+
+def listed(reader: JournalReader) -> Any:
+    (found,) = plan_data.plans(reader, CLUSTER).rows
+    return found
+
+
+def publish(journal: Journal) -> PlanRecord:
+    record = PlanRecord(DIGEST, CLUSTER, "heal", reason=HOSTILE, who=WHO, failed_brokers=(3,))
+    return journal.plans.publish(record, [Move("t", 0, (1, 3), (1, 2), 0, 0, "broker_failed", None, 100)])
+
+
+def test_a_poll_is_shown_with_its_state_and_a_failed_one_keeps_it_beside_the_error(
+    journal: Journal, reader: JournalReader
+) -> None:
+    reports = watch_reports(journal)
+    report = CheckReport(CONN_ID, "failures", state=CheckState.GRACE_PERIOD, sentence=HOSTILE, brokers=(3,), due_ms=7)
+    reports.put_check(report)
+    journal.record_poll("failures")
+    (check,) = summary(reader).checks
+    assert replace(check, at_ms=0, host="") == replace(report, at_ms=0, host="")
+    for failures in (1, 2):
+        reports.put_failure(CONN_ID, "failures", "Kafka does not answer.", failures=failures)
+    (failed,) = summary(reader).checks
+    assert (failed.state, failed.brokers, failed.failures) == (CheckState.GRACE_PERIOD, (3,), 2)
+    assert failed.error == "Kafka does not answer."
+    assert failed.failing_ms is not None
+    assert summary(reader).state is cluster_data.ClusterState.FAILING
+    reports.put_check(report)
+    (check,) = summary(reader).checks
+    assert (check.failures, check.failing_ms, check.error) == (0, None, "")
+
+
+def test_a_first_poll_that_fails_is_shown(journal: Journal, reader: JournalReader) -> None:
+    watch_reports(journal).put_failure(CONN_ID, "failures", "Kafka does not answer.", failures=1)
+    assert summary(reader).conn_ids == (CONN_ID,)
+    assert summary(reader).checks[0].error == "Kafka does not answer."
+
+
+def test_an_unchanged_check_is_written_once_a_minute_and_a_changed_one_at_once(journal: Journal) -> None:
+    now_s = [0.0]
+    statements: list[str] = []
+    recorder, quiet = CheckRecorder(lambda: now_s[0]), CheckReport(CONN_ID, "failures")
+
+    def written(report: CheckReport) -> bool:
+        statements.clear()
+        recorder.record(journal, report)
+        return bool(statements)
+
+    engine = watch_reports(journal).database.engine
+    sa.event.listen(engine, "before_cursor_execute", lambda *sent: statements.append(sent[2]))
+    assert written(quiet)
+    now_s[0] = EVERY_S - 1
+    assert not written(quiet)
+    assert written(replace(quiet, brokers=(3,)))
+    assert not written(replace(quiet, brokers=(3,)))
+    now_s[0] += EVERY_S
+    assert written(replace(quiet, brokers=(3,)))
+    recorder.forget()
+    assert written(replace(quiet, brokers=(3,)))
+
+
+def test_brokers_are_replaced_and_sizes_that_are_unknown_now_stay(journal: Journal, reader: JournalReader) -> None:
+    one = BrokerReport(1, rack=HOSTILE, live=True, replicas=5, leaders=2, replica_bytes=100, failed_log_dirs=("/d",))
+    watch_reports(journal).replace_brokers([one, replace(one, broker=2)])
+    watch_reports(journal).replace_brokers([replace(one, replicas=6, replica_bytes=None)])
+    (found,) = broker_data.brokers(reader, CLUSTER).rows
+    assert (found.broker, found.rack, found.replicas, found.replica_bytes) == (1, HOSTILE, 6, 100)
+    assert found.failed_log_dirs == ("/d",)
+    assert found.sized_ms is not None
+    assert summary(reader).live_brokers == 1
+
+
+def test_documents_are_written_when_they_change_and_only_so_many_are_stored(
+    journal: Journal, reader: JournalReader
+) -> None:
+    statements: list[str] = []
+    requests = [{"name": f"request_{at}"} for at in range(MOST_DOCUMENTS + 30)]
+    watch_reports(journal).put_documents({"switch": [{"person": HOSTILE}], "requests": requests})
+    sa.event.listen(
+        watch_reports(journal).database.engine, "before_cursor_execute", lambda *sent: statements.append(sent[2])
+    )
+    watch_reports(journal).put_documents({"switch": [{"person": HOSTILE}], "requests": requests})
+    assert statements == []
+    watch_reports(journal).put_documents({"switch": [], "requests": requests})
+    assert statements
+    found = document_data.documents(reader, CLUSTER).by_kind
+    assert (found["switch"].count, found["switch"].documents) == (0, ())
+    assert (found["requests"].count, len(found["requests"].documents)) == (MOST_DOCUMENTS + 30, MOST_DOCUMENTS)
+
+
+def test_a_plan_is_shown_from_its_publication_to_its_end(journal: Journal, reader: JournalReader) -> None:
+    record = publish(journal)
+    plan_reports(journal).put_proof(DIGEST, PROOF, conn_id=CONN_ID)
+    shown = listed(reader)
+    assert (shown.status, shown.operation, shown.who, shown.partitions) == (PlanStatus.PUBLISHED, "heal", WHO, 1)
+    assert (shown.failed_brokers, shown.conn_id, shown.proof.replicas_moved) == ((3,), CONN_ID, 2)
+    assert (shown.began_ms, shown.ended_ms) == (None, None)
+    record = journal.plans.update(record, status=PlanStatus.RUNNING, throttle=5)
+    assert (listed(reader).status, listed(reader).throttle) == (PlanStatus.RUNNING, 5)
+    assert listed(reader).began_ms is not None
+    asked = CancelRequest(scope="plan", person="ada", reason=HOSTILE)
+    journal.plans.update(record, status=PlanStatus.CANCELLED, cancel=asked, reason="cancelled")
+    ended = listed(reader)
+    assert (ended.status, ended.cancel_person, ended.cancel_reason) == (PlanStatus.CANCELLED, "ada", HOSTILE)
+    assert ended.ended_ms >= ended.began_ms
+    assert plan_data.plans(reader, CLUSTER, unfinished=True).rows == ()
+    assert plan_data.plan(reader, CLUSTER, DIGEST[:8]) is not None
+    assert plan_data.plan(reader, "another-cluster", DIGEST) is None
+
+
+def test_the_step_and_the_message_of_a_plan_alone_are_no_change(journal: Journal) -> None:
+    record = publish(journal)
+    assert not PlanReports.shows_change(record, replace(record, reason="another"))
+    assert PlanReports.shows_change(record, replace(record, throttle=9))
+
+
+def test_a_plan_of_an_earlier_release_is_shown_once_the_watch_has_read_it(
+    journal: Journal, reader: JournalReader
+) -> None:
+    record = publish(journal)
+    with watch_reports(journal).database.write_transaction() as connection:
+        connection.execute(sa.delete(tables.plan))
+    assert plan_data.plans(reader, CLUSTER).rows == ()
+    plan_reports(journal).correct([record])
+    assert listed(reader).digest == DIGEST
+
+
+@pytest.mark.parametrize("answer", [ApprovalState.APPROVED, ApprovalState.REJECTED])
+def test_an_approval_is_waited_for_until_it_is_answered(
+    journal: Journal, reader: JournalReader, answer: ApprovalState
+) -> None:
+    reports = plan_reports(journal)
+    reports.ask(DIGEST, "drain", 40, asked_by=WHO, expires_in_ms=60_000)
+    (waiting,) = plan_data.waiting_approvals(reader, CLUSTER)
+    assert (waiting.status, waiting.operation, waiting.partitions) == (None, "drain", 40)
+    assert waiting.approval is not None
+    assert waiting.approval.asked_by == WHO
+    assert waiting.approval.expires_ms == (waiting.approval.asked_ms or 0) + 60_000
+    assert summary(reader).approvals == 1
+    reports.answer(DIGEST, answer, person="bob", reason=HOSTILE)
+    assert plan_data.waiting_approvals(reader, CLUSTER) == ()
+    approval = listed(reader).approval
+    assert (approval.state, approval.person, approval.reason) == (answer, "bob", HOSTILE)
+
+
+def test_an_approval_that_has_expired_is_not_waited_for(journal: Journal, reader: JournalReader) -> None:
+    plan_reports(journal).ask(DIGEST, "drain", 40, asked_by=WHO, expires_in_ms=-1)
+    assert plan_data.waiting_approvals(reader, CLUSTER) == ()
+
+
+def progress(**changed: Any) -> ProgressReport:
+    made = ProgressReport(
+        DIGEST,
+        status=PlanStatus.RUNNING,
+        partitions_total=4,
+        partitions_settled=1,
+        held_count=1,
+        held=(HeldGroup(HOSTILE, 1, "t-0"),),
+        stalled=("t-1",),
+        bytes_total=400,
+        bytes_done=100,
+    )
+    return replace(made, **changed)
+
+
+def test_progress_is_written_at_most_so_often_and_at_once_when_the_status_changes(
+    journal: Journal, reader: JournalReader
+) -> None:
+    reports = plan_reports(journal)
+    reports.put_progress(progress(), every_ms=60_000)
+    reports.put_progress(progress(partitions_settled=2), every_ms=60_000)
+    found = plan_data.progress(reader, CLUSTER, DIGEST)
+    assert found is not None
+    assert (found.partitions_settled, found.held, found.stalled) == (1, (HeldGroup(HOSTILE, 1, "t-0"),), ("t-1",))
+    reports.put_progress(progress(partitions_settled=3, bytes_done=300, status=PlanStatus.STUCK), every_ms=60_000)
+    found = plan_data.progress(reader, CLUSTER, DIGEST)
+    assert found is not None
+    assert [(done, settled) for _, done, settled in found.series] == [(100, 1), (300, 3)]
+
+
+def test_a_series_of_progress_keeps_its_first_and_its_last_point_and_stays_short() -> None:
+    series: tuple[tuple[int, int, int], ...] = ()
+    for at in range(3 * MOST_POINTS):
+        series = add_point(series, (at, at, at))
+        assert len(series) <= MOST_POINTS
+        assert (series[0][0], series[-1][0]) == (0, at)
+
+
+def test_what_is_shown_of_a_plan_is_deleted_with_it(journal: Journal, reader: JournalReader) -> None:
+    publish(journal)
+    plan_reports(journal).put_progress(progress())
+    plan_reports(journal).delete([DIGEST], ended_before_ms=0)
+    assert plan_data.plans(reader, CLUSTER).rows == ()
+    assert plan_data.progress(reader, CLUSTER, DIGEST) is None
+
+
+def test_a_report_that_the_database_refuses_is_logged_and_what_was_written_before_it_stays(
+    journal: Journal, reader: JournalReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    reports, database, other = plan_reports(journal), watch_reports(journal).database, "0" * 64
+    for digest in (DIGEST, other):
+        reports.ask(digest, "drain", 1, asked_by=WHO)
+    with database.write_transaction() as connection:
+        connection.execute(sa.text("CREATE UNIQUE INDEX only_one ON steward_plan (conn_id)"))
+    reports.put_proof(DIGEST, PROOF, conn_id=CONN_ID)
+    with database.write_transaction():
+        reports.answer(other, ApprovalState.APPROVED, person="bob", reason="")
+        reports.put_proof(other, PROOF, conn_id=CONN_ID)
+    assert "could not be recorded" in caplog.text
+    found = {each.digest: each for each in plan_data.plans(reader, CLUSTER).rows}
+    assert found[DIGEST].conn_id == CONN_ID
+    assert found[other].conn_id is None
+    approval = found[other].approval
+    assert approval is not None
+    assert approval.state is ApprovalState.APPROVED

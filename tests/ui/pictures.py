@@ -1,0 +1,90 @@
+"""Takes the pictures of docs/page.md from the running page: `python -m tests.ui.pictures docs/pictures`.
+
+The clusters are those of tests/ui/scene.py, without its hostile names; the browser is that of tests/chromium.py.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests import airflow_home  # before Airflow
+from tests.eventually import eventually
+from tests.page import Page, browser
+from tests.ui import scene as scenes
+from tests.ui.conftest import everything
+from tests.ui.scene import CONN_IDS, Scene, digest_of, fill_scene
+
+__all__ = ["PICTURES", "shown_scene", "take"]
+
+FAILED, MOVING, QUIET = CONN_IDS
+#: Each picture: its page, width and height, whether it is dark.
+PICTURES: dict[str, tuple[str, int, int, bool]] = {
+    "fleet": ("", 1200, 420, False),
+    "cluster": (f"cluster?conn={MOVING}", 1200, 1000, False),
+    "failed-dark": (f"cluster?conn={FAILED}", 1200, 820, True),
+    "plan": (f"plan?conn={MOVING}&digest={digest_of('running')}", 1200, 1000, False),
+    "health": (f"health?conn={FAILED}", 1200, 900, False),
+    "audit": (f"audit?conn={MOVING}", 1200, 620, False),
+    "stop": (f"stop?conn={FAILED}", 1200, 420, False),
+    "phone": (f"cluster?conn={FAILED}", 360, 760, False),
+}
+
+
+@contextmanager
+def shown_scene(folder: Path) -> Iterator[Scene]:
+    """A scene in a journal below `folder`, with Airflow connections in the environment."""
+    import json
+    import os
+
+    made = Scene(f"sqlite:///{folder}/journal.db", int(time.time() * 1000))
+    fill_scene(made)
+    names = {}
+    for conn_id in CONN_IDS:
+        extra = {"journal": made.url, "cluster_id": scenes.cluster_id(conn_id)}
+        connection = {"conn_type": "kafka_steward", "host": airflow_home.NOWHERE, "extra": extra}
+        names[f"AIRFLOW_CONN_{conn_id.upper()}"] = json.dumps(connection)
+    os.environ |= names
+    try:
+        yield made
+    finally:
+        for name in names:
+            del os.environ[name]
+
+
+def take(page: Page, url: str, picture: tuple[str, int, int, bool], file: Path) -> None:
+    """Take one picture."""
+    path, width, height, dark = picture
+    page.emulate(width=width, height=height, dark=dark)
+    page.go(url + path)
+    page.shows("Times are in UTC")
+    if path.startswith("health"):
+        eventually(lambda: _assert_drawn(page), within=60)
+    file.write_bytes(page.capture())
+
+
+def _assert_drawn(page: Page) -> None:
+    assert page.evaluate("document.querySelectorAll('.chart canvas').length")
+
+
+def main(folder: Path) -> None:
+    from tests.ui.serving import served
+
+    folder.mkdir(parents=True, exist_ok=True)
+    scenes.HOSTILE = "orders"
+    with (
+        tempfile.TemporaryDirectory() as work,
+        shown_scene(Path(work)),
+        served(everything()) as desk,
+        browser(Path(work) / "browser") as page,
+    ):
+        for name, picture in PICTURES.items():
+            take(page, desk.page, picture, folder / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

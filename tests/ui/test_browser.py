@@ -1,0 +1,229 @@
+"""The page in a real browser: it updates itself, its buttons ask Airflow, and everybody can read it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.axe import serious_findings
+from tests.eventually import eventually
+from tests.page import Page, browser
+from tests.ui.conftest import Visitor, dags_of, everything
+
+if TYPE_CHECKING:
+    # Not at run time: Airflow must be imported after tests.airflow_home.
+    from tests.ui.scene import Scene
+    from tests.ui.serving import Served
+
+pytestmark = [pytest.mark.slow]
+
+FAILED, MOVING = "kafka_failed", "kafka_moving"
+#: What violates the content security policy, and what is loaded from elsewhere, while a page is shown.
+WATCH = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", e => violations.push(e.violatedDirective + " " + e.blockedURI));
+"""
+ELSEWHERE = "performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin))"
+
+
+def pages() -> tuple[str, ...]:
+    from tests.ui.scene import digest_of
+
+    shown = (f"plan?conn={MOVING}&digest={digest_of('running')}", f"health?conn={FAILED}", f"audit?conn={MOVING}")
+    return ("", f"cluster?conn={FAILED}", f"cluster?conn={MOVING}", *shown, "stop", "cluster?conn=missing")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("browser")) as page:
+        page.tell("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
+        page.emulate(width=1200, height=900)
+        yield page
+
+
+@pytest.fixture
+def desk(scene: Scene) -> Iterator[Served]:
+    from tests.ui.serving import served
+
+    with served(everything()) as opened:
+        yield opened
+
+
+def go(page: Page, url: str) -> None:
+    page.go(url)
+    page.shows("Times are in UTC")
+    eventually(lambda: _assert(page.evaluate("document.readyState") == "complete"), within=60)
+
+
+def _assert(holds: Any, *said: Any) -> None:
+    assert holds, said
+
+
+def change(scene: Scene, statement: str, **values: Any) -> None:
+    engine = sa.create_engine(scene.url)
+    with engine.begin() as connection:
+        connection.execute(sa.text(statement), values)
+    engine.dispose()
+
+
+def test_it_updates_itself_and_leaves_alone_what_is_open(page: Page, desk: Served, scene: Scene) -> None:
+    go(page, f"{desk.page}cluster?conn={MOVING}")
+    page.evaluate("window.before = document.querySelector('#live h2')")
+    change(scene, "UPDATE steward_progress SET partitions_settled = 150")
+    page.shows("50 % of 300 partitions")
+    assert page.evaluate("document.getElementById('updated').textContent").startswith("Updated ")
+    # Unchanged: what is shown is not replaced.
+    page.evaluate("window.before = document.querySelector('#live h2')")
+    time.sleep(7)
+    assert page.evaluate("document.contains(window.before)")
+    # While somebody fills in a form, nothing moves.
+    page.click("#action-cancel summary")
+    change(scene, "UPDATE steward_progress SET partitions_settled = 225")
+    time.sleep(7)
+    assert "50 % of 300" in page.text
+    page.click("#action-cancel summary")
+    page.shows("75 % of 300 partitions")
+    page.click("#pause")
+    change(scene, "UPDATE steward_progress SET partitions_settled = 240")
+    time.sleep(7)
+    assert "75 % of 300" in page.text
+
+
+def test_a_new_state_is_announced_to_a_screen_reader(page: Page, desk: Served, scene: Scene) -> None:
+    go(page, f"{desk.page}cluster?conn={MOVING}")
+    change(scene, "UPDATE steward_plan SET status = 'stuck' WHERE status = 'running'")
+    eventually(
+        lambda: _assert(page.evaluate("document.getElementById('announce').textContent").startswith("stuck")), within=60
+    )
+
+
+def test_cancelling_takes_two_steps_and_a_reason(page: Page, desk: Served) -> None:
+    from tests.ui.scene import digest_of
+
+    go(page, f"{desk.page}cluster?conn={MOVING}")
+    page.click("#action-cancel summary")
+    page.click("#action-cancel button")
+    page.shows("Reason is needed.")
+    assert desk.requests == []
+    page.type("#action-cancel input", 'wrong "racks" <b>')
+    page.click("#action-cancel button")
+    page.shows("Requested as the run manual__1.")
+    conf = {"plan": digest_of("running"), "scope": "pending", "reason": 'wrong "racks" <b>'}
+    body = {"logical_date": None, "conf": conf}
+    assert desk.requests == [("POST", f"/api/v2/dags/cancel_{MOVING}/dagRuns", body)]
+    follow = page.evaluate("document.querySelector('#action-cancel .outcome a').getAttribute('href')")
+    assert follow == f"/dags/cancel_{MOVING}/runs/manual__1"
+
+
+def test_numbers_and_lists_are_sent_as_such_and_a_refusal_is_shown(page: Page, desk: Served) -> None:
+    go(page, f"{desk.page}cluster?conn={MOVING}")
+    page.click("#action-throttle summary")
+    page.type("#action-throttle input[data-kind=megabytes]", "fast")
+    page.click("#action-throttle button")
+    page.shows("MB/s into one broker cannot be fast.")
+    page.type("#action-throttle input[data-kind=megabytes]", "2.5")
+    page.type("#action-throttle input[data-kind=text]", "peak")
+    desk.answer = (403, {"detail": "Forbidden <script>"})
+    page.click("#action-throttle button")
+    page.shows("Airflow refused (403): Forbidden <script>")
+    assert desk.requests[0][2]["conf"] == {
+        "plan": desk.requests[0][2]["conf"]["plan"],
+        "rate": 2_500_000,
+        "reason": "peak",
+    }
+    page.click("#action-drain summary")
+    page.type("#action-drain input", "3, 4 3")
+    page.click("#action-drain button")
+    eventually(lambda: _assert(len(desk.requests) == 2), within=30)
+    assert desk.requests[1][2]["conf"] == {"operation": "drain", "brokers": [3, 4]}
+
+
+def test_a_refused_button_cannot_be_pressed(page: Page, scene: Scene) -> None:
+    from tests.ui.serving import served
+
+    with served(Visitor({MOVING: dags_of(MOVING)}, may_start=False)) as desk:
+        go(page, f"{desk.page}cluster?conn={MOVING}")
+        page.click("#action-cancel summary")
+        page.shows("You may not start runs of the DAG", "airflow kafka-steward cancel")
+        page.click("#action-cancel button")
+        time.sleep(1)
+        assert desk.requests == []
+
+
+def test_the_buttons_work_in_the_frame_of_airflow(page: Page, desk: Served) -> None:
+    page.go(f"{desk.url}/frame")
+    inside = "document.querySelector('iframe').contentDocument"
+    eventually(lambda: _assert(page.evaluate(f"{inside}?.body?.innerText.includes('3 clusters')")), within=60)
+    page.evaluate(f"{inside}.querySelector('a[href*={MOVING}]').click()")
+    eventually(
+        lambda: _assert(page.evaluate(f"!!{inside}?.querySelector('#action-disable button:enabled')")), within=60
+    )
+    page.evaluate(f"{inside}.querySelector('#action-disable').open = true")
+    page.evaluate(f"{inside}.querySelector('#action-disable input').value = 'night'")
+    page.evaluate(f"{inside}.querySelector('#action-disable button').click()")
+    eventually(lambda: _assert(desk.requests), within=30)
+    assert desk.requests[0][2]["conf"] == {"action": "disable", "reason": "night"}
+
+
+def test_the_charts_are_drawn_and_nothing_breaks_the_policy(page: Page, desk: Served) -> None:
+    go(page, f"{desk.page}health?conn={FAILED}")
+    eventually(lambda: _assert(page.evaluate("document.querySelectorAll('.chart canvas').length") == 3), within=60)
+    for path in pages():
+        go(page, desk.page + path)
+        assert page.evaluate("violations") == [], path
+        assert page.evaluate(ELSEWHERE) == [], path
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False)])
+def test_nobody_is_hindered(page: Page, desk: Served, width: int, dark: bool) -> None:
+    page.emulate(width=width, height=800, dark=dark)
+    try:
+        for path in pages():
+            go(page, desk.page + path)
+            page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+            assert serious_findings(page) == [], path
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    finally:
+        page.emulate(width=1200, height=900)
+
+
+def test_it_is_used_by_keyboard(page: Page, desk: Served) -> None:
+    go(page, f"{desk.page}cluster?conn={MOVING}")
+    key(page, "Tab", 9)
+    assert page.evaluate("document.activeElement.className") == "skip"
+    key(page, "Enter", 13)
+    eventually(lambda: _assert(page.evaluate("document.activeElement.id") == "main"), within=30)
+    page.evaluate("document.querySelector('#action-cancel summary').focus()")
+    key(page, "Enter", 13)
+    eventually(lambda: _assert(page.evaluate("document.querySelector('#action-cancel').open")), within=30)
+    key(page, "Tab", 9)
+    page.tell("Input.insertText", text="by keyboard")
+    key(page, "Enter", 13)
+    eventually(lambda: _assert(desk.requests), within=30)
+
+
+def test_it_is_read_without_scripts(page: Page, desk: Served, tmp_path: Path) -> None:
+    page.tell("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        for path, words in {
+            "": "grace period",
+            f"cluster?conn={MOVING}": "25 % of",
+            f"health?conn={FAILED}": "Most",
+        }.items():
+            page.go(desk.page + path)
+            page.shows("Times are in UTC", words)
+            assert not page.evaluate("document.querySelector('form.request button:enabled')")
+    finally:
+        page.tell("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def key(page: Page, name: str, code: int) -> None:
+    text = {"text": "\r"} if name == "Enter" else {}
+    for kind in ("keyDown", "keyUp"):
+        given = text if kind == "keyDown" else {}
+        page.tell("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, **given)
