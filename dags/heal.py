@@ -82,7 +82,7 @@ def heal(
             snapshot, mode=dag.param("mode"), on_not_healable=workflow.notifiers(on_not_healable)
         )
         submit = workflow.add_submit_task(snapshot, plan)
-        report = ReportPlanOperator(
+        ReportPlanOperator(
             task_id="report",
             verify="heal",
             brokers=failed,
@@ -92,5 +92,4 @@ def heal(
             on_not_healable=workflow.notifiers(on_not_healable),
             **shared,
         )
-        found >> snapshot >> plan >> submit >> report
     return dag
