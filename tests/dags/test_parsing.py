@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.process
 
-DAGS = ("apply", "cancel", "controls", "fill", "heal", "health", "rebalance", "throttle")
+DAGS = ("alert", "apply", "cancel", "controls", "fill", "heal", "health", "rebalance", "throttle")
 #: Runs each file of a folder as the dag-processor does, and prints what it has imported that it should not.
 READ_ALL = """
 import runpy, sys
@@ -18,10 +18,10 @@ from pathlib import Path
 
 heavy = {"kafka", "kazoo", "pyspark", "pyarrow", "pylmcf", "numpy"}
 parts = ("journal", "cluster", "execution", "planning", "hooks.steward")
-ours = tuple(f"kafka_steward.{part}" for part in parts)
+ours = tuple(f"kafka_steward.{part}." for part in parts)
 for path in sorted(Path(sys.argv[1]).iterdir()):
     runpy.run_path(str(path))
-    print(path.stem, sorted(name for name in sys.modules if name in heavy or name.startswith(ours)))
+    print(path.stem, sorted(name for name in sys.modules if name in heavy or f"{name}.".startswith(ours)))
 """
 
 

@@ -12,6 +12,7 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.execution import preflight_inputs
 from kafka_steward.execution.lifecycle import change_plan_throttle
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.ports import ClusterContext
@@ -203,8 +204,15 @@ def test_a_changed_throttle_reaches_its_broker_within_two_steps_and_what_someone
 
 
 def test_submission_stops_while_a_partition_outside_the_plan_is_under_its_min_isr_and_goes_on_after(
-    run: Callable[..., PlanRunner], sandbox: Sandbox, cluster: KafkaCluster, topic: str
+    run: Callable[..., PlanRunner],
+    sandbox: Sandbox,
+    cluster: KafkaCluster,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The setting is changed while the plan runs, and the next step is to know of it.
+    monkeypatch.setattr(preflight_inputs, "_STRAIN_MS", 0)
+    monkeypatch.setattr(preflight_inputs, "_FACTS_MS", 0)
     outside = TopicPartition(f"{topic}-outside", 0)
     sandbox.create_topics(topic, assignments=dict.fromkeys(range(3), BEFORE))
     sandbox.create_topics(outside.topic, assignments={0: (2, 3)})
