@@ -100,7 +100,21 @@ def test_a_step_that_did_nothing_tells_nothing(told: dict[str, float]) -> None:
 def test_a_real_statsd_receives_each_by_the_name_that_the_page_lists(received: list[str]) -> None:
     _assert_received(received, "airflow.kafka_steward.watch.failing:1|g", "airflow.kafka_steward.plan.bytes_left:60|g")
     plans = {"kafka_steward.plan.ended.completed", *re.findall(r"`(kafka_steward\.[a-z_.]+)`", PAGE.read_text())}
-    assert {name for name in _names(received) if not name.startswith("kafka_steward.cluster.")} < plans
+    by_measure = ("kafka_steward.cluster.", "kafka_steward.broker.")
+    assert {name for name in _names(received) if not name.startswith(by_measure)} < plans
+
+
+@pytest.mark.process
+def test_a_real_statsd_receives_each_measure_of_a_broker_by_both_names(received: list[str]) -> None:
+    names = _names(received)
+    legacy = {
+        re.sub(r"\.\d+$", "", name.removeprefix("kafka_steward.cluster."))
+        for name in names
+        if re.fullmatch(r"kafka_steward\.cluster\.\w+\.\d+", name)
+    }
+    tagged = {name.removeprefix("kafka_steward.broker.") for name in names if name.startswith("kafka_steward.broker.")}
+    assert tagged == legacy != set()
+    assert "`kafka_steward.broker.<measure>`" in PAGE.read_text()
 
 
 @pytest.mark.process
