@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
 from benchmarks import in_airflow, plain
-from benchmarks.report import table, write_between
+from benchmarks.report import merge_between, table
 from benchmarks.stages import STAGES, Stages
 from kafka_steward.sandbox import start
 from kafka_steward.settings import Settings
@@ -19,16 +18,17 @@ _THROTTLE = 50_000_000
 _WAYS = ("plain", "airflow")
 #: Of the sandbox's brokers, in seconds: after that long Kafka itself counts a broker as dead.
 _SESSIONS = {"kraft": 3, "zookeeper": 6}
+_HEAD = ("mode (session)", "partitions", "by", "moved", *STAGES, "sum", "plan, warm")
 
 
 def main() -> None:
     options = _parser().parse_args()
     runs = product(options.modes, options.partitions, options.ways)
     rows = [_heal(mode, partitions, way) for mode, partitions, way in runs]
-    text = _table(rows)
-    print(text)
+    cells = [_cells(row) for row in rows]
+    print(table(_HEAD, cells))
     if options.write:
-        write_between("heal", text)
+        merge_between("heal", _HEAD, cells, keys=3)
 
 
 def _heal(mode: str, partitions: int, way: str) -> Stages:
@@ -41,15 +41,11 @@ def _heal(mode: str, partitions: int, way: str) -> Stages:
         return plain.heal(sandbox, Path(name), partitions, settings)
 
 
-def _table(rows: Sequence[Stages]) -> str:
-    head = ["mode (session)", "partitions", "by", "moved", *STAGES, "sum"]
-    return table(head, [_cells(row) for row in rows])
-
-
 def _cells(row: Stages) -> list[str]:
     seconds = [f"{row.seconds[name]:.1f}" if name in row.seconds else "-" for name in STAGES]
     mode = f"{row.mode} ({_SESSIONS[row.mode]} s)"
-    return [mode, str(row.partitions), row.way, str(row.replicas_moved), *seconds, f"{row.total:.1f}"]
+    warm = "-" if row.plan_warm_s is None else f"{row.plan_warm_s:.1f}"
+    return [mode, str(row.partitions), row.way, str(row.replicas_moved), *seconds, f"{row.total:.1f}", warm]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -23,6 +23,8 @@ class Stages:
     partitions: int
     seconds: dict[str, float] = field(default_factory=dict)
     replicas_moved: int = 0
+    #: What the plan takes in a session that has planned before; no part of the sum.
+    plan_warm_s: float | None = None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -214,6 +214,16 @@ def test_the_task_itself_is_killed(desk: Desk, kraft_sandbox: Sandbox, heal: Cal
     assert healing.task()["try_number"] == 2
 
 
+def test_a_deferrable_task_is_killed_while_it_steps_in_the_worker(
+    desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing]
+) -> None:
+    """Within its `defer_after`: it has submitted moves, and has not been deferred."""
+    healing = heal("triggerer")
+    os.kill(int(healing.is_in("running")["pid"]), signal.SIGKILL)
+    healing.is_healed_once()
+    assert healing.task()["try_number"] == 2
+
+
 @pytest.mark.parametrize("part", ["triggerer", "api-server"])
 def test_the_triggerer_or_the_api_server_is_killed(
     part: str, desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing]
