@@ -2,7 +2,8 @@
 
 One of three clusters has 20 brokers, a running plan with 200,000 moves and 100,000 audit rows. Each page is asked for
 over HTTP by one client, as the api-server would serve it, and then opened in a real browser with an empty cache: first
-content, interactive, and from a click to the next page. Without `--browser` only HTTP is measured.
+content, interactive, and from a click to the next page. Without `--browser` only HTTP is measured. `--write` puts the
+table into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+from benchmarks.report import merge_between, table
 from tests import airflow_home  # before Airflow
 from tests.eventually import eventually
 from tests.page import Page, browser
@@ -27,6 +30,11 @@ from tests.ui.conftest import everything
 from tests.ui.scene import CONN_IDS, Scene, cluster_id, digest_of, fill_scene
 from tests.ui.serving import served
 
+DATABASES = ("SQLite", "PostgreSQL")
+_HEAD = (
+    *("database", "page", "HTTP, ms", "slowest", "kB", "first content, ms", "slowest", "interactive"),
+    *("click to shown", "kB in all", "unpacked"),
+)
 MOVING = CONN_IDS[1]
 RUNNING = digest_of("running")
 PAGES = {
@@ -76,25 +84,59 @@ def ask(url: str) -> tuple[float, int, int]:
         return (time.perf_counter() - began) * 1000, sent, answer.status
 
 
-def measure_http(url: str, times: int) -> None:
-    print("| page | median, ms | slowest of", times, "| first | gzip, kB |\n|---|---|---|---|---|")
+@dataclass(frozen=True)
+class Asked:
+    """One page over HTTP: milliseconds until the last byte, and the bytes that were sent."""
+
+    ms: float
+    slowest_ms: float
+    sent: int
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One page in the browser: milliseconds until it is there, and the bytes of all its files, sent and unpacked."""
+
+    paint_ms: float
+    slowest_ms: float
+    ready_ms: float
+    click_ms: float
+    sent: int
+    unpacked: int
+
+
+def measure_http(url: str, times: int) -> dict[str, Asked]:
+    found = {}
     for name, path in PAGES.items():
-        first, sent, _ = ask(url + path)
-        taken = [ask(url + path)[0] for _ in range(times)]
-        print(f"| {name} | {statistics.median(taken):.0f} | {max(taken):.0f} | {first:.0f} | {sent / 1000:.1f} |")
+        ask(url + path)
+        answers = [ask(url + path) for _ in range(times)]
+        taken = [ms for ms, _, _ in answers]
+        found[name] = Asked(statistics.median(taken), max(taken), answers[0][1])
+    return found
 
 
-def measure_browser(page: Page, url: str) -> None:
-    print("| page | first content, ms | interactive | sent, kB | unpacked, kB | click to shown |")
-    print("|---|---|---|---|---|---|")
-    for name in OPENED:
-        page.tell("Network.clearBrowserCache")
-        page.go(url + PAGES[name])
-        page.shows("Times are in UTC")
-        paint, ready, sent, unpacked = eventually(lambda: painted(page), within=60)
-        clicked = click(page) if name != "fleet" else None
-        shown = "" if clicked is None else f"{clicked:.0f}"
-        print(f"| {name} | {paint:.0f} | {ready:.0f} | {sent / 1000:.0f} | {unpacked / 1000:.0f} | {shown} |")
+def measure_browser(page: Page, url: str, times: int) -> dict[str, Opened]:
+    open_empty(page, f"{url}stop")  # the browser's own start is not the page's
+    return {name: opened_often(page, url + PAGES[name], times) for name in OPENED}
+
+
+def opened_often(page: Page, address: str, times: int) -> Opened:
+    found = []
+    for _ in range(times):
+        paint_ms, ready_ms, sent, unpacked = open_empty(page, address)
+        found.append((paint_ms, ready_ms, click(page), sent, unpacked))
+    paint, ready, clicked, sent_by, unpacked_by = zip(*found, strict=True)
+    medians = (statistics.median(paint), max(paint), statistics.median(ready), statistics.median(clicked))
+    return Opened(*medians, int(max(sent_by)), int(max(unpacked_by)))
+
+
+def open_empty(page: Page, address: str) -> Any:
+    """Open a page with an empty cache, from an empty one."""
+    page.go("about:blank")
+    page.tell("Network.clearBrowserCache")
+    page.go(address)
+    page.shows("Times are in UTC")
+    return eventually(lambda: painted(page), within=60)
 
 
 def painted(page: Page) -> Any:
@@ -111,24 +153,45 @@ def click(page: Page) -> float:
     return float(eventually(lambda: painted(page), within=60)[0])
 
 
+def cells(database: str, name: str, asked: Asked, opened: Opened | None) -> list[str]:
+    shown = ["-"] * 6
+    if opened is not None:
+        times = (opened.paint_ms, opened.slowest_ms, opened.ready_ms, opened.click_ms)
+        shown = [*(f"{ms:.0f}" for ms in times), f"{opened.sent / 1000:.0f}", f"{opened.unpacked / 1000:.0f}"]
+    return [database, name, f"{asked.ms:.0f}", f"{asked.slowest_ms:.0f}", f"{asked.sent / 1000:.1f}", *shown]
+
+
+def measure(database: str, url: str, given: argparse.Namespace, folder: Path) -> list[list[str]]:
+    now_ms = int(time.time() * 1000)
+    fill_scene(Scene(url, now_ms, 20, given.moves, given.audit_rows, health_rows=8_000))
+    opened: dict[str, Opened] = {}
+    with connections(url), served(everything()) as desk:
+        asked = measure_http(desk.page, given.times)
+        if given.browser:
+            with browser(folder) as page:
+                opened = measure_browser(page, desk.page, given.times)
+    return [cells(database, name, each, opened.get(name)) for name, each in asked.items()]
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=15)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=__doc__)
+    parser.add_argument("--times", type=int, default=9)
     parser.add_argument("--moves", type=int, default=200_000)
     parser.add_argument("--audit-rows", type=int, default=100_000)
     parser.add_argument("--browser", action="store_true")
+    parser.add_argument("--databases", nargs="+", choices=DATABASES, default=DATABASES)
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as work, PostgresServer() as server:
-        for database, url in {"SQLite": f"sqlite:///{work}/journal.db", "PostgreSQL": server.new_database()}.items():
-            now_ms = int(time.time() * 1000)
-            fill_scene(Scene(url, now_ms, 20, given.moves, given.audit_rows, health_rows=8_000))
-            with connections(url), served(everything()) as desk:
-                print(f"\n{database}: 20 brokers, {given.moves:,} moves, {given.audit_rows:,} audit rows\n")
-                measure_http(desk.page, given.times)
-                if given.browser:
-                    with browser(Path(work) / database) as page:
-                        print()
-                        measure_browser(page, desk.page)
+    rows: list[list[str]] = []
+    with tempfile.TemporaryDirectory() as work, ExitStack() as servers:
+        for database in given.databases:
+            url = f"sqlite:///{work}/journal.db"
+            if database == "PostgreSQL":
+                url = servers.enter_context(PostgresServer()).new_database()
+            rows += measure(database, url, given, Path(work) / database)
+    print(table(_HEAD, rows))
+    if given.write:
+        merge_between("page", _HEAD, rows, keys=2)
 
 
 if __name__ == "__main__":

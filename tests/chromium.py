@@ -34,13 +34,16 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 @dataclass(frozen=True)
 class Chromium:
-    """An executable, and what it needs in its environment."""
+    """An executable, what it needs in its environment, and its language; None for that of the environment."""
 
     executable: str
     environment: dict[str, str] = field(default_factory=dict)
+    language: str | None = "en-US"
 
     def command(self, profile: Path) -> list[str]:
         """Start it without a window, with its remote control on a free port of 127.0.0.1."""
+        # By default not that of the environment: tests read dates and numbers.
+        language = [f"--lang={self.language}", f"--accept-lang={self.language}"] if self.language else []
         return [
             self.executable,
             "--headless",
@@ -50,8 +53,7 @@ class Chromium:
             "--no-first-run",
             "--disable-background-networking",
             "--disable-component-update",
-            "--lang=en-US",  # with the locale POSIX its language would be none, which uPlot refuses
-            "--accept-lang=en-US",
+            *language,
             "--remote-debugging-port=0",
             f"--user-data-dir={profile}",
             "about:blank",

@@ -147,7 +147,8 @@ def browser(folder: Path, program: Chromium | None = None) -> Iterator[Page]:
         environment = {**os.environ, "HOME": str(profile), **program.environment}
         group.spawn(program.command(profile), env=environment, log=folder / "browser.log")
         port = eventually(lambda: int((profile / "DevToolsActivePort").read_text().split()[0]), errors=(OSError,))
-        with connect(_new_page(port), max_size=None) as socket:
+        # Events queue up while nobody asks the tab for anything, and an answer to a ping would wait behind them.
+        with connect(_new_page(port), max_size=None, max_queue=None, ping_interval=None) as socket:
             page = Page(socket, folder)
             page.photograph("empty")
             yield page

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import at_once, carrying_out, drain, window
+from benchmarks import at_once, carrying_out, drain, page, window
 from benchmarks.report import merge_between, merged, table
 
 HEAD = ("mode", "work", "s")
@@ -38,13 +38,13 @@ def test_rows_of_a_table_with_another_head_are_left_out() -> None:
 
 
 def test_a_table_is_merged_in_its_place(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n<!-- a -->\n\n{table(HEAD, BEFORE)}\n\n<!-- /a -->\nafter\n<!-- b -->\n<!-- /b -->\n")
-    merge_between("a", HEAD, [["kraft", "600", "7.0"]], keys=2, report=page)
+    report = tmp_path / "page.md"
+    report.write_text(f"before\n<!-- a -->\n\n{table(HEAD, BEFORE)}\n\n<!-- /a -->\nafter\n<!-- b -->\n<!-- /b -->\n")
+    merge_between("a", HEAD, [["kraft", "600", "7.0"]], keys=2, report=report)
     expected = table(HEAD, [["kraft", "600", "7.0"], *BEFORE[1:]])
-    assert page.read_text() == f"before\n<!-- a -->\n\n{expected}\n\n<!-- /a -->\nafter\n<!-- b -->\n<!-- /b -->\n"
+    assert report.read_text() == f"before\n<!-- a -->\n\n{expected}\n\n<!-- /a -->\nafter\n<!-- b -->\n<!-- /b -->\n"
     with pytest.raises(ValueError, match="no marks for c"):
-        merge_between("c", HEAD, [], keys=2, report=page)
+        merge_between("c", HEAD, [], keys=2, report=report)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,7 @@ def test_a_table_is_merged_in_its_place(tmp_path: Path) -> None:
         ("at_once", at_once._HEAD),
         ("drain", drain._HEAD),
         ("window", window._HEAD),
+        ("page", page._HEAD),
     ],
 )
 def test_the_page_has_the_tables_that_the_commands_write(name: str, head: tuple[str, ...]) -> None:

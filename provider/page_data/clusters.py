@@ -144,7 +144,8 @@ def _summaries(reader: JournalReader, cluster_id: str | None) -> list[ClusterSum
     """Return the clusters, or one, by a fixed number of statements in one transaction."""
 
     def of(table: sa.Table) -> sa.ColumnElement[bool]:
-        return sa.true() if cluster_id is None else table.c.cluster_id == cluster_id
+        # The ids of all clusters, where all are shown: every index begins with the id.
+        return table.c.cluster_id.in_(_cluster_ids()) if cluster_id is None else table.c.cluster_id == cluster_id
 
     with reader.connection() as opened:
         at_ms = int(opened.execute(sa.select(now_ms())).scalar_one())
@@ -158,7 +159,7 @@ def _summaries(reader: JournalReader, cluster_id: str | None) -> list[ClusterSum
         for name, rows in parts:
             found |= {each: replace(found[each], **{name: several}) for each, several in rows if each in found}
         found |= _with_connections(found, opened.execute(_connections()).scalars().all())
-        found |= _with_counts(found, opened.execute(_latest_health().where(of(tables.health))).all())
+        found |= _with_counts(found, opened.execute(_latest_health().where(of(tables.journal))).all())
         found |= _with_brokers(found, opened.execute(_broker_counts().where(of(tables.broker))).all())
         found |= _with_switches(found, opened.execute(_switches().where(of(tables.document))).all())
         found |= _with_approvals(found, opened.execute(_asked(at_ms).where(of(tables.plan))).all())
@@ -223,15 +224,23 @@ def _running_plan(row: sa.RowMapping) -> RunningPlan:
 
 
 def _latest_health() -> sa.Select[Any]:
-    health, newer = tables.health, tables.health.alias()
-    latest = sa.select(sa.func.max(newer.c.at_ms)).where(newer.c.cluster_id == health.c.cluster_id).scalar_subquery()
-    return sa.select(health.c.cluster_id, health.c.at_ms, health.c.measures).where(health.c.at_ms == latest)
+    """Return the query of the last health check of each cluster, with NULL for one without.
+
+    Each value is the first that an index has, however many health checks are stored: a join may read all of them.
+    """
+    journal, health = tables.journal, tables.health
+    mine = health.c.cluster_id == journal.c.cluster_id
+    values = [
+        sa.select(column).where(mine).order_by(health.c.at_ms.desc()).limit(1).scalar_subquery().label(column.name)
+        for column in (health.c.at_ms, health.c.measures)
+    ]
+    return sa.select(journal.c.cluster_id, *values)
 
 
 def _with_counts(found: Mapping[str, ClusterSummary], rows: Sequence[Any]) -> dict[str, ClusterSummary]:
     changed = {}
     for cluster_id, at_ms, text in rows:
-        if cluster_id not in found:
+        if cluster_id not in found or text is None:
             continue
         counts = json.loads(text)
         changed[cluster_id] = replace(

@@ -10,7 +10,7 @@ from kafka_steward.sandbox.airflow import AirflowFailed
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
 
-__all__ = ["answer", "asked", "ended", "logged", "reported", "respond"]
+__all__ = ["answer", "asked", "ended", "logged", "reported", "respond", "wait_until_parked"]
 
 _LONGEST_S = 600
 
@@ -41,12 +41,17 @@ def answer(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "", 
 
 def respond(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "", *, user: str = "ann") -> None:
     """Give an answer once, whatever becomes of it."""
+    wait_until_parked(desk, run_id)
+    body = {"chosen_options": [option], "params_input": {"reason": reason}}
+    desk.airflow.call_api("PATCH", _request(dag_id, run_id), body, user=user)
+
+
+def wait_until_parked(desk: Desk, run_id: str) -> None:
+    """Wait until the scheduler knows that the task waits for an answer, or five seconds."""
     # The executor's word that the task was parked comes late, and costs the try of one that goes on before.
     # A scheduler that was killed in between has lost it.
     with suppress(AssertionError):
-        eventually(lambda: _heard_of_parking(desk, run_id), within=5)
-    body = {"chosen_options": [option], "params_input": {"reason": reason}}
-    desk.airflow.call_api("PATCH", _request(dag_id, run_id), body, user=user)
+        eventually(lambda: _assert_parked(desk, run_id), within=5)
 
 
 def logged(desk: Desk, dag_id: str, run_id: str, task_id: str) -> str:
@@ -83,7 +88,7 @@ def _request(dag_id: str, run_id: str) -> str:
     return f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
 
 
-def _heard_of_parking(desk: Desk, run_id: str) -> None:
+def _assert_parked(desk: Desk, run_id: str) -> None:
     key = f"task_id='approve', run_id='{run_id}'"
     events = [line for line in desk.airflow.part_log("scheduler").splitlines() if "Received executor event" in line]
     assert any("state success" in line and key in line for line in events), events[-5:]

@@ -29,6 +29,9 @@ from kafka_steward.journal.sql.dialect import parse_url
 from kafka_steward.journal.store import open_journal
 from tests.rings import tried
 
+#: Alembic compares indexes without their condition, which is the database.
+ONLY_IN_SQLITE = {"steward_plan_move_state"}
+
 
 def engine_of(url: str) -> sa.Engine:
     return open_database(url, "c", "host").engine
@@ -77,8 +80,10 @@ def test_all_migrations_make_the_tables_that_the_code_uses(fresh_url: str, first
     if first != "new":
         migrate(fresh_url, first)
     with engine_of(fresh_url).connect() as connection:
+        sqlite = connection.dialect.name == "sqlite"
+        expected = {"include_object": lambda _, name, *__: sqlite or name not in ONLY_IN_SQLITE}
         context = MigrationContext.configure(
-            connection, opts={"version_table": upgrade.VERSION_TABLE, "compare_type": True}
+            connection, opts={"version_table": upgrade.VERSION_TABLE, "compare_type": True, **expected}
         )
         assert compare_metadata(context, tables.metadata) == []
         found = sa.inspect(connection)

@@ -19,20 +19,22 @@ from tests.ui import scene as scenes
 from tests.ui.conftest import everything
 from tests.ui.scene import CONN_IDS, Scene, digest_of, fill_scene
 
-__all__ = ["PICTURES", "shown_scene", "take"]
+__all__ = ["PICTURES", "VIEWS", "shown_scene", "take"]
 
 FAILED, MOVING, QUIET = CONN_IDS
-#: Each picture: its page, width and height, whether it is dark.
-PICTURES: dict[str, tuple[str, int, int, bool]] = {
-    "fleet": ("", 1200, 420, False),
-    "cluster": (f"cluster?conn={MOVING}", 1200, 1000, False),
-    "failed-dark": (f"cluster?conn={FAILED}", 1200, 820, True),
-    "plan": (f"plan?conn={MOVING}&digest={digest_of('running')}", 1200, 1000, False),
-    "health": (f"health?conn={FAILED}", 1200, 900, False),
-    "audit": (f"audit?conn={MOVING}", 1200, 620, False),
-    "stop": (f"stop?conn={FAILED}", 1200, 420, False),
-    "phone": (f"cluster?conn={FAILED}", 360, 760, False),
+#: Each view: its page, width and height. A picture is taken of each in light, and one in dark.
+VIEWS: dict[str, tuple[str, int, int]] = {
+    "fleet": ("", 1200, 420),
+    "cluster": (f"cluster?conn={MOVING}", 1200, 1000),
+    "failed": (f"cluster?conn={FAILED}", 1200, 820),
+    "plan": (f"plan?conn={MOVING}&digest={digest_of('running')}", 1200, 1000),
+    "health": (f"health?conn={FAILED}", 1200, 900),
+    "audit": (f"audit?conn={MOVING}", 1200, 620),
+    "stop": (f"stop?conn={FAILED}", 1200, 420),
+    "phone": (f"cluster?conn={FAILED}", 360, 760),
 }
+#: The names of the files, and whether each is dark.
+PICTURES = {f"{view}{suffix}.png": (view, bool(suffix)) for view in VIEWS for suffix in ("", "-dark")}
 
 
 @contextmanager
@@ -56,13 +58,13 @@ def shown_scene(folder: Path) -> Iterator[Scene]:
             del os.environ[name]
 
 
-def take(page: Page, url: str, picture: tuple[str, int, int, bool], file: Path) -> None:
+def take(page: Page, url: str, view: str, file: Path, *, dark: bool) -> None:
     """Take one picture."""
-    path, width, height, dark = picture
+    path, width, height = VIEWS[view]
     page.emulate(width=width, height=height, dark=dark)
     page.go(url + path)
     page.shows("Times are in UTC")
-    if path.startswith("health"):
+    if view == "health":
         eventually(lambda: _assert_drawn(page), within=60)
     file.write_bytes(page.capture())
 
@@ -82,8 +84,8 @@ def main(folder: Path) -> None:
         served(everything()) as desk,
         browser(Path(work) / "browser") as page,
     ):
-        for name, picture in PICTURES.items():
-            take(page, desk.page, picture, folder / f"{name}.png")
+        for name, (view, dark) in PICTURES.items():
+            take(page, desk.page, view, folder / name, dark=dark)
 
 
 if __name__ == "__main__":

@@ -168,7 +168,10 @@ def _proof(scene: Scene) -> ProofSummary:
 
 def _changes(scene: Scene) -> tuple[BrokerChange, ...]:
     return tuple(
-        BrokerChange(each, 900 + 40 * each, 0 if each == 4 else 1000, 300 + each, 0 if each == 4 else 330, each, 10)
+        BrokerChange(
+            *(each, 900 + 40 * each, 0 if each == 4 else 1000, 300 + each, 0 if each == 4 else 330),
+            *(410_000_000_000 + 9_000_000_000 * each, 0 if each == 4 else 530_000_000_000),
+        )
         for each in range(1, scene.brokers + 1)
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from tests.axe import serious_findings
+from tests.chromium import chromium
 from tests.eventually import eventually
 from tests.page import Page, browser
 from tests.ui.conftest import Visitor, dags_of, everything
@@ -27,6 +30,29 @@ FAILED, MOVING = "kafka_failed", "kafka_moving"
 WATCH = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", e => violations.push(e.violatedDirective + " " + e.blockedURI));
+"""
+CHARTS = "document.querySelectorAll('.chart canvas').length"
+#: All that a person can use, with every part of the page opened, and nothing being replaced meanwhile.
+CONTROLS = """
+document.getElementById("pause")?.click();
+document.querySelectorAll("details").forEach(each => { each.open = true; });
+window.controls = [...document.querySelectorAll(
+  "a[href], button:enabled, input, select, summary, [tabindex='0']"
+)].filter(each => each.getClientRects().length);
+document.activeElement.blur();
+controls.length
+"""
+#: A date and time has seven parts, each of which takes the focus in turn.
+MOST_PARTS = 20
+#: The number of the control that has the focus, and whether a person sees which one it is.
+FOCUSED = """
+(() => {
+  const style = getComputedStyle(document.activeElement);
+  const box = document.activeElement.getBoundingClientRect();
+  const inside = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
+  const outlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+  return [controls.indexOf(document.activeElement), inside && outlined];
+})()
 """
 ELSEWHERE = "performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin))"
 
@@ -172,14 +198,41 @@ def test_the_buttons_work_in_the_frame_of_airflow(page: Page, desk: Served) -> N
 
 def test_the_charts_are_drawn_and_nothing_breaks_the_policy(page: Page, desk: Served) -> None:
     go(page, f"{desk.page}health?conn={FAILED}")
-    eventually(lambda: _assert(page.evaluate("document.querySelectorAll('.chart canvas').length") == 3), within=60)
+    eventually(lambda: _assert(page.evaluate(CHARTS) == 3), within=60)
     for path in pages():
         go(page, desk.page + path)
         assert page.evaluate("violations") == [], path
         assert page.evaluate(ELSEWHERE) == [], path
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False)])
+#: Languages that Intl refuses: that of Chromium in the locale C, and none.
+REFUSED = ("en-US@posix", "")
+LANGUAGE = "Object.defineProperty(Navigator.prototype, 'language', {{get: () => {}, configurable: true}});"
+
+
+@pytest.mark.parametrize("language", REFUSED)
+def test_the_charts_are_drawn_in_a_language_that_the_browser_does_not_know(
+    page: Page, desk: Served, language: str
+) -> None:
+    source = LANGUAGE.format(json.dumps(language))
+    script = page.tell("Page.addScriptToEvaluateOnNewDocument", source=source)["identifier"]
+    try:
+        go(page, f"{desk.page}health?conn={FAILED}")
+        eventually(lambda: _assert(page.evaluate(CHARTS) == 3), within=30)
+    finally:
+        page.tell("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+
+
+def test_the_charts_are_drawn_in_the_locale_c(desk: Served, tmp_path: Path) -> None:
+    found = chromium()
+    locale = {"LANG": "C", "LC_ALL": "C", "LANGUAGE": "C"}
+    program = replace(found, environment={**found.environment, **locale}, language=None)
+    with browser(tmp_path / "c", program) as page:
+        go(page, f"{desk.page}health?conn={FAILED}")
+        eventually(lambda: _assert(page.evaluate(CHARTS) == 3), within=30)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (1200, True), (360, False), (360, True)])
 def test_nobody_is_hindered(page: Page, desk: Served, width: int, dark: bool) -> None:
     page.emulate(width=width, height=800, dark=dark)
     try:
@@ -205,6 +258,28 @@ def test_it_is_used_by_keyboard(page: Page, desk: Served) -> None:
     page.tell("Input.insertText", text="by keyboard")
     key(page, "Enter", 13)
     eventually(lambda: _assert(desk.requests), within=30)
+
+
+@pytest.mark.parametrize("width", [1200, 360])
+def test_every_control_is_reached_by_the_tab_key_and_its_focus_is_seen(page: Page, desk: Served, width: int) -> None:
+    page.emulate(width=width, height=800)
+    try:
+        for path in pages():
+            go(page, desk.page + path)
+            count = page.evaluate(CONTROLS)
+            assert count > 3, path
+            seen: dict[int, bool] = {}
+            for _ in range(count + MOST_PARTS):
+                key(page, "Tab", 9)
+                number, visible = page.evaluate(FOCUSED)
+                seen[number] = visible and seen.get(number, True)
+                if len(seen) == count:
+                    break
+            assert sorted(seen) == list(range(count)), path
+            hidden = [number for number, visible in seen.items() if not visible]
+            assert page.evaluate(f"{hidden}.map(number => controls[number].outerHTML)") == [], path
+    finally:
+        page.emulate(width=1200, height=900)
 
 
 def test_it_is_read_without_scripts(page: Page, desk: Served, tmp_path: Path) -> None:

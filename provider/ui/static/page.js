@@ -188,5 +188,13 @@
 
   enable(document);
   const charts = document.getElementById("charts");
-  if (charts && window.uPlot) draw(charts);
+  if (charts) {
+    // In the locale C, Chromium has a language that Intl refuses. uPlot, which is loaded after this file, takes it as it is.
+    try {
+      new Intl.NumberFormat(navigator.language);
+    } catch {
+      Object.defineProperty(navigator, "language", { value: "en-US" });
+    }
+    document.addEventListener("DOMContentLoaded", () => { if (window.uPlot) draw(charts); });
+  }
 })();

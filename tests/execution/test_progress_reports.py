@@ -1,0 +1,232 @@
+"""The progress and the proof of a plan as the page shows them: what is stored, how often, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import LockLost
+from kafka_steward.execution.concurrency import Pressure
+from kafka_steward.execution.moves import Held, HoldReason
+from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.progress_reports import (
+    EVERY_S,
+    ProgressRecorder,
+    progress_report,
+    proof_summary,
+    report_answer,
+    report_publication,
+    report_request,
+)
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.observed import ApprovalState, BrokerChange, HeldGroup, PlanReport
+from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.page_data import plans as plan_data
+from kafka_steward.page_data.reader import JournalReader, open_reader
+from tests.local_plan import plan_with
+from tests.simulated_plan import move
+
+CLUSTER, CONN_ID = "cluster-p", "kafka_p"
+DIGEST = "d" * 64
+ADA = Actor("rebalance", "manual", "approve", 1, "ada")
+PROGRESS = Progress(
+    digest=DIGEST,
+    status=PlanStatus.RUNNING,
+    partitions_total=28,
+    partitions_settled=10,
+    in_flight=5,
+    waiting=13,
+    completed=1,
+    satisfied=2,
+    dropped=3,
+    failed=4,
+    held=(),
+    bytes_total=1900,
+    bytes_done=230,
+    bytes_per_s=10.9,
+    eta_s=167.2,
+    stalled=(),
+    chunk=1,
+    chunks=3,
+    left=3,
+    busy=False,
+    sentence="10 of 28 partitions settled.",
+)
+PROOF: dict[str, Any] = {
+    "operation": "drain",
+    "replicas_moved": 3,
+    "lower_bound": 2,
+    "bytes_moved": 300,
+    "leader_changes": 1,
+    "predicted_seconds": 1.5,
+    "options": {"throttle": 200},
+    "rack_violations": {"before": 4, "after": 0},
+    "spread": {
+        "replicas": {"before": {"by_broker": {"10": 5, "9": 6}}, "after": {"by_broker": {"9": 0, "10": 11}}},
+        "leaders": {"before": {"by_broker": {"9": 2}}},
+    },
+}
+
+
+class LiveFence:
+    """Of a process that holds the step lock."""
+
+    def check(self) -> None:
+        """Do nothing: it is held."""
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/journal.db"
+
+
+@pytest.fixture
+def journal(url: str) -> Iterator[Journal]:
+    with open_journal(url, CLUSTER, host="h") as opened:
+        yield opened
+
+
+@pytest.fixture
+def reader(journal: Journal, url: str) -> Iterator[JournalReader]:
+    with open_reader(url, host="h") as opened:
+        yield opened
+
+
+def listed(reader: JournalReader) -> PlanReport:
+    detail = plan_data.plan(reader, CLUSTER, DIGEST)
+    assert detail is not None
+    return detail.plan
+
+
+def plan(proof: dict[str, Any] | None = None) -> Any:
+    return plan_with(DIGEST, PROOF if proof is None else proof, [move("t-0", "123", "423")])
+
+
+def context(journal: Journal) -> Any:
+    return SimpleNamespace(journal=journal, actor=ADA, conn_id=CONN_ID)
+
+
+def held(*reasons: tuple[int, HoldReason]) -> tuple[Held, ...]:
+    return tuple(Held.of(TopicPartition("t", number), reason, 4) for number, reason in reasons)
+
+
+def test_held_moves_are_grouped_by_reason_the_most_frequent_first_each_with_its_first_partition() -> None:
+    dead, disabled = HoldReason.TARGET_DEAD, HoldReason.SIZE_UNKNOWN
+    several = held((7, disabled), (1, dead), (3, dead))
+    report = progress_report(replace(PROGRESS, held=several), None)
+    assert report.held_count == 3
+    assert report.held == (
+        HeldGroup(several[1].sentence, 2, "t-1"),
+        HeldGroup(several[0].sentence, 1, "t-7"),
+    )
+
+
+def test_of_many_stalled_partitions_all_are_counted_and_the_first_are_named() -> None:
+    stalled = tuple(TopicPartition("t", number) for number in range(25))
+    report = progress_report(replace(PROGRESS, stalled=stalled), None)
+    assert (report.stalled_count, len(report.stalled), report.stalled[0]) == (25, 20, "t-0")
+
+
+def test_rates_are_whole_numbers_and_what_is_unknown_stays_so() -> None:
+    report = progress_report(replace(PROGRESS, pressure=next(iter(Pressure))), 50)
+    assert (report.bytes_per_s, report.eta_s, report.throttle) == (10, 167, 50)
+    assert report.pressure == next(iter(Pressure)).value
+    unknown = progress_report(replace(PROGRESS, bytes_per_s=None, eta_s=None), 0)
+    assert (unknown.bytes_per_s, unknown.eta_s, unknown.throttle, unknown.pressure) == (None, None, None, None)
+
+
+def test_progress_is_written_each_ten_seconds_and_when_the_status_changes_and_not_by_a_busy_step(
+    journal: Journal, reader: JournalReader
+) -> None:
+    now_s = [0.0]
+    recorder = ProgressRecorder(journal, lambda: now_s[0])
+
+    def settled(number: int, **changed: Any) -> int | None:
+        found: Any = replace(PROGRESS, partitions_settled=number, **changed)
+        fence: Any = LiveFence()
+        recorder.record(found, fence, throttle=None)
+        known = plan_data.progress(reader, CLUSTER, DIGEST)
+        return None if known is None else known.partitions_settled
+
+    assert settled(1, busy=True) is None
+    assert settled(2) == 2
+    now_s[0] = EVERY_S - 1
+    assert settled(3) == 2
+    assert settled(4, status=PlanStatus.STUCK) == 4
+    # After the pause this process asks the journal, whose clock says that less time has passed.
+    now_s[0] = 3 * EVERY_S
+    assert settled(5, status=PlanStatus.STUCK) == 4
+
+
+def test_a_process_that_has_lost_the_step_lock_writes_no_progress(journal: Journal, reader: JournalReader) -> None:
+    class LostFence:
+        def check(self) -> None:
+            raise LockLost("Another process has acquired the step lock.")
+
+    fence: Any = LostFence()
+    ProgressRecorder(journal).record(PROGRESS, fence, throttle=None)
+    assert plan_data.progress(reader, CLUSTER, DIGEST) is None
+
+
+def test_a_proof_is_summed_up_with_its_brokers_in_the_order_of_their_ids() -> None:
+    found = proof_summary(plan())
+    assert (found.replicas_moved, found.lower_bound, found.bytes_moved, found.leader_changes) == (3, 2, 300, 1)
+    assert (found.predicted_s, found.throttle) == (1.5, 200)
+    assert (found.rack_violations_before, found.rack_violations_after) == (4, 0)
+    assert found.brokers == (
+        BrokerChange(9, replicas_before=6, replicas_after=0, leaders_before=2),
+        BrokerChange(10, replicas_before=5, replicas_after=11),
+    )
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        {},
+        {"replicas_moved": "3", "lower_bound": True, "options": [], "rack_violations": 7, "spread": "wide"},
+        {"spread": {"replicas": {"before": {"by_broker": {"<script>": 1, "-1": 2, "007": 3, "9" * 30: 4}}}}},
+    ],
+)
+def test_what_a_foreign_proof_states_wrongly_is_unknown(proof: dict[str, Any]) -> None:
+    found = proof_summary(plan(proof))
+    assert (found.replicas_moved, found.lower_bound, found.throttle, found.brokers) == (None, None, None, ())
+
+
+@pytest.mark.parametrize(("expires_in", "expires_ms"), [(None, None), (timedelta(minutes=2), 120_000)])
+def test_a_request_for_approval_is_shown_with_its_proof_until_it_is_answered(
+    journal: Journal, reader: JournalReader, expires_in: timedelta | None, expires_ms: int | None
+) -> None:
+    report_request(context(journal), plan(), expires_in=expires_in)
+    shown = listed(reader)
+    assert (shown.status, shown.operation, shown.partitions, shown.conn_id) == (None, "drain", 1, CONN_ID)
+    assert shown.proof is not None
+    assert (shown.proof.replicas_moved, len(shown.proof.brokers)) == (3, 2)
+    approval = shown.approval
+    assert approval is not None
+    assert (approval.state, approval.asked_by) == (ApprovalState.ASKED, ADA)
+    assert approval.expires_ms == (None if expires_ms is None else (approval.asked_ms or 0) + expires_ms)
+    report_answer(journal, DIGEST, approved=False, person="bob", reason="not today")
+    answered = listed(reader).approval
+    assert answered is not None
+    assert (answered.state, answered.person, answered.reason) == (ApprovalState.REJECTED, "bob", "not today")
+
+
+def test_an_approved_plan_keeps_its_approval_and_its_proof_when_it_is_published(
+    journal: Journal, reader: JournalReader
+) -> None:
+    report_request(context(journal), plan(), expires_in=None)
+    report_answer(journal, DIGEST, approved=True, person="bob", reason="")
+    report_publication(context(journal), plan({**PROOF, "lower_bound": 3}))
+    shown = listed(reader)
+    assert shown.approval is not None
+    assert (shown.approval.state, shown.approval.person) == (ApprovalState.APPROVED, "bob")
+    assert shown.proof is not None
+    assert shown.proof.gap == 0

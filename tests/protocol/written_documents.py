@@ -1,0 +1,48 @@
+"""One document of each kind in a journal, as people and programs write them."""
+
+from __future__ import annotations
+
+from kafka_steward.assignment import Move
+from kafka_steward.document_api.request_documents import queue_add, request_add
+from kafka_steward.execution.cancel_signal import send_cancel_signal
+from kafka_steward.execution.readiness import announce_restart, disable_reassignment
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.records import (
+    DEFERRED_PARTITIONS,
+    PENDING_REPLICAS,
+    DeferredPartitions,
+    PendingReplicas,
+    PlanRecord,
+    PlanStatus,
+)
+from kafka_steward.journal.store import Journal
+from tests.protocol.simulated_watch import document
+
+__all__ = ["ADA", "CANCELLED", "WAITING", "write_documents"]
+
+ADA = Actor(person="ada")
+#: The digests of a plan that waits, and of one whose cancel has not ended.
+WAITING, CANCELLED = "a" * 64, "c" * 64
+
+
+def write_documents(journal: Journal) -> str:
+    """Write a document of each kind; return the name of the request."""
+    for digest, topic in ((WAITING, "t"), (CANCELLED, "u")):
+        record = PlanRecord(digest, journal.cluster_id, "drain")
+        journal.plans.publish(record, [Move(topic, 0, (1, 2), (2, 3), 0, 0, "broker_draining", None, 100)])
+    found = journal.plans.get(CANCELLED)
+    assert found is not None
+    asked = CancelRequest(scope="plan", person="ada", reason="wrong racks")
+    journal.plans.update(found, status=PlanStatus.RUNNING, cancel=asked)
+    disable_reassignment(journal, who=ADA, reason="the racks are being rewired")
+    send_cancel_signal(journal, CancelRequest(plan=CANCELLED, person="ada", reason="at once"), ADA)
+    queue_add(journal, document([f"q-{number} 23" for number in range(4)]), who=ADA)
+    name, _ = request_add(journal, document(["r-7 31"]), who=ADA)
+    journal.tree.create_sequential(paths.CHUNK_PREFIX, document(["c-1 12"]))
+    announce_restart(journal, 5, who=ADA, lasts_ms=60_000)
+    pending = PendingReplicas.from_brokers((1, 2), 3)
+    journal.tree.create(PENDING_REPLICAS.path("p", 3), pending.to_json())
+    journal.tree.create(DEFERRED_PARTITIONS.path("d"), DeferredPartitions(12, asked_by="ada").to_json())
+    return name
