@@ -251,7 +251,12 @@ def _build_filter(condition: str, flag: str, about: str) -> Arg:
 
 
 def _build_show_verbs() -> tuple[ActionCommand, ...]:
-    limit = Arg(("--limit",), help="How many of the newest", type=positive_int(allow_zero=False), default=50)
+    limit = Arg(
+        ("--limit",),
+        help="Only the newest (default: 50 in a table, all of them in JSON and CSV)",
+        type=positive_int(allow_zero=False),
+        metavar="N",
+    )
     plan = Arg(("--plan",), help="Only this plan: its digest, or a prefix of it")
     probe = Arg(
         ("--probe",),
