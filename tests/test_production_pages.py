@@ -23,3 +23,11 @@ def test_it_says_what_it_rests_on_and_is_linked(name: str) -> None:
     assert STATE.search((folder / name).read_text())
     assert f"production/{name}" in (ROOT / "mkdocs.yml").read_text()
     assert f"({name})" in (folder / "index.md").read_text()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/production/index.md"])
+def test_where_the_state_is_is_said_before_anything_is_typed(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert "AIRFLOW_HOME" in text or "AIRFLOW__KAFKA_STEWARD__JOURNAL" in text
+    assert re.search(r"\b(setting )?`?workspace`?\b", text)
+    assert "s3://bucket/" in text

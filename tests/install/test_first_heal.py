@@ -73,7 +73,7 @@ def test_nothing_fails_but_the_first_look_as_the_page_says(typed: TypedPage) -> 
 
 def test_each_answer_on_the_page_is_what_was_printed(typed: TypedPage) -> None:
     shown = [each for each in typed.blocks if each.block.shown]
-    assert len(shown) >= 5
+    assert len(shown) >= 3
     assert {
         each.block.typed: missing for each in shown if (missing := missing_lines(each.printed, each.block.shown))
     } == {}
