@@ -21,6 +21,7 @@ from kafka_steward.dags.controls import controls
 from kafka_steward.dags.fill import broker_joined, fill
 from kafka_steward.dags.heal import broker_failed, heal
 from kafka_steward.dags.health import health
+from kafka_steward.dags.probe import probe
 from kafka_steward.dags.rebalance import empty_broker_joined, rebalance
 from kafka_steward.dags.throttle import throttle
 from kafka_steward.deprecated import keep_former_names
@@ -37,6 +38,7 @@ __all__ = [
     "fill",
     "heal",
     "health",
+    "probe",
     "rebalance",
     "throttle",
 ]

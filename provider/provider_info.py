@@ -49,7 +49,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _module_entries("operators", *_list_module_names("operators")),
         "sensors": _module_entries("sensors", *_list_module_names("sensors")),
         "hooks": _module_entries("hooks", "steward"),
-        "triggers": _module_entries("triggers", "run_plan", "watch", "wait"),
+        "triggers": _module_entries("triggers", "probe", "run_plan", "watch", "wait"),
         "notifications": ["kafka_steward.notifications.steward.StewardNotifier"],
         "connection-types": [_connection_type()],
         "config": {"kafka_steward": {"description": "Defaults for every cluster.", "options": _config_options()}},

@@ -17,7 +17,7 @@ exit codes, is in [the command line](../command-line.md).
 Every verb takes `--cluster CONN_ID` (default: `kafka_steward_default`), `--output table|json|csv` and `--verbose`.
 """
 #: Verbs that have another name now, which they print.
-_FORMER = frozenset({"owed"})
+FORMER = frozenset({"owed"})
 #: The options that the head describes.
 _SHARED = frozenset({"--cluster", "-o", "-v"})
 
@@ -39,7 +39,7 @@ def _sections(prefix: str, commands: object) -> Iterator[str]:
 
 def _shown(commands: object) -> Iterator[CLICommand]:
     assert isinstance(commands, tuple | list)
-    yield from (each for each in commands if each.name not in _FORMER)
+    yield from (each for each in commands if each.name not in FORMER)
 
 
 def _section(name: str, command: ActionCommand) -> Iterator[str]:

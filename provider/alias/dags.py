@@ -14,6 +14,7 @@ from kafka_steward.dags import (
     fill,
     heal,
     health,
+    probe,
     rebalance,
     throttle,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "fill",
     "heal",
     "health",
+    "probe",
     "rebalance",
     "throttle",
 ]

@@ -5,7 +5,7 @@ function is imported when the verb is called::
 
     verb.py        the execution of a verb: one cluster, one message on failure, an exit code
     foreground.py  steps of a plan to its end, with a bar, and Ctrl-C
-    doctor.py      doctor, with airflow_state.py for what Airflow's own database says
+    doctor.py      doctor, with airflow_state.py for what Airflow's own database says; probe.py for its option --probe
     show.py        status, partitions, plans, show, audit
     manage.py      verify, throttle, abandon
     plan.py        plan heal, fill, rebalance, expand, drain, set-replication-factor
@@ -226,11 +226,15 @@ Kafka does not let us read min.insync.replicas of some: the message names them."
 
 _DOCTOR = """\
 Checks the connection; Kafka, and by requests that change nothing whether it lets us move replicas, throttle and
-read what we need; topics that an ACL hides; cordoned brokers; the journal, and who opened it; whether a watch is
-alive; the workspace; Spark and Java, without starting them; the DAGs of this cluster and Airflow's processes.
+read what we need; what its version does not offer; managed services with limits or a balancer of their own; topics
+that an ACL hides; cordoned brokers; the journal, and who opened it; whether a watch is alive; the workspace; the
+executor; Spark and Java, without starting them; the DAGs of this cluster, Airflow's processes, and its metrics.
+Each fault has the command that helps in the line below.
 
 The checks run at the same time, within 25 s in all. The cluster is not changed; a journal of an earlier version
-is upgraded, as by every command.
+is upgraded, as by every command. With --probe, a run of the DAG `probe` also lets a worker and the triggerer write
+and read a file in the workspace, within 120 s; that DAG is a file of two lines, which doctor prints if it is not
+there.
 
 Exit code 0: no fault; 1: at least one line is a fault. A note is no fault."""
 
@@ -247,8 +251,18 @@ def _build_filter(condition: str, flag: str, about: str) -> Arg:
 
 
 def _build_show_verbs() -> tuple[ActionCommand, ...]:
-    limit = Arg(("--limit",), help="How many of the newest", type=positive_int(allow_zero=False), default=50)
+    limit = Arg(
+        ("--limit",),
+        help="Only the newest (default: 50 in a table, all of them in JSON and CSV)",
+        type=positive_int(allow_zero=False),
+        metavar="N",
+    )
     plan = Arg(("--plan",), help="Only this plan: its digest, or a prefix of it")
+    probe = Arg(
+        ("--probe",),
+        help="Also let a worker and the triggerer try the workspace, by a run of the DAG probe",
+        action="store_true",
+    )
     since = Arg(("--since",), help="Only since then: 30m, 2h, 1d, or 2026-11-21T08:00 (UTC)", type=_parse_time)
     conditions = (
         _build_filter("under_replicated", "--under-replicated-partitions", "whose replicas are not all in sync"),
@@ -262,7 +276,8 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
             "doctor",
             "Check everything between Airflow and Kafka: each line is ok, or says what helps",
             "doctor.diagnose",
-            examples=[f"doctor {_ON}", f"doctor {_ON} --output json"],
+            (probe,),
+            examples=[f"doctor {_ON}", f"doctor --probe {_ON}", f"doctor {_ON} --output json"],
             details=_DOCTOR,
         ),
         _build_verb(

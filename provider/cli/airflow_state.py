@@ -117,8 +117,9 @@ def airflow_findings(state: AirflowState, conn_id: str) -> list[Finding]:
 def _process_finding(alive: Mapping[str, bool]) -> Finding:
     dead = [_PROCESSES[kind] for kind, is_alive in alive.items() if not is_alive]
     if dead:
-        told = "; ".join(f"no {name} is alive, and {why}" for name, why in dead)
-        return Finding("airflow", Level.FAULT, f"{told[0].upper()}{told[1:]}.", f"airflow {dead[0][0]}")
+        sentence = "; ".join(f"no {name} is alive, and {why}" for name, why in dead)
+        helps = "\n".join(f"airflow {name}" for name, _ in dead)
+        return Finding("airflow", Level.FAULT, f"{sentence[0].upper()}{sentence[1:]}.", helps)
     return Finding("airflow", Level.OK, f"Alive: {', '.join(_PROCESSES[kind][0] for kind in alive)}.")
 
 
@@ -142,4 +143,7 @@ def _dag_findings(state: AirflowState, conn_id: str) -> list[Finding]:
         first = healing[0].dag_id
         sentence = f"The DAG {first} is paused, so that nothing is detected or healed. DAGs: {names}."
         return [Finding("dags", Level.FAULT, sentence, f"airflow dags unpause {shlex.quote(first)}")]
-    return [Finding("dags", Level.NOTE if paused else Level.OK, f"DAGs of this cluster: {names}.")]
+    sentence = f"DAGs of this cluster: {names}."
+    if paused:
+        return [Finding("dags", Level.NOTE, sentence, f"airflow dags unpause {shlex.quote(paused[0])}")]
+    return [Finding("dags", Level.OK, sentence)]

@@ -9,16 +9,19 @@ from airflow.configuration import conf
 
 from kafka_steward.cli import Exit
 from kafka_steward.cli.airflow_state import airflow_findings, read_airflow_state
+from kafka_steward.cli.probe import probe_parts
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.doctor.commands import Commands
 from kafka_steward.doctor.findings import Check, Finding, Level, run_checks
 from kafka_steward.doctor.journal import inspect_journal
 from kafka_steward.doctor.kafka import inspect_cluster
 from kafka_steward.doctor.spark import inspect_local_spark
-from kafka_steward.doctor.workspace import inspect_workspace
+from kafka_steward.doctor.workspace import SHARE_WORKSPACE, inspect_workspace
 from kafka_steward.errors import SettingError
 from kafka_steward.hooks.cluster_config import ClusterConfig, runs_tasks_elsewhere
 from kafka_steward.hooks.spark import find_spark_cluster
+from kafka_steward.planning.spark.installed import repair_command
 
 #: Seconds for all checks, which run at the same time.
 WITHIN_S = 25.0
@@ -31,9 +34,14 @@ def diagnose(call: CommandContext) -> Exit:
     try:
         config = call.hook.access
     except SettingError as error:
-        findings = [Finding("connection", Level.FAULT, str(error))]
+        findings = [Finding("connection", Level.FAULT, str(error), Commands(call.arguments.cluster).add_connection())]
     else:
-        findings = [_connection_finding(config), *run_checks(_checks(call, config), within_s=WITHIN_S)]
+        findings = [
+            _connection_finding(config),
+            executor_finding(conf.get("core", "executor")),
+            *run_checks(_checks(call, config), within_s=WITHIN_S),
+            *_probe(call, config),
+        ]
     faults = sum(finding.level is Level.FAULT for finding in findings)
     rows = [finding.to_json() for finding in findings]
     call.out.print_document({"ok": not faults, "findings": rows}, rows, _lines(findings))
@@ -48,31 +56,63 @@ def _connection_finding(config: ClusterConfig) -> Finding:
     return Finding("connection", Level.OK, f"{config.conn_id} names {config.bootstrap}, by {how}.")
 
 
+def executor_finding(executor: str) -> Finding:
+    """Return where the executor runs tasks, and so where the workspace and the journal have to be reached."""
+    if runs_tasks_elsewhere(executor):
+        sentence = f"The executor {executor} runs tasks on other hosts, which need the same journal and workspace."
+        return Finding("executor", Level.OK, sentence)
+    return Finding("executor", Level.OK, f"The executor {executor} runs tasks on the scheduler's host.")
+
+
+def _probe(call: CommandContext, config: ClusterConfig) -> Sequence[Finding]:
+    commands = Commands(config.conn_id)
+    if call.arguments.probe:
+        return probe_parts(config, commands)
+    sentence = (
+        "Whether a worker and the triggerer can use the workspace was not tried: a run of the DAG probe tries it."
+    )
+    return [Finding("worker", Level.NOTE, sentence, commands.steward("doctor --probe"))]
+
+
 def _checks(call: CommandContext, config: ClusterConfig) -> list[Check]:
+    commands = Commands.of(config.conn_id, config.client, config.bootstrap)
+    shown = commands.show_connection()
     return [
-        Check("kafka", lambda: _inspect_kafka(config)),
-        Check("journal", lambda: _inspect_journal(call)),
-        Check("workspace", lambda: inspect_workspace(config.workspace)),
-        Check("spark", lambda: _inspect_spark(config)),
-        Check("airflow", lambda: airflow_findings(read_airflow_state(config.conn_id), config.conn_id)),
-        Check("metrics", lambda: [metrics_finding(_metrics_switches())]),
+        Check("kafka", lambda: _inspect_kafka(config, commands), shown),
+        Check("journal", lambda: _inspect_journal(call, commands), shown),
+        Check(
+            "workspace",
+            lambda: inspect_workspace(config.workspace),
+            SHARE_WORKSPACE,
+        ),
+        Check("spark", lambda: _inspect_spark(config), _show_spark(config)),
+        Check(
+            "airflow", lambda: airflow_findings(read_airflow_state(config.conn_id), config.conn_id), "airflow db check"
+        ),
+        Check("metrics", lambda: [metrics_finding(_metrics_switches())], "airflow config list --section metrics"),
     ]
 
 
-def _inspect_kafka(config: ClusterConfig) -> Sequence[Finding]:
+def _show_spark(config: ClusterConfig) -> str:
+    if config.spark_conn_id is None:
+        return repair_command()
+    return Commands(config.spark_conn_id).show_connection()
+
+
+def _inspect_kafka(config: ClusterConfig, commands: Commands) -> Sequence[Finding]:
     given = config.client
     limits = {
         name: min(int(given.get(name) or _REQUEST_MS), _REQUEST_MS)
         for name in ("request_timeout_ms", "bootstrap_timeout_ms")
     }
     with KafkaCluster({**given, **limits}, expected_cluster_id=config.expected_cluster_id) as cluster:
-        return inspect_cluster(cluster, throttled=config.settings.throttle > 0)
+        return inspect_cluster(cluster, commands, throttled=config.settings.throttle > 0)
 
 
-def _inspect_journal(call: CommandContext) -> Sequence[Finding]:
+def _inspect_journal(call: CommandContext, commands: Commands) -> Sequence[Finding]:
     executor = conf.get("core", "executor")
     with call.journal() as journal:
-        return inspect_journal(journal, executor=executor, shared_needed=runs_tasks_elsewhere(executor))
+        return inspect_journal(journal, commands, executor=executor, shared_needed=runs_tasks_elsewhere(executor))
 
 
 def _inspect_spark(config: ClusterConfig) -> Sequence[Finding]:
@@ -91,7 +131,8 @@ def metrics_finding(switches: Mapping[str, bool]) -> Finding:
     """Return where metrics go, by Airflow's switches of the section [metrics]."""
     on = [name for name, is_on in switches.items() if is_on]
     if not on:
-        return Finding("metrics", Level.NOTE, "Airflow sends no metrics ([metrics] statsd_on, otel_on), nor do we.")
+        sentence = "Airflow sends no metrics ([metrics] statsd_on, otel_on), nor do we."
+        return Finding("metrics", Level.NOTE, sentence, "export AIRFLOW__METRICS__STATSD_ON=True")
     return Finding("metrics", Level.OK, f"Metrics go where Airflow's go: [metrics] {', '.join(on)}.")
 
 
@@ -100,6 +141,5 @@ def _lines(findings: Sequence[Finding]) -> list[str]:
     lines = []
     for finding in findings:
         lines.append(f"{finding.level.value:5}  {finding.subject.ljust(width)}  {finding.sentence}")
-        if finding.command:
-            lines.append(f"{' ' * (width + 9)}{finding.command}")
+        lines += [f"{' ' * (width + 9)}{command}" for command in finding.command.splitlines()]
     return lines

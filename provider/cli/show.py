@@ -24,11 +24,16 @@ from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.listing import list_unreadable
-from kafka_steward.journal.records import APPROVALS, WRITTEN, MoveRow, PlanRecord
+from kafka_steward.journal.records import APPROVALS, WRITTEN, MoveRow, PlanRecord, PlanStatus
 from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
+from kafka_steward.settings import Settings
 
 #: Topics that a message names; the rest is only counted.
 _NAMED = 3
+#: Rows of a table without --limit, and plans of an answer without a limit: retention keeps far fewer.
+_NEWEST, _ALL_PLANS = 50, 1_000_000
+#: Seconds without a step, beyond three intervals, after which `status` says so.
+_LATE_S = 30
 
 
 def plan_facts(record: PlanRecord) -> dict[str, Any]:
@@ -103,7 +108,16 @@ def show_status(call: CommandContext) -> None:
         lines += looks or ["watched: never; no watch has polled this journal"]
         for record in stored.unfinished():
             lines += plan_lines(record, stored.existing_rows(record.digest))
+            lines += late_step_lines(record, opened.journal.now_ms(), opened.settings)
         call.out.print_facts({**facts, **document_facts(documents)}, lines)
+
+
+def late_step_lines(record: PlanRecord, now_ms: int, settings: Settings) -> list[str]:
+    """Return a line if no process has stepped a plan for long that is to be stepped; else none. Pure."""
+    late_s = (now_ms - max(record.stepped_ms, record.published_ms)) / 1000
+    if record.status.waits or record.status is PlanStatus.STUCK or late_s <= _LATE_S + 3 * settings.step_interval:
+        return []
+    return [f"  no process has stepped it for {late_s:.0f} s: look at the triggerer and the workers, or resume it"]
 
 
 def _status_facts(opened: ClusterSession) -> dict[str, Any]:
@@ -219,8 +233,23 @@ def _partitions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def list_plans(call: CommandContext) -> None:
     """Print the newest plans."""
     with call.journal() as journal:
-        records = journal.plans.latest(call.arguments.limit)
-        call.out.print_rows([plan_facts(record) for record in records], plans_table(records))
+        records = journal.plans.latest(_limit(call) or _ALL_PLANS)
+    call.out.print_rows([plan_facts(record) for record in records], plans_table(records))
+    _print_extent(call, len(records), "plan")
+
+
+def _limit(call: CommandContext) -> int | None:
+    """Return how many of the newest are asked for; None for all: programs get whole answers."""
+    given: int | None = call.arguments.limit
+    return given if given is not None or call.out.form != "table" else _NEWEST
+
+
+def _print_extent(call: CommandContext, count: int, what: str) -> None:
+    """Say on standard error that nothing was found, or that there may be more than a table shows by itself."""
+    if not count:
+        print_error(f"There is no {what}, or none that fits.")
+    elif call.arguments.limit is None and count == _limit(call):
+        print_error(f"These are the newest {count}; more with --limit, all of them with --output json.")
 
 
 def show_plan(call: CommandContext) -> None:
@@ -242,8 +271,9 @@ def list_audit_rows(call: CommandContext) -> None:
     with call.journal() as journal:
         plan = find_plan_by_prefix(journal, given.plan).digest if given.plan else None
         since_ms = None if given.since is None else time_argument_ms(given.since, journal.now_ms())
-        rows = journal.audit.rows(plan=plan, topic=given.topic, since_ms=since_ms, limit=given.limit)
+        rows = journal.audit.rows(plan=plan, topic=given.topic, since_ms=since_ms, limit=_limit(call))
     call.out.print_rows([audit_facts(row) for row in rows], audit_table(rows))
+    _print_extent(call, len(rows), "row of the audit trail")
 
 
 def _value_text(value: Any) -> str:

@@ -25,7 +25,7 @@ class Level(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: what was checked, and one sentence. `command` is what helps, if a command does."""
+    """One line: what was checked, and one sentence. `command` is what helps: one command a line; a fault has one."""
 
     subject: str
     level: Level
@@ -39,10 +39,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check, by the subject that its findings have when it fails or takes too long."""
+    """A check; `subject` and `command` are those of its finding when it fails or takes too long."""
 
     subject: str
     run: Callable[[], Sequence[Finding]]
+    command: str
 
 
 def run_checks(checks: Sequence[Check], *, within_s: float) -> list[Finding]:
@@ -69,12 +70,15 @@ class _Run(threading.Thread):
         try:
             self._findings = self._check.run()
         except StewardError as error:
-            self._findings = [Finding(self._check.subject, Level.FAULT, str(error))]
+            self._findings = [self._fault(str(error))]
         except Exception as error:  # noqa: BLE001 - one check that fails must not hide the others
             words = f"{type(error).__name__}: {error}".splitlines()[0]
-            self._findings = [Finding(self._check.subject, Level.FAULT, f"The check failed: {words}.")]
+            self._findings = [self._fault(f"The check failed: {words}.")]
 
     def result(self, within_s: float) -> Sequence[Finding]:
         if self._findings is not None:
             return self._findings
-        return [Finding(self._check.subject, Level.FAULT, f"There was no answer within {within_s:g} s.")]
+        return [self._fault(f"There was no answer within {within_s:g} s.")]
+
+    def _fault(self, sentence: str) -> Finding:
+        return Finding(self._check.subject, Level.FAULT, sentence, self._check.command)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_steward.doctor.commands import Commands, set_for_airflow
 from kafka_steward.doctor.findings import Finding, Level
 from kafka_steward.escaping import utc_text
 from kafka_steward.journal.records import WATCH_LEASES
@@ -33,7 +34,7 @@ class LeaseFacts:
         return self.polled and self.age_ms <= self.ttl_ms + _LATE_MS
 
 
-def inspect_journal(journal: Journal, *, executor: str, shared_needed: bool) -> list[Finding]:
+def inspect_journal(journal: Journal, commands: Commands, *, executor: str, shared_needed: bool) -> list[Finding]:
     """Return the findings about an open journal. Raises JournalError.
 
     `shared_needed` says that the `executor` runs tasks on other hosts.
@@ -47,7 +48,7 @@ def inspect_journal(journal: Journal, *, executor: str, shared_needed: bool) -> 
     place = "" if journal.identity is None else journal.identity.place
     return [
         journal_finding(place, openings, executor=executor, shared_needed=shared_needed),
-        watch_finding(polls, leases),
+        watch_finding(polls, leases, commands),
     ]
 
 
@@ -57,33 +58,31 @@ def journal_finding(
     """Return where the journal is and which hosts opened it; a fault for a file that other hosts cannot see."""
     hosts = [f"{row['host']} (last {utc_text(row['last_ms'])})" for row in openings[:_NAMED]]
     more = f" and {len(openings) - _NAMED} more" if len(openings) > _NAMED else ""
-    told = f"The journal is {place}, schema {KNOWN[-1]}; opened by {', '.join(hosts)}{more}."
+    sentence = f"The journal is {place}, schema {KNOWN[-1]}; opened by {', '.join(hosts)}{more}."
     if shared_needed and place.startswith("sqlite"):
-        sentence = (
-            f"{told} It is a file of this host, and the executor {executor} runs tasks on other hosts; set journal to "
-            "a postgresql:// URL that all of them share."
+        sentence += (
+            f" It is a file of this host, and the executor {executor} runs tasks on other hosts; set journal to a "
+            "postgresql:// URL that all of them share."
         )
-        return Finding("journal", Level.FAULT, sentence)
-    return Finding("journal", Level.OK, told)
+        return Finding("journal", Level.FAULT, sentence, set_for_airflow("journal", "postgresql://USER@HOST/steward"))
+    return Finding("journal", Level.OK, sentence)
 
 
-def watch_finding(polls: Sequence[Mapping[str, Any]], leases: Sequence[LeaseFacts]) -> Finding:
+def watch_finding(polls: Sequence[Mapping[str, Any]], leases: Sequence[LeaseFacts], commands: Commands) -> Finding:
     """Return whether a watch polls now. `polls` are the last ones by kind and host, the newest first."""
     alive = {lease.kind for lease in leases if lease.alive}
+    helps = commands.steward("watch")
+    advice = "unpause the DAG heal, whose watch runs in the triggerer, or watch from a terminal"
     if not polls and not alive:
-        return Finding("watch", Level.FAULT, "No watch has ever polled this journal, so that no failure is detected.")
+        sentence = f"No watch has ever polled this journal, so that no failure is detected; {advice}."
+        return Finding("watch", Level.FAULT, sentence, helps)
     newest: dict[str, str] = {}
     for poll in polls:
-        told = f"{poll['kind']} {_age_text(poll['age_ms'])} ago on {poll['host']}"
-        newest.setdefault(poll["kind"], told)
-    told = ", ".join(newest.values()) or ", ".join(sorted(alive))
+        newest.setdefault(poll["kind"], f"{poll['kind']} {_age_text(poll['age_ms'])} ago on {poll['host']}")
+    named = ", ".join(newest.values()) or ", ".join(sorted(alive))
     if not alive:
-        sentence = (
-            f"No watch is alive: the last polls were {told}. Unpause the DAG heal, and see that a triggerer runs and "
-            "what its log says."
-        )
-        return Finding("watch", Level.FAULT, sentence)
-    return Finding("watch", Level.OK, f"A watch is alive: {told}.")
+        return Finding("watch", Level.FAULT, f"No watch is alive: the last polls were {named}; {advice}.", helps)
+    return Finding("watch", Level.OK, f"A watch is alive: {named}.")
 
 
 def _age_text(age_ms: int) -> str:

@@ -6,6 +6,7 @@ A reassignment is requested of a topic that does not exist, and throttles are re
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from kafka_steward.assignment import TopicPartition
@@ -13,6 +14,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.requests import NO_SUCH_TOPIC
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
+from kafka_steward.doctor.commands import Commands, set_for_airflow
 from kafka_steward.doctor.findings import Finding, Level
 from kafka_steward.doctor.services import find_service
 from kafka_steward.errors import ClusterError, KafkaRefused
@@ -27,13 +29,27 @@ MOVE, BROKER_THROTTLE, TOPIC_THROTTLE, LOG_DIRS, TOPIC_SETTINGS = (
     "read log directories",
     "read settings of topics",
 )
+#: What grants each right: the resource and the operation of kafka-acls.
+_GRANTS = {
+    MOVE: ("--cluster", "Alter"),
+    BROKER_THROTTLE: ("--cluster", "AlterConfigs"),
+    TOPIC_THROTTLE: ("--topic '*'", "AlterConfigs"),
+    LOG_DIRS: ("--cluster", "Describe"),
+    TOPIC_SETTINGS: ("--topic '*'", "DescribeConfigs"),
+}
+#: What Kafka offers since a version, and we do without before.
+_SINCE = (
+    ((3, 3), "free disk space (no move is held for want of it)"),
+    ((4, 1), "the guard of a replication factor that somebody else changes meanwhile (KIP-860)"),
+    ((4, 3), "cordoned log directories (KIP-1066)"),
+)
 #: The setting by which Confluent Server says whether it balances itself.
 _OWN_BALANCER = "confluent.balancer.enable"
 #: Brokers and topics that a sentence names; the rest is only counted.
 _NAMED = 5
 
 
-def inspect_cluster(cluster: KafkaCluster, *, throttled: bool) -> list[Finding]:
+def inspect_cluster(cluster: KafkaCluster, commands: Commands, *, throttled: bool) -> list[Finding]:
     """Return the findings about a cluster. `throttled` says whether the settings ask for a throttle.
 
     Raises ClusterError if the cluster cannot be described at all.
@@ -42,22 +58,16 @@ def inspect_cluster(cluster: KafkaCluster, *, throttled: bool) -> list[Finding]:
     log_dirs, refusals = _read_log_dirs(cluster, snapshot)
     refusals |= _probe_rights(cluster, snapshot, throttled=throttled)
     return [
-        describe_cluster(snapshot, cluster.kafka_version, zookeeper_mode=cluster.zookeeper_mode),
-        *service_findings(snapshot, balances_itself=_balances_itself(cluster, snapshot)),
-        right_finding(refusals),
-        *_hidden_findings(cluster, snapshot, log_dirs),
-        *cordon_findings(snapshot, log_dirs),
+        describe_cluster(snapshot, cluster.kafka_version, commands, zookeeper_mode=cluster.zookeeper_mode),
+        capability_finding(cluster.kafka_version),
+        *service_findings(snapshot, commands, balances_itself=_balances_itself(cluster, snapshot)),
+        right_finding(refusals, commands),
+        *_hidden_findings(cluster, snapshot, log_dirs, commands),
+        *cordon_findings(snapshot, log_dirs, commands),
     ]
 
 
-def missing_rights(cluster: KafkaCluster, *, throttled: bool) -> str:
-    """Return one sentence about what the cluster refuses; empty if it refuses nothing. Raises ClusterError."""
-    snapshot = cluster.snapshot()
-    finding = right_finding(_probe_rights(cluster, snapshot, throttled=throttled))
-    return "" if finding.level is Level.OK else finding.sentence
-
-
-def describe_cluster(snapshot: Snapshot, version: str, *, zookeeper_mode: bool) -> Finding:
+def describe_cluster(snapshot: Snapshot, version: str, commands: Commands, *, zookeeper_mode: bool) -> Finding:
     """Return what the cluster is; a fault while partitions have no leader, a note while brokers are down."""
     mode = "ZooKeeper" if zookeeper_mode else "KRaft"
     dead = sorted(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
@@ -71,37 +81,53 @@ def describe_cluster(snapshot: Snapshot, version: str, *, zookeeper_mode: bool) 
         sentence += f" Brokers that are down and host replicas: {_name(dead)}."
     if offline:
         sentence += f" {offline} partitions have no leader."
-    return Finding("kafka", Level.FAULT if offline else Level.NOTE if dead or under else Level.OK, sentence)
+        return Finding("kafka", Level.FAULT, sentence, commands.steward("partitions --unavailable-partitions"))
+    if dead or under:
+        return Finding("kafka", Level.NOTE, sentence, commands.steward("status"))
+    return Finding("kafka", Level.OK, sentence)
 
 
-def service_findings(snapshot: Snapshot, *, balances_itself: bool) -> list[Finding]:
+def capability_finding(version: str) -> Finding:
+    """Return what this version of Kafka does not offer of what is used; ok if it offers all."""
+    numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
+    missing = [what for since, what in _SINCE if numbers < since]
+    if missing:
+        return Finding("capabilities", Level.NOTE, f"Kafka {version} does not offer {', '.join(missing)}.")
+    return Finding("capabilities", Level.OK, f"Kafka {version} offers everything that is used.")
+
+
+def service_findings(snapshot: Snapshot, commands: Commands, *, balances_itself: bool) -> list[Finding]:
     """Return a finding for a managed service, and for a cluster with a balancer of its own; empty for neither."""
     service = find_service(snapshot.cluster_id, [broker.host for broker in snapshot.brokers.values()])
     found = []
     if service is not None:
         level = Level.NOTE if service.moves else Level.FAULT
-        found.append(Finding("service", level, f"This is {service.name}; {service.advice}."))
+        found.append(
+            Finding("service", level, f"This is {service.name}; {service.advice}.", commands.steward("status"))
+        )
     if balances_itself:
         sentence = (
             f"This cluster balances itself ({_OWN_BALANCER} is true), so that two would move the same replicas; turn "
             "it off, or leave rebalance, expand and drain to it."
         )
-        found.append(Finding("service", Level.FAULT, sentence))
+        found.append(Finding("service", Level.FAULT, sentence, commands.set_on_brokers(_OWN_BALANCER, "false")))
     return found
 
 
-def right_finding(refusals: Mapping[str, ClusterError | None]) -> Finding:
+def right_finding(refusals: Mapping[str, ClusterError | None], commands: Commands) -> Finding:
     """Return one finding about all rights that were asked for. `refusals` has None for what is allowed."""
     refused = {right: error for right, error in refusals.items() if error is not None}
     if not refused:
         return Finding("rights", Level.OK, f"Kafka lets us {', '.join(refusals)}.")
-    told = " ".join(f"We may not {right}: {error}" for right, error in refused.items())
-    unthrottled = {BROKER_THROTTLE, TOPIC_THROTTLE}.intersection(refused) and MOVE not in refused
-    advice = " Without throttles, set throttle to 0: moves then run at full speed." if unthrottled else ""
-    return Finding("rights", Level.FAULT, told + advice)
+    sentence = " ".join(f"We may not {right}: {error}" for right, error in refused.items())
+    helps = [commands.grant(*_GRANTS[right]) for right in refused]
+    if {BROKER_THROTTLE, TOPIC_THROTTLE}.intersection(refused) and MOVE not in refused:
+        sentence += " Without throttles, set throttle to 0: moves then run at full speed."
+        helps.append(set_for_airflow("throttle", "0"))
+    return Finding("rights", Level.FAULT, sentence, "\n".join(helps))
 
 
-def hidden_finding(hidden: Mapping[str, Sequence[int]]) -> Finding:
+def hidden_finding(hidden: Mapping[str, Sequence[int]], commands: Commands) -> Finding:
     """Return the finding about topics that we may not describe, with the brokers that host them."""
     if not hidden:
         return Finding("hidden topics", Level.OK, "No topic is hidden from us.")
@@ -109,10 +135,10 @@ def hidden_finding(hidden: Mapping[str, Sequence[int]]) -> Finding:
         f"Kafka does not let us describe {_name(list(hidden))}, and nothing is planned meanwhile; grant our principal "
         "Describe on every topic, as docs/permissions.md says."
     )
-    return Finding("hidden topics", Level.FAULT, sentence)
+    return Finding("hidden topics", Level.FAULT, sentence, commands.grant("--topic '*'", "Describe"))
 
 
-def cordon_findings(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> list[Finding]:
+def cordon_findings(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], commands: Commands) -> list[Finding]:
     """Return the findings about brokers that receive no replicas, and about failed log directories."""
     cordoned = sorted(broker for broker, dirs in log_dirs.items() if dirs.cordoned)
     failed = {broker: dirs.failed_paths for broker, dirs in log_dirs.items() if dirs.failed_paths}
@@ -122,9 +148,10 @@ def cordon_findings(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -
         sentence = f"Cordoned brokers (cordoned.log.dirs), which receive no replicas: {_name(cordoned)}."
         found.append(Finding("cordons", Level.NOTE, sentence))
     if failed:
-        told = "; ".join(f"broker {broker}: {', '.join(paths)}" for broker, paths in sorted(failed.items()))
-        sentence = f"Log directories have failed on {told}; replace the disks, or set heal_failed_disks."
-        found.append(Finding("disks", Level.FAULT, sentence))
+        named = "; ".join(f"broker {broker}: {', '.join(paths)}" for broker, paths in sorted(failed.items()))
+        sentence = f"Log directories have failed on {named}; replace the disks, or set heal_failed_disks."
+        heals = [f"failed {broker} --disk {shlex.join(paths)}" for broker, paths in sorted(failed.items())]
+        found.append(Finding("disks", Level.FAULT, sentence, "\n".join(map(commands.steward, heals))))
     if silent:
         found.append(Finding("disks", Level.NOTE, f"Brokers that did not report their disks in time: {_name(silent)}."))
     return found
@@ -138,8 +165,10 @@ def _read_log_dirs(
     return found, {LOG_DIRS: refusal}
 
 
-def _hidden_findings(cluster: KafkaCluster, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> list[Finding]:
-    return [hidden_finding(find_hidden_topics(cluster, snapshot, log_dirs))] if log_dirs else []
+def _hidden_findings(
+    cluster: KafkaCluster, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], commands: Commands
+) -> list[Finding]:
+    return [hidden_finding(find_hidden_topics(cluster, snapshot, log_dirs), commands)] if log_dirs else []
 
 
 def _probe_rights(cluster: KafkaCluster, snapshot: Snapshot, *, throttled: bool) -> dict[str, ClusterError | None]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kafka_steward.doctor.findings import Finding, Level
 from kafka_steward.errors import PlanningFailed
-from kafka_steward.planning.spark.installed import InstalledSpark, describe_spark
+from kafka_steward.planning.spark.installed import InstalledSpark, describe_spark, repair_command
 from kafka_steward.planning.spark.jvm import find_java, java_version
 
 #: Spark 4 needs it.
@@ -21,8 +21,7 @@ def inspect_local_spark(env: Mapping[str, str]) -> list[Finding]:
     try:
         spark = spark_finding(describe_spark())
     except PlanningFailed as error:
-        words, _, rest = str(error).partition(" Run `")
-        spark = Finding("spark", Level.FAULT, words, rest.partition("`")[0])
+        spark = Finding("spark", Level.FAULT, str(error), repair_command())
     return [spark, java_finding(java, None if java is None else java_version(java))]
 
 
@@ -44,7 +43,8 @@ def java_finding(java: Path | None, version: str | None) -> Finding:
         sentence = "Spark needs Java 17 or newer, and none is in JAVA_HOME or on the PATH of this user."
         return Finding("java", Level.FAULT, sentence, _INSTALL_JAVA)
     if version is None:
-        return Finding("java", Level.NOTE, f"Java is {java}; no file tells its version, which has to be 17 or newer.")
+        sentence = f"Java is {java}; no file names its version, which has to be 17 or newer."
+        return Finding("java", Level.NOTE, sentence, f"{java} -version")
     major = int((version.removeprefix("1.").split(".")[0].split("-")[0].split("+")[0]) or 0)
     if major < _OLDEST_JAVA:
         return Finding("java", Level.FAULT, f"Java {version} is too old for Spark ({java}).", _INSTALL_JAVA)

@@ -25,6 +25,9 @@ from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.shards import SHARD_ROWS, PlanningJob, TableShards, solve_shards
 from kafka_steward.planning.solver.plan_rows import order_plan
 
+#: The partitions whose faults a message names; the others are only counted.
+_NAMED = 5
+
 
 def plan_locally(
     snapshot: SnapshotFolder, operation: str, options: Mapping[str, Any], *, shard_rows: int = SHARD_ROWS
@@ -44,9 +47,10 @@ def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, op
     """Make the plan that the Spark job would make of a reassignment `document`, write it, and return it as read back.
 
     `options` are the planner's options without the reassignment. The checks are stricter than the job's, because a
-    person can repair the document. Raises PlanError with one message for an unknown topic or partition, for a broker
-    that is not live, for a cordoned broker that would receive a replica, for a partition that is already being
-    reassigned, and for one with fewer original replicas than min.insync.replicas (KIP-236).
+    person can repair the document. Raises PlanError with a sentence for each partition of it that cannot be: for an
+    unknown topic or partition, for a broker that is not live, for a cordoned broker that would receive a replica, for a
+    partition that is already being reassigned, and for one with fewer original replicas than min.insync.replicas
+    (KIP-236).
     """
     _refuse_impossible_targets(parse_reassignment(document), snapshot)
     request = {**options, "reassignment": document}
@@ -89,13 +93,35 @@ def _refuse_impossible_targets(given: Mapping[TopicPartition, Assignment], snaps
     known = {TopicPartition(row["topic"], row["partition"]): row for row in named.to_pylist()}
     topics = {name.topic for name in known}
     cordoned = cordoned_brokers(snapshot.brokers)
-    for name, target in given.items():
-        if name not in known:
-            what = f"the partition {name}" if name.topic in topics else f"the topic {name.topic}"
-            raise PlanError(f"The reassignment names {what}, which the cluster does not have.")
-        _refuse_impossible_move(name, target, known[name], states)
-        _refuse_too_few_originals(name, target, known[name])
-        _refuse_cordoned(name, set(target) - set(known[name]["replicas"]), cordoned)
+    missing = [
+        f"The reassignment names the {f'partition {name}' if name.topic in topics else f'topic {name.topic}'}, which "
+        "the cluster does not have."
+        for name in given.keys() - known.keys()
+    ]
+    found = [
+        _find_fault(name, target, known[name], states, cordoned) for name, target in given.items() if name in known
+    ]
+    faults = [*sorted(missing), *filter(None, found)]
+    if faults:
+        more = f" And {len(faults) - _NAMED} more." if len(faults) > _NAMED else ""
+        raise PlanError(f"{' '.join(faults[:_NAMED])}{more}")
+
+
+def _find_fault(
+    name: TopicPartition,
+    target: Assignment,
+    row: Mapping[str, Any],
+    states: Mapping[int, str],
+    cordoned: Sequence[int],
+) -> str:
+    """Return the first fault of the target of a partition that exists; empty if there is none."""
+    try:
+        _refuse_impossible_move(name, target, row, states)
+        _refuse_too_few_originals(name, target, row)
+        _refuse_cordoned(name, set(target) - set(row["replicas"]), cordoned)
+    except PlanError as error:
+        return str(error)
+    return ""
 
 
 def _refuse_too_few_originals(name: TopicPartition, target: Assignment, row: Mapping[str, Any]) -> None:

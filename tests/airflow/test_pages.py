@@ -56,8 +56,14 @@ def test_the_form_shows_our_fields_and_its_test_says_what_answers(
         cluster_id = opened.cluster.cluster_id
     host, port = kraft_sandbox.bootstrap.split(",")[0].split(":")
     fill_in(admin, desk, "by_hand", host, port)
-    admin.click("[role=dialog] button", "Extra Fields", exact=True)
-    admin.shows("Security protocol", "Heal failure interval", "nothing is healed. Default: 1800.", "Workspace")
+    for group, fields in {
+        "Security": ("Security protocol", "SASL mechanism", "CA file"),
+        "Journal, workspace and Spark": ("Workspace",),
+        "ZooKeeper": ("ZooKeeper user",),
+        "Settings of the workflows": ("Heal failure interval", "nothing is healed. Default: 1800."),
+    }.items():
+        admin.click("[role=dialog] button", group, exact=True)
+        admin.shows(*fields)
     admin.photograph("form", height=3400)
     admin.click("[role=dialog] button", "Save")
     admin.shows("successfully created", f"{host}\t{port}")

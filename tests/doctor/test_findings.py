@@ -8,12 +8,14 @@ from typing import NoReturn
 
 import pytest
 
+from kafka_steward.doctor.commands import Commands
 from kafka_steward.doctor.findings import Check, Finding, Level, run_checks
 from kafka_steward.doctor.journal import LeaseFacts, journal_finding, watch_finding
 from kafka_steward.doctor.kafka import (
     BROKER_THROTTLE,
     MOVE,
     TOPIC_THROTTLE,
+    capability_finding,
     cordon_findings,
     describe_cluster,
     hidden_finding,
@@ -28,6 +30,7 @@ from kafka_steward.planning.spark.installed import InstalledSpark
 from kafka_steward.planning.spark.jvm import java_version
 from tests.simulator import Simulator
 
+ME = Commands("kafka_production", "broker1:9092", "me")
 OK = Finding("one", Level.OK, "It works.")
 REFUSED = KafkaRefused(31, "no", "Kafka refused it; grant our principal Alter on the cluster.")
 
@@ -43,17 +46,17 @@ def sleep() -> list[Finding]:
 
 def test_one_check_that_hangs_or_fails_hides_no_other() -> None:
     checks = [
-        Check("slow", sleep),
-        Check("wrong", lambda: fail(PlanError("It is wrong."))),
-        Check("broken", lambda: fail(ValueError("odd"))),
-        Check("one", lambda: [OK]),
+        Check("slow", sleep, "wait"),
+        Check("wrong", lambda: fail(PlanError("It is wrong.")), "repair"),
+        Check("broken", lambda: fail(ValueError("odd")), "look"),
+        Check("one", lambda: [OK], "nothing"),
     ]
     began_s = time.monotonic()
     slow, wrong, broken, one = run_checks(checks, within_s=0.2)
     assert time.monotonic() - began_s < 2
-    assert slow == Finding("slow", Level.FAULT, "There was no answer within 0.2 s.")
-    assert wrong == Finding("wrong", Level.FAULT, "It is wrong.")
-    assert broken == Finding("broken", Level.FAULT, "The check failed: ValueError: odd.")
+    assert slow == Finding("slow", Level.FAULT, "There was no answer within 0.2 s.", "wait")
+    assert wrong == Finding("wrong", Level.FAULT, "It is wrong.", "repair")
+    assert broken == Finding("broken", Level.FAULT, "The check failed: ValueError: odd.", "look")
     assert one == OK
 
 
@@ -83,41 +86,76 @@ def test_a_kafka_of_ones_own_is_no_service(host: str) -> None:
 
 def test_a_service_that_lets_nobody_move_replicas_is_a_fault_and_so_is_a_second_balancer() -> None:
     snapshot = Simulator.of("1a 2b", "t: 12").snapshot()
-    assert service_findings(snapshot, balances_itself=False) == []
-    (found,) = service_findings(snapshot, balances_itself=True)
+    assert service_findings(snapshot, ME, balances_itself=False) == []
+    (found,) = service_findings(snapshot, ME, balances_itself=True)
     assert (found.level, "confluent.balancer.enable" in found.sentence) == (Level.FAULT, True)
 
 
 def test_what_is_refused_is_named_with_the_right_that_is_missing() -> None:
-    assert right_finding({MOVE: None}) == Finding("rights", Level.OK, "Kafka lets us move replicas.")
-    found = right_finding({MOVE: REFUSED, BROKER_THROTTLE: None})
+    assert right_finding({MOVE: None}, ME) == Finding("rights", Level.OK, "Kafka lets us move replicas.")
+    found = right_finding({MOVE: REFUSED, BROKER_THROTTLE: None}, ME)
     assert (found.level, found.sentence) == (Level.FAULT, f"We may not move replicas: {REFUSED}")
+    assert found.command == (
+        "kafka-acls.sh --bootstrap-server broker1:9092 --add --allow-principal User:me --operation Alter --cluster"
+    )
 
 
 def test_without_throttles_the_way_out_is_told() -> None:
-    found = right_finding({MOVE: None, BROKER_THROTTLE: REFUSED, TOPIC_THROTTLE: None})
+    found = right_finding({MOVE: None, BROKER_THROTTLE: REFUSED, TOPIC_THROTTLE: None}, ME)
     assert found.sentence.endswith("set throttle to 0: moves then run at full speed.")
-    assert "throttle to 0" not in right_finding({MOVE: REFUSED, TOPIC_THROTTLE: REFUSED}).sentence
+    assert found.command.splitlines()[-1] == "export AIRFLOW__KAFKA_STEWARD__THROTTLE=0"
+    assert "throttle to 0" not in right_finding({MOVE: REFUSED, TOPIC_THROTTLE: REFUSED}, ME).sentence
 
 
 def test_the_cluster_is_told_with_what_is_down() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123 231")
-    told = describe_cluster(simulator.snapshot(), "4.3", zookeeper_mode=False)
+    told = describe_cluster(simulator.snapshot(), "4.3", ME, zookeeper_mode=False)
     assert (told.level, told.sentence.endswith("2 partitions, 0 under-replicated.")) == (Level.OK, True)
     simulator.kill(2)
-    told = describe_cluster(simulator.snapshot(), "4.3", zookeeper_mode=False)
+    told = describe_cluster(simulator.snapshot(), "4.3", ME, zookeeper_mode=False)
     assert (told.level, "Brokers that are down and host replicas: 2." in told.sentence) == (Level.NOTE, True)
+
+
+@pytest.mark.parametrize(
+    ("version", "missing"),
+    [("4.3", []), ("4.1", ["KIP-1066"]), ("3.9", ["KIP-860", "KIP-1066"]), ("2.8", ["disk space", "KIP-860"])],
+)
+def test_what_a_version_of_kafka_does_not_offer_is_named(version: str, missing: list[str]) -> None:
+    found = capability_finding(version)
+    assert found.level is (Level.NOTE if missing else Level.OK)
+    assert [words for words in missing if words not in found.sentence] == []
+
+
+@pytest.mark.parametrize(
+    ("client", "principal", "secured"),
+    [
+        ({}, "ANONYMOUS", False),
+        ({"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "ann"}, "ann", True),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}, "PRINCIPAL", True),
+        ({"security_protocol": "SSL"}, "PRINCIPAL", True),
+    ],
+)
+def test_acls_are_for_the_user_whom_kafka_sees(client: dict[str, str], principal: str, secured: bool) -> None:
+    granting = Commands.of("x", client, "b:9092").grant("--cluster", "Alter")
+    assert f"--allow-principal User:{principal} " in granting
+    assert ("--command-config" in granting) == secured
+
+
+def test_names_are_quoted_for_the_shell() -> None:
+    odd = Commands("a b; ls", "b:9092", "a b")
+    assert odd.steward("status").endswith(" --cluster 'a b; ls'")
+    assert " --allow-principal 'User:a b' " in odd.grant("--cluster", "Alter")
 
 
 def test_disks_and_hidden_topics() -> None:
     simulator = Simulator.of("1a 2b", "t: 12")
     snapshot = simulator.snapshot()
     dirs = simulator.log_dirs([1, 2])
-    assert cordon_findings(snapshot, dirs) == []
-    (found,) = cordon_findings(snapshot, {1: dirs[1]})
+    assert cordon_findings(snapshot, dirs, ME) == []
+    (found,) = cordon_findings(snapshot, {1: dirs[1]}, ME)
     assert found.sentence == "Brokers that did not report their disks in time: 2."
-    assert hidden_finding({}).level is Level.OK
-    assert "describe secret, and nothing is planned" in hidden_finding({"secret": (1,)}).sentence
+    assert hidden_finding({}, ME).level is Level.OK
+    assert "describe secret, and nothing is planned" in hidden_finding({"secret": (1,)}, ME).sentence
 
 
 def opened_by(host: str) -> dict[str, object]:
@@ -140,16 +178,16 @@ def test_a_file_is_no_journal_for_tasks_on_other_hosts() -> None:
 def test_a_watch_is_alive_as_long_as_its_lease() -> None:
     poll = {"kind": "failures", "host": "triggerer-1", "age_ms": 3_000}
     alive = LeaseFacts("failures", ttl_ms=17_000, age_ms=16_000, polled=True)
-    assert watch_finding([poll], [alive]) == Finding(
+    assert watch_finding([poll], [alive], ME) == Finding(
         "watch", Level.OK, "A watch is alive: failures 3 s ago on triggerer-1."
     )
     late = LeaseFacts("failures", ttl_ms=17_000, age_ms=30_000, polled=True)
     taken = LeaseFacts("failures", ttl_ms=17_000, age_ms=1_000, polled=False)
     for lease in (late, taken):
-        assert watch_finding([poll | {"age_ms": 7_200_000}], [lease]).sentence.startswith(
-            "No watch is alive: the last polls were failures 2 h ago on triggerer-1."
+        assert watch_finding([poll | {"age_ms": 7_200_000}], [lease], ME).sentence.startswith(
+            "No watch is alive: the last polls were failures 2 h ago on triggerer-1; unpause the DAG heal"
         )
-    assert watch_finding([], []).sentence.startswith("No watch has ever polled this journal")
+    assert watch_finding([], [], ME).sentence.startswith("No watch has ever polled this journal")
 
 
 def test_the_workspace_is_left_as_it_was(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.doctor.commands import Commands
 from kafka_steward.doctor.findings import Finding, Level
 from kafka_steward.doctor.kafka import inspect_cluster
 from kafka_steward.errors import ClusterError
@@ -12,11 +13,12 @@ from tests.eventually import eventually
 from tests.secured import Secured, rights_of
 
 pytestmark = pytest.mark.ci
+ME = Commands("kafka_production", "broker1:9092", "me")
 
 
 def inspected(secured: Secured, *names: str) -> dict[str, Finding]:
     with KafkaCluster(secured.config(secured.principal(*(entry for name in names for entry in rights_of(name))))) as it:
-        found = eventually(lambda: inspect_cluster(it, throttled=True), within=30, errors=(ClusterError,))
+        found = eventually(lambda: inspect_cluster(it, ME, throttled=True), within=30, errors=(ClusterError,))
     return {each.subject: each for each in found}
 
 
@@ -33,6 +35,11 @@ def test_who_may_look_only_is_told_what_to_grant(secured: Secured) -> None:
         "grant our principal AlterConfigs on every topic",
     ):
         assert words in found["rights"].sentence
+    assert [line.rpartition(" --operation ")[2] for line in found["rights"].command.splitlines()] == [
+        "Alter --cluster",
+        "AlterConfigs --cluster",
+        "AlterConfigs --topic '*'",
+    ]
     assert found["hidden topics"].level is Level.OK
 
 

@@ -39,14 +39,18 @@ class Environment:
         return self.run("python", "-c", asked, cwd=cwd).strip()
 
 
+def clean_environment() -> dict[str, str]:
+    """Return the variables of this process without those of Airflow, Python and Spark."""
+    ours = ("AIRFLOW", "PYTHON", "VIRTUAL_ENV", "SPARK")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
 def run(*command: object, cwd: Path, **variables: str) -> str:
     """Run a command without the Airflow and Python variables of this process; return its standard output."""
-    ours = ("AIRFLOW", "PYTHON", "VIRTUAL_ENV", "SPARK")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env={**clean, **variables},
+        env={**clean_environment(), **variables},
         capture_output=True,
         text=True,
         timeout=900,

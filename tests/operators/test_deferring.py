@@ -17,6 +17,7 @@ from kafka_steward.journal.identity import Identity
 from kafka_steward.operators.base import StewardOperator
 from kafka_steward.operators.cancel import CancelReassignmentOperator, RollbackReassignmentOperator
 from kafka_steward.operators.gate import ClusterReadyOperator
+from kafka_steward.operators.probe import ProbeWorkspaceOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.provider_info import get_provider_info
 from kafka_steward.settings import Settings
@@ -69,12 +70,15 @@ MAKE: dict[type[StewardOperator], Callable[[Cluster], StewardOperator]] = {
     RollbackReassignmentOperator: roll_back,
     ClusterReadyOperator: gate,
 }
+#: It opens neither the cluster nor the journal.
+WITHOUT_A_JOURNAL = {ProbeWorkspaceOperator}
 
 
 def deferring() -> list[type[StewardOperator]]:
     names = [name for entry in get_provider_info()["operators"] for name in entry["python-modules"]]
     found = {each for name in names for _, each in inspect.getmembers(importlib.import_module(name), inspect.isclass)}
     ours = {each for each in found if issubclass(each, StewardOperator) and each.__module__ in names}
+    ours -= WITHOUT_A_JOURNAL
     defer = [each for each in ours if any("self.defer(" in inspect.getsource(of) for of in bases(each))]
     return sorted(defer, key=lambda each: each.__name__)
 

@@ -55,6 +55,16 @@ def describe_spark() -> InstalledSpark:
     return InstalledSpark(home, _jars_version(home), _code_version(home))
 
 
+def repair_command() -> str:
+    """Return the command that installs Spark, or puts it right where pyspark-client is in its place."""
+    pip = f"{sys.executable} -m pip install"
+    if util.find_spec("pyspark") is None:
+        return f"{pip} 'apache-airflow-providers-apache-spark[pyspark]'"
+    installed = {one.name: one.version for one in metadata.distributions() if one.name.startswith("pyspark")}
+    version = installed.get("pyspark") or installed.get("pyspark-client") or "4.*"
+    return f"{pip} --force-reinstall --no-deps pyspark=={version}"
+
+
 def prefer_code_of_jars() -> None:
     """Make `import pyspark` find the code that belongs to the jars. Call this before the first import of it.
 
@@ -84,8 +94,7 @@ def _package_folder() -> str:
     found = util.find_spec("pyspark")
     if found is None or found.origin is None:
         raise PlanningFailed(
-            "Spark is missing: the package pyspark is not installed on the worker. Run "
-            f"`{sys.executable} -m pip install 'apache-airflow-providers-apache-spark[pyspark]'`."
+            f"Spark is missing: the package pyspark is not installed on the worker. Run `{repair_command()}`."
         )
     return str(Path(found.origin).parent)
 
@@ -114,6 +123,4 @@ def _archived_code(home: Path) -> list[Path]:
 
 
 def _repair_message() -> str:
-    installed = {one.name: one.version for one in metadata.distributions() if one.name.startswith("pyspark")}
-    version = installed.get("pyspark") or installed.get("pyspark-client") or "4.*"
-    return f"Run `{sys.executable} -m pip install --force-reinstall --no-deps pyspark=={version}` on the worker."
+    return f"Run `{repair_command()}` on the worker."
