@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.configuration import conf
 from airflow.sdk.plugins_manager import AirflowPlugin
 
+from kafka_steward.airflow_logs import quiet_connection_type
 from kafka_steward.page_address import MOUNT, base_path
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ class KafkaStewardPlugin(AirflowPlugin):
     """The page, as a FastAPI app of the api-server and an entry of the navigation."""
 
     name = "kafka_steward"
+
+    @classmethod
+    def on_load(cls, *args: Any, **kwargs: Any) -> None:  # noqa: ARG003 - Airflow's
+        """Keep a warning about the name of our connection type out of the logs of Airflow's servers."""
+        quiet_connection_type()
 
     @cached_property
     def external_views(self) -> list[Any]:  # type: ignore[override]
