@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from airflow.sdk import BaseOperator, XComArg
-
-if TYPE_CHECKING:
-    from airflow.sdk import Context
 
 __all__ = ["EarlierResult"]
 
@@ -27,7 +24,7 @@ class EarlierResult(XComArg):
         """Return no task: Airflow draws the edges from this."""
         return iter(())
 
-    def resolve(self, context: Context) -> Any:
+    def resolve(self, context: Mapping[str, Any]) -> Any:
         """Return the result, in a run."""
         return self._result.resolve(context)
 
