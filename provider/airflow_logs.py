@@ -1,8 +1,8 @@
 """What Airflow's own processes log because of this provider, and need not.
 
 Airflow's servers build the URI of each connection that a task or trigger looks up, and warn each time that a type with
-an underscore makes no scheme of RFC 3986. Many of Airflow's own types have one, and nothing follows from the warning; a
-triggerer with watches writes several each minute.
+an underscore makes no scheme of RFC 3986. Many of Airflow's own types have one, and nothing follows from the warning.
+The triggerer, in which it is not dropped, writes one for each connection of a hook.
 """
 
 from __future__ import annotations
