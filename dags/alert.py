@@ -21,6 +21,10 @@ lasts, and when it is over.
 It starts automatically. It needs the journal only, so it works while Kafka does not answer.
 """
 
+_TELL_DOC = """
+Sends each alert of the watch that people do not know of yet. The log has them; without one, the task is skipped.
+"""
+
 
 def alert_due(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
     """Return the asset whose events report that people are to be told of something; any DAG may be scheduled on it.
@@ -47,6 +51,10 @@ def alert(
         "alert", _DOC, {}, [alert_due(conn_id, workflow.settings)], **{"max_active_runs": 1, **options}
     ) as dag:
         SendAlertsOperator(
-            task_id="tell", on_alert=workflow.notifiers(), pre_execute=refuse_unknown_keys, **workflow.shared
+            task_id="tell",
+            doc_md=_TELL_DOC,
+            on_alert=workflow.notifiers(),
+            pre_execute=refuse_unknown_keys,
+            **workflow.shared,
         )
     return dag

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, XComArg
+from airflow.sdk import DAG
 
-from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, SNAPSHOT_DOC, Workflow
+from kafka_steward.dags.earlier import EarlierResult
 from kafka_steward.dags.params import apply_params
 from kafka_steward.operators.approve import Approvers
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
@@ -16,6 +17,10 @@ from kafka_steward.operators.reassignment import CheckReassignmentOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["apply"]
+
+_CHECK_DOC = """
+Validates the reassignment against the cluster; changes nothing. If it fails, its log names every fault.
+"""
 
 _DOC = """
 Executes a reassignment in the format of `kafka-reassign-partitions`: paste it into the form. It is validated against
@@ -50,13 +55,14 @@ def apply(
     with workflow.create_dag("apply", _DOC, apply_params(workflow.settings), **options) as dag:
         check = CheckReassignmentOperator(
             task_id="check",
+            doc_md=_CHECK_DOC,
             reassignment=dag.param("reassignment"),
             pre_execute=refuse_unknown_keys,
             **workflow.shared,
         )
-        snapshot = SnapshotClusterOperator(task_id="snapshot", **workflow.shared)
+        snapshot = SnapshotClusterOperator(task_id="snapshot", doc_md=SNAPSHOT_DOC, **workflow.shared)
         plan = workflow.add_plan_task(
-            snapshot, operation="apply", options={"reassignment": XComArg(check, "reassignment")}
+            snapshot, operation="apply", options={"reassignment": EarlierResult(check, "reassignment")}
         )
         check >> snapshot >> plan
         workflow.add_approved_execution(

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from airflow.sdk import DAG, Asset, AssetWatcher, BaseOperator, Param, TriggerRule, XComArg
 
 from kafka_steward.cluster_tag import STEWARD_TAG, cluster_tag, workflow_tag
+from kafka_steward.dags.earlier import EarlierResult
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.approve import ApprovePlanOperator
 from kafka_steward.operators.base import Notifiers, to_notifier_list
@@ -26,6 +27,29 @@ __all__ = ["DEFAULT_CONN_ID", "Workflow", "watch_asset"]
 DEFAULT_CONN_ID = "kafka_steward_default"
 #: All run types of Airflow except backfills: a plan is made for the current state of the cluster.
 _RUN_TYPES = ("manual", "scheduled", "asset_triggered", "asset_materialization", "operator_triggered")
+#: What each task does, and where to look; Airflow shows it with the task.
+SNAPSHOT_DOC = """
+Writes the state of the cluster into the workspace, for the plan; changes nothing. The log says where it is.
+"""
+_PLAN_DOC = """
+Plans the fewest moves with Spark, and checks the plan with code that shares nothing with the solver; changes nothing
+on the cluster. The log ends with the number of moves; the button *Plan* leads to the plan once it has begun.
+"""
+_REVIEW_DOC = """
+Shows the plan in the log: its cost, what it makes worse, and its moves. With `dry_run`, or when there is nothing to
+do, the run goes on with `report`.
+"""
+_APPROVE_DOC = """
+Waits for a person to approve exactly this plan, on the page of the run under *Required Actions*; the answer goes into
+the audit trail with its author. Rejected, the run goes on with `report`.
+"""
+_SUBMIT_DOC = """
+Moves the replicas in throttled chunks, waits until they are in sync, and elects the preferred leaders. The log shows
+the progress, the button *Plan* each move. Clearing the task resumes the plan; the DAG `cancel` stops it.
+"""
+_REPORT_DOC = """
+Verifies in Kafka what the plan did, and says what was moved, what was not and why, and what is left to do.
+"""
 #: A Spark job that stalls must not block a run indefinitely; the largest plans take minutes.
 _LONGEST_PLANNING = timedelta(hours=2)
 
@@ -117,6 +141,7 @@ class Workflow:
         """Add the task `plan` for the snapshot of a task."""
         return kind(
             task_id="plan",
+            doc_md=_PLAN_DOC,
             snapshot=XComArg(snapshot),
             spark_conn_id=self.spark_conn_id,
             execution_timeout=_LONGEST_PLANNING,
@@ -127,11 +152,15 @@ class Workflow:
     def add_submit_task(
         self, snapshot: BaseOperator, plan: BaseOperator, *, require_approval: bool = False
     ) -> SubmitReassignmentOperator:
-        """Add the task `submit` for a plan, which executes it and elects the preferred leaders at its end."""
+        """Add the task `submit` for a plan, which executes it and elects the preferred leaders at its end.
+
+        The caller connects it to the task before it, which is `plan` or comes after that.
+        """
         return SubmitReassignmentOperator(
             task_id="submit",
-            plan=XComArg(plan),
-            snapshot=XComArg(snapshot),
+            doc_md=_SUBMIT_DOC,
+            plan=EarlierResult(plan),
+            snapshot=EarlierResult(snapshot),
             require_approval=require_approval,
             deferrable=self.deferrable,
             on_kill=self.on_kill,
@@ -156,25 +185,28 @@ class Workflow:
         `approval` are arguments of ApprovePlanOperator. The report runs whenever the plan was reviewed: it also reports
         skipped tasks.
         """
-        made = {"plan": XComArg(plan), "snapshot": XComArg(snapshot), **self.shared}
-        review = ReviewPlanOperator(task_id="show_plan", plan_only=plan.dag.param("dry_run"), **made)
+        made = {"plan": EarlierResult(plan), "snapshot": EarlierResult(snapshot), **self.shared}
+        review = ReviewPlanOperator(
+            task_id="show_plan", doc_md=_REVIEW_DOC, plan_only=plan.dag.param("dry_run"), **made
+        )
         approve = ApprovePlanOperator(
-            task_id="approve", notifiers=self.notifiers(on_approval_asked), **approval, **made
+            task_id="approve", doc_md=_APPROVE_DOC, notifiers=self.notifiers(on_approval_asked), **approval, **made
         )
         submit = self.add_submit_task(snapshot, plan, require_approval=True)
         report = ReportPlanOperator(
             task_id="report",
-            plan=XComArg(plan),
-            submitted=submit.output,
-            review=review.output,
-            answer=approve.output,
+            doc_md=_REPORT_DOC,
+            plan=EarlierResult(plan),
+            submitted=EarlierResult(submit),
+            review=EarlierResult(review),
+            answer=EarlierResult(approve),
             brokers=draining_brokers,
             on_done=self.notifiers(on_done),
             trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
             **self.shared,
         )
         plan >> review >> approve >> submit >> report
-        review >> report
+        review >> report  # which runs when all between is skipped
 
 
 def watch_asset(conn_id: str, event: str, settings: Mapping[str, Any] | None) -> Asset:

@@ -24,6 +24,14 @@ chunks. Without a `plan`, the plan that holds the plan slot is cancelled. The lo
 was verified in Kafka afterwards, and names each partition that is not in its original state, with the reason.
 """
 
+_CANCEL_DOC = """
+Stops the plan and returns its partitions to their original replicas. The log ends with what was verified in Kafka, and
+names each partition that was left as it is; the button *Plan* shows each move.
+"""
+_ELECT_DOC = """
+Elects the preferred leaders of the plan's partitions. The log names each that keeps its leader, and why.
+"""
+
 
 def cancel(
     conn_id: str = DEFAULT_CONN_ID,
@@ -43,6 +51,7 @@ def cancel(
     with workflow.create_dag("cancel", _DOC, cancel_params(workflow.settings), **options) as dag:
         cancelled = CancelReassignmentOperator(
             task_id="cancel",
+            doc_md=_CANCEL_DOC,
             plan=dag.param("plan"),
             scope=dag.param("scope"),
             reason=dag.param("reason"),
@@ -53,6 +62,8 @@ def cancel(
             pre_execute=refuse_unknown_keys,
             **workflow.shared,
         )
-        elect = ElectLeadersOperator(task_id="elect_leaders", plan=XComArg(cancelled, "plan"), **workflow.shared)
+        elect = ElectLeadersOperator(
+            task_id="elect_leaders", doc_md=_ELECT_DOC, plan=XComArg(cancelled, "plan"), **workflow.shared
+        )
         cancelled >> elect
     return dag

@@ -22,6 +22,10 @@ A broker whose restart is announced has its grace period, or the `minutes`, to c
 meanwhile (KIP-46). Only the journal is written, so this works while Kafka is down. The page's buttons use this DAG.
 """
 
+_CONTROL_DOC = """
+Writes the request into the journal; the log says what applies from then on, also where it did already.
+"""
+
 
 def controls(
     conn_id: str = DEFAULT_CONN_ID,
@@ -38,6 +42,7 @@ def controls(
     with workflow.create_dag("controls", _DOC, control_params(), **options) as dag:
         ControlClusterOperator(
             task_id="control",
+            doc_md=_CONTROL_DOC,
             action=dag.param("action"),
             reason=dag.param("reason"),
             broker=dag.param("broker"),

@@ -7,7 +7,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset
 
-from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, watch_asset
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, SNAPSHOT_DOC, Workflow, watch_asset
+from kafka_steward.dags.earlier import EarlierResult
 from kafka_steward.dags.params import fill_params
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
@@ -21,6 +22,14 @@ Adds the pending replicas of topics that were created while brokers were down (K
 host one yet, spread over the racks, in throttled chunks. It also executes deferred requests for new partitions.
 
 It starts automatically when a broker can take a pending replica. Triggered manually, it fills what can be filled now.
+"""
+
+_FIND_DOC = """
+Finds replicas that are still to be added, and adds partitions that waited for a broker. If no live broker can take a
+replica, the task is skipped, and its log and its XCom `sentence` say why.
+"""
+_REPORT_DOC = """
+Says which topics have all their replicas now, and how many replicas wait for a broker to join.
 """
 
 
@@ -56,15 +65,18 @@ def fill(
         [broker_joined(conn_id, workflow.settings)],
         **{"max_active_runs": 1, **options},
     ) as dag:
-        found = FindPendingReplicasOperator(task_id="find_owed", pre_execute=refuse_unknown_keys, **shared)
-        snapshot = SnapshotClusterOperator(task_id="snapshot", pending_replicas=True, **shared)
+        found = FindPendingReplicasOperator(
+            task_id="find_owed", doc_md=_FIND_DOC, pre_execute=refuse_unknown_keys, **shared
+        )
+        snapshot = SnapshotClusterOperator(task_id="snapshot", doc_md=SNAPSHOT_DOC, pending_replicas=True, **shared)
         plan = workflow.add_plan_task(snapshot, operation="fill")
         submit = workflow.add_submit_task(snapshot, plan)
         report = ReportPlanOperator(
             task_id="report",
+            doc_md=_REPORT_DOC,
             verify="fill",
-            plan=plan.output,
-            submitted=submit.output,
+            plan=EarlierResult(plan),
+            submitted=EarlierResult(submit),
             on_done=workflow.notifiers(on_filled),
             **shared,
         )

@@ -7,7 +7,8 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, XComArg
 
-from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, watch_asset
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, SNAPSHOT_DOC, Workflow, watch_asset
+from kafka_steward.dags.earlier import EarlierResult
 from kafka_steward.dags.params import heal_params
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.failures import FindFailuresOperator
@@ -24,6 +25,14 @@ with Spark, executes the plan in throttled chunks, waits until every replica is 
 It starts automatically when a broker has been down for longer than `heal_failure_interval`. Triggered manually, it
 heals the failures that are due; with `ignore_grace`, all brokers that are down. With `mode` *report* it submits
 nothing.
+"""
+
+_FIND_DOC = """
+Finds the failed brokers whose grace period has expired; changes nothing. If none is to be healed now, the task is
+skipped, and its log and its XCom `sentence` say why; during an outage, in which nothing is healed, it fails.
+"""
+_REPORT_DOC = """
+Verifies in Kafka that every partition is fully replicated again; if one is not, it says which brokers are missing.
 """
 
 
@@ -69,6 +78,7 @@ def heal(
     ) as dag:
         found = FindFailuresOperator(
             task_id="find_failures",
+            doc_md=_FIND_DOC,
             brokers=dag.param("brokers"),
             ignore_grace=dag.param("ignore_grace"),
             on_failure_detected=workflow.notifiers(on_failure_detected),
@@ -76,20 +86,23 @@ def heal(
             pre_execute=refuse_unknown_keys,
             **shared,
         )
-        failed = XComArg(found, "brokers")
-        snapshot = SnapshotClusterOperator(task_id="snapshot", failed_brokers=failed, **shared)
+        snapshot = SnapshotClusterOperator(
+            task_id="snapshot", doc_md=SNAPSHOT_DOC, failed_brokers=XComArg(found, "brokers"), **shared
+        )
         plan = workflow.add_plan_task(
             snapshot, mode=dag.param("mode"), on_not_healable=workflow.notifiers(on_not_healable)
         )
         submit = workflow.add_submit_task(snapshot, plan)
-        ReportPlanOperator(
+        report = ReportPlanOperator(
             task_id="report",
+            doc_md=_REPORT_DOC,
             verify="heal",
-            brokers=failed,
-            plan=plan.output,
-            submitted=submit.output,
+            brokers=EarlierResult(found, "brokers"),
+            plan=EarlierResult(plan),
+            submitted=EarlierResult(submit),
             on_done=workflow.notifiers(on_healed),
             on_not_healable=workflow.notifiers(on_not_healable),
             **shared,
         )
+        plan >> submit >> report
     return dag

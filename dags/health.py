@@ -22,6 +22,10 @@ changes nothing. With `when_unhealthy` *fail*, the run fails when a measure exce
 are `kafka_steward.execution.health.DEFAULT_LIMITS`.
 """
 
+_HEALTH_DOC = """
+Measures the cluster; changes nothing. The log names the partitions that are not well, the result has all measures.
+"""
+
 
 def health(
     conn_id: str = DEFAULT_CONN_ID,
@@ -48,6 +52,7 @@ def health(
     ) as dag:
         ReportHealthOperator(
             task_id="health",
+            doc_md=_HEALTH_DOC,
             limits=limits,
             when_unhealthy=dag.param("when_unhealthy"),
             on_unhealthy=workflow.notifiers(on_unhealthy),

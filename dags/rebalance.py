@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import DAG, Asset, BaseOperator, XComArg
+from airflow.sdk import DAG, Asset, BaseOperator
 
-from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, watch_asset
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, SNAPSHOT_DOC, Workflow, watch_asset
+from kafka_steward.dags.earlier import EarlierResult
 from kafka_steward.dags.params import rebalance_params
 from kafka_steward.deprecated import keep_former_names
 from kafka_steward.errors import SettingError
@@ -37,6 +38,15 @@ It starts only on a fully replicated, idle cluster, shows its plan with a proof,
 that plan, and executes it in throttled chunks, within `maintenance_window` if one is set. With `dry_run` it stops
 after the plan. The last task, `report`, lists the moves that were made, the moves that were held and why, and what
 remains.
+"""
+
+_GATE_DOC = """
+Lets the run go on once the cluster is fully replicated and idle; changes nothing. Its log says what is missing. With
+`when_busy` *skip* the run ends there, with *wait* it waits.
+"""
+_JOINED_DOC = """
+Finds the brokers that joined empty. If there is none, or a fill comes first, the task is skipped, and its log and its
+XCom `sentence` say why.
 """
 
 
@@ -110,6 +120,7 @@ def _add_planning_tasks(workflow: Workflow, dag: DAG, *, on_join: bool) -> tuple
     request: dict[str, Any] = {name: dag.param(name) for name in REQUEST_FIELDS}
     gate = ClusterReadyOperator(
         task_id="gate",
+        doc_md=_GATE_DOC,
         when_busy=dag.param("when_busy"),
         deferrable=workflow.deferrable,
         pre_execute=None if on_join else refuse_wrong_form,
@@ -117,11 +128,17 @@ def _add_planning_tasks(workflow: Workflow, dag: DAG, *, on_join: bool) -> tuple
     )
     if on_join:
         joined = ClaimEmptyBrokersOperator(
-            task_id="find_joined", operation=request["operation"], pre_execute=refuse_wrong_form, **shared
+            task_id="find_joined",
+            doc_md=_JOINED_DOC,
+            operation=request["operation"],
+            pre_execute=refuse_wrong_form,
+            **shared,
         )
-        request["operation"] = XComArg(joined, "operation")
+        request["operation"] = EarlierResult(joined, "operation")
         joined >> gate
-    snapshot = SnapshotClusterOperator(task_id="snapshot", draining_brokers=dag.param("brokers"), **shared)
+    snapshot = SnapshotClusterOperator(
+        task_id="snapshot", doc_md=SNAPSHOT_DOC, draining_brokers=dag.param("brokers"), **shared
+    )
     plan = workflow.add_plan_task(snapshot, PlanRebalanceOperator, request=request)
     gate >> snapshot >> plan
     return snapshot, plan

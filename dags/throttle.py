@@ -22,6 +22,10 @@ moves copy to, within seconds while a run or a terminal steps it. The rate appli
 overrides the connection and the plan's own run. A stricter rate that was set externally on a broker stays.
 """
 
+_THROTTLE_DOC = """
+Writes the rate into the journal, from which the plan's next step takes it; the button *Plan* leads to that plan.
+"""
+
 
 def throttle(
     conn_id: str = DEFAULT_CONN_ID,
@@ -39,6 +43,7 @@ def throttle(
     with workflow.create_dag("throttle", _DOC, throttle_params(), **options) as dag:
         ChangeThrottleOperator(
             task_id="throttle",
+            doc_md=_THROTTLE_DOC,
             plan=dag.param("plan"),
             rate=dag.param("rate"),
             reason=dag.param("reason"),

@@ -16,6 +16,7 @@ from kafka_steward.errors import SettingError, StewardError
 from kafka_steward.escaping import printable, printable_lines
 from kafka_steward.hooks.context import actor_of, hook_of, is_scheduled, requester_of
 from kafka_steward.operators.base import Notifiers, fail_without_retry, notify, open_session, to_notifier_list
+from kafka_steward.operators.links import LinkedToPlan
 from kafka_steward.operators.plan_folders import read_plan_page, read_task_plan, read_task_snapshot
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ Approvers: TypeAlias = "Collection[str | Mapping[str, str]] | None"
 _PAUSES_S = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 
 
-class ApprovePlanOperator(ApprovalOperator):
+class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
     """Shows a plan (proof, moves by broker, predicted duration, constraint regressions) and records the answer.
 
     `plan` and `snapshot` are the results of the tasks that made them. The plan is checked against the snapshot first.
@@ -105,6 +106,7 @@ class ApprovePlanOperator(ApprovalOperator):
         with fail_without_retry():
             plan, snapshot = read_task_plan(self.plan), read_task_snapshot(self.snapshot)
             refuse_invalid_plan(plan, snapshot)
+        self.linked_plan = plan.digest
         why = approval_exemption(plan.moves, unattended=is_scheduled(context), approve_above=self.approve_above)
         with open_session(hook_of(self, context)) as opened:
             approval = read_approval(opened.journal, plan.digest)
@@ -121,6 +123,7 @@ class ApprovePlanOperator(ApprovalOperator):
         """Record the answer. Request approval again if the user may not approve; skip after a rejection."""
         from kafka_steward.journal.plans import Approval
 
+        self.linked_plan = digest
         # Not ApprovalOperator's method, which would skip before the answer is recorded.
         answer = HITLOperator.execute_complete(self, context, event)
         approved = answer["chosen_options"] == [self.APPROVE]

@@ -85,7 +85,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
             record = resolve_plan(
                 opened.journal, self.plan or None, "cancel", who=who, scope=scope, after_signal=signalled
             )
-            digest = record.digest
+            digest = self.linked_plan = record.digest
             request_cancel(
                 opened.journal,
                 digest,
@@ -103,6 +103,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
     def execute_complete(self, context: Context, event: Mapping[str, Any], digest: str) -> dict[str, Any]:
         """Verify the cancel after the trigger, and return the result."""
+        self.linked_plan = digest
         self.progress_from_event(event, context)
         with self.open(context) as opened:
             return self._report_cancel(opened, digest, context)

@@ -15,6 +15,7 @@ from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_fields, actor_of, hook_of, merge_overrides
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, open_session, to_notifier_list
+from kafka_steward.operators.links import LinkedToPlan
 from kafka_steward.triggers.base import REREAD_S, FreshConnections
 from kafka_steward.triggers.reporting import ProgressLog, emit_progress
 from kafka_steward.triggers.run_plan import RunPlanTrigger
@@ -33,7 +34,7 @@ __all__ = ["PlanExecutionOperator", "fail_task", "may_end_within"]
 _DEFER_AFTER = timedelta(seconds=20)
 
 
-class PlanExecutionOperator(StewardOperator):
+class PlanExecutionOperator(LinkedToPlan, StewardOperator):
     """An operator that runs the steps of a plan to the end: in the triggerer, or with `deferrable=False` in the worker.
 
     A deferrable task takes the steps of its first `defer_after` in the worker, and is not deferred if the plan ends
@@ -188,6 +189,7 @@ class PlanExecutionOperator(StewardOperator):
         progress: Mapping[str, Any] | None = event["progress"]
         if progress is None:
             fail_task(event["sentence"], for_good=event.get("for_good", False))
+        self.linked_plan = progress["digest"]
         if not event["ended"]:
             self._notify_problem(context, progress, event["sentence"])
             fail_task(event["sentence"], for_good=progress["status"] == "stuck")

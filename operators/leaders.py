@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator
+from kafka_steward.operators.links import LinkedToPlan
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ElectLeadersOperator", "elect_leaders"]
 
 
-class ElectLeadersOperator(StewardOperator):
+class ElectLeadersOperator(LinkedToPlan, StewardOperator):
     """Elects the preferred leaders of the partitions of a `plan` (its digest), or of the whole cluster without one.
 
     A partition whose preferred leader is not in the ISR keeps its current leader. Returns

@@ -32,6 +32,7 @@ from kafka_steward.hooks.spark import (
     offer_local_connection,
 )
 from kafka_steward.operators.base import Notifiers, to_notifier_list
+from kafka_steward.operators.links import LinkedToPlan
 from kafka_steward.operators.plan_folders import write_plan_page
 from kafka_steward.operators.review import review_plan, stop_or_go_on
 
@@ -61,7 +62,7 @@ _SUBMIT_ARGUMENTS = tuple(
 _LOG_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN) ")
 
 
-class PlanReassignmentOperator(SparkSubmitOperator):
+class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
     """Plans `operation` for a snapshot with Spark; changes nothing on the cluster, and never connects to it.
 
     `snapshot` is the result of SnapshotClusterOperator. `spark_conn_id` is a connection of type `spark` or
@@ -224,7 +225,7 @@ class PlanReassignmentOperator(SparkSubmitOperator):
             super().on_kill()
 
     def _plan_result(self, uri: str, plan: PlanFolder) -> dict[str, Any]:
-        proof = plan.proof
+        self.linked_plan, proof = plan.digest, plan.proof
         numbers = {name: proof.get(name) for name in ("replicas_moved", "bytes_moved", "lower_bound")}
         unplaced = len(proof.get("unplaced") or ())
         self.log.info(

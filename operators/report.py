@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException
 from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
+from kafka_steward.operators.links import LinkedToPlan
 from kafka_steward.operators.pending_replicas import NOTHING_PENDING, reconcile_and_log
 from kafka_steward.value_parsing import parse_broker_ids, require_choice
 
@@ -46,11 +47,12 @@ class _EndedPlan:
         return ", ".join(f"{count} {action}" for action, count in sorted(self.audit.items()))
 
 
-class ReportPlanOperator(StewardOperator):
+class ReportPlanOperator(LinkedToPlan, StewardOperator):
     """Verifies what a plan did, reports it, and notifies `on_done`.
 
-    `plan` and `submitted` are the results of those tasks. All reports hold `sentence`, `partitions`, `replicas_moved`
-    and `lower_bound`; after a cancel, `sentence` states its effect on the plan. `verify` selects the verification:
+    `plan` and `submitted` are the results of those tasks. All reports hold `sentence`, `digest`, `partitions`,
+    `replicas_moved` and `lower_bound`; after a cancel, `sentence` states its effect on the plan. `verify` selects the
+    verification:
 
     `outcome` (event `done`) accounts for each planned partition. `review` and `answer` are the results of the tasks
     that review the plan and request approval; those of skipped tasks may be missing. `brokers` were drained: they must
@@ -112,7 +114,7 @@ class ReportPlanOperator(StewardOperator):
             else:
                 event, found = "filled", self._report_fill(opened, ended, context)
         numbers = {name: known.get(name, 0) for name in ("partitions", "replicas_moved", "lower_bound")}
-        facts = {**numbers, **found}
+        facts = {"digest": known.get("digest"), **numbers, **found}
         self.log.info("%s", printable(facts["sentence"]))
         for name, why in facts.get("not_done", ()):
             self.log.warning("%s was not moved: %s", printable(name), printable(why))

@@ -10,12 +10,13 @@ from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from kafka_steward.escaping import printable, printable_lines
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
+from kafka_steward.operators.links import LinkedToPlan
 from kafka_steward.operators.plan_folders import read_plan_page, read_task_plan, read_task_snapshot
 
 __all__ = ["ReviewPlanOperator", "review_plan", "stop_or_go_on"]
 
 
-class ReviewPlanOperator(StewardOperator):
+class ReviewPlanOperator(LinkedToPlan, StewardOperator):
     """Logs a plan; stops the workflow with `plan_only`, or when there is nothing to do.
 
     `plan` and `snapshot` are the results of the tasks that made them; with `snapshot`, the plan's summary is logged

@@ -92,6 +92,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
             opened = connections.current()
             with fail_without_retry() if self.require_approval else nullcontext():
                 record = self._publish_plan(opened, context)
+            self.linked_plan = record.digest
             if record.status.finished and not is_cancel_unfinished(opened.journal, record):
                 self.log.info("Nothing is left to do: %s", printable(record.reason))
                 result = _execution_result(
@@ -114,6 +115,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
 
     def elect_complete(self, context: Context, event: Mapping[str, Any], result: dict[str, Any]) -> dict[str, Any]:
         """Elect the leaders after the trigger has seen the plan's replicas in sync."""
+        self.linked_plan = result["digest"]
         if not event["done"]:
             fail_task(event["sentence"], for_good=True)  # waiting would not resolve it
         self.log.info("%s", printable(event["sentence"]))

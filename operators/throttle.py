@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator, fail_without_retry
+from kafka_steward.operators.links import LinkedToPlan
 from kafka_steward.value_parsing import parse_whole_number, shorten_value
 
 __all__ = ["ChangeThrottleOperator"]
@@ -19,7 +20,7 @@ __all__ = ["ChangeThrottleOperator"]
 _MOST = 2**63 - 1
 
 
-class ChangeThrottleOperator(StewardOperator):
+class ChangeThrottleOperator(LinkedToPlan, StewardOperator):
     """Limits the moves of a plan that has not ended to `rate` bytes per second into one broker; 0: no throttle.
 
     `plan` is a plan's digest or a prefix of it; without one, the plan that holds the plan slot is meant. The request is
@@ -55,6 +56,7 @@ class ChangeThrottleOperator(StewardOperator):
         reason = str(self.reason or "").strip() or "no reason was given"
         with fail_without_retry(), self.open_journal(context) as journal:
             digest = resolve_plan(journal, self.plan or None, "throttle", who=who).digest
+            self.linked_plan = digest
             changed = change_plan_throttle(journal, digest, rate, who, reason)
         sentence = throttle_message(changed)
         self.log.info("%s", printable(sentence))

@@ -30,7 +30,7 @@ _SWITCH_WORDS = {False: "off", True: "on"}
 _OPTION_TYPES = {"number": "float"}
 
 #: Modules of operators and sensors that hold no class for a DAG.
-_HELPERS = frozenset({"__init__", "base", "execution", "plan_folders"})
+_HELPERS = frozenset({"__init__", "base", "execution", "links", "plan_folders"})
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -51,6 +51,7 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": _module_entries("hooks", "steward"),
         "triggers": _module_entries("triggers", "probe", "run_plan", "watch", "wait"),
         "notifications": ["kafka_steward.notifications.steward.StewardNotifier"],
+        "extra-links": ["kafka_steward.operators.links.PlanLink"],
         "connection-types": [_connection_type()],
         "config": {"kafka_steward": {"description": "Defaults for every cluster.", "options": _config_options()}},
         "plugins": [{"name": "kafka_steward", "plugin-class": "kafka_steward.ui.plugin.KafkaStewardPlugin"}],

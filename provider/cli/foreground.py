@@ -27,7 +27,7 @@ from kafka_steward.escaping import printable
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.runner import PlanRunner, StepRunner, run_to_end
 from kafka_steward.hooks.steward import ClusterSession
-from kafka_steward.triggers.reporting import ProgressLog
+from kafka_steward.triggers.reporting import ProgressLog, duration_text, transferred_text
 
 
 class Interrupt:
@@ -68,8 +68,6 @@ def interruptible() -> Iterator[Interrupt]:
 
 Report = Callable[[Progress], None]
 
-_UNITS = ("B", "kB", "MB", "GB", "TB")
-
 
 @contextmanager
 def open_progress_bar() -> Iterator[Report]:
@@ -94,29 +92,12 @@ def bar_text(progress: Progress) -> str:
     """Return the text beside the bar: `12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s, 2 min 21 s left. ...`."""
     parts = [f"{progress.partitions_settled} of {progress.partitions_total} partitions"]
     if progress.bytes_total:
-        parts.append(_bytes_text(progress))
+        parts.append(transferred_text(progress))
     if progress.eta_s is not None:
-        parts.append(f"{_duration_text(progress.eta_s)} left")
+        parts.append(f"{duration_text(progress.eta_s)} left")
     message = f"{', '.join(parts)}."
     notable = progress.held or progress.busy or progress.status.waits or progress.stalled or not progress.in_flight
     return f"{message} {printable(progress.sentence)}" if notable else message
-
-
-def _bytes_text(progress: Progress) -> str:
-    power = 0
-    while power < len(_UNITS) - 1 and progress.bytes_total >= 1000 ** (power + 1):
-        power += 1
-    unit = 1000**power
-    message = f"{progress.bytes_done / unit:.1f} of {progress.bytes_total / unit:.1f} {_UNITS[power]}"
-    return f"{message} at {progress.bytes_per_s / 1e6:.1f} MB/s" if progress.bytes_per_s else message
-
-
-def _duration_text(seconds: float) -> str:
-    minutes, left = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {left} s" if minutes else f"{left} s"
 
 
 T = TypeVar("T")

@@ -178,6 +178,7 @@ class StewardHook(BaseHook):
         self.expected_origin = journal
         self.conn_id = conn_id
         self.overrides = dict(overrides or {})
+        self._connections: dict[str, Connection] = {}
 
     @cached_property
     def access(self) -> ClusterConfig:
@@ -327,12 +328,15 @@ class StewardHook(BaseHook):
         return text
 
     def _find_connection(self, conn_id: str) -> Connection:
-        try:
-            return self.get_connection(conn_id)
-        except AirflowNotFoundException as error:
-            raise SettingError(
-                f"There is no Airflow connection {conn_id}; create it (type {self.conn_type}), or name another one."
-            ) from error
+        # Each look-up is a request to Airflow's API server.
+        if conn_id not in self._connections:
+            try:
+                self._connections[conn_id] = self.get_connection(conn_id)
+            except AirflowNotFoundException as error:
+                raise SettingError(
+                    f"There is no Airflow connection {conn_id}; create it (type {self.conn_type}), or name another one."
+                ) from error
+        return self._connections[conn_id]
 
     def _connection_fields(self, conn_id: str) -> ConnectionFields:
         connection = self._find_connection(conn_id)

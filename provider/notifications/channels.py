@@ -92,7 +92,7 @@ class PagerDuty:
                 group=message.source,
                 class_type=message.event,
                 custom_details=dict(message.facts),
-                links=[{"href": message.link, "text": message.link_label}] if message.link else None,
+                links=[{"href": url, "text": label} for url, label in message.links] or None,
             )
 
 
@@ -130,9 +130,9 @@ def slack_blocks(message: Message) -> list[dict[str, Any]]:
         fields = [_plain(f"{label}: {value}") for label, value in message.facts]
         # Slack takes at most ten fields in a section.
         blocks += [{"type": "section", "fields": fields[at : at + 10]} for at in range(0, len(fields), 10)]
-    if message.link:
-        link = f"<{_escape_slack(message.link).replace('|', '%7C')}|{message.link_label}>"
-        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": link, "verbatim": True}})
+    if message.links:
+        links = " · ".join(f"<{_escape_slack(url).replace('|', '%7C')}|{label}>" for url, label in message.links)
+        blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": links, "verbatim": True}})
     return blocks
 
 
@@ -152,13 +152,12 @@ def teams_card(message: Message) -> dict[str, Any]:
         _rich_text(message.sentence),
         *(_rich_text(f"{label}: {value}", isSubtle=True) for label, value in message.facts),
     ]
-    action = {"type": "Action.OpenUrl", "title": message.link_label, "url": message.link}
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
         "body": body,
-        "actions": [action] if message.link else [],
+        "actions": [{"type": "Action.OpenUrl", "title": label, "url": url} for url, label in message.links],
     }
     return {
         "type": "message",
@@ -184,9 +183,9 @@ def email_html(message: Message) -> str:
     rows = "".join(
         f"<tr><td>{html.escape(label)}</td><td>{html.escape(value)}</td></tr>" for label, value in message.facts
     )
-    link = f'<p><a href="{html.escape(message.link)}">{html.escape(message.link_label)}</a></p>' if message.link else ""
+    links = "".join(f'<p><a href="{html.escape(url)}">{html.escape(label)}</a></p>' for url, label in message.links)
     title, sentence = html.escape(message.title), html.escape(message.sentence)
-    return f"<h3>{title}</h3><p>{sentence}</p><table>{rows}</table>{link}"
+    return f"<h3>{title}</h3><p>{sentence}</p><table>{rows}</table>{links}"
 
 
 def _load(module: str, extra: str) -> Any:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from kafka_steward.escaping import printable, utc_text
+from kafka_steward.page_address import plan_url
 
 #: Characters of a sentence and of a fact that are sent: every channel limits its messages.
 _SENTENCE, _FACT = 2_000, 300
@@ -89,7 +90,8 @@ class Message:
     """A notification before it is rendered for a channel. All texts are of one line, and not escaped for any channel.
 
     `key` is the same for a repeated event. `opens` is the key of the problem that the event opens, empty for none;
-    `closes` are the keys of those that it ends.
+    `closes` are the keys of those that it ends. `link` leads to the task or to its answer, `plan_link` to the plan on
+    the page of Kafka Steward; each is empty if Airflow does not know its own address.
     """
 
     event: str
@@ -103,18 +105,26 @@ class Message:
     closes: tuple[str, ...] = ()
     link: str = ""
     link_label: str = ""
+    plan_link: str = ""
+
+    @property
+    def links(self) -> tuple[tuple[str, str], ...]:
+        """The addresses in the message, each with its label."""
+        given = ((self.link, self.link_label), (self.plan_link, "Plan in Airflow"))
+        return tuple((url, label) for url, label in given if url)
 
 
 def build_message(context: Mapping[str, Any], base_url: str | None = None) -> Message:
     """Return the message for a context of Airflow; `kafka_steward` in it holds the event, except for a failed run.
 
-    `base_url` is the address of Airflow's pages, for the link to the task.
+    `base_url` is the address of Airflow's pages, for the links to the task and to the plan.
     """
     payload: Mapping[str, Any] = context.get("kafka_steward") or {"event": "failed"}
     event = str(payload.get("event"))
     kind = EVENT_KINDS.get(event, _UNKNOWN)
     run = _run_of(context)
-    source = str(payload.get("conn_id") or getattr(context.get("task"), "conn_id", None) or run[0])
+    conn_id = payload.get("conn_id") or getattr(context.get("task"), "conn_id", None)
+    source = str(conn_id or run[0])
     subjects = {
         "heal": "heal",
         "health": "health",
@@ -138,6 +148,7 @@ def build_message(context: Mapping[str, Any], base_url: str | None = None) -> Me
         tuple(keys[name] for name in closed if name),
         link,
         label,
+        plan_url(str(conn_id or ""), _plan_of(payload), base_url),
     )
 
 

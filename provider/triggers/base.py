@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_steward.errors import StewardError
+from kafka_steward.triggers.collector import freeze_gc
 
 if TYPE_CHECKING:
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
@@ -114,6 +115,8 @@ class ClusterWorker:
     async def submit(self, call: Callable[[ClusterSession], T]) -> T:
         """Return the result of `call`, called in the thread. If it raises, close all connections and re-raise."""
         if self._state is None:
+            # Before the thread loads the clients: a collection during that would visit all of Airflow.
+            freeze_gc("airflow")
             executor = ThreadPoolExecutor(1, thread_name_prefix=f"kafka-steward-{self._conn_id}")
             self._state = _WorkerState(executor, self._create_connections())
         # Airflow assigns log lines to triggers by context variables.
@@ -155,6 +158,7 @@ class ClusterWorker:
     def _create_hook(self, _: ClusterSession | None) -> StewardHook:
         from kafka_steward.hooks.steward import StewardHook
 
+        freeze_gc("clients")
         return StewardHook(self._conn_id, self._overrides, self._journal)
 
 

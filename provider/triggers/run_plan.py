@@ -82,13 +82,14 @@ class RunPlanTrigger(ClusterTrigger):
     async def payload(self) -> dict[str, Any]:
         """Step to the end; return `{"ended": bool, "sentence": str, "progress": {...} | None}`.
 
-        A payload without progress has `"for_good"`: whether a further try would change nothing.
+        `progress` holds what the task needs of it: Airflow writes the whole event to the task's log, which has the
+        other numbers already. A payload without progress has `"for_good"`: whether a further try would change nothing.
         """
         try:
             progress = await self._run_to_end()
         except StewardError as error:
             return {"ended": False, "sentence": str(error), "progress": None, "for_good": not error.retriable}
-        return {"ended": progress.ended, "sentence": progress.sentence, "progress": progress.to_json()}
+        return {"ended": progress.ended, "sentence": progress.sentence, "progress": _event_progress(progress)}
 
     async def _run_to_end(self) -> Progress:
         log, failures = ProgressLog(self.log.info, time.monotonic), 0
@@ -128,6 +129,15 @@ class RunPlanTrigger(ClusterTrigger):
         from kafka_steward.journal.audit import Actor
 
         return PlanRunner(opened.context(Actor(**self.who)), self.digest)
+
+
+def _event_progress(progress: Progress) -> dict[str, Any]:
+    return {
+        "digest": progress.digest,
+        "status": progress.status.value,
+        "partitions_total": progress.partitions_total,
+        "left": progress.left,
+    }
 
 
 def _new_stall_recorder() -> StallRecorder:

@@ -1,17 +1,12 @@
 """The watch of one cluster: it runs while a DAG that is scheduled on its asset is unpaused, and emits due events.
 
 It also executes the requests in the KIPs' documents by itself.
-
-The triggerer's loaded modules are excluded from Python's garbage collection. A full collection visits every object and
-blocks the interpreter meanwhile: with Airflow loaded, for 190 to 860 ms, in which no trigger of the process runs. A
-watch of thousands of partitions allocates enough objects to cause some.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 import importlib
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
@@ -22,6 +17,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from kafka_steward.triggers.alerts import AlertCheck, JournalWorker
 from kafka_steward.triggers.base import ClusterWorker
+from kafka_steward.triggers.collector import freeze_gc
 from kafka_steward.triggers.periodic import (
     BrokerFailureCheck,
     BrokerJoinCheck,
@@ -34,12 +30,6 @@ from kafka_steward.triggers.periodic import (
 if TYPE_CHECKING:
     from kafka_steward.triggers.documents import DocumentCheck
     from kafka_steward.triggers.reporting import Outage
-
-
-@functools.cache
-def freeze_gc() -> None:
-    """Freeze all existing objects, so that only new ones are collected. Call it once modules are loaded; runs once."""
-    gc.freeze()
 
 
 #: The events that a watch may emit, one for each watch: a DAG that is scheduled on one must not start for another.
@@ -178,7 +168,7 @@ class ClusterWatch:
     async def _watch_documents(self) -> None:
         # Imported in a thread: loading the Kafka, SQL and ZooKeeper clients would block the triggerer's loop too long.
         module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
-        freeze_gc()
+        freeze_gc("documents")
         self._documents = documents = module.DocumentCheck(
             self._conn_id,
             self._overrides,

@@ -5,23 +5,17 @@ from __future__ import annotations
 import logging
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.plugins_manager import AirflowPlugin
+
+from kafka_steward.airflow_logs import quiet_connection_type
+from kafka_steward.page_address import MOUNT, base_path
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
 log = logging.getLogger(__name__)
-
-#: The path of the page below Airflow's own; its URLs are written into notifications and links, so it is public.
-MOUNT = "/kafka-steward"
-
-
-def base_path() -> str:
-    """Return the path of `[api] base_url`, without a trailing slash: empty unless Airflow is below a path."""
-    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
 
 
 class KafkaStewardPlugin(AirflowPlugin):
@@ -29,10 +23,15 @@ class KafkaStewardPlugin(AirflowPlugin):
 
     name = "kafka_steward"
 
+    @classmethod
+    def on_load(cls, *args: Any, **kwargs: Any) -> None:  # noqa: ARG003 - Airflow's
+        """Keep a warning about the name of our connection type out of the logs of Airflow's servers."""
+        quiet_connection_type()
+
     @cached_property
     def external_views(self) -> list[Any]:  # type: ignore[override]
         """The entry of the navigation. Airflow shows a view in a frame, and does not add its own path to the URLs."""
-        mount = base_path() + MOUNT
+        mount = base_path(conf.get("api", "base_url", fallback=None)) + MOUNT
         return [
             {
                 "name": "Kafka",

@@ -15,8 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import kafka_steward
 from kafka_steward.escaping import printable
+from kafka_steward.page_address import MOUNT
 from kafka_steward.ui import drawing, words
-from kafka_steward.ui.plugin import MOUNT
 
 FOLDER = Path(__file__).parent
 #: The files that the page may load, and their types.

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import urllib.parse
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from kafka_steward.journal.audit import Action
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed
 from tests.airflow.conftest import Desk
+from tests.airflow.test_page import get
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
@@ -47,6 +51,12 @@ REPORT = """\
 from kafka_steward.dags import heal
 heal(conn_id="{conn_id}", dag_id="tell_{conn_id}", mode="report")
 """
+
+
+#: What would hide the lines that matter, in the logs of Airflow's parts. The triggerer still warns of the type.
+CLIENT = r"\[kafka\.|logger=kafka\."
+TYPE_OR_CLIENT = rf"type: kafka_steward\) shall not contain|{CLIENT}"
+NOISE = {"triggerer": CLIENT, "api-server": TYPE_OR_CLIENT, "scheduler": TYPE_OR_CLIENT}
 
 
 @pytest.fixture
@@ -127,6 +137,33 @@ def assert_nobody_need_look(desk: Desk, sandbox: Sandbox, opened: ClusterSession
     desk.pause(heal, paused=False)
     sandbox.kill(4)
     assert_healed(desk, opened, heal, 4)
+    assert_linked(desk, heal)
+    assert_quiet(desk)
+
+
+def assert_linked(desk: Desk, heal: str) -> None:
+    """Each task that made or carried out the plan has a button, which leads to the plan's page."""
+    run_id = succeeded(desk, heal)["dag_run_id"]
+    digest = desk.xcom(heal, run_id, "plan")["digest"]
+    path = f"/kafka-steward/plan?conn={desk.conn_id}&digest={digest}"
+    for task in ("plan", "submit", "report"):
+        eventually(partial(assert_links, desk, heal, run_id, task, {"Plan": path}), within=20)
+    page = get(desk.airflow, path.removeprefix("/kafka-steward/"), "victor")
+    assert page.status == 200
+    assert digest in page.text
+
+
+def assert_links(desk: Desk, dag_id: str, run_id: str, task_id: str, links: dict[str, str]) -> None:
+    run = urllib.parse.quote(run_id, safe="")
+    path = f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}/links"
+    assert desk.airflow.call_api("GET", path)["extra_links"] == links
+
+
+def assert_quiet(desk: Desk) -> None:
+    """No line is of kafka-python, and none of the api-server says that the type of our connection is no scheme."""
+    for part, pattern in NOISE.items():
+        noise = [line for line in desk.airflow.part_log(part).splitlines() if re.search(pattern, line)]
+        assert noise == [], part
 
 
 def assert_spark_failed(desk: Desk, opened: ClusterSession, heal: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,6 +94,10 @@ def approve(desk: Desk, dag_id: str, topic: str) -> tuple[str, dict[str, Any]]:
     assert [user["id"] for user in request["assigned_users"]] == ["ann"]
     with pytest.raises(AirflowFailed, match="is not a respondent for the task"):
         respond(desk, dag_id, run_id, "Approve", user="admin")
+    # While it waits, too: the answer is given where the plan is looked at.
+    run = urllib.parse.quote(run_id, safe="")
+    links = desk.airflow.call_api("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/approve/links")
+    assert links["extra_links"] == {"Plan": f"/kafka-steward/plan?conn={desk.conn_id}&digest={digest}"}
     answer(desk, dag_id, run_id, "Approve", "rack move")
     return digest, reported(desk, dag_id, run_id)
 

@@ -85,6 +85,45 @@ def test_an_approval_links_to_its_answer_and_no_other_scheme_is_a_link() -> None
     assert build_message(other).link == ""
 
 
+DIGEST = "3f2a91c0" * 8
+#: The events that concern a plan, each with the fact that names it.
+ABOUT_PLANS = dict.fromkeys(
+    ("approval_asked", "started", "stalled", "stuck", "no_process", "healed"), "digest"
+) | dict.fromkeys(("cancelled", "rolled_back"), "plan")
+
+
+@pytest.mark.parametrize(("event", "name"), ABOUT_PLANS.items())
+def test_what_concerns_a_plan_links_to_its_page_in_each_channel(event: str, name: str) -> None:
+    message = build_message(given(event, sentence="x", **{name: DIGEST}), "https://a.example.com/team/")
+    url = f"https://a.example.com/team/kafka-steward/plan?conn=kafka_prod&digest={DIGEST}"
+    assert message.plan_link == url
+    assert (url, "Plan in Airflow") in message.links
+    assert f"<{url.replace('&', '&amp;')}|Plan in Airflow>" in slack_blocks(message)[-1]["text"]["text"]
+    actions = teams_card(message)["attachments"][0]["content"]["actions"]
+    assert {"type": "Action.OpenUrl", "title": "Plan in Airflow", "url": url} in actions
+    assert f'href="{url.replace("&", "&amp;")}"' in email_html(message)
+
+
+@pytest.mark.parametrize("base_url", [None, "", "airflow", "javascript:alert(1)//"])
+def test_an_airflow_that_does_not_know_its_address_links_to_no_page(base_url: str | None) -> None:
+    message = build_message(given("started", sentence="x", digest=DIGEST), base_url)
+    assert message.plan_link == ""
+
+
+def test_what_concerns_no_plan_or_no_known_connection_links_to_no_page() -> None:
+    base_url = "https://a.example.com"
+    assert build_message(given("failure_detected", sentence="x"), base_url).plan_link == ""
+    dag_only = {"kafka_steward": {"event": "started", "digest": DIGEST}}
+    assert build_message({**context(), **dag_only}, base_url).plan_link == ""
+
+
+def test_a_hostile_connection_does_not_break_out_of_the_link() -> None:
+    named = given("started", sentence="x", digest=DIGEST, conn_id=HOSTILE)
+    link = build_message(named, "https://a.example.com").plan_link
+    assert link.isascii()
+    assert not set("<>|*[]()\"' \r\n") & set(link)
+
+
 def hostile() -> Message:
     return build_message(given("cancelled", sentence=HOSTILE, asked_by=HOSTILE, link="http://a/x?y=<z>|"))
 

@@ -153,6 +153,7 @@ def test_the_report_settles_what_was_filled_and_notifies(make_cluster: MakeClust
         "pending": 0,
         "owed": 0,
         "partitions": 2,
+        "digest": None,
         **MADE,
     }
     assert [each["kafka_steward"] for each in notified] == [{"event": "filled", **facts}]

@@ -14,6 +14,7 @@ import pytest
 
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import SnapshotFolder, read_plan
+from kafka_steward.planning.spark import job
 from kafka_steward.planning.spark.job import main
 from kafka_steward.planning.spark.jvm import QUICK_JAVA
 from kafka_steward.planning.spark.pipeline import run
@@ -176,6 +177,15 @@ def test_the_message_of_a_failure_is_also_written_into_a_file(
     failure = tmp_path / "failure.txt"
     assert main(["--snapshot", "a", "--out", "b", "--operation", "heel", "--failure-file", str(failure)]) == 1
     assert failure.read_text(encoding="utf-8") == capsys.readouterr().err.rstrip("\n")
+
+
+@pytest.mark.parametrize(("more", "printed"), [([], '{"moves": 3}\n'), (["--failure-file", "failure.txt"], "")])
+def test_the_proof_is_printed_for_people_and_not_into_the_log_of_a_task(
+    more: list[str], printed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job, "_plan_with_spark", lambda _: {"moves": 3})
+    assert main(["--snapshot", "a", "--out", "b", "--operation", "heal", *more]) == 0
+    assert capsys.readouterr().out == printed
 
 
 def test_help_shows_each_way_to_ask(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafka_steward.journal.records import PlanStatus
@@ -17,6 +19,34 @@ from tests.triggers.progress_values import progress
 )
 def test_a_line_has_a_bar_and_the_runners_sentence(settled: int, line: str) -> None:
     assert progress_line(progress(settled)) == line
+
+
+MB = 10**6
+COPYING: dict[str, Any] = {"bytes_total": 192 * MB, "bytes_done": 48 * MB, "bytes_per_s": 9.6e6, "eta_s": 15.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts"),
+    [
+        ({}, "48.0 of 192.0 MB at 9.6 MB/s, about 15 s left"),
+        ({"eta_s": 141.4}, "48.0 of 192.0 MB at 9.6 MB/s, about 2 min 21 s left"),
+        ({"eta_s": 0.2}, "48.0 of 192.0 MB at 9.6 MB/s, about 1 s left"),
+        ({"bytes_total": 3 * 10**12, "eta_s": 307_500}, "0.0 of 3.0 TB at 9.6 MB/s, about 85 h 25 min left"),
+        ({"bytes_per_s": None, "eta_s": None}, "48.0 of 192.0 MB"),
+        ({"bytes_per_s": 0.0, "eta_s": None}, "48.0 of 192.0 MB"),
+        ({"bytes_done": 192 * MB, "eta_s": 0.0}, "192.0 of 192.0 MB at 9.6 MB/s"),
+    ],
+)
+def test_a_line_has_bytes_rate_and_time_left_as_far_as_they_are_known(changes: dict[str, Any], facts: str) -> None:
+    line = progress_line(progress(3, total=12, **{**COPYING, **changes}))
+    assert line == f"[#####---------------]  25% of 12 partitions, {facts}. 3 of 12."
+
+
+def test_without_sizes_or_after_the_end_a_line_says_what_is_known() -> None:
+    unknown = {**COPYING, "bytes_total": 0, "bytes_done": 0}
+    assert progress_line(progress(3, total=12, **unknown)) == "[#####---------------]  25% of 12 partitions. 3 of 12."
+    ended = progress(12, total=12, status=PlanStatus.COMPLETED, **COPYING)
+    assert progress_line(ended) == "[####################] 100% of 12 partitions. 12 of 12."
 
 
 def test_an_empty_plan_is_done() -> None:

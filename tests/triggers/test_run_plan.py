@@ -68,7 +68,14 @@ def test_a_plan_that_was_preempted_goes_on_after_the_other() -> None:
 def test_a_stall_fires() -> None:
     events, _ = fired([progress(1), progress(1, stalled=(TopicPartition("orders", 7),), stops=True)])
     assert [event["ended"] for event in events] == [False]
-    assert events[0]["progress"]["stalled"] == ["orders-7"]
+    assert events[0]["progress"]["status"] == "running"
+
+
+def test_the_event_which_airflow_logs_whole_is_short_whatever_the_plan_holds() -> None:
+    many = tuple(TopicPartition("orders" * 20, number) for number in range(1000))
+    events, _ = fired([progress(1, total=1000, stalled=many, stops=True, left=3)])
+    facts = {"digest": DIGEST, "status": "running", "partitions_total": 1000, "left": 3}
+    assert events == [{"ended": False, "sentence": "1 of 1000.", "progress": facts}]
 
 
 def test_a_journal_that_comes_back_is_waited_for() -> None:

@@ -84,8 +84,8 @@ def visit() -> Iterator[Visit]:
     from fastapi import FastAPI
     from starlette.testclient import TestClient
 
+    from kafka_steward.page_address import MOUNT
     from kafka_steward.ui.app import create_app, get_access
-    from kafka_steward.ui.plugin import MOUNT
 
     class Client(TestClient):
         """Takes addresses as a browser does: those without a slash are below the page's own."""

@@ -12,9 +12,9 @@ from fastapi import FastAPI, Request
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import HTMLResponse, JSONResponse
 
+from kafka_steward.page_address import MOUNT
 from kafka_steward.sandbox.cluster_layout import pick_ports
 from kafka_steward.ui.app import create_app, get_access
-from kafka_steward.ui.plugin import MOUNT
 from tests.eventually import eventually
 from tests.ui.conftest import Visitor
 

@@ -81,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if failure_file is not None:
             Path(failure_file).write_text(str(error), encoding="utf-8")
         return 1
-    print(json.dumps(proof, sort_keys=True))
+    if failure_file is None:  # else the caller reads the plan, and its log would have some KB in one line
+        print(json.dumps(proof, sort_keys=True))
     return 0
 
 
