@@ -29,18 +29,18 @@ from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.solver.balance import BalanceSetup, balance_replicas
 from kafka_steward.planning.solver.candidate import (
     CandidatePlan,
+    ChangedRows,
     MovedRows,
     apply_reassignment,
     budget_note,
     cut_to_budget,
-    keep_rows,
 )
 from kafka_steward.planning.solver.disks import DiskShare, balance_disks, disk_load, disk_notes, disk_shares
 from kafka_steward.planning.solver.fair_shares import has_scarce_racks
 from kafka_steward.planning.solver.fill_missing import OtherShards, fill_missing, shard_totals, views_of_others
 from kafka_steward.planning.solver.flow import Infeasible
 from kafka_steward.planning.solver.plan_rows import MOVES, planned_moves
-from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, Problem, combine_shards
+from kafka_steward.planning.solver.problem import Brokers, Disposition, PartitionTable, Problem, combine_shards
 from kafka_steward.planning.solver.proof import Measures, measure_candidate, proof_fields
 from kafka_steward.planning.solver.sharded.plan import (
     MAX_LEADER_CELLS,
@@ -74,7 +74,7 @@ class MergedShards:
 
 
 #: What a shard must know of the others, or its part in the plan of all.
-Part = OtherShards | ShardQuota | DiskShare | MergedShards | MergedQuota
+Part = OtherShards | ShardQuota | DiskShare | MergedShards | MergedQuota | ChangedRows
 #: A function that runs on one shard: its number and rows in, its moves and its answer out.
 Kernel = Callable[[int, pa.Table], pa.Table]
 #: The moves of all shards, wherever they are.
@@ -248,33 +248,42 @@ def _plan_within_budget(
 ) -> tuple[Moves, Measures, Movement] | None:
     """Return the moves that the budget takes, their measures, and the movement of the complete plan.
 
-    None if a shard cannot be placed in its part, or if the movement is rejected. With a budget, the rows are chosen
-    over all shards, and each shard is solved twice: it answers with what it would move, and then gets what has to wait.
+    None if a shard cannot be placed in its part, or if the movement is rejected.
     """
-    waiting: Sequence[Ints] | None = None
-    complete: Movement | None = None
     if job.options.has_budget:
-        answers = shards.collect_answers(partial(moved_rows_of_shard, job, parts))
-        if None in answers or rejects(complete := Movement.of_rows(moved := MovedRows.combine(answers))):
-            return None
-        waiting = moved.split_rows(~moved.choose(job.options.max_moves, job.options.max_bytes))
-    moves, measures = _plan_shards(shards, job, parts, waiting)
+        return _plan_part_of_moves(shards, job, parts, rejects)
+    moves, measures = _plan_shards(shards, job, parts)
     if measures is None:
         return None
-    if complete is not None:
-        return moves, measures, complete
     complete = Movement.of_measures(measures)
     return None if rejects(complete) else (moves, measures, complete)
 
 
+def _plan_part_of_moves(
+    shards: Shards[Moves], job: PlanningJob, parts: Sequence[Part], rejects: Callable[[Movement], bool]
+) -> tuple[Moves, Measures, Movement] | None:
+    """Return the same, where rows are chosen over all shards.
+
+    Each shard is solved once: it answers with what it would change, and then gets what is left of that.
+    """
+    answers = shards.collect_answers(partial(moved_rows_of_shard, job, parts))
+    if None in answers:
+        return None
+    moved = MovedRows.combine([answer[0] for answer in answers])
+    complete = Movement.of_rows(moved)
+    if rejects(complete):
+        return None
+    waiting = moved.split_rows(~moved.choose(job.options.max_moves, job.options.max_bytes))
+    chosen = [answer[1].without(rows) for answer, rows in zip(answers, waiting, strict=True)]
+    moves, measures = _plan_shards(shards, job, chosen)
+    return None if measures is None else (moves, measures, complete)
+
+
 def _plan_shards(
-    shards: Shards[Moves],
-    job: PlanningJob,
-    others: Sequence[Part] | None,
-    waiting: Sequence[Ints] | None = None,
+    shards: Shards[Moves], job: PlanningJob, others: Sequence[Part] | None
 ) -> tuple[Moves, Measures | None]:
     """Return moves and measures. The measures are None if a shard cannot be placed within its quota."""
-    moves, answers = shards.collect_moves(partial(plan_shard, job, others, waiting))
+    moves, answers = shards.collect_moves(partial(plan_shard, job, others))
     return moves, None if None in answers else combine_shards(answers)
 
 
@@ -306,30 +315,26 @@ def disk_load_of_shard(job: PlanningJob, others: Sequence[OtherShards], number: 
 
 
 def moved_rows_of_shard(job: PlanningJob, parts: Sequence[Part], number: int, table: pa.Table) -> pa.Table:
-    """Answer with the `MovedRows` of a shard, None if it cannot be placed in its part."""
+    """Answer with the `MovedRows` of a shard and its `ChangedRows`, None if it cannot be placed in its part."""
 
-    def moved() -> tuple[MovedRows, None]:
+    def moved() -> tuple[tuple[MovedRows, ChangedRows], None]:
         problem = job.build_problem(table)
-        return MovedRows.of(_solve_shard(problem, parts[number]), problem), None
+        candidate = _solve_shard(problem, parts[number])
+        return (MovedRows.of(candidate, problem), ChangedRows.of(candidate)), None
 
     return _result_table(number, moved)
 
 
-def plan_shard(
-    job: PlanningJob, others: Sequence[Part] | None, waiting: Sequence[Ints] | None, number: int, table: pa.Table
-) -> pa.Table:
+def plan_shard(job: PlanningJob, others: Sequence[Part] | None, number: int, table: pa.Table) -> pa.Table:
     """Plan a shard: its moves, and its `Measures` as the answer, None if it cannot be placed within its quota.
 
-    `others` and `waiting`, the rows that stay as they are, have one entry per shard. `others` is None if there is only
-    one shard.
+    `others` has one entry per shard; it is None if there is only one shard.
     """
 
     def planned() -> tuple[Measures, pa.Table]:
         problem = job.build_problem(table)
         part = None if others is None else others[number]
         candidate = _solve_shard(problem, part)
-        if waiting is not None:
-            candidate = keep_rows(candidate, waiting[number])
         found = planned_moves(candidate, problem.brokers, table.column("topic_id").combine_chunks(), job.operation)
         alone = part is None or isinstance(part, MergedShards)
         prices = _find_shard_prices(job, candidate, table, found) if alone else []
@@ -339,6 +344,8 @@ def plan_shard(
 
 
 def _solve_shard(problem: Problem, part: Part | None) -> CandidatePlan:
+    if isinstance(part, ChangedRows):
+        return part.apply_to(problem.rows)
     if isinstance(part, ShardQuota):
         return balance_shard(problem, part)
     if isinstance(part, MergedQuota):

@@ -1,5 +1,7 @@
 """A budget: never exceeded, the worst first, and some nights make the cluster even with the moves of one."""
 
+from typing import Any
+
 import pytest
 
 from kafka_steward.assignment import Operation
@@ -7,7 +9,10 @@ from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.planning.files.options import Options
-from kafka_steward.planning.solver.sharded.plan import Movement, ShardedQuotas
+from kafka_steward.planning.solver.candidate import CandidatePlan
+from kafka_steward.planning.solver.problem import Problem
+from kafka_steward.planning.solver.sharded.plan import Movement, ShardedQuotas, balance_shard
+from kafka_steward.planning.solver.sharded.quotas import ShardQuota
 from tests.builders import cluster, planned
 from tests.planning.integer_solver import carried_out, random_case, random_plan
 from tests.rings import tried
@@ -87,6 +92,19 @@ def test_a_budget_is_spent_over_all_shards_where_it_evens_out_most(budget: dict[
     left = [note for note in in_shards.proof["notes"] if "later plans" in note]
     assert left == [note for note in whole.proof["notes"] if "later plans" in note]
     assert len(left) == 1
+
+
+@pytest.mark.parametrize("options", [{"max_moves": 3}, {"max_moves": 3, "exclude_brokers": [4]}, {"max_moves": 1000}])
+def test_no_shard_is_solved_twice_for_a_budget(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    solved: list[str] = []
+
+    def counted(problem: Problem, quota: ShardQuota) -> CandidatePlan:
+        solved.append(problem.rows.topics[0])
+        return balance_shard(problem, quota)
+
+    monkeypatch.setattr("kafka_steward.planning.shards.balance_shard", counted)
+    assert planned(SKEWED, "rebalance", options, shard_rows=1).moves
+    assert solved == ["t", "u", "v", "w"]
 
 
 def test_in_shards_a_rack_violation_comes_first_whichever_shard_has_it(pieces: list[bool]) -> None:

@@ -16,7 +16,7 @@ from kafka_steward.planning.checker.constraints import PlacementOutcome
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.solver.sharded import nearest
 from kafka_steward.planning.solver.sharded.plan import Movement, ShardedQuotas
-from kafka_steward.planning.solver.sharded.quotas import QuotaProblem, Quotas
+from kafka_steward.planning.solver.sharded.quotas import QuotaProblem, Quotas, lower_bound_of_cost
 from tests.builders import cluster, planned
 from tests.planning.integer_solver import MIB, carried_out, random_case
 from tests.planning.outcomes import price_objections, replicas_moved
@@ -207,21 +207,50 @@ def test_a_broker_that_holds_none_of_a_topic_is_not_said_to_lead_its_share(put_t
     assert len(put_together) == 3
 
 
-def test_quotas_of_few_steps_are_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def few_and_all(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, int, int]]]:
+    """The steps, moves and mebibytes of quotas: of few options and steps, and of one flow with all of them."""
     found: list[list[tuple[int, int, int]]] = []
 
     def both(problem: QuotaProblem) -> Quotas:
-        few = quotas(problem)
+        few = nearest.nearest_quotas(problem)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(nearest._RackSteps, "_open_at_first", lambda steps: (steps.may_rise, steps.may_fall))
-            found.append([(one.steps, one.moves, one.weight) for one in (few, quotas(problem))])
+            patch.setattr(nearest._Steps, "open_at_first", lambda steps, *_of: steps)
+            every = nearest._all_racks(problem)
+        cost = lower_bound_of_cost(problem.summary, problem.move_cost, every.cost)
+        found.append([(few.steps, few.moves, few.weight), (every.steps, *cost)])
         return few
 
-    quotas = nearest.nearest_quotas
+    # Else a sample would be all topics, and no option would be left out.
+    monkeypatch.setattr("kafka_steward.planning.solver.sharded.quotas._SAMPLE", 0.3)
+    monkeypatch.setattr("kafka_steward.planning.solver.sharded.quotas._PER_BROKER", 0)
     monkeypatch.setattr("kafka_steward.planning.solver.sharded.plan.nearest_quotas", both)
-    for seed, brokers in enumerate(("1a 2b 3c 4a 5b 6c", "1a 2b 3c 4a 5b 6c 7a+ 8b 9c", "1 2 3 4 5 6-") * tried(6)):
+    return found
+
+
+EXCLUDING_CLUSTERS = (
+    "1a 2b 3c 4a 5b 6c",
+    "1a 2b 3c 4a 5b 6c 7a+ 8b 9c",
+    "1 2 3 4 5 6-",
+    "1 2 3 4 5 6 7+ 8+",
+    "1a 2a 3b 4b 5c 6c 7a 8a 9a+",
+)
+
+
+@pytest.mark.parametrize("topics", [9, 40])
+def test_quotas_of_few_options_and_steps_are_those_of_all(
+    topics: int, few_and_all: list[list[tuple[int, int, int]]]
+) -> None:
+    for seed, brokers in enumerate(EXCLUDING_CLUSTERS * tried(6)):
         dice = random.Random(seed)
-        topics = [f"t{at:02d}: " + " ".join("".join(dice.sample("123456", 3)) for _ in range(7)) for at in range(9)]
-        planned(cluster(brokers, *topics), "rebalance", {"exclude_brokers": dice.sample([1, 2, 3, 4], 2)}, 14)
-    assert all(few == every for few, every in found)
-    assert sum(few[0] > 0 for few, _ in found) > len(found) / 2
+        lines = [
+            f"t{at:02d}: " + " ".join("".join(dice.sample("123456", 3)) for _ in range(dice.choice([1, 2, 7, 12])))
+            for at in range(topics)
+        ]
+        snapshot = cluster(brokers, *lines)
+        options = {"exclude_brokers": dice.sample([1, 2, 3, 4], dice.choice([1, 2]))}
+        plan = planned(snapshot, "rebalance", options, shard_rows=14)
+        assert check(snapshot, plan, proven=False).problems == []
+    assert [few for few, _ in few_and_all] == [every for _, every in few_and_all]
+    assert len(few_and_all) == len(EXCLUDING_CLUSTERS) * tried(6)
+    assert sum(few[0] > 0 for few, _ in few_and_all) > len(few_and_all) / 4

@@ -262,16 +262,24 @@ def _rack_bounds(problem: Problem, to_place: PlacementProblem, usable: Bools) ->
     holds = np.zeros((len(to_place.factor), len(excluded)), bool)
     column, at = np.nonzero(excluded[:, None] == to_place.broker)
     holds[to_place.row[at], column] = True
-    kinds, which = np.unique(holds, axis=0, return_inverse=True)
+    # Most rows hold none of them.
+    which, some = np.zeros(len(holds), np.int64), np.flatnonzero(holds.any(axis=1))
+    kinds, which[some] = _distinct_rows(holds[some])
     low, high = np.zeros((2, len(to_place.factor), int(to_place.group.max()) + 1), np.int64)
     for kind, held in enumerate(kinds):
         reach = usable.copy()
         reach[excluded] = held
-        mine = which.ravel() == kind
+        mine = which == kind
         low[mine], high[mine] = rack_bounds_by_row(
             problem.brokers, to_place.factor[mine], to_place.replicas_per_group[mine], reach
         )
     return low, high
+
+
+def _distinct_rows(table: Bools) -> tuple[Bools, Ints]:
+    """Return a row of none, the distinct rows of a table that has no such row, and the number of each of its rows."""
+    kinds, which = np.unique(table, axis=0, return_inverse=True)
+    return np.vstack([np.zeros((1, table.shape[1]), bool), kinds]), which.ravel() + 1
 
 
 def min_cost_placement(problem: PlacementProblem, bounds: Bounds) -> Placement:

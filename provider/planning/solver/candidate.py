@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.errors import PlanError
@@ -145,7 +146,8 @@ def cut_to_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
     left = int(moved.cost[waits].sum())
     notes = (*candidate.notes, budget_note(left, exact=options.balance != "bytes"))
     bound = max(candidate.bound - left, 0)
-    return replace(keep_rows(candidate, moved.row[waits]), bound=bound, notes=notes)
+    part = ChangedRows.of(candidate).without(moved.row[waits])
+    return replace(part.apply_to(candidate.rows), bound=bound, notes=notes)
 
 
 def budget_note(left: int, *, exact: bool) -> str:
@@ -154,16 +156,52 @@ def budget_note(left: int, *, exact: bool) -> str:
     return f"The budget leaves {left} replicas to be moved by later plans{claim}."
 
 
-def keep_rows(candidate: CandidatePlan, waiting: Ints) -> CandidatePlan:
-    """Return the candidate plan with the present assignments of the `waiting` rows."""
-    stays = np.zeros(len(candidate.rows), bool)
-    stays[waiting] = True
-    moves = ~stays[candidate.row]
-    row, broker = merge_replicas(
-        candidate.rows, stays[candidate.rows.row], candidate.row[moves], candidate.broker[moves]
-    )
-    evenness = None if len(waiting) else candidate.leader_evenness
-    return replace(candidate, row=row, broker=broker, leader_evenness=evenness)
+@dataclass(frozen=True)
+class ChangedRows:
+    """What a candidate plan changes, without the rows themselves: small enough to travel.
+
+    `count[i]` is the number of replicas of `row[i]` in `broker`; all other rows are as they were.
+    """
+
+    row: Ints
+    count: Ints
+    broker: npt.NDArray[np.int32]
+    disposition: npt.NDArray[np.int8]
+    bound: int
+    notes: tuple[str, ...]
+    leader_evenness: str | None
+
+    @classmethod
+    def of(cls, candidate: CandidatePlan) -> ChangedRows:
+        """Return the changes of a candidate plan."""
+        row = candidate.changed_rows
+        changed = np.zeros(len(candidate.rows), bool)
+        changed[row] = True
+        return cls(
+            row,
+            np.diff(candidate.row_starts)[row],
+            candidate.broker[changed[candidate.row]].astype(np.int32),
+            candidate.disposition.astype(np.int8),
+            candidate.bound,
+            candidate.notes,
+            candidate.leader_evenness,
+        )
+
+    def without(self, waiting: Ints) -> ChangedRows:
+        """Return the changes of all but the `waiting` rows."""
+        if len(waiting) == 0:
+            return self
+        stays = ~np.isin(self.row, waiting)
+        broker = self.broker[np.repeat(stays, self.count)]
+        return replace(self, row=self.row[stays], count=self.count[stays], broker=broker, leader_evenness=None)
+
+    def apply_to(self, rows: PartitionTable) -> CandidatePlan:
+        """Return the candidate plan of the same rows."""
+        stays = np.ones(len(rows), bool)
+        stays[self.row] = False
+        new = merge_replicas(rows, stays[rows.row], np.repeat(self.row, self.count), self.broker.astype(np.int64))
+        disposition = self.disposition.astype(np.int64)
+        return CandidatePlan(rows, disposition, *new, self.bound, self.notes, self.leader_evenness)
 
 
 def _urgent_rows(problem: Problem) -> Bools:

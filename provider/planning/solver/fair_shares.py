@@ -14,10 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
 from kafka_steward.planning.solver.problem import Bools, Brokers, Ints, count_pairs
+
+#: In place of a broker's rack: it has none, or has no share.
+_NO_RACK, _NOT_SHARING = -1, -2
 
 
 def rack_bounds(rf: int, sizes: Sequence[int], rackless: int, *, own_rack: bool) -> tuple[list[int], list[int]]:
@@ -54,27 +58,35 @@ def _clamp_shares(
     return [max(Fraction(lo), min(Fraction(hi), w * level)) for w, lo, hi in zip(weights, low, high, strict=True)]
 
 
-def broker_shares(brokers: Brokers, sharing: Bools, rf: int) -> list[Fraction]:
+def broker_shares(brokers: Brokers, sharing: Bools, rf: int) -> tuple[Fraction, ...]:
     """Return every broker's fair share of one partition with `rf` replicas; 0 for brokers that are not `sharing`.
 
     The shares add up to `rf`, or to one each if there are fewer brokers.
     """
-    where = np.flatnonzero(sharing).tolist()
-    numbers = sorted({int(brokers.rack[broker]) for broker in where if brokers.rack[broker] >= 0})
-    racks = [[broker for broker in where if brokers.rack[broker] == number] for number in numbers]
-    rackless = [broker for broker in where if brokers.rack[broker] < 0]
-    low, high = rack_bounds(rf, [len(rack) for rack in racks], len(rackless), own_rack=brokers.own_rack)
+    rack = tuple(np.where(sharing, brokers.rack, _NOT_SHARING).tolist())
+    return _shares_of(rack, brokers.capacity, rf, own_rack=brokers.own_rack)
+
+
+@lru_cache(maxsize=64)
+def _shares_of(
+    rack: tuple[int, ...], capacity: tuple[Fraction, ...], rf: int, *, own_rack: bool
+) -> tuple[Fraction, ...]:
+    """Return the shares, which are the same for all shards: exact fractions of hundreds of brokers take a while."""
+    numbers = sorted({number for number in rack if number >= 0})
+    racks = [[broker for broker, other in enumerate(rack) if other == number] for number in numbers]
+    rackless = [broker for broker, number in enumerate(rack) if number == _NO_RACK]
+    low, high = rack_bounds(rf, [len(brokers) for brokers in racks], len(rackless), own_rack=own_rack)
     groups = [*racks, *([broker] for broker in rackless)]
-    weights = [Fraction(sum(brokers.capacity[broker] for broker in group)) for group in groups]
+    weights = [Fraction(sum(capacity[broker] for broker in group)) for group in groups]
     amounts = water_fill(weights, [*low, *([0] * len(rackless))], [*high, *([1] * len(rackless))], rf)
-    share = [Fraction(0)] * len(brokers)
+    share = [Fraction(0)] * len(rack)
     for group, amount in zip(groups, amounts, strict=True):
         # Scaled to multiples of 1/denominator, so that one water filling serves both levels.
-        unit, capacity = amount.denominator, [brokers.capacity[broker] for broker in group]
-        parts = water_fill(capacity, [0] * len(group), [unit] * len(group), amount.numerator)
+        unit, weight = amount.denominator, [capacity[broker] for broker in group]
+        parts = water_fill(weight, [0] * len(group), [unit] * len(group), amount.numerator)
         for broker, part in zip(group, parts, strict=True):
             share[broker] = part / unit
-    return share
+    return tuple(share)
 
 
 def fair_bounds(

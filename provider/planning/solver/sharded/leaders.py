@@ -118,7 +118,8 @@ class _LeaderQuotaFlow:
         if slack is None:
             return np.zeros_like(held), held
         even = held * (np.bincount(shard, weights=self.summary.partitions) / np.maximum(held.sum(axis=1), 1))[:, None]
-        low = np.floor(even * (1 - slack)).astype(np.int64)
+        # The others lead as little as topics allow: the receivers may have to lead all.
+        low = np.where(self.receivers, np.floor(even * (1 - slack)), 0).astype(np.int64)
         return np.minimum(low, held), np.maximum(np.ceil(even * (1 + slack)).astype(np.int64) + 1, least)
 
 

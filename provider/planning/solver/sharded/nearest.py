@@ -7,7 +7,8 @@ may stay, and no other comes.
 
 Few pairs of topic and broker make a step, of a number that is the product of both. The flow is solved with the steps
 of topics that cannot do without, and again with those that its prices show to be worth their cost, until there are
-none: at these prices no step that was left out could lower the cost, so that the quotas are those of all steps.
+none: at these prices no step that was left out could lower the cost, so that the quotas are those of all steps. Where
+racks are independent of each other, options are left out as well, as in `quotas`, and opened in the same way.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
-from kafka_steward.planning.solver.flow import UNLIMITED
+from kafka_steward.planning.solver.flow import UNLIMITED, Infeasible
 from kafka_steward.planning.solver.problem import Bools, Ints
 from kafka_steward.planning.solver.sharded.quotas import (
     QuotaFlow,
@@ -24,108 +26,174 @@ from kafka_steward.planning.solver.sharded.quotas import (
     Quotas,
     QuotaSolution,
     QuotaSubproblem,
+    RackProblem,
     lower_bound_of_cost,
 )
 from kafka_steward.planning.solver.sharded.summary import NO_OPTION
 
 #: Cost of a step, in moves. The checker counts with the same number, so that prices prove the quotas.
 _STEP = 1 << 10
+#: Beyond every cost.
+_NEVER = 1 << 62
 
 
 def nearest_quotas(problem: QuotaProblem) -> Quotas:
     """Return the quotas of all topics that are nearest to the fair shares. Raises Infeasible."""
-    summary, racks = problem.summary, range(problem.summary.most.shape[1])
+    summary = problem.summary
     # If the number of replicas per rack is given for each partition, racks are independent of each other.
-    parts = [[rack] for rack in racks] if problem.separable.all() else [list(racks)]
+    if problem.separable.all():
+        parts = [_SoftRack(problem, rack).solve_nearest() for rack in np.unique(problem.group).tolist()]
+    else:
+        parts = [_all_racks(problem)]
     extra = np.zeros(summary.value.shape, np.int32)
     prices = np.zeros(len(problem.group), np.int64)
-    cost = steps = 0
-    for part in parts:
-        mine = np.isin(problem.group, part)
-        found = _RackSteps(problem, part).solve()
-        extra[:, mine], prices[mine] = found.solution.extra[:, mine], found.solution.prices[mine]
-        cost, steps = cost + found.solution.cost, steps + found.steps
+    for found in parts:
+        extra[:, found.mine], prices[found.mine] = found.extra[:, found.mine], found.solution.prices[found.mine]
+    cost, steps = sum(found.cost for found in parts), sum(found.steps for found in parts)
     return Quotas(extra, *lower_bound_of_cost(summary, problem.move_cost, cost), prices, steps)
 
 
 @dataclass(frozen=True)
-class _Nearest:
-    """A cheapest flow: its cost is that of moves and mebibytes alone. `up` and `down` are the steps to open."""
+class _Steps:
+    """Masks of steps: up, beyond a ceiling, per topic and broker; down, below a floor, per guaranteed replica."""
 
-    solution: QuotaSolution
-    steps: int
     up: Bools
     down: Bools
 
-
-class _RackSteps:
-    """The steps that are open in the flow of some racks.
-
-    Masks of steps up, beyond a ceiling, are per topic and broker; those of steps down are per guaranteed replica.
-    """
-
-    def __init__(self, problem: QuotaProblem, racks: list[int]) -> None:
+    @classmethod
+    def possible(cls, problem: QuotaProblem, mine: Bools) -> _Steps:
+        """Return all steps of some brokers. Listed cells have soft bounds, and need no steps."""
         summary = problem.summary
-        self.problem, self.racks = problem, np.isin(np.arange(summary.most.shape[1]), racks)
         listed = np.zeros(summary.value.shape, bool)
         listed[summary.cell_topic, summary.cell_broker] = True
-        mine = self.racks[problem.group]
-        self.may_rise = ~listed & problem.receivers & mine
-        self.may_fall = mine[summary.guaranteed_broker]
+        return cls(~listed & problem.receivers & mine, mine[summary.guaranteed_broker])
 
-    def solve(self) -> _Nearest:
-        """Return the cheapest flow of all steps. Raises Infeasible."""
-        up, down = self._open_at_first()
-        while True:
-            found = _NearestFlow(self.problem, self.racks, up, down).solve_nearest()
-            missing = (found.up & self.may_rise & ~up, found.down & self.may_fall & ~down)
-            if not (missing[0].any() or missing[1].any()):
-                return found
-            up, down = up | missing[0], down | missing[1]
+    def open_at_first(self, problem: QuotaProblem, racks: Bools) -> _Steps:
+        """Return the steps of the topics that may have too few places without."""
+        return _Steps(self.up & _short_topics(problem, racks)[:, None], np.zeros_like(self.down))
 
-    def _open_at_first(self) -> tuple[Bools, Bools]:
-        return self.may_rise & self._short_topics()[:, None], np.zeros_like(self.may_fall)
+    def missing_in(self, opened: _Steps) -> _Steps:
+        """Return the steps that are not yet opened."""
+        return _Steps(self.up & ~opened.up, self.down & ~opened.down)
 
-    def _short_topics(self) -> Bools:
-        """Return a mask of the topics that may have too few places without a step."""
-        summary, group = self.problem.summary, self.problem.group
-        rack = group[:, None] == np.arange(len(self.racks))
-        room = (summary.value > NO_OPTION).astype(np.int64) @ rack
-        listed = np.where(self.problem.receivers[summary.cell_broker], summary.cell_high, 0)
-        np.add.at(room, (summary.cell_topic, group[summary.cell_broker]), listed)
-        needed = np.where(self.problem.separable[:, None], summary.most, summary.least)
-        lacks: Bools = (room < needed).any(axis=1) | (np.minimum(room, summary.most).sum(axis=1) < summary.wants)
-        return lacks
+    def within(self, other: _Steps) -> _Steps:
+        """Return the steps that are in both."""
+        return _Steps(self.up & other.up, self.down & other.down)
+
+    def joined_with(self, other: _Steps) -> _Steps:
+        """Return the steps of both."""
+        return _Steps(self.up | other.up, self.down | other.down)
+
+    def any(self) -> bool:
+        """Return whether there is a step."""
+        return bool(self.up.any() or self.down.any())
+
+    def topics(self, problem: QuotaProblem) -> Bools:
+        """Return a mask of the topics with a step."""
+        found = np.asarray(self.up.any(axis=1), bool)
+        found[problem.summary.guaranteed_topic[self.down]] = True
+        return found
 
 
-class _NearestFlow(QuotaFlow):
-    """The network over some racks of all topics, with steps at brokers, at listed cells, and where they are open."""
+def _short_topics(problem: QuotaProblem, racks: Bools) -> Bools:
+    """Return a mask of the topics that may have too few places in `racks` without a step."""
+    summary, group = problem.summary, problem.group
+    rack = group[:, None] == np.arange(len(racks))
+    room = (summary.value > NO_OPTION).astype(np.int64) @ rack
+    listed = np.where(problem.receivers[summary.cell_broker], summary.cell_high, 0)
+    np.add.at(room, (summary.cell_topic, group[summary.cell_broker]), listed)
+    needed = np.where(problem.separable[:, None], summary.most, summary.least)
+    lacks: Bools = (room < needed)[:, racks].any(axis=1)
+    lacks |= (np.minimum(room, summary.most).sum(axis=1) < summary.wants) & ~problem.separable
+    return lacks
 
-    def __init__(self, problem: QuotaProblem, racks: Bools, up: Bools, down: Bools) -> None:
-        summary, mine = problem.summary, racks[problem.group]
-        rows = np.broadcast_to(racks, summary.most.shape)
-        part = QuotaSubproblem(rows, (summary.value > NO_OPTION) & mine, np.zeros_like(summary.most))
-        super().__init__(problem, part, (np.where(mine, problem.low, 0), np.where(mine, problem.high, 0)))
-        self.fixed = np.where(mine, summary.guaranteed, 0)
-        self.up_at, self.down_at = np.nonzero(up), np.flatnonzero(down)
-        self.step = _STEP * self.move
-        weight = summary.guaranteed_weight
-        self.release_cost = self.step + np.where(weight >= 0, self.move + weight, 0)
 
-    def solve_nearest(self) -> _Nearest:
-        """Return the cheapest flow with the steps that are open. Raises Infeasible."""
+@dataclass(frozen=True)
+class _Nearest:
+    """A cheapest flow of some brokers: the cost is that of moves and mebibytes alone; `extra` is with all steps.
+
+    The extra replicas of `solution` are without steps up and down.
+    """
+
+    solution: QuotaSolution
+    mine: Bools
+    extra: npt.NDArray[np.int32]
+    cost: int
+    steps: int
+
+
+def _all_racks(problem: QuotaProblem) -> _Nearest:
+    """Return the cheapest flow over all racks, with all options. Raises Infeasible."""
+    summary = problem.summary
+    everything = QuotaSubproblem(
+        np.ones(summary.most.shape, bool), summary.value > NO_OPTION, np.zeros_like(summary.most)
+    )
+    possible = _Steps.possible(problem, np.ones(len(problem.group), bool))
+    opened = possible.open_at_first(problem, np.ones(summary.most.shape[1], bool))
+    while True:
+        flow = _SoftFlow(problem, everything, opened, (problem.low, problem.high), summary.guaranteed)
+        found = flow.solve_nearest(np.ones(len(problem.group), bool))
+        worth = _worthwhile_steps(problem, found.solution, (found.solution.worth, found.solution.worth))
+        missing = worth.within(possible.missing_in(opened))
+        if not missing.any():
+            return found
+        opened = opened.joined_with(missing)
+
+
+def _step_cost(problem: QuotaProblem) -> int:
+    return _STEP * problem.move_cost
+
+
+def _release_costs(problem: QuotaProblem) -> Ints:
+    """Return the cost of each step down."""
+    weight = problem.summary.guaranteed_weight
+    return _step_cost(problem) + np.where(weight >= 0, problem.move_cost + weight, 0)
+
+
+def _worthwhile_steps(problem: QuotaProblem, found: QuotaSolution, worth: tuple[Ints, Ints]) -> _Steps:
+    """Return the steps up and down that would lower the cost at the prices of a flow.
+
+    `worth` is that of a place per topic and rack: the least and the most that it may be.
+    """
+    summary, group, prices = problem.summary, problem.group, found.full_prices
+    up = worth[0][:, group] > _step_cost(problem) + prices
+    topic, broker = summary.guaranteed_topic, summary.guaranteed_broker
+    return _Steps(up, prices[broker] - worth[1][topic, group[broker]] > _release_costs(problem))
+
+
+class _SoftFlow(QuotaFlow):
+    """The network with steps at brokers, at listed cells, and where they are open.
+
+    `fixed` is the number of replicas that each broker has besides; the bounds count them too.
+    """
+
+    def __init__(
+        self,
+        problem: QuotaProblem,
+        part: QuotaSubproblem,
+        opened: _Steps,
+        bounds: tuple[Ints, Ints],
+        fixed: Ints,
+    ) -> None:
+        super().__init__(problem, part, bounds)
+        self.fixed = fixed
+        self.up_at, self.down_at = np.nonzero(opened.up), np.flatnonzero(opened.down)
+        self.step, self.release_cost = _step_cost(problem), _release_costs(problem)
+
+    def solve_nearest(self, mine: Bools) -> _Nearest:
+        """Return the cheapest flow of the brokers that are `mine`. Raises Infeasible."""
         found = self.solve()
         up, down = self.flow[self.up], self.flow[self.down]
-        np.add.at(found.extra, self.up_at, up)
+        extra = found.extra.copy()
+        np.add.at(extra, self.up_at, up)
         at = (self.summary.guaranteed_topic[self.down_at], self.summary.guaranteed_broker[self.down_at])
-        np.subtract.at(found.extra, at, down)
+        np.subtract.at(extra, at, down)
         paid = int(up.sum() + down.sum())
         for below, above in (self.cell_steps, self.broker_steps):
             paid += int(self.flow[above].sum() - self.flow[below].sum())
         # Each replica up to a floor was paid for as a step that it saves.
         floors = int(self.summary.cell_low[self.cells].sum() + self.bounds[0].sum())
-        cost = found.cost - paid * self.step
-        return _Nearest(replace(found, cost=cost), paid + floors, *self._worthwhile_steps(found))
+        return _Nearest(found, mine, extra, found.cost - paid * self.step, paid + floors)
 
     def _add_option_arcs(self) -> None:
         super()._add_option_arcs()
@@ -145,7 +213,7 @@ class _NearestFlow(QuotaFlow):
         return np.asarray(self.flow[self.cell_out] + self.flow[below] + self.flow[above], np.int64)
 
     def _add_broker_arcs(self) -> None:
-        # What is guaranteed passes through the brokers, so that their prices count it.
+        # What is fixed passes through the brokers, so that their prices count it.
         self.net.add_supply(self.broker, self.fixed)
         self.net.add_supply(self.sink, -int(self.fixed.sum()))
         _, self.broker_steps = self._add_soft_arcs(self.broker, self.sink, self.bounds)
@@ -157,9 +225,83 @@ class _NearestFlow(QuotaFlow):
         below = self.net.add_arcs(tail, head, low, -self.step)
         return within, (below, self.net.add_arcs(tail, head, UNLIMITED, self.step))
 
-    def _worthwhile_steps(self, found: QuotaSolution) -> tuple[Bools, Bools]:
-        """Return masks of the steps up and down that would lower the cost at the prices of the flow."""
-        up = found.worth[:, self.group] > self.step + found.full_prices
-        topic, broker = self.summary.guaranteed_topic, self.summary.guaranteed_broker
-        loss = found.full_prices[broker] - found.worth[topic, self.group[broker]]
-        return up, loss > self.release_cost
+
+class _SoftRack(RackProblem):
+    """The rows of one rack, with soft bounds.
+
+    A row that is neither contended nor has a step open has a range of worths: from that of its most expensive place to
+    that of the cheapest other one. Where the range is empty, options or steps are missing. In all other rows, the flow
+    gives the worth of a place.
+    """
+
+    def __init__(self, problem: QuotaProblem, number: int) -> None:
+        super().__init__(problem, number)
+        self.mine = problem.group == number
+        self.racks = np.arange(problem.summary.most.shape[1]) == number
+        self.possible = _Steps.possible(problem, self.mine)
+        self.steps = self.possible.open_at_first(problem, self.racks)
+
+    def solve_nearest(self) -> _Nearest:
+        """Return the rack's cheapest flow of all options and steps. Raises Infeasible."""
+        opened, taken, widen = self._choose_open_options()
+        while True:
+            try:
+                found = self._solve_soft(opened, taken)
+            except Infeasible:
+                if (opened | ~self.option).all():
+                    raise
+                opened = opened | widen()
+                continue
+            options, steps = self._missing(found, opened)
+            if not (options.any() or steps.any()):
+                return found
+            opened, self.steps = opened | options, self.steps.joined_with(steps)
+
+    def _sample_flow(self, rows: Bools, bounds: tuple[Ints, Ints]) -> QuotaFlow:
+        part = self._build_part(rows, self.option & rows[:, None], self.wants * 0)
+        steps = _Steps(self.steps.up & rows[:, None], self.steps.down)
+        none = np.zeros(len(self.problem.group), np.int64)
+        return _SoftFlow(self.problem, part, steps, self._only_mine(bounds), none)
+
+    def _solve_soft(self, opened: Bools, taken: Bools) -> _Nearest:
+        closed = taken & ~opened
+        fixed = np.where(self.mine, self.problem.summary.guaranteed, 0)
+        fixed[self.columns] += closed.sum(axis=0)
+        rows = opened.any(axis=1) | self.contended | self.steps.topics(self.problem)
+        part = self._build_part(rows, opened, closed.sum(axis=1))
+        bounds = self._only_mine((self.problem.low, self.problem.high))
+        found = _SoftFlow(self.problem, part, self.steps, bounds, fixed).solve_nearest(self.mine)
+        for extra in (found.extra, found.solution.extra):
+            extra[:, self.columns] += closed
+        return replace(found, cost=found.cost + int(self.cost[closed].sum()))
+
+    def _missing(self, found: _Nearest, opened: Bools) -> tuple[Bools, _Steps]:
+        """Return masks of the options and the steps that are closed, and would lower the cost at the prices."""
+        solution = found.solution
+        cost = self.cost + solution.full_prices[self.columns]
+        taken = (solution.extra[:, self.columns] > 0) & self.option
+        least, most = self._worths(solution, cost, taken)
+        known = (self.contended | self.steps.topics(self.problem))[:, None]
+        empty = (least > most)[:, None]
+        # Where the range is empty, equals are opened too: any of them may be the one that takes another's place.
+        options = np.where(taken, (cost > most[:, None]) | ((cost == most[:, None]) & empty), cost < least[:, None])
+        options |= ~taken & (cost == least[:, None]) & empty
+        options &= self.option & ~opened & (known | empty)
+        worth = tuple(np.where(self.racks, one[:, None], 0) for one in (least, most))
+        steps = _worthwhile_steps(self.problem, solution, (worth[0], worth[1]))
+        return options, steps.within(self.possible.missing_in(self.steps))
+
+    def _worths(self, found: QuotaSolution, cost: Ints, taken: Bools) -> tuple[Ints, Ints]:
+        """Return the least and the most that a place in each row may be worth; the least may be above the most."""
+        problem, summary = self.problem, self.problem.summary
+        least = np.where(taken, cost, -_NEVER).max(axis=1, initial=-_NEVER)
+        most = np.where(self.option & ~taken, cost, _NEVER).min(axis=1, initial=_NEVER)
+        gain = found.full_prices[summary.guaranteed_broker] - _release_costs(problem)
+        down = self.possible.down
+        np.maximum.at(least, summary.guaranteed_topic[down], gain[down])
+        step = _step_cost(problem) + found.full_prices[self.columns]
+        rises = np.where(self.possible.up[:, self.columns], step, _NEVER)
+        most = np.minimum(most, rises.min(axis=1, initial=_NEVER))
+        known = self.contended | self.steps.topics(problem)
+        worth = found.worth[:, self.number]
+        return np.where(known, worth, least), np.where(known, worth, most)

@@ -22,8 +22,10 @@ cheaper elsewhere, so that the flow is the cheapest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -231,7 +233,7 @@ def quotas_by_pricing(problem: QuotaProblem) -> Quotas:
     extra = np.zeros(summary.value.shape, np.int32)
     prices, cost = np.zeros(len(problem.group), np.int64), 0
     for number in np.unique(problem.group).tolist():
-        rack = _RackProblem(problem, number)
+        rack = RackProblem(problem, number)
         found = rack.solve()
         extra[:, rack.columns] = found.extra[:, rack.columns]
         prices[rack.columns] = found.prices[rack.columns]
@@ -247,7 +249,7 @@ class _OptionRanks:
     distance: Floats
 
 
-class _RackProblem:
+class RackProblem:
     """The rows of one rack. Tables are per topic and broker of the rack."""
 
     def __init__(self, problem: QuotaProblem, number: int) -> None:
@@ -272,25 +274,29 @@ class _RackProblem:
 
     def solve(self) -> QuotaSolution:
         """Return the rack's cheapest flow. Raises Infeasible."""
-        window, topics = _WINDOW, len(self.wants)
-        sample = max(_PER_BROKER * len(self.columns), int(_SAMPLE * topics))
-        opened, taken = self.option, np.zeros_like(self.option)
-        if sample < topics:
-            ranked = self._rank_options(self._sample_prices(self.shuffled[:sample]))
-            opened, taken = self._filter_options(ranked, window)
+        opened, taken, widen = self._choose_open_options()
         while True:
             try:
                 found = self._solve_filtered(opened, taken)
             except Infeasible:
                 if (opened | ~self.option).all():
                     raise
-                window *= 2
-                opened = opened | self._filter_options(ranked, window)[0]
+                opened = opened | widen()
                 continue
             mispriced = self._mispriced_options(found, opened)
             if not mispriced.any():
                 return found
             opened = opened | mispriced
+
+    def _choose_open_options(self) -> tuple[Bools, Bools, Callable[[], Bools]]:
+        """Return masks of the options that are open at first and that are taken, and what opens more of them."""
+        topics = len(self.wants)
+        sample = max(_PER_BROKER * len(self.columns), int(_SAMPLE * topics))
+        if sample >= topics:
+            return self.option, np.zeros_like(self.option), lambda: self.option
+        ranked = self._rank_options(self._sample_prices(self.shuffled[:sample]))
+        windows = (_WINDOW << doubled for doubled in count(1))
+        return *self._filter_options(ranked, _WINDOW), lambda: self._filter_options(ranked, next(windows))[0]
 
     def _sample_prices(self, topics: Ints) -> Ints:
         """Return the prices of a sample alone, in which brokers share the replicas as they share all."""
@@ -301,10 +307,18 @@ class _RackProblem:
         slack = 1 + len(self.columns) // 16
         bounds = (np.maximum(low * part // total - slack, 0), -(-high * part // total) + slack)
         try:
-            return self._build_network(rows, self.option & rows[:, None], self.wants * 0, bounds).solve().full_prices
+            return self._sample_flow(rows, bounds).solve().full_prices
         except Infeasible:
             # The sample is not representative; the first round finds better prices.
             return np.zeros(len(self.problem.group), np.int64)
+
+    def _sample_flow(self, rows: Bools, bounds: tuple[Ints, Ints]) -> QuotaFlow:
+        """Return the network of a sample with all its options."""
+        return QuotaFlow(
+            self.problem,
+            self._build_part(rows, self.option & rows[:, None], self.wants * 0),
+            self._only_mine(bounds),
+        )
 
     def _rank_options(self, prices: Ints) -> _OptionRanks:
         """Return ranks at these prices.
@@ -361,18 +375,23 @@ class _RackProblem:
         left[self.columns] += closed.sum(axis=0)
         bounds = (self.problem.low - left, self.problem.high - left)
         rows = opened.any(axis=1) | self.contended
-        found = self._build_network(rows, opened, closed.sum(axis=1), bounds).solve()
+        part = self._build_part(rows, opened, closed.sum(axis=1))
+        found = QuotaFlow(self.problem, part, self._only_mine(bounds)).solve()
         found.extra[:, self.columns] += closed
         return replace(found, cost=found.cost + int(self.cost[closed].sum()))
 
-    def _build_network(self, rows: Bools, opened: Bools, taken: Ints, bounds: tuple[Ints, Ints]) -> QuotaFlow:
-        racks, brokers = self.problem.summary.most.shape[1], len(self.problem.group)
+    def _build_part(self, rows: Bools, opened: Bools, taken: Ints) -> QuotaSubproblem:
+        racks = self.problem.summary.most.shape[1]
         here = np.arange(racks) == self.number
-        everywhere = np.zeros((len(rows), brokers), bool)
+        everywhere = np.zeros((len(rows), len(self.problem.group)), bool)
         everywhere[:, self.columns] = opened
+        return QuotaSubproblem(rows[:, None] & here, everywhere, taken[:, None] * here)
+
+    def _only_mine(self, bounds: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+        """Return the bounds of the rack's brokers, and none of the others'."""
         mine = self.problem.group == self.number
-        part = QuotaSubproblem(rows[:, None] & here, everywhere, taken[:, None] * here)
-        return QuotaFlow(self.problem, part, (np.where(mine, bounds[0], 0), np.where(mine, bounds[1], 0)))
+        low, high = (np.where(mine, bound, 0) for bound in bounds)
+        return low, high
 
     def _mispriced_options(self, found: QuotaSolution, opened: Bools) -> Bools:
         """Return a mask of the options that should change at the prices, and of those that could replace them."""
