@@ -92,7 +92,7 @@ def test_an_old_copy_of_a_rows_state_is_not_noticed(tree: SharedTree, tmp_path: 
         assert [row.state for row in journal.plans.rows("d1")] == [MoveState.WAITING]
 
 
-def test_who_has_the_journal_open_does_not_notice_an_upgrade_and_who_opens_it_does(tmp_path: Path) -> None:
+def test_after_an_upgrade_who_has_the_journal_open_and_who_opens_it_are_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/journal.db"
     with open_journal(url, "c") as journal:
         engine = sa.create_engine(url)
@@ -100,7 +100,9 @@ def test_who_has_the_journal_open_does_not_notice_an_upgrade_and_who_opens_it_do
             version = sa.table(VERSION_TABLE, sa.column("version_num"))
             connection.execute(sa.update(version).values(version_num="9999"))
         engine.dispose()
-        assert journal.tree.create("/steward/plans/x", "{}").version == 0
+        with pytest.raises(JournalError, match="changed to schema 9999 while this process"):
+            journal.tree.create("/steward/plans/x", "{}")
+        assert journal.tree.get("/steward/plans/x") is None
         with pytest.raises(JournalError, match=r"written by a newer Kafka Steward \(schema 9999"):
             open_journal(url, "c")
 

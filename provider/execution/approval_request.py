@@ -1,4 +1,4 @@
-"""What an approver is asked: the subject and the page of one request. Pure."""
+"""The request for an approval: its subject and its page. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether brokers that received replicas lead their share of the partitions. Pure."""
+"""The share of the partitions that brokers lead after they have received replicas. Pure."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class ClusterStrain:
 
 @dataclass
 class KnownFacts:
-    """What a process read for preflight in its last steps.
+    """The facts that a process read for preflight in its last steps.
 
     `min_isr` is min.insync.replicas by topic, None if it is not set, and `sizes` are the sizes on the leaders.
     """

@@ -52,7 +52,7 @@ class SettledMoves:
 
 
 class KnownMoves:
-    """What a process knows of the moves of one plan between its steps.
+    """The moves of one plan, as far as a process knows them between its steps.
 
     `settled` are the totals of the moves that were settled when `read_unsettled` was called last.
     """

@@ -99,7 +99,7 @@ class StepResult:
 
 @dataclass
 class StepMemory:
-    """What a process remembers between the steps of a plan; a new process begins with nothing, which is safe."""
+    """The memory of a process between the steps of a plan; a new process begins with an empty one, which is safe."""
 
     learned: LearnedWindow = field(default_factory=LearnedWindow)
     known: KnownMoves = field(default_factory=KnownMoves)

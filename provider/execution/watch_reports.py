@@ -1,4 +1,4 @@
-"""What the watch reports for the page: the last poll of each check, and the brokers. Nothing decides by it."""
+"""The reports of the watch for the page: the last poll of each check, and the brokers. Nothing decides by them."""
 
 from __future__ import annotations
 

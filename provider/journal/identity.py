@@ -98,6 +98,15 @@ class HostOpenings:
             found = connection.execute(query.order_by(opened.c.last_ms.desc(), opened.c.host)).mappings()
             return [dict(row) for row in found]
 
+    def count_hosts_of_local_database(self, within_ms: int) -> int:
+        """Return how many hosts opened a database that one host may use, lately; 0 for one that hosts share."""
+        if not self.database.is_local:
+            return 0
+        opened = tables.opened
+        lately = self.database.cluster_condition(opened) & (opened.c.last_ms > now_ms() - within_ms)
+        with self.database.read_connection() as connection:
+            return int(connection.execute(sa.select(sa.func.count()).where(lately)).scalar_one())
+
     def _host_condition(self, host: str) -> sa.ColumnElement[bool]:
         return self.database.cluster_condition(tables.opened) & (tables.opened.c.host == host)
 

@@ -1,4 +1,4 @@
-"""What the watch, the running plans and the approvals last reported: rows of the database that the page reads.
+"""The last reports of the watch, the running plans and the approvals: rows of the database that the page reads.
 
 They repeat what is in memory, in Kafka, in the workspace or in the tree, so that a reader needs the database only.
 Nothing decides by them. Times are by the journal's clock, in milliseconds since 1970, unless said otherwise.
@@ -165,7 +165,7 @@ class BrokerChange:
 
 @dataclass(frozen=True, slots=True)
 class ProofSummary:
-    """What the proof of a plan states. `gap` is what it moves more than `lower_bound`: 0 is proven to be the fewest.
+    """The statements of a plan's proof. `gap` is what it moves more than `lower_bound`: 0 is proven to be the fewest.
 
     `predicted_s` is the least duration in seconds, at `throttle` bytes per second into one broker; None without one.
     `brokers` has at most 1,000 brokers.

@@ -153,6 +153,8 @@ class LocalAirflow:
     ) -> None:
         self.home = home
         self.dags = home / "dags"
+        #: The command `airflow` of its Python environment. It may be changed while Airflow is stopped.
+        self.program = Path(sys.executable).with_name("airflow")
         self.users = dict(users or {"admin": "admin"})
         (self._port,) = pick_ports(1)
         self._connections = dict(connections or {})
@@ -199,7 +201,7 @@ class LocalAirflow:
 
     def run_command(self, *arguments: str, within_s: float = 120.0) -> str:
         """Run an `airflow` command in this installation; return its output. Raises AirflowFailed."""
-        done = run_to_end([*_airflow_command(), *arguments], environment=self.environment(), within_s=within_s)
+        done = run_to_end([str(self.program), *arguments], environment=self.environment(), within_s=within_s)
         if done.returncode:
             raise AirflowFailed(f"`airflow {' '.join(arguments)}` failed: {(done.stderr or done.stdout)[-2000:]}")
         return done.stdout
@@ -208,7 +210,7 @@ class LocalAirflow:
         """Start one of api-server, scheduler, dag-processor, triggerer; return its process id."""
         log = self.home / f"{part}.log"
         environment = {**self.environment(), **self._part_extra.get(part, {})}
-        self._parts[part] = self._group.spawn([*_airflow_command(), *_PARTS[part]], env=environment, log=log)
+        self._parts[part] = self._group.spawn([str(self.program), *_PARTS[part]], env=environment, log=log)
         return self._parts[part].pid
 
     def signal_part(self, part: str, number: signal.Signals) -> None:
@@ -330,7 +332,3 @@ class LocalAirflow:
         except (URLError, OSError) as error:
             raise AirflowSilent(f"{method} {path} was not answered: {error}") from error
         return json.loads(text) if text else None
-
-
-def _airflow_command() -> list[str]:
-    return [str(Path(sys.executable).with_name("airflow"))]

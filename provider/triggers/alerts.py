@@ -32,6 +32,8 @@ _POLL_S = 10.0
 FAILING_S, STALLED_S = 120.0, 300.0
 #: Seconds between two looks at the check itself, and between two of its events while the journal does not answer.
 _OWN_POLL_S, _REPEATED_S = 15.0, 3600.0
+#: Milliseconds within which the hosts that opened a local journal are counted.
+_HOSTS_WITHIN_MS = 86_400_000
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class AlertCheck(PeriodicCheck["Sequence[Condition]"]):
     _unrecorded: tuple[Condition, float] | None = None
     #: Plans that have ended and still have throttle leases.
     _leases = 0
+    #: Milliseconds for which the oldest request for an approval has waited; and the hosts that opened a local journal.
+    _approval_ms, _hosts = 0, 0
 
     async def run(self, events: EventQueues) -> None:
         """Check until cancelled; publish events to those who listen."""
@@ -119,6 +123,9 @@ class AlertCheck(PeriodicCheck["Sequence[Condition]"]):
             *watch_conditions(self.conn_id, self._states()),
         ]
         self._leases = len(ended_plans_with_leases(journal))
+        if journal.plan_reports is not None and journal.openings is not None:
+            self._approval_ms = journal.plan_reports.longest_wait_ms()
+            self._hosts = journal.openings.count_hosts_of_local_database(_HOSTS_WITHIN_MS)
         due = update_alerts(journal, found, now_ms)
         event = None if not due else {**event_payload(opened, now_ms), "alerts": sorted(due)}
         return event, found, _POLL_S
@@ -131,6 +138,8 @@ class AlertCheck(PeriodicCheck["Sequence[Condition]"]):
         for gauge, kind in (("plans_stuck", "stuck"), ("plans_stalled", "stalled"), ("plans_idle", "no_process")):
             set_gauge(gauge, self.conn_id, sum(each.kind == kind for each in found))
         set_gauge("orphaned_throttles", self.conn_id, self._leases)
+        set_gauge("approval_age", self.conn_id, self._approval_ms // 1000)
+        set_gauge("journal_hosts", self.conn_id, self._hosts)
 
     def _latest_detection(self) -> DetectionResult | None:
         return next((each.latest for each in self.others if isinstance(each, BrokerFailureCheck)), None)

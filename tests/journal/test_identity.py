@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from kafka_steward.errors import PlanError, WrongJournal
 from kafka_steward.journal import identity, paths
 from kafka_steward.journal.identity import Identity, bind_rows_to_tree, ensure_identity
+from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
@@ -176,6 +177,22 @@ def test_who_opened_a_journal_is_written_down_with_the_moment(fresh_url: str, cl
         rows = journal.openings.rows()
     assert {row["host"] for row in rows} == set(hosts)
     assert all(now_ms - 60_000 < row["first_ms"] <= row["last_ms"] < now_ms + 60_000 for row in rows)
+
+
+def test_the_hosts_of_a_journal_in_sqlite_are_counted_and_those_of_a_shared_one_are_not(
+    fresh_url: str, cluster_id: str
+) -> None:
+    in_sqlite = fresh_url.startswith("sqlite")
+    for host in ("one", "two"):
+        with open_journal(fresh_url, cluster_id, host=host) as journal:
+            assert journal.openings is not None
+            counted = journal.openings.count_hosts_of_local_database(60_000)
+            assert counted == {"one": 1, "two": 2}[host] * in_sqlite
+            assert journal.openings.count_hosts_of_local_database(-60_000) == 0
+            if in_sqlite:
+                # What the refusal of a second host advises where a host was renamed; and here it was not.
+                with journal.openings.database.write_transaction() as connection:
+                    connection.execute(sa.update(tables.host).values(name="two"))
 
 
 def test_a_host_that_comes_back_later_is_written_down_anew(

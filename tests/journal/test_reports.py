@@ -218,6 +218,19 @@ def test_an_approval_that_has_expired_is_not_waited_for(journal: Journal, reader
     assert plan_data.waiting_approvals(reader, CLUSTER) == ()
 
 
+def test_the_longest_wait_is_that_of_the_oldest_request_that_can_still_be_answered(journal: Journal) -> None:
+    reports, database = plan_reports(journal), watch_reports(journal).database
+    assert reports.longest_wait_ms() == 0
+    for age_s, digest, expires_in_ms in ((9_000, "a" * 64, -1), (5_000, DIGEST, None), (100, "c" * 64, 60_000)):
+        reports.ask(digest, "drain", 1, asked_by=WHO, expires_in_ms=expires_in_ms)
+        with database.write_transaction() as connection:
+            aged = sa.update(tables.plan).where(tables.plan.c.digest == digest)
+            connection.execute(aged.values(asked_ms=tables.plan.c.asked_ms - age_s * 1000))
+    assert reports.longest_wait_ms() // 1000 in range(5_000, 5_060)
+    reports.answer(DIGEST, ApprovalState.APPROVED, person="bob", reason="")
+    assert reports.longest_wait_ms() // 1000 in range(100, 160)
+
+
 def progress(**changed: Any) -> ProgressReport:
     made = ProgressReport(
         DIGEST,

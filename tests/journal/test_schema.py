@@ -20,7 +20,7 @@ from alembic.script import ScriptDirectory
 from kafka_steward.assignment import Move
 from kafka_steward.errors import JournalError
 from kafka_steward.journal import schema
-from kafka_steward.journal.audit import Actor, AuditRecord, StoredAuditRecord
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.schema import tables, upgrade
 from kafka_steward.journal.sql import sqlite
@@ -201,3 +201,26 @@ def test_the_journal_lives_beside_other_tables(fresh_url: str) -> None:
     with engine.connect() as connection:
         assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar() == "theirs"
     engine.dispose()
+
+
+def test_a_process_that_had_the_journal_open_changes_nothing_after_its_upgrade(fresh_url: str) -> None:
+    with open_journal(fresh_url, "c", host="h") as journal, sa.create_engine(fresh_url).connect() as newer:
+        journal.tree.create("/steward/plans/aa", "{}")
+        with journal.step_lock("before") as fence:
+            newer.execute(sa.text("UPDATE steward_version SET version_num = '9999'"))
+            newer.commit()
+            stored = {table: newer.execute(sa.select(table)).all() for table in tables.metadata.sorted_tables}
+            for change in (
+                fence.check,
+                journal.step_lock("after").acquire,
+                lambda: journal.tree.set("/steward/plans/aa", "[]", version=0),
+                lambda: journal.audit.record(AuditRecord(Action.PUBLISH, "", plan="aa")),
+                lambda: journal.record_poll("failures"),
+            ):
+                with pytest.raises(JournalError) as refused:
+                    change()
+                assert refused.value.retriable, "the task waits for its triggerer to be restarted"
+            assert stored == {table: newer.execute(sa.select(table)).all() for table in tables.metadata.sorted_tables}
+            newer.execute(sa.text("UPDATE steward_version SET version_num = :known"), {"known": upgrade.KNOWN[-1]})
+            newer.commit()
+        journal.tree.set("/steward/plans/aa", "[]", version=0)

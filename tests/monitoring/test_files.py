@@ -15,6 +15,7 @@ from airflow.sdk.observability import stats
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.health import check_health
 from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.store import open_journal
 from kafka_steward.monitoring import list_files
 from kafka_steward.monitoring.__main__ import main
 from kafka_steward.settings import Settings
@@ -79,6 +80,20 @@ def _in_prometheus(name: str) -> str:
     if name.startswith("kafka_steward.plan.ended."):
         return "kafka_steward_plan_ended_total"
     return name.replace(".", "_")
+
+
+def test_the_watch_measures_how_long_an_approval_waits_and_who_opened_the_journal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gauges: dict[str, float] = {}
+    monkeypatch.setattr(stats, "gauge", lambda name, value, **_: gauges.__setitem__(name, value))
+    check = AlertCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "c") as journal:
+        opened: Any = SimpleNamespace(journal=journal, settings=Settings(), access=SimpleNamespace(conn_id="kafka"))
+        monkeypatch.setattr(journal.plan_reports, "longest_wait_ms", lambda: 14_401_900)
+        check.report(check.poll(opened)[1])
+    assert gauges["kafka_steward.watch.approval_age"] == 14_401
+    assert gauges["kafka_steward.watch.journal_hosts"] == 1
 
 
 def _named(text: str) -> set[str]:

@@ -19,6 +19,7 @@ from kafka_steward.journal.sql.dialect import journal_dialect, mask_url
 KNOWN = tuple(sorted(path.name[1:5] for path in (Path(__file__).parent / "versions").glob("r[0-9]*.py")))
 #: Alembic's version table, under a name of our own, so that the database may be shared with other applications.
 VERSION_TABLE = "steward_version"
+_VERSION = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - a constant
 #: Alembic keeps its context in module variables: two concurrent threads would use each other's connections.
 _one_thread = threading.Lock()
 
@@ -39,10 +40,22 @@ def read_schema_version(engine: sa.Engine) -> str | None:
         return _read_schema_version(engine, connection)
 
 
+def require_current_schema(connection: sa.Connection) -> None:
+    """Raise JournalError unless the tables are still those of this version, as they were when they were opened."""
+    found = connection.execute(_VERSION).scalar()
+    if found != KNOWN[-1]:
+        where = mask_url(connection.engine.url)
+        raise JournalError(
+            f"The tables of the journal at {where} were changed to schema {found} while this process, which knows "
+            f"{KNOWN[-1]}, had them open; it changes nothing any more: restart it with the version of Kafka Steward "
+            "that opened the journal last."
+        )
+
+
 def _read_schema_version(engine: sa.Engine, connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table(VERSION_TABLE):
         return None
-    found: str | None = connection.execute(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+    found: str | None = connection.execute(_VERSION).scalar()
     if found is not None and found not in KNOWN:
         where = mask_url(engine.url)
         raise JournalError(

@@ -3,6 +3,9 @@
 A transaction excludes every other writer of the same cluster, in the way of the database's `Dialect`. Therefore a check
 made in a transaction, such as the fence check, is still valid when the transaction ends.
 
+A process may have the database open while a newer release upgrades its tables. Each of its transactions would write as
+the former tables were, so each one compares the version first, and changes nothing if it is another one.
+
 A step lock that is kept in ZooKeeper has its fencing token here too. A process could be suspended between reading the
 lock and writing a row. Therefore each process that acquires the lock writes its token to the database, and each fenced
 write compares the token there, in its own transaction. The token is set and not only increased: a lock node that was
@@ -23,7 +26,7 @@ import sqlalchemy as sa
 from kafka_steward.errors import JournalError, JournalUnreachable, LockLost
 from kafka_steward.escaping import printable
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.schema.upgrade import KNOWN, read_schema_version, upgrade
+from kafka_steward.journal.schema.upgrade import KNOWN, read_schema_version, require_current_schema, upgrade
 from kafka_steward.journal.sql.dialect import (
     DATABASES,
     DatabaseKind,
@@ -68,10 +71,15 @@ class Database:
         return f"Database({mask_url(self.engine.url)!r}, {self.cluster_id!r})"
 
     @property
+    def is_local(self) -> bool:
+        """True if only one host may use the database."""
+        return _database_kind(self.engine.url).local
+
+    @property
     def place(self) -> str:
         """The database's location for messages, without a password; for one of a single host, with that host."""
         url = self.engine.url.render_as_string(hide_password=True)
-        return f"{url} on the host {self.host}" if _database_kind(self.engine.url).local else url
+        return f"{url} on the host {self.host}" if self.is_local else url
 
     def cluster_condition(self, table: sa.Table) -> sa.ColumnElement[bool]:
         """Return the condition that a row of `table` is of this cluster."""
@@ -81,7 +89,8 @@ class Database:
     def write_transaction(self) -> Iterator[sa.Connection]:
         """Open a transaction that excludes all other writers of this cluster; a nested one joins the outer one.
 
-        Raises JournalUnreachable; it is then unknown whether the change was made.
+        Raises JournalUnreachable; it is then unknown whether the change was made. Raises JournalError, and changes
+        nothing, if the tables were upgraded since they were opened.
         """
         self._reset_after_fork()
         joined: sa.Connection | None = getattr(self._here, "connection", None)
@@ -94,6 +103,7 @@ class Database:
             opened.execution_options(steward_writes=True).begin(),
         ):
             self._exclude_writers(opened)
+            require_current_schema(opened)
             self._here.connection, self._here.changes = opened, self.changes_here() + 1
             try:
                 yield opened

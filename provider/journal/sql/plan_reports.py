@@ -61,7 +61,7 @@ _RECORD_FIELDS = {each.name for each in fields(PlanRecord)}
 
 @dataclass
 class PlanReports:
-    """What is shown of the plans of one cluster, as this process writes it. Any method may raise JournalUnreachable.
+    """The rows that show the plans of one cluster, by this process. Any method may raise JournalUnreachable.
 
     What the database refuses is logged, and never raised.
     """
@@ -131,6 +131,15 @@ class PlanReports:
         values = {"approval": state, "answered_ms": now_ms(), "answered_by": person, "answer": reason}
         with self._transaction(digest) as connection:
             connection.execute(sa.update(_plan).where(self._is(digest)).values(values))
+
+    def longest_wait_ms(self) -> int:
+        """Return for how long the oldest request for an approval has waited for its answer; 0 without one."""
+        unanswered = (_plan.c.approval == ApprovalState.ASKED) & _plan.c.status.is_(None)
+        lasts = _plan.c.expires_ms.is_(None) | (_plan.c.expires_ms > now_ms())
+        waiting = self.database.cluster_condition(_plan) & unanswered & lasts
+        with self.database.read_connection() as connection:
+            found = connection.execute(sa.select(now_ms() - sa.func.min(_plan.c.asked_ms)).where(waiting)).scalar()
+        return max(int(found or 0), 0)
 
     def put_progress(self, report: ProgressReport, fence: Fence | None = None, *, every_ms: int = 0) -> None:
         """Store the progress of a plan, now, with another point in its series.

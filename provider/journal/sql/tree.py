@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,6 +11,7 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import NodeMissing, VersionConflict
 from kafka_steward.journal.document import MAX_NUMBER
+from kafka_steward.journal.one_read import OneRead
 from kafka_steward.journal.paths import validate_path
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import IDS, Database, split_into_batches
@@ -50,32 +49,14 @@ _COLUMNS = (
 _CROWDED_S = 30.0
 
 
-class SqlTree:
-    """A `Tree` in a SQL database."""
+class SqlTree(OneRead[TreeView]):
+    """A `Tree` in a SQL database. In `one_read` it reads the polled documents by one statement: see `tree_view`."""
 
     def __init__(self, database: Database) -> None:
+        super().__init__()
         self.database = database
-        self._here = threading.local()
         self._crowded_until_s = 0.0
         self._view_query = self._build_view_query()
-
-    @contextmanager
-    def one_read(self) -> Iterator[None]:
-        """Read the polled documents by one statement, as specified by `Tree.one_read`: see `tree_view`."""
-        if self._view() is None:
-            self._here.view = self._read_view()
-        depth = getattr(self._here, "depth", 0)
-        self._here.depth = depth + 1
-        try:
-            yield
-        finally:
-            self._here.depth = depth
-            if not depth:
-                self._here.view = None
-
-    def end_read(self) -> None:
-        """Answer no further read from the view, as specified by `Tree.end_read`."""
-        self._here.view = None
 
     def now_ms(self) -> int:
         """Return the time of the database's clock."""
@@ -222,17 +203,14 @@ class SqlTree:
     def close(self) -> None:
         """Do nothing: the database belongs to the journal, which closes it."""
 
-    def _view(self) -> TreeView | None:
-        """Return the view of this thread while it may be used."""
-        view: TreeView | None = getattr(self._here, "view", None)
-        usable = view is not None and view.is_valid(time.monotonic(), self.database.changes_here())
-        return view if usable else None
+    def _is_usable(self, view: TreeView) -> bool:
+        return view.is_valid(time.monotonic(), self.database.changes_here())
 
     def _view_of(self, path: str) -> TreeView | None:
         """Return the view if it answers for `path`, or for what is below it if it ends with a slash."""
         return self._view() if covers(path.rstrip("/")) else None
 
-    def _read_view(self) -> TreeView | None:
+    def _open_view(self) -> TreeView | None:
         """Read a view; None if there are too many documents for one."""
         if time.monotonic() < self._crowded_until_s:
             return None

