@@ -126,8 +126,8 @@ def show_plan(opened: ClusterDep, digest: str, state: str = "", after: str | Non
     if detail is None:
         raise HTTPException(
             404,
-            f"The journal has no plan {digest[:64]} of this cluster, or several that begin so. A plan is shown here once "
-            "it is submitted; until then, the log of the task that planned shows it, and the approval does.",
+            f"The journal has no plan {digest[:64]} of this cluster, or several that begin so. A plan is shown here "
+            "once it is submitted; until then, the log of the task that planned shows it, and the approval does.",
         )
     if state and state not in {each.value for each in MoveState}:
         raise HTTPException(400, f"There is no state {state[:40]!r} of a move.")
