@@ -24,7 +24,8 @@ from tests.eventually import eventually
 from tests.simulated_plan import move
 
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1)}
-#: Bytes per second: 3 MB need five minutes, and the command a minute at most, however slow the machine is.
+#: Bytes per second. A broker fetches 1 MB at once and then pauses until its quota's window of 11 s has passed: 15 MB need
+#: minutes, and the command a minute at most, however slow the machine is.
 RATE = 10_000
 
 
@@ -32,13 +33,13 @@ RATE = 10_000
 def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: Connect, topic: str) -> None:
     ours, theirs = f"{topic}-ours", f"{topic}-theirs"
     sandbox.create_topics([ours, theirs], assignments=BEFORE)
-    sandbox.fill(ours, 6_000_000)
-    sandbox.fill(theirs, 6_000_000)
+    sandbox.fill(ours, 30_000_000)
+    sandbox.fill(theirs, 30_000_000)
     conn_id = connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 10_000, "throttle": RATE})
     with StewardHook(conn_id).open() as opened, _throttled(opened.cluster, theirs):
         digest = "d" * 64
         record = PlanRecord(digest, opened.cluster.cluster_id, "apply", who=Actor(person="ada"))
-        opened.journal.plans.publish(record, [move(f"{ours}-0", "123", "423", size=3_000_000)])
+        opened.journal.plans.publish(record, [move(f"{ours}-0", "123", "423", size=15_000_000)])
         runner = PlanRunner(
             ClusterContext(opened.cluster, opened.journal, opened.settings, Actor(person="ada")), digest
         )

@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "start" / "first-heal.md"
 #: An installation by pip, an Airflow's start and a heal, on a machine that does other things as well.
 WITHIN_S = 1800.0
 
-pytestmark = [pytest.mark.kraft, pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci, pytest.mark.apart]
+pytestmark = [pytest.mark.kraft, pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.apart]
 
 
 @pytest.fixture(scope="module")
