@@ -37,7 +37,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, Param
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 
-for where, deferrable, defer_after in (("triggerer", True, 20), ("worker", False, 20), ("worker_first", True, 600)):
+for where, deferrable in (("triggerer", True), ("worker", False)):
     dag_id = "carry_in_" + where
     with DAG(dag_id, schedule=None, is_paused_upon_creation=False, params={{"plan": Param("", type="string")}}):
         SubmitReassignmentOperator(
@@ -45,7 +45,6 @@ for where, deferrable, defer_after in (("triggerer", True, 20), ("worker", False
             conn_id="{conn_id}",
             plan="{{{{ params.plan }}}}",
             deferrable=deferrable,
-            defer_after=timedelta(seconds=defer_after),
             on_kill="cancel",
             settings={{"throttle": 150_000}},
             retries=5,
@@ -83,7 +82,7 @@ def opened(desk: Desk) -> Iterator[ClusterSession]:
 
 @pytest.fixture
 def heal(desk: Desk, sandbox: Sandbox, opened: ClusterSession, topic: str, tmp_path: Path) -> Callable[[str], Healing]:
-    """Begins a heal in the "triggerer", in the "worker", or there first, and returns when some of it is in flight."""
+    """Begins a heal in the "triggerer" or in the "worker", and returns when some of it is in flight."""
 
     def begin(where: str) -> Healing:
         healing = Healing(desk, opened, topic, where)
@@ -103,8 +102,7 @@ class Healing:
     def begin(self, sandbox: Sandbox, folder: Path) -> None:
         # -1: nothing heals by itself.
         self.desk.configure(heal_failure_interval=-1)
-        names = [f"carry_in_{where}" for where in ("triggerer", "worker", "worker_first")]
-        self.desk.add_dags("carry", CARRY.format(conn_id=self.desk.conn_id), *names)
+        self.desk.add_dags("carry", CARRY.format(conn_id=self.desk.conn_id), "carry_in_triggerer", "carry_in_worker")
         sandbox.create_topics(self.topic, assignments=BEFORE)
         sandbox.fill(self.topic, 15_000_000)
         sandbox.kill(4)
@@ -212,16 +210,6 @@ def test_the_tasks_supervisor_is_killed(desk: Desk, kraft_sandbox: Sandbox, heal
 def test_the_task_itself_is_killed(desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing]) -> None:
     healing = heal("worker")
     os.kill(int(healing.task()["pid"]), signal.SIGKILL)
-    healing.is_healed_once()
-    assert healing.task()["try_number"] == 2
-
-
-def test_a_deferrable_task_is_killed_while_it_steps_in_the_worker(
-    desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing]
-) -> None:
-    """Within its `defer_after`: it has submitted moves, and has not been deferred."""
-    healing = heal("worker_first")
-    os.kill(int(healing.is_in("running")["pid"]), signal.SIGKILL)
     healing.is_healed_once()
     assert healing.task()["try_number"] == 2
 
