@@ -24,8 +24,8 @@ from tests.eventually import eventually
 from tests.simulated_plan import move
 
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1)}
-#: Bytes per second. A broker fetches 1 MB at once and then pauses until its quota's window of 11 s has passed: 15 MB need
-#: minutes, and the command a minute at most, however slow the machine is.
+#: Bytes per second. A broker fetches 1 MB at once, and then pauses until its quota's window of 11 s has passed:
+#: 15 MB need minutes, and the command a minute at most, however slow the machine is.
 RATE = 10_000
 
 
