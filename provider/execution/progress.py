@@ -81,19 +81,20 @@ def find_stalled(
 #: Seconds between steps while moves start and end faster than the interval, and when the last of them are due.
 _EAGER_S, _LEAST_S = 0.3, 0.1
 
-#: The steps without progress after which the interval applies, whatever it is.
-_MOST_QUIET = 12
+#: Of the time that passed without progress, how much more is waited: as much later is the end noticed, at most.
+_QUIET_SHARE = 0.2
 
 
-def next_step_s(*, ended: int, left: int, since_s: float, quiet: int) -> float:
+def next_step_s(*, ended: int, left: int, since_s: float, quiet_s: float) -> float:
     """Return the seconds until a step may find more moves ended.
 
-    A step found `ended` moves that ended within `since_s` seconds, and `left` that have not; it is the `quiet`th one in
-    a row that made no progress, each of which doubles the time. Half of the time in which the rest ends at the same
-    rate is waited: the end of the last ones is noticed soon, and the steps before it are few.
+    A step found `ended` moves that ended within `since_s` seconds, and `left` that have not. Half of the time in which
+    the rest ends at the same rate is waited: the end of the last ones is noticed soon, and the steps before it are few.
+    If no step of the last `quiet_s` seconds made progress, a fifth of that time is waited, so that the steps become
+    rarer and the end is noticed late by a fifth at most.
     """
-    if quiet:
-        return _EAGER_S * 2.0 ** min(quiet, _MOST_QUIET)
+    if quiet_s > 0:
+        return max(_EAGER_S, _QUIET_SHARE * quiet_s)
     return min(_EAGER_S, max(_LEAST_S, since_s * left / ended / 2)) if ended else _EAGER_S
 
 
@@ -143,7 +144,7 @@ class Progress:
     def pause_s(self, interval_s: float) -> float:
         """Return the seconds to wait before the next step, at most `interval_s`.
 
-        The wait is short while moves end, longer with each step that found nothing, and ends about when the bytes in
+        The wait is short while moves end, longer while nothing ends, and ends about when the bytes in
         flight have arrived.
         """
         # The last bytes may have arrived without an end: nothing says when it comes.

@@ -140,7 +140,7 @@ class PlanRunner:
         self._stalled: tuple[TopicPartition, ...] = ()
         self._samples: list[LagSample] = []
         self._memory = StepMemory()
-        self._quiet = 0
+        self._progressed_ms = 0
         self._began_ms = 0
         self._rollback: PlanRunner | None = None
         self._failures = 0
@@ -381,17 +381,19 @@ class PlanRunner:
             progress = replace(progress, sentence=f"{progress.sentence} {warning}")
         reason = record.reason if why_not else progress.sentence
         record = self._update_record(record, fence, status=status, attempts=attempts, reason=reason)
-        soon_s = self._next_step_s(stepped, since_ms)
+        soon_s = self._next_step_s(stepped, since_ms, now_ms)
         self._memory.known.keep(stepped.rows)
         stops = bool(stuck) and self._settings.when_stalled == "fail"
         return replace(progress, status=record.status, pressure=stepped.pressure, soon_s=soon_s, stops=stops)
 
-    def _next_step_s(self, stepped: StepResult, since_ms: int) -> float | None:
-        """Return the seconds until the next step may find more; None if nothing says when. Pure but for `_quiet`."""
-        self._quiet = 0 if stepped.progressed else self._quiet + 1
+    def _next_step_s(self, stepped: StepResult, since_ms: int, now_ms: int) -> float | None:
+        """Return the seconds until the next step may find more; None if nothing says when."""
+        if stepped.progressed or not self._progressed_ms:
+            self._progressed_ms = now_ms
         if not (stepped.in_flight_rows or stepped.progressed):
             return None
-        return next_step_s(ended=stepped.ended, left=stepped.remained, since_s=since_ms / 1000, quiet=self._quiet)
+        quiet_s = (now_ms - self._progressed_ms) / 1000
+        return next_step_s(ended=stepped.ended, left=stepped.remained, since_s=since_ms / 1000, quiet_s=quiet_s)
 
     def _status_after_step(self, record: PlanRecord, *, starting: bool) -> PlanStatus:
         if self._settle_only:

@@ -153,21 +153,22 @@ def test_steps_follow_fast_while_moves_end_and_when_the_last_bytes_are_due(
 
 
 @pytest.mark.parametrize(
-    ("ended", "left", "since_s", "quiet", "soon_s"),
+    ("ended", "left", "since_s", "quiet_s", "soon_s"),
     [
-        (0, 600, 0.0, 0, 0.3),  # they have just been submitted
-        (100, 500, 1.0, 0, 0.3),
-        (400, 100, 1.0, 0, 0.125),
-        (500, 0, 1.0, 0, 0.1),
-        (0, 100, 1.0, 1, 0.6),
-        (0, 100, 1.0, 3, 2.4),
-        (0, 100, 1.0, 10_000, 0.3 * 4096),
+        (0, 600, 0.0, 0.0, 0.3),  # they have just been submitted
+        (100, 500, 1.0, 0.0, 0.3),
+        (400, 100, 1.0, 0.0, 0.125),
+        (500, 0, 1.0, 0.0, 0.1),
+        (0, 100, 1.0, 0.8, 0.3),
+        (0, 100, 1.0, 5.0, 1.0),
+        (0, 100, 1.0, 3600.0, 720.0),
+        (0, 100, 1.0, -3600.0, 0.3),  # the clock was set back
     ],
 )
-def test_the_next_step_comes_in_half_the_time_that_the_rest_needs_and_later_after_each_that_found_nothing(
-    ended: int, left: int, since_s: float, quiet: int, soon_s: float
+def test_the_next_step_comes_in_half_the_time_that_the_rest_needs_and_later_the_longer_nothing_is_found(
+    ended: int, left: int, since_s: float, quiet_s: float, soon_s: float
 ) -> None:
-    assert next_step_s(ended=ended, left=left, since_s=since_s, quiet=quiet) == soon_s
+    assert next_step_s(ended=ended, left=left, since_s=since_s, quiet_s=quiet_s) == soon_s
 
 
 def test_what_a_step_returns_is_plain_and_tells_twenty_partitions_at_most() -> None:

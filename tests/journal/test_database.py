@@ -23,7 +23,15 @@ from kafka_steward.journal.sql import database as database_module
 from kafka_steward.journal.sql import postgres
 from kafka_steward.journal.sql import sqlite as sqlite_dialect
 from kafka_steward.journal.sql.database import IDS, Database, as_journal_error, open_database, table_names
-from kafka_steward.journal.sql.dialect import journal_dialect, list_secrets, mask_secrets, mask_url, parse_url
+from kafka_steward.journal.sql.dialect import (
+    journal_dialect,
+    list_secrets,
+    mask_secrets,
+    mask_url,
+    now_ms,
+    parse_url,
+    untrusted_text,
+)
 from kafka_steward.journal.sql.sqlite import Sqlite
 from kafka_steward.journal.sql.tree import SqlTree
 from kafka_steward.journal.store import open_journal
@@ -434,3 +442,19 @@ def test_a_time_that_no_clock_shows_is_read_as_the_nearest_possible_one(
     node = SqlTree(database).get("/a/b")
     assert node is not None
     assert (node.created_ms, node.modified_ms) == (read_ms, read_ms)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: sa.select(now_ms()),
+        lambda: sa.update(tables.node).where(tables.node.c.path == "/a").values(modified_ms=now_ms()),
+        lambda: sa.select(untrusted_text(tables.node.c.data)),
+    ],
+)
+def test_a_statement_with_an_expression_of_ours_is_compiled_once(
+    build: Callable[[], sa.Executable], database: Database
+) -> None:
+    with database.engine.connect() as connection:
+        found = [cast("Any", connection.execute(build()).context).cache_hit.name for _ in range(2)]
+    assert found == ["CACHE_MISS", "CACHE_HIT"]

@@ -211,10 +211,11 @@ def _unsupported_message(name: str) -> str:
     return f"The setting journal names the database {name}; the journal is kept in {titles}."
 
 
-class now_ms(sa.sql.expression.ColumnElement[int]):  # noqa: N801 - reads as the SQL function that it is
+class now_ms(sa.sql.functions.FunctionElement[int]):  # noqa: N801 - reads as the SQL function that it is
     """The database's clock, in milliseconds since 1970; it advances within a transaction."""
 
     type = sa.BigInteger()
+    # Without it, or with a parent class that SQLAlchemy cannot compare, each statement is compiled anew every time.
     inherit_cache = True
 
 
