@@ -1,4 +1,4 @@
-"""What Airflow's own processes log because of this provider, and need not.
+"""Drop a warning about our connection type from the logs of Airflow's servers.
 
 Airflow's servers build the URI of each connection that a task or trigger looks up, and warn each time that a type with
 an underscore makes no scheme of RFC 3986. Many of Airflow's own types have one, and nothing follows from the warning.

@@ -1,4 +1,4 @@
-"""What Airflow's own database says: which of our DAGs it has, and which of its processes are alive.
+"""Read Airflow's own database: which of our DAGs it has, and which of its processes are alive.
 
 A command of Airflow reads that database, as Airflow's own commands do; a task may not.
 """

@@ -54,7 +54,7 @@ _FIELDS = (
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What a snapshot needs beside the cluster; with `nothing`, there is nothing to plan, and why."""
+    """The inputs of a snapshot beside the cluster; `nothing` says why there is nothing to plan, if so."""
 
     failed: tuple[int, ...] = ()
     failed_disks_of: tuple[int, ...] = ()

@@ -13,7 +13,7 @@ from kafka_steward.errors import StewardError
 
 
 class Level(str, Enum):
-    """What a finding means for the work of Kafka Steward."""
+    """The consequence of a finding for the work of Kafka Steward."""
 
     #: It works.
     OK = "ok"

@@ -30,7 +30,7 @@ class LeaseFacts:
 
     @property
     def alive(self) -> bool:
-        """Whether the watch that has it polls."""
+        """Return True while the watch that has it polls."""
         return self.polled and self.age_ms <= self.ttl_ms + _LATE_MS
 
 

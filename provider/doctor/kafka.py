@@ -1,4 +1,4 @@
-"""What a Kafka cluster is, and what it lets our principal do: asked by requests that change nothing.
+"""Check a Kafka cluster and the rights of our principal there, by requests that change nothing.
 
 A reassignment is requested of a topic that does not exist, and throttles are requested to be validated only.
 """

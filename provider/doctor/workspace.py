@@ -35,7 +35,7 @@ def inspect_workspace(uri: str) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What one process found: the workspace that it uses, on which host, and why it cannot be used, if so.
+    """The result of one process: the workspace that it uses, on which host, and why it cannot be used, if so.
 
     `marked` says whether the file is there that the process which asks has written; None if it wrote none.
     """

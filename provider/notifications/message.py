@@ -31,7 +31,7 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True)
 class EventKind:
-    """What is known of an event beforehand.
+    """The kind of an event: its name, severity and what it opens or closes.
 
     An event that `opens` a problem and one that `closes` it have the subject of the problem in common: the heal of the
     cluster, a plan, a run, or what the watch has found.

@@ -1,1 +1,1 @@
-"""What the page shows, read from the SQL of a journal only: pure read models, and one query for each."""
+"""Read the page's models from the SQL of a journal only: one query for each."""

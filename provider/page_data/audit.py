@@ -24,7 +24,7 @@ MOST_ROWS = 500
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which rows to return: those that meet all conditions that are not None. Times in milliseconds since 1970.
+    """A filter of rows: those that meet all conditions that are not None. Times in milliseconds since 1970.
 
     `plan` is a digest or its beginning. `person` is who caused the action, written exactly so. A row is about `broker`
     if it names it, or if it is in the assignment before or after. `from_ms` is included, `until_ms` is not.

@@ -1,4 +1,4 @@
-"""What a user may see and do, as Airflow's auth manager decides it, and the DAGs of each cluster.
+"""Ask Airflow's auth manager what a user may see and do, and list the DAGs of each cluster.
 
 A user sees a cluster when they may read a DAG that carries its tag. Only the api-server imports this module.
 """

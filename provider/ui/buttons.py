@@ -58,7 +58,7 @@ _REASON = Field("Reason", "conf.reason", required=True, hint="for the audit trai
 
 @dataclass(frozen=True)
 class Offer:
-    """What a button does: a run of the DAG of `workflow`. `verb` is the same in a terminal, if there is one."""
+    """A run of the DAG of `workflow` that a button starts. `verb` is the same in a terminal, if there is one."""
 
     id: str
     workflow: str

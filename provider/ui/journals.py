@@ -23,7 +23,7 @@ _DATABASES = 32
 
 @dataclass(frozen=True)
 class JournalPlace:
-    """Where a connection's journal is, and its cluster; None if no process has connected to the cluster yet."""
+    """The journal of a connection and its cluster; None if no process has connected to the cluster yet."""
 
     conn_id: str
     url: str

@@ -158,7 +158,7 @@ def budget_note(left: int, *, exact: bool) -> str:
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """What a candidate plan changes, without the rows themselves: small enough to travel.
+    """The changes of a candidate plan without the rows themselves: small enough to travel.
 
     `count[i]` is the number of replicas of `row[i]` in `broker`; all other rows are as they were.
     """
