@@ -19,14 +19,14 @@ _FIRST = ("airflow", "zookeeper", "kraft", "spark")
 #: Groups are handed out in this order, by the beginnings of their names.
 _ORDER = (
     "tests/airflow/test_workflows",
-    "tests/install/test_plain_pip",
+    "airflow",
     "zookeeper",
     "kraft",
-    "airflow",
     # Its tests mostly wait: for servers that do not answer.
     "tests/journal",
     "tests/airflow/test_crashes",
     "tests/airflow/test_two_hosts",
+    "tests/demo/test_demo",
     "tests/kafka",
     "tests/protocol/test_on_kafka",
     "tests/cli/test_killed",

@@ -148,5 +148,6 @@ def test_in_the_triggerer(desk: Desk, kraft_sandbox: Sandbox, opened: ClusterSes
     the_cancel_dag_in_the_middle_of_a_heal(desk, kraft_sandbox, opened, topic, deferrable=True)
 
 
+@pytest.mark.slow
 def test_in_the_worker(desk: Desk, zookeeper_sandbox: Sandbox, opened: ClusterSession, topic: str) -> None:
     the_cancel_dag_in_the_middle_of_a_heal(desk, zookeeper_sandbox, opened, topic, deferrable=False)

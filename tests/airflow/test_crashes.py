@@ -199,6 +199,7 @@ def test_the_scheduler_is_killed_and_restarted_at_once(
     healing.is_healed_once()
 
 
+@pytest.mark.slow
 def test_the_tasks_supervisor_is_killed(desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing]) -> None:
     healing = heal("worker")
     task = int(healing.task()["pid"])
@@ -207,6 +208,7 @@ def test_the_tasks_supervisor_is_killed(desk: Desk, kraft_sandbox: Sandbox, heal
     healing.is_healed_once()
 
 
+@pytest.mark.slow
 def test_the_task_itself_is_killed(desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing]) -> None:
     healing = heal("worker")
     os.kill(int(healing.task()["pid"]), signal.SIGKILL)
@@ -214,7 +216,7 @@ def test_the_task_itself_is_killed(desk: Desk, kraft_sandbox: Sandbox, heal: Cal
     assert healing.task()["try_number"] == 2
 
 
-@pytest.mark.parametrize("part", ["triggerer", "api-server"])
+@pytest.mark.parametrize("part", ["triggerer", pytest.param("api-server", marks=pytest.mark.slow)])
 def test_the_triggerer_or_the_api_server_is_killed(
     part: str, desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing]
 ) -> None:
@@ -250,6 +252,7 @@ def elsewhere(healing: Healing, first: int) -> None:
     assert job is None or job["id"] != first, "the hung triggerer still has it"
 
 
+@pytest.mark.slow
 def test_a_deferred_task_is_cleared(desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing]) -> None:
     healing = heal("triggerer")
     eventually(lambda: healing.is_in("deferred"), within=60, every=1)
@@ -259,7 +262,7 @@ def test_a_deferred_task_is_cleared(desk: Desk, kraft_sandbox: Sandbox, heal: Ca
     assert healing.task()["try_number"] == 2
 
 
-@pytest.mark.parametrize("where", ["triggerer", "worker"])
+@pytest.mark.parametrize("where", ["triggerer", pytest.param("worker", marks=pytest.mark.slow)])
 def test_a_task_that_a_person_marks_failed_is_cancelled_if_it_was_made_so(
     where: str, kraft_sandbox: Sandbox, opened: ClusterSession, topic: str, heal: Callable[[str], Healing]
 ) -> None:

@@ -13,7 +13,7 @@ from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
 from tests.lost_brokers import lose
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
 DAGS = """\
 # Airflow DAGs of one cluster: the fill, and one that makes a topic and waits for the broker.

@@ -15,7 +15,7 @@ from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked, ended, logged, reported, respond
 from tests.eventually import eventually
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
 DAG = """\
 # An Airflow DAG of one cluster.

@@ -12,7 +12,7 @@ import pytest
 from tests.demo.readme import assert_as_the_readme_shows
 from tests.install.environments import Environment, assert_works, build_wheel, run
 
-pytestmark = [pytest.mark.kraft, pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci, pytest.mark.apart]
+pytestmark = [pytest.mark.kraft, pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.apart]
 
 
 @pytest.fixture(scope="module")

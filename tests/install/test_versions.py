@@ -89,7 +89,7 @@ def pinned(environment: Environment, constraints: Path) -> dict[str, tuple[str, 
 
 @pytest.mark.parametrize(
     "install",
-    [lowest, official_constraints, *(pytest.param(one, marks=pytest.mark.slow) for one in (highest, as_airflow_alone))],
+    [lowest, *(pytest.param(one, marks=pytest.mark.slow) for one in (official_constraints, highest, as_airflow_alone))],
 )
 def test_airflow_lists_it_and_the_documented_plan_is_made(
     install: Callable[[Path, Path], Environment], wheel: Path, place: Path
