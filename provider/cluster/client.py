@@ -10,6 +10,7 @@ missing responses; `requests` and `configs` build requests and parse responses.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -49,6 +50,9 @@ _SHOWN_WITHIN_S, _POLL_S = 5.0, 0.05
 
 #: The metadata propagation delay: twice the longest measured lag of a broker behind the controller.
 _PROPAGATION_DELAY_S = 0.5
+#: A list of the reassignments in flight is as good as a new one for that long, in which none can start and end. A
+#: controller that has much to do answers each list after its other work, within seconds.
+_JUST_LISTED_S = 0.01
 
 
 class KafkaCluster:
@@ -63,6 +67,7 @@ class KafkaCluster:
         self._transport = KafkaTransport(validate_config(config), expected_cluster_id)
         self._reconciler = MetadataReconciler(orders_raise_epochs=self.zookeeper_mode)
         self._propagated = False
+        self._listed_s = -math.inf
         self._configs_changed_s = 0.0
 
     def __repr__(self) -> str:
@@ -105,7 +110,8 @@ class KafkaCluster:
         still being created.
         """
         taken_ms = time.time_ns() // 1_000_000
-        self.reassignments()
+        if time.monotonic() - self._listed_s > _JUST_LISTED_S:
+            self.reassignments()
         if not self._propagated:
             # A reassignment that ended just before the client's first list is not in its memory, and could not be
             # reconciled.
@@ -135,7 +141,8 @@ class KafkaCluster:
             partial(requests.list_reassignments_request, self._transport.server_timeout_ms), change=False
         )
         listed = requests.parse_reassignments(response)
-        self._reconciler.on_listed(listed, time.monotonic())
+        self._listed_s = time.monotonic()
+        self._reconciler.on_listed(listed, self._listed_s)
         return listed
 
     def alter(
@@ -384,6 +391,7 @@ class KafkaCluster:
         self, targets: Mapping[TopicPartition, Assignment | None], what: str, *, keep_factor: bool = False
     ) -> dict[TopicPartition, KafkaRefused | None]:
         results: dict[TopicPartition, KafkaRefused | None] = {}
+        self._listed_s = -math.inf  # what is in flight changes
         for batch in batches(list(targets)):
             wanted = {partition: targets[partition] for partition in batch}
             timeout_ms = self._transport.server_timeout_ms

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster import client
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
@@ -79,6 +83,36 @@ def test_kafkas_own_words_are_kept_for_each_refused_partition(
     assert unknown.code == 3
     assert re.search(UNKNOWN_PARTITION[sandbox.mode], unknown.message)
     assert results[good] is None
+
+
+def test_what_is_in_flight_is_not_listed_again_at_once(
+    sandbox: Sandbox, cluster: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.create_topics(topic, assignments={0: [1, 2]})
+    cluster.snapshot([topic])
+    transport, sent, clock = cluster._transport, [0], [1_000_000.0]
+    send = transport.send_to_controller
+
+    def count(*given: Any, **named: Any) -> Any:
+        sent[0] += 1
+        return send(*given, **named)
+
+    stub = SimpleNamespace(monotonic=lambda: clock[0], time_ns=time.time_ns, sleep=time.sleep)
+    monkeypatch.setattr(transport, "send_to_controller", count)
+    monkeypatch.setattr(client, "time", stub)
+
+    def lists_of_a_snapshot() -> int:
+        sent[0] = 0
+        cluster.snapshot([topic])
+        return sent[0]
+
+    assert lists_of_a_snapshot() == 2
+    cluster.reassignments()
+    assert lists_of_a_snapshot() == 1
+    clock[0] += 0.02
+    assert lists_of_a_snapshot() == 2
+    cluster.alter({TopicPartition(topic, 0): (2, 1)})
+    assert lists_of_a_snapshot() == 2
 
 
 @pytest.mark.before_ci("kraft")
