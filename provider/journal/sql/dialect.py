@@ -215,7 +215,7 @@ class now_ms(sa.sql.functions.FunctionElement[int]):  # noqa: N801 - reads as th
     """The database's clock, in milliseconds since 1970; it advances within a transaction."""
 
     type = sa.BigInteger()
-    # Without it, or with a parent class that SQLAlchemy cannot compare, each statement is compiled anew every time.
+    # Without it, or with a parent class that SQLAlchemy cannot compare, each statement is compiled for every execution.
     inherit_cache = True
 
 
