@@ -30,7 +30,7 @@ quick: install  ## the tests that need no process, no server and no socket: afte
 test: install  ## the tests, on real Kafka (both modes), real Airflow, real Spark, real PostgreSQL
 	@$(PYTEST) $(SPREAD) -m "not ci and not slow"
 
-ci: install  ## what CI runs, after `make check`: the tests, and the workflows on both kinds of cluster
+ci: install  ## what CI runs, after `make check`: the tests, and every workflow in a real Airflow
 	@$(PYTEST) $(SPREAD) --every-case --maxfail 5 -m "not slow"
 
 slow: install  ## what neither of them runs, and a search for new cases of the properties

@@ -5,8 +5,8 @@
 - `.ci/run`: also `ci`.
 - `make slow`: only `slow`.
 
-Before CI, a test with `before_ci("kraft")` runs in that mode alone, and a part of the random cases and of the points of
-fault sweeps is tried; with `--every-case`, which CI gives, all are.
+A test with `in_ci("kraft")` runs in that mode alone, and in the other one in `make slow`. Before CI, a part of the
+random cases and of the points of fault sweeps is tried; with `--every-case`, which CI gives, all are.
 
 In `make quick` (`--quick`), a test that connects, listens or starts a process fails, and says which mark it needs.
 """
@@ -52,7 +52,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     global _every_case  # noqa: PLW0603 - test modules ask while they are imported
     _every_case = config.getoption("--every-case")
-    config.addinivalue_line("markers", "before_ci(mode): in the other mode it runs in CI only")
     config.addinivalue_line("markers", "in_ci(mode): in the other mode it is left to `make slow`")
     if config.getoption("--quick"):
         config.option.markexpr = " and ".join(f"not {mark}" for mark in NEEDY)
@@ -63,12 +62,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is left to CI, or to `make slow`, before pytest looks which marks are asked for."""
+    """Mark what is left to `make slow`, before pytest looks which marks are asked for."""
     for item in items:
-        for name, ring in (("before_ci", pytest.mark.ci), ("in_ci", pytest.mark.slow)):
-            mark = item.get_closest_marker(name)
-            if mark and not item.get_closest_marker(mark.args[0]):
-                item.add_marker(ring)
+        mark = item.get_closest_marker("in_ci")
+        if mark and not item.get_closest_marker(mark.args[0]):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)

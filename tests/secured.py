@@ -201,13 +201,14 @@ _making = threading.Lock()
 
 
 @contextmanager
-def secured_cluster(mode: str, folder: Path) -> Iterator[Secured]:
-    """Four brokers that know no one but those whom a test makes known."""
+def secured_cluster(mode: str, folder: Path, **properties: str) -> Iterator[Secured]:
+    """Four brokers that know no one but those whom a test makes known; `properties` are theirs, with _ for each dot."""
     numbers = pick_ports(8)
     ports = {broker: (numbers[2 * broker - 2], numbers[2 * broker - 1]) for broker in range(1, 5)}
     authority = Authority(folder)
     # The plain listener is the brokers' own, and the administrator's: who comes by it may do anything.
     rules = {"authorizer.class.name": AUTHORIZERS[mode], "super.users": "User:ANONYMOUS"}
+    rules |= {name.replace("_", "."): value for name, value in properties.items()}
     (folder / "cluster").mkdir()
     kind = type(f"Secured{mode}", (_KINDS[mode],), {"ports": ports, "authority": authority})
     with _making, pytest.MonkeyPatch.context() as patch:

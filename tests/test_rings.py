@@ -57,7 +57,6 @@ def test_the_quick_ring_leaves_out_every_test_with_a_mark(tmp_path: Path) -> Non
 IN_BOTH_MODES = """
 import pytest
 MODES = [pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in ("kraft", "zookeeper")]
-@pytest.mark.before_ci("kraft")
 @pytest.mark.parametrize("mode", MODES)
 def test_it(mode): pass
 @pytest.mark.in_ci("zookeeper")
@@ -66,9 +65,7 @@ def test_in_ci(mode): pass
 """
 
 
-def test_before_ci_a_test_may_run_in_one_mode_only(tmp_path: Path) -> None:
-    assert "test_it[kraft] PASSED" in (before := run(tmp_path, IN_BOTH_MODES, "-v", "-m", "not ci and not slow").stdout)
-    assert "2 passed, 2 deselected" in before
+def test_in_ci_a_test_may_run_in_one_mode_only(tmp_path: Path) -> None:
     assert "test_in_ci[zookeeper] PASSED" in (in_ci := run(tmp_path, IN_BOTH_MODES, "-v", "-m", "not slow").stdout)
     assert "3 passed, 1 deselected" in in_ci
     assert "4 passed" in run(tmp_path, IN_BOTH_MODES).stdout

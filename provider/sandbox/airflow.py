@@ -172,7 +172,7 @@ class LocalAirflow:
         """The URL of the UI and the REST API."""
         return f"http://127.0.0.1:{self._port}"
 
-    def start(self, *, within_s: float = 180.0) -> LocalAirflow:
+    def start(self, *, within_s: float = 600.0) -> LocalAirflow:
         """Create the database, start the four parts and wait until all are healthy. Raises AirflowFailed."""
         self.dags.mkdir(parents=True, exist_ok=True)
         self._write_passwords()

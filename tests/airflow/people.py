@@ -23,7 +23,7 @@ def asked(desk: Desk, dag_id: str, run_id: str) -> Any:
         assert states.get("approve") == "awaiting_input", _failures(desk, dag_id, run_id) or states
         return desk.airflow.call_api("GET", _request(dag_id, run_id))
 
-    return eventually(request, within=_LONGEST_S, every=1, errors=(AirflowFailed,))
+    return eventually(request, within=_LONGEST_S, every=2, errors=(AirflowFailed,))
 
 
 def answer(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "", *, user: str = "ann") -> None:
@@ -36,7 +36,7 @@ def answer(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "", 
         # A plan that was rejected is skipped from here on.
         assert state in {"success", "skipped"}, state
 
-    eventually(heard, within=_LONGEST_S, every=2, errors=(AirflowFailed,))
+    eventually(heard, within=_LONGEST_S, every=3, errors=(AirflowFailed,))
 
 
 def respond(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "", *, user: str = "ann") -> None:
@@ -70,10 +70,10 @@ def ended(desk: Desk, dag_id: str, run_id: str, state: str = "success") -> None:
 
     def found() -> str:
         now = next(run["state"] for run in desk.runs(dag_id) if run["dag_run_id"] == run_id)
-        assert now in DONE, desk.tasks(dag_id, run_id)
+        assert now in DONE, f"{run_id} of {dag_id} is {now}"
         return str(now)
 
-    reached = eventually(found, within=_LONGEST_S, every=1, errors=(AirflowFailed,))
+    reached = eventually(found, within=_LONGEST_S, every=2, errors=(AirflowFailed,))
     assert reached == state, _failures(desk, dag_id, run_id)
 
 

@@ -1,6 +1,7 @@
-"""Each workflow in a real Airflow, on a cluster of each kind: triggered over REST, by a schedule, by an event.
+"""Each workflow in a real Airflow: triggered over REST, by a schedule, by an event.
 
-The two clusters have their evening at the same time, in threads of their own; a test waits for its step of it.
+In CI, half of them on KRaft and half with ZooKeeper; the other halves in `make slow`. The two clusters have
+their evening at the same time, in threads of their own; a test waits for its step of it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import pytest
 
 from kafka_steward.journal.audit import Action
 from kafka_steward.sandbox.airflow import LocalAirflow
-from tests.airflow.evening import FASTER, SLOW, Evening
+from tests.airflow.evening import FASTER, HALVES, SLOW, Evening
 
 MODES = [pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in ("kraft", "zookeeper")]
 pytestmark = [
@@ -25,8 +26,10 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def evenings(airflow: LocalAirflow) -> Iterator[dict[str, Evening]]:
-    found = {mode: Evening(airflow, mode) for mode in ("kraft", "zookeeper")}
+def evenings(airflow: LocalAirflow, request: pytest.FixtureRequest) -> Iterator[dict[str, Evening]]:
+    selected = [item for item in request.session.items if item.path == request.path]
+    steps = {mode: _steps([item for item in selected if item.get_closest_marker(mode)]) for mode in HALVES}
+    found = {mode: Evening(airflow, mode, several) for mode, several in steps.items() if several}
     with ThreadPoolExecutor(len(found)) as pool:
         for evening in found.values():
             pool.submit(evening.run)
@@ -35,11 +38,18 @@ def evenings(airflow: LocalAirflow) -> Iterator[dict[str, Evening]]:
         file.unlink()
 
 
+def _steps(tests: list[pytest.Item]) -> list[str]:
+    """The halves of the evening that the tests of one mode look at."""
+    halves = {mark.args[0] for test in tests if (mark := test.get_closest_marker("in_ci"))}
+    return [step for half, steps in HALVES.items() if half in halves for step in steps]
+
+
 @pytest.fixture
 def evening(evenings: dict[str, Evening], mode: str) -> Evening:
     return evenings[mode]
 
 
+@pytest.mark.in_ci("kraft")
 def test_health_is_reported_on_demand_and_by_a_schedule(evening: Evening) -> None:
     told = evening.told("health")
     assert (told["by hand"]["healthy"], told["by hand"]["above"]) == (True, [])
@@ -47,6 +57,7 @@ def test_health_is_reported_on_demand_and_by_a_schedule(evening: Evening) -> Non
     assert (told["scheduled"]["state"], told["scheduled"]["run_type"]) == ("success", "scheduled")
 
 
+@pytest.mark.in_ci("kraft")
 def test_a_person_drains_a_broker_approves_that_plan_and_it_is_empty(evening: Evening) -> None:
     told = evening.told("drain")
     assert told["digest"] in told["asked"]
@@ -56,6 +67,7 @@ def test_a_person_drains_a_broker_approves_that_plan_and_it_is_empty(evening: Ev
     assert "Broker 4 is empty in Kafka. Next: stop it" in told["sentence"]
 
 
+@pytest.mark.in_ci("kraft")
 def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(evening: Evening) -> None:
     told = evening.told("fill")
     assert (told["started"], told["were owed"], told["are owed"]) == ("asset_triggered", ["0", "1", "2"], [])
@@ -63,12 +75,14 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(evening: Eve
     assert [set(replicas) for replicas in told["replicas"].values()] == [{1, 2, 3, 4}] * 3
 
 
+@pytest.mark.in_ci("kraft")
 def test_after_the_fill_the_broker_that_joined_gets_its_share(evening: Evening) -> None:
     told = evening.told("expand")
     assert (told["started"], told["status"], told["not_done_count"]) == ("asset_triggered", "completed", 0)
     assert told["holds"] > 3, "more than what was owed to it"
 
 
+@pytest.mark.in_ci("zookeeper")
 def test_a_reassignment_by_hand_is_proven_approved_and_applied(evening: Evening) -> None:
     told = evening.told("apply")
     assert "will have 2 replicas instead of 3." in told["asked"]
@@ -76,17 +90,20 @@ def test_a_reassignment_by_hand_is_proven_approved_and_applied(evening: Evening)
     assert told["replicas"] == told["given"]
 
 
+@pytest.mark.in_ci("zookeeper")
 def test_a_person_cancels_in_the_middle_and_all_that_flew_is_as_before(evening: Evening) -> None:
     told = evening.told("cancel")
     assert (told["as_before"], told["apply"]) == (True, "cancelled")
     assert told["after"] == told["before"] != {}
 
 
+@pytest.mark.in_ci("zookeeper")
 def test_a_form_changes_the_rate_of_a_plan_that_runs_on_every_broker(evening: Evening) -> None:
     told = evening.told("cancel")
     assert (told["rates"], told["changed"]) == ([{str(SLOW)}, {str(FASTER)}], FASTER)
 
 
+@pytest.mark.in_ci("zookeeper")
 def test_a_schedule_evens_out_by_itself(evening: Evening) -> None:
     told = evening.told("nightly")
     assert (told["started"], told["asked"], told["status"]) == ("scheduled", False, "completed")
@@ -94,6 +111,7 @@ def test_a_schedule_evens_out_by_itself(evening: Evening) -> None:
     assert told["on broker 4"] > 0
 
 
+@pytest.mark.in_ci("zookeeper")
 def test_a_killed_broker_is_healed_and_nobody_looks(evening: Evening) -> None:
     told = evening.told("heal")
     assert (told["started"], told["brokers"]) == ("asset_triggered", [4])

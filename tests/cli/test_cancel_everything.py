@@ -29,7 +29,7 @@ BEFORE = {0: (1, 2, 3), 1: (2, 3, 1)}
 RATE = 10_000
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: Connect, topic: str) -> None:
     ours, theirs = f"{topic}-ours", f"{topic}-theirs"
     sandbox.create_topics([ours, theirs], assignments=BEFORE)

@@ -88,6 +88,7 @@ def throttled(opened: ClusterSession, topic: str) -> bool:
     return ":4" in of[f"{topic}-large"][ThrottleSide.FOLLOWER.replicas_key]
 
 
+@pytest.mark.in_ci("kraft")
 @pytest.mark.ci
 def test_a_killed_apply_is_taken_back_by_another_process(
     sandbox: Sandbox, conn_id: str, topic: str, foreign: dict[str, dict[str, str]], killed: str
@@ -108,6 +109,7 @@ def test_a_killed_apply_is_taken_back_by_another_process(
     assert f"Plan {killed[:12]} was rolled back by plan" in cancelled.stdout
 
 
+@pytest.mark.in_ci("zookeeper")
 @pytest.mark.ci
 def test_a_killed_apply_is_finished_by_another_process(
     sandbox: Sandbox, conn_id: str, topic: str, foreign: dict[str, dict[str, str]], killed: str

@@ -155,7 +155,7 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(scene: Scene, capsys: py
     assert capsys.readouterr().err == "No bootstrap server answers.\n"
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_on_real_brokers_the_filters_list_what_kafka_topics_lists(
     connect: Connect, sandbox: Sandbox, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,7 +97,7 @@ def replicas(opened: ClusterSession, topic: str, number: int) -> tuple[int, ...]
     return opened.cluster.snapshot([topic]).partitions[TopicPartition(topic, number)].replicas
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_requests_are_executed_cancelled_and_verified(
     sandbox: Sandbox, opened: ClusterSession, verbs: Verbs, topic: str, tmp_path: Path
 ) -> None:
@@ -134,7 +134,7 @@ def test_requests_are_executed_cancelled_and_verified(
     assert sorted(verbs.text("queue", "verify", file).splitlines()) == lines_of_kafkas_tool(sandbox, file)
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_what_is_generated_is_queued_and_kafkas_tool_finds_it_complete(
     sandbox: Sandbox, opened: ClusterSession, verbs: Verbs, topic: str, tmp_path: Path
 ) -> None:

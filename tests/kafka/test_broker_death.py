@@ -33,6 +33,7 @@ def rebalance(script: Script, topic: str) -> PlanRunner:
     return PlanRunner(ClusterContext(script.cluster, script.journal, rules, WHO), plan.digest)
 
 
+@pytest.mark.in_ci("zookeeper")
 @pytest.mark.ci
 def test_a_kept_replica_dies_in_the_middle_of_a_rebalance_and_the_heal_is_whole(
     script: Script, sandbox: Sandbox, topic: str

@@ -22,7 +22,7 @@ WHO = Actor(person="ada")
 PAUSE_S = 1.5
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_a_chunk_begins_when_all_of_the_one_before_has_ended_and_the_pause_is_over(
     sandbox: Sandbox, topic: str, tmp_path: Path
 ) -> None:

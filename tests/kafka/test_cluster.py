@@ -115,7 +115,7 @@ def test_what_is_in_flight_is_not_listed_again_at_once(
     assert lists_of_a_snapshot() == 2
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_more_partitions_than_fit_in_one_request_are_all_answered(
     sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:
@@ -143,7 +143,7 @@ def test_a_move_is_never_shown_half_way_without_being_in_flight(
         assert eventually(lambda: unmoving(cluster, name), every=0.0) == replicas
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_another_client_does_not_see_half_a_move_either(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> None:
     name, replicas = TopicPartition(topic, 0), (1, 2, 3)
     sandbox.create_topics(topic, assignments={0: replicas})

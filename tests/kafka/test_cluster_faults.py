@@ -40,7 +40,7 @@ def hanging_controller(sandbox: Sandbox, cluster: KafkaCluster) -> Iterator[None
         sandbox._service.signal(signal.SIGCONT)
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_when_the_controller_dies_lists_and_alters_still_work(
     sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:
@@ -57,7 +57,7 @@ def test_when_the_controller_dies_lists_and_alters_still_work(
     eventually(lambda: same(set(cluster.log_dirs(sandbox.brokers)), set(sandbox.brokers)))
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_a_killed_broker_has_failed_once_the_others_say_so_and_not_before(
     sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:
@@ -106,7 +106,7 @@ def test_a_change_that_timed_out_may_have_been_made_all_the_same(
     eventually(lambda: same(cluster.snapshot([topic]).partitions[name].replicas, (3, 2, 1)))
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_a_broker_that_hangs_is_passed_over(sandbox: Sandbox, cluster: KafkaCluster) -> None:
     frozen = next(broker for broker in sandbox.brokers if broker != controller(cluster))
     others = set(sandbox.brokers) - {frozen}

@@ -39,7 +39,7 @@ def own(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
         yield sandbox
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_a_log_directory_that_fails_is_named_and_healed(own: Sandbox, tmp_path: Path) -> None:
     own.create_topics("t", partitions=6, assignments={number: [1, 2, 3] for number in range(6)})
     with (

@@ -177,7 +177,11 @@ def undisturbed(site: Site) -> list[list[str]]:
 #: A quarter of an hour for all; a ninth in CI.
 @pytest.mark.apart
 @pytest.mark.parametrize(
-    "every", [pytest.param(9, id="some", marks=pytest.mark.ci), pytest.param(1, id="all", marks=pytest.mark.slow)]
+    "every",
+    [
+        pytest.param(9, id="some", marks=[pytest.mark.ci, pytest.mark.in_ci("kraft")]),
+        pytest.param(1, id="all", marks=pytest.mark.slow),
+    ],
 )
 def test_wherever_a_process_dies_the_next_ends_the_plan_and_takes_it_back(
     site: Site, sandbox: Sandbox, every: int

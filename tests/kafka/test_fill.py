@@ -28,6 +28,7 @@ from tests.stepping import to_the_end
 __all__ = ["script"]
 
 
+@pytest.mark.in_ci("kraft")
 @pytest.mark.ci
 def test_a_topic_made_while_a_broker_is_away_gets_its_replica_when_one_joins(
     script: Script, sandbox: Sandbox, topic: str

@@ -158,6 +158,7 @@ def verify_audit(script: Script, digest: str, *, moved: int) -> None:
     assert {row.entry.action for row in script.journal.audit.rows()} >= {Action.DETECT, Action.ANNOUNCE, Action.CLEAR}
 
 
+@pytest.mark.in_ci("zookeeper")
 @pytest.mark.ci
 def test_a_broker_that_returns_within_the_grace_period_is_not_healed(
     script: Script, sandbox: Sandbox, topic: str
@@ -184,7 +185,7 @@ def _cleared(verdict: DetectionResult) -> DetectionResult:
     return verdict
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_the_broker_comes_back_in_the_middle_and_the_rest_is_dropped(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:
@@ -207,6 +208,7 @@ def _none(text: str) -> None:
     assert text == ""
 
 
+@pytest.mark.in_ci("kraft")
 @pytest.mark.ci
 def test_a_target_that_dies_in_the_middle_is_waited_for_with_everything_as_it_was(
     script: Script, sandbox: Sandbox, topic: str
@@ -235,7 +237,7 @@ def test_a_target_that_dies_in_the_middle_is_waited_for_with_everything_as_it_wa
     assert script.throttles() == []
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_a_topic_deleted_in_the_middle_is_dropped(script: Script, sandbox: Sandbox, topic: str) -> None:
     doomed = f"{topic}-doomed"
     sandbox.create_topics([topic, doomed], assignments={0: [1, 2, 3]})

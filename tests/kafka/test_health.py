@@ -28,7 +28,7 @@ LISTED = "follower.replication.throttled.replicas"
 LONG = 24_000_000
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_broker_does(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:
@@ -53,7 +53,7 @@ def test_a_reassignment_does_not_raise_the_under_replicated_count_and_a_killed_b
         script.cluster.change_broker_configs({4: [ConfigChange(RATE, ConfigOp.DELETE)]})
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_a_move_that_begins_and_ends_between_two_checks_counts_with_the_size_of_its_new_replica(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_move_that_begins_and_ends_between_two_checks_counts_with_the_size_of_
     assert again.bytes_in[4] == 0
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_a_replication_factor_that_grows_is_under_min_isr_as_long_as_kafka_says_so_and_refuses_acks_all(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:

@@ -21,7 +21,7 @@ REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2), 3: (1, 3, 2)}
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_plan_json_is_carried_out_by_kafkas_own_tool_and_plan_rollback_json_takes_it_back(
     sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from tests.throttles import add_entries, entries, rates, set_rates
 pytestmark = pytest.mark.usefixtures("clears_rates")
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_true_lag_is_seen_where_kafkas_offset_lag_says_none(
     sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:

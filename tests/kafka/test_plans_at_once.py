@@ -58,6 +58,7 @@ def assert_in_flight(journal: Journal, digest: str) -> None:
     assert is_in_flight(journal, digest)
 
 
+@pytest.mark.in_ci("zookeeper")
 def test_two_plans_share_the_limits_of_a_broker_and_its_throttle(
     sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
 ) -> None:

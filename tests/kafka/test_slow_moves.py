@@ -90,6 +90,7 @@ def stalling(run: Callable[..., PlanRunner], hung: TopicPartition, topic: str, w
     return run(moves, Settings(throttle=0, stall_after=STALL_S, when_stalled=when_stalled))
 
 
+@pytest.mark.in_ci("kraft")
 def test_236_a_stalled_partition_is_named_and_fails_the_run_while_the_rest_goes_on(
     run: Callable[..., PlanRunner], cluster: KafkaCluster, hung: TopicPartition, topic: str
 ) -> None:
@@ -103,6 +104,7 @@ def test_236_a_stalled_partition_is_named_and_fails_the_run_while_the_rest_goes_
     assert step_until(runner, lambda each: each.ended).completed == 4
 
 
+@pytest.mark.in_ci("zookeeper")
 def test_236_a_stalled_partition_can_be_waited_for_while_the_rest_goes_on(
     run: Callable[..., PlanRunner], cluster: KafkaCluster, hung: TopicPartition, topic: str
 ) -> None:
@@ -115,6 +117,7 @@ def test_236_a_stalled_partition_can_be_waited_for_while_the_rest_goes_on(
     assert (progress.status, progress.completed) == (PlanStatus.COMPLETED, 4)
 
 
+@pytest.mark.in_ci("kraft")
 def test_236_a_stalled_partition_can_be_cancelled_on_its_own_while_the_rest_goes_on(
     run: Callable[..., PlanRunner], cluster: KafkaCluster, journal: Journal, hung: TopicPartition, topic: str
 ) -> None:
@@ -148,6 +151,7 @@ def producing(sandbox: Sandbox, topic: str) -> Iterator[None]:
         writer.join(timeout=90)
 
 
+@pytest.mark.in_ci("zookeeper")
 def test_a_throttle_below_what_producers_write_is_detected_and_said_with_the_rate_that_would_do(
     run: Callable[..., PlanRunner], sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str
 ) -> None:
@@ -166,6 +170,7 @@ def test_a_throttle_below_what_producers_write_is_detected_and_said_with_the_rat
     assert rates(cluster, FOLLOWER, [4]) == {4: None}
 
 
+@pytest.mark.in_ci("kraft")
 def test_a_changed_throttle_reaches_its_broker_within_two_steps_and_what_someone_clears_is_set_again(
     run: Callable[..., PlanRunner], sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str
 ) -> None:
@@ -203,6 +208,7 @@ def test_a_changed_throttle_reaches_its_broker_within_two_steps_and_what_someone
 # a partition outside the plan is under its min ISR
 
 
+@pytest.mark.in_ci("zookeeper")
 def test_submission_stops_while_a_partition_outside_the_plan_is_under_its_min_isr_and_goes_on_after(
     run: Callable[..., PlanRunner],
     sandbox: Sandbox,

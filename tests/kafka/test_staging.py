@@ -42,7 +42,7 @@ def is_at(cluster: KafkaCluster, topic: str, expected: Assignment) -> None:
     assert replicas(cluster, topic) == expected  # one broker hears of it later than another
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_two_new_replicas_come_one_after_the_other_and_go_back_so(
     sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
 ) -> None:
@@ -64,7 +64,7 @@ def test_two_new_replicas_come_one_after_the_other_and_go_back_so(
     ]
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_a_cancel_in_the_last_of_two_reassignments_ends_at_the_original_order(
     sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def submitted(conn_id: str, plan: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.in_ci("kraft")
 @pytest.mark.ci
 @pytest.mark.usefixtures("plans_in_process")
 def test_a_heal_task_by_task(
@@ -182,7 +183,7 @@ def assert_behind(wait: IsrCatchUpSensor) -> None:
     assert not wait.poke(context()).is_done
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_a_deferrable_task_defers_what_takes_time(conn_id: str, topic: str, victim: Callable[[], int]) -> None:
     victim()
     wait = IsrCatchUpSensor(task_id="wait", conn_id=conn_id, partitions=[f"{topic}-{n}" for n in range(8)])

@@ -76,7 +76,7 @@ def legacy_of(site: Site, number: int) -> bool:
     return True
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_236_a_later_request_changes_the_reassignment_and_leaves_no_intermediate_replica(site: Site) -> None:
     site.create("12", large=True)
     with site.watch():
@@ -94,7 +94,7 @@ def test_236_a_later_request_changes_the_reassignment_and_leaves_no_intermediate
         eventually(gone(site.hands, f"/admin/reassignments/{site.topic}/0"))
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_236_the_signal_takes_what_is_pending_back_to_its_originals_in_order(site: Site) -> None:
     site.create("12", "23", large=True)
     with site.watch():
@@ -120,7 +120,7 @@ def originals(site: Site, path: str) -> list[int] | None:
     return None if seen is None else json.loads(seen.data)["original_replicas"]
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_236_the_signal_takes_back_what_others_began_through_the_admin_api(site: Site) -> None:
     site.create("123", "231", large=True)
     slow_down(site, "0:4")
@@ -142,7 +142,7 @@ def test_236_the_signal_takes_back_what_others_began_through_the_admin_api(site:
     slow_down(site, "")
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_236_with_the_scope_of_a_plan_the_signal_takes_back_what_is_complete_too(site: Site) -> None:
     small = f"{site.topic}-small"
     site.create("123", large=True)
@@ -208,7 +208,7 @@ def unclean(rows: set[tuple[int | None, str, str]]) -> None:
     assert [number for number, _, words in rows if "it would require an unclean leader election" in words] == [1]
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_236_while_reassign_cancel_is_there_nothing_starts(site: Site) -> None:
     site.create("123")
     with site.watch():
@@ -221,7 +221,7 @@ def test_236_while_reassign_cancel_is_there_nothing_starts(site: Site) -> None:
         site.eventually_at([4, 2, 3])
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_236_what_others_begin_while_reassign_cancel_is_there_is_cancelled_if_so_set(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,7 +244,7 @@ def next_saying(site: Site, words: str) -> str:
     return found[0]
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_236_the_queue_is_emptied_as_its_partitions_start(site: Site) -> None:
     site.create("12", "23", large=True)
     with site.watch(max_in_flight=1):
@@ -303,7 +303,7 @@ def test_236_more_is_reassigned_while_a_plan_of_a_dag_is_in_flight(site: Site, t
             eventually(gone(site.hands, QUEUE))
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_236_failover_what_was_written_and_what_was_in_flight_while_nobody_looked_is_gone_on_with(site: Site) -> None:
     site.create("12", "23", "34", large=True)
     with site.watch(abandon=True, max_in_flight=1):
@@ -323,7 +323,7 @@ def test_236_failover_what_was_written_and_what_was_in_flight_while_nobody_looke
     )
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_46_failed_brokers_are_entered_one_unannounced_is_due_at_once_and_the_entries_go_when_they_are_back(
     site: Site,
 ) -> None:
@@ -368,7 +368,7 @@ def test_46_deleting_the_entry_calls_the_heal_off_until_the_broker_has_been_live
         eventually(gone(site.hands, entry), within=60)
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_46_a_chunk_written_by_hand_is_carried_out_and_deleted(site: Site) -> None:
     site.create("123", "231")
     with site.watch():
@@ -486,7 +486,7 @@ def slow_down(site: Site, replicas: str) -> None:
     eventually(lambda: same(rates(site.cluster, ThrottleSide.FOLLOWER, [4]), told), within=30)
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_46_the_list_of_failed_brokers_survives_a_new_controller_and_a_new_watch(
     zookeeper_sandbox: Sandbox, site: Site
 ) -> None:

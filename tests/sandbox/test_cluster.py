@@ -52,7 +52,7 @@ def test_a_created_topic_has_its_logs_and_a_filled_one_its_bytes(sandbox: Sandbo
     assert max(sizes) == min(sizes)
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_a_killed_broker_is_gone_and_a_restarted_one_is_back_at_its_place(sandbox: Sandbox, topic: str) -> None:
     sandbox.create_topics(topic, assignments={0: [2, 3, 4]})
     before = sandbox.brokers[2]
@@ -69,14 +69,14 @@ def test_a_killed_broker_is_gone_and_a_restarted_one_is_back_at_its_place(sandbo
     sandbox.wait_replicated([topic])
 
 
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_a_live_broker_is_restarted_with_a_controlled_shutdown(sandbox: Sandbox, topic: str) -> None:
     sandbox.create_topics(topic, assignments={0: [3, 1, 2]})
     sandbox.restart(3)
     assert "controlled shutdown" in (sandbox.folder / "broker-3.log").read_text().lower()
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_a_paused_broker_keeps_its_process_and_loses_its_place_until_it_is_resumed(sandbox: Sandbox) -> None:
     pid = sandbox.brokers[1].pid
     sandbox.pause(1)
@@ -93,7 +93,7 @@ def test_it_listens_on_the_loopback_address_only(sandbox: Sandbox) -> None:
     assert {host for host, _ in found} == {"127.0.0.1"}
 
 
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_a_broker_restarted_at_once_from_a_thread_outlives_the_thread(sandbox: Sandbox) -> None:
     sandbox.kill(3)
     with ThreadPoolExecutor(1) as pool:

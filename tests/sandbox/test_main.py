@@ -38,7 +38,7 @@ def foreground(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[st
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.before_ci("kraft")
+@pytest.mark.in_ci("kraft")
 def test_the_json_line_tells_the_truth_and_sigterm_leaves_nothing(mode: str) -> None:
     with foreground("--mode", mode, "--brokers", "2", "--racks", "2") as (process, known):
         assert sorted(known) == ["bootstrap", "brokers", "mode", "zookeeper"]
@@ -60,7 +60,7 @@ def test_the_json_line_tells_the_truth_and_sigterm_leaves_nothing(mode: str) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.before_ci("zookeeper")
+@pytest.mark.in_ci("zookeeper")
 def test_nothing_survives_when_the_parent_is_killed(mode: str, tmp_path: Path) -> None:
     with foreground("--mode", mode, "--brokers", "1", "--folder", str(tmp_path)) as (process, _):
         children = descendants(process.pid)
