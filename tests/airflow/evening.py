@@ -33,19 +33,20 @@ from airflow.sdk import DAG
 from kafka_steward.dags import apply, cancel, fill, heal, health, rebalance, throttle
 from kafka_steward.operators.topics import CreateTopicOperator
 
-name, deferrable, nobody = "{name}", {deferrable}, 10**12
+name, nobody = "{name}", 10**12
+one_way, other_way = dict(deferrable={kraft}), dict(deferrable=not {kraft})
 def named(workflow, dag_id=None):
     return dict(conn_id=f"{{name}}_{{workflow}}", dag_id=f"{{dag_id or workflow}}_{{name}}")
 health(**named("health"))
 health(**named("health", "hourly"), schedule="@continuous", max_active_runs=1)
-rebalance(**named("rebalance"), deferrable=deferrable)
-rebalance(**named("expand"), deferrable=deferrable, on_join=True, approve_above=nobody)
-rebalance(**named("rebalance", "nightly"), deferrable=deferrable, schedule="* * * * *", approve_above=nobody)
-apply(**named("apply"), deferrable=deferrable)
-cancel(**named("cancel"), deferrable=deferrable)
+rebalance(**named("rebalance"), **other_way)
+rebalance(**named("expand"), **one_way, on_join=True, approve_above=nobody)
+rebalance(**named("rebalance", "nightly"), **one_way, schedule="* * * * *", approve_above=nobody)
+apply(**named("apply"), **other_way)
+cancel(**named("cancel"), **other_way)
 throttle(**named("throttle"))
-fill(**named("fill"), deferrable=deferrable)
-heal(**named("heal"), deferrable=deferrable)
+fill(**named("fill"), **one_way)
+heal(**named("heal"), **one_way)
 with DAG("topic_{name}", schedule=None):
     allowed = dict(enable_under_replicated_topic_creation=True)
     CreateTopicOperator(
@@ -263,8 +264,8 @@ class Evening:
         return {**facts, **trail, "run": run["dag_run_id"], "started": run["run_type"], "hurt": hurt}
 
     def _dags(self) -> str:
-        # Half of the operators wait in the triggerer, half in the worker.
-        return DAGS.format(name=self._name, deferrable=self._mode == "kraft")
+        # Half of the operators wait in the triggerer, half in the worker: in the other mode, it is the other half.
+        return DAGS.format(name=self._name, kraft=self._mode == "kraft")
 
     def _dag(self, workflow: str) -> str:
         return f"{workflow}_{self._name}"

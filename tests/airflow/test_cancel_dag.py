@@ -15,7 +15,7 @@ from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
 TWO_DAGS = """\
 # Two Airflow DAGs of one cluster.
@@ -148,6 +148,5 @@ def test_in_the_triggerer(desk: Desk, kraft_sandbox: Sandbox, opened: ClusterSes
     the_cancel_dag_in_the_middle_of_a_heal(desk, kraft_sandbox, opened, topic, deferrable=True)
 
 
-@pytest.mark.slow
 def test_in_the_worker(desk: Desk, zookeeper_sandbox: Sandbox, opened: ClusterSession, topic: str) -> None:
     the_cancel_dag_in_the_middle_of_a_heal(desk, zookeeper_sandbox, opened, topic, deferrable=False)

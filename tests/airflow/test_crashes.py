@@ -188,6 +188,7 @@ def stop_in_transaction(airflow: LocalAirflow, postgres: PostgresServer) -> None
     eventually(stopped, within=60, every=0.05)
 
 
+@pytest.mark.slow
 def test_the_scheduler_is_killed_and_restarted_at_once(
     desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing], postgres: PostgresServer
 ) -> None:
@@ -228,6 +229,7 @@ def test_the_triggerer_or_the_api_server_is_killed(
     healing.is_healed_once()
 
 
+@pytest.mark.slow
 def test_the_triggerer_hangs_another_takes_over_and_it_wakes_up(
     desk: Desk, kraft_sandbox: Sandbox, heal: Callable[[str], Healing]
 ) -> None:

@@ -14,7 +14,7 @@ from kafka_steward.sandbox.processes import run_to_end
 from tests.airflow.conftest import Desk
 from tests.eventually import eventually
 
-pytestmark = [pytest.mark.airflow, pytest.mark.ci]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
 DAGS = """\
 from airflow_provider_kafka_steward.dags import heal, probe

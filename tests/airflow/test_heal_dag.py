@@ -70,7 +70,7 @@ def whole(opened: ClusterSession) -> bool:
     return not any(partition.under_replicated or partition.reassigning for partition in snapshot.partitions.values())
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
     desk: Desk, kraft_sandbox: Sandbox, opened: ClusterSession, topic: str
 ) -> None:
@@ -99,7 +99,7 @@ def test_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
     assert listed
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_a_report_tells_and_submits_nothing(
     desk: Desk, kraft_sandbox: Sandbox, opened: ClusterSession, topic: str
 ) -> None:

@@ -12,7 +12,7 @@ from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
 from tests.statsd import StatsD
 
-pytestmark = [pytest.mark.airflow, pytest.mark.ci]
+pytestmark = [pytest.mark.airflow, pytest.mark.ci, pytest.mark.in_ci("zookeeper")]
 
 DAGS = """\
 # Airflow DAGs of one cluster.

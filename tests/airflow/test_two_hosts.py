@@ -173,6 +173,7 @@ def _assert_live(desk: Desk, *brokers: int) -> None:
         assert set(opened.cluster.live_brokers()) == set(brokers)
 
 
+@pytest.mark.slow
 def test_documents_that_are_shared_are_not_read_with_rows_that_are_not(
     desk: Desk, zookeeper_sandbox: Sandbox, homes: dict[str, Path], topic: str
 ) -> None:

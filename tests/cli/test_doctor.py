@@ -23,6 +23,7 @@ def diagnosed(conn_id: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, di
     return code, {each["subject"]: each for each in answer["findings"]}
 
 
+@pytest.mark.in_ci("kraft")
 def test_a_cluster_is_described_and_nothing_on_it_changes(
     connect: Connect, sandbox: Sandbox, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

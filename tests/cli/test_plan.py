@@ -114,6 +114,7 @@ def test_the_dag_would_wait_is_told(scene: Scene, capsys: pytest.CaptureFixture[
     assert "The DAG would not start now. The cluster is not ready:" in capsys.readouterr().err
 
 
+@pytest.mark.in_ci("zookeeper")
 def test_a_plan_of_a_real_cluster_can_be_applied(
     connect: Connect, sandbox: Sandbox, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,7 +23,7 @@ def test_what_can_be_is_healed_and_the_rest_when_a_broker_joins(
     heal_in_two_parts(script, kraft_sandbox, topic)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_the_same_with_zookeeper(script: Script, zookeeper_sandbox: Sandbox, topic: str) -> None:
     heal_in_two_parts(script, zookeeper_sandbox, topic)
 
