@@ -60,6 +60,9 @@ _TOPIC = "orders"
 #: What the producer writes to, and how long before the first way it does.
 _BESIDE, _BESIDE_PARTITIONS = "beside", 12
 _WARM_S, _REST_S = 5.0, 10.0
+#: Seconds between two turns: a broker of a ZooKeeper cluster learns late of what the last one did, and a move is held
+#: while a broker shows its partition as it was.
+_APART_S = 3.0
 _CHUNK = 50
 _THROTTLE_MB = 50
 _WARM_UP = "40:4"
@@ -331,6 +334,7 @@ class _Row:
         return spans
 
     def _carry_out(self, name: str) -> Span:
+        time.sleep(_APART_S)
         span = self._ways[name].timed(self._work, self._work.moves(home=self._home))
         self._home = not self._home
         if span.to_s == math.inf:
