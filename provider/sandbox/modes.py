@@ -81,8 +81,6 @@ class KRaft:
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"{_CONTROLLER}@{HOST}:{self._layout.service_port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            # An idle controller writes a record twice a second by default, which every node fetches and stores.
-            "metadata.max.idle.interval.ms": 0,
             "broker.session.timeout.ms": self._layout.session_timeout_ms,
             "broker.heartbeat.interval.ms": max(100, min(2000, self._layout.session_timeout_ms // 6)),
         }

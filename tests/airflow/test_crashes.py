@@ -264,7 +264,8 @@ def test_a_deferred_task_is_cleared(desk: Desk, kraft_sandbox: Sandbox, heal: Ca
     assert healing.task()["try_number"] == 2
 
 
-@pytest.mark.parametrize("where", ["triggerer", pytest.param("worker", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["triggerer", "worker"])
 def test_a_task_that_a_person_marks_failed_is_cancelled_if_it_was_made_so(
     where: str, kraft_sandbox: Sandbox, opened: ClusterSession, topic: str, heal: Callable[[str], Healing]
 ) -> None:

@@ -24,7 +24,7 @@ from tests.lost_brokers import lose
 from tests.postgres import PostgresServer
 
 #: Each test starts an Airflow of its own, so that a process of its own costs nothing more.
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.ci, pytest.mark.apart]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.apart]
 
 CONN_ID = "kafka_apart"
 HEAL = "heal_kafka_apart"
@@ -113,7 +113,6 @@ def test_a_heal_says_that_the_watch_has_another_journal(
         assert not opened.cluster.reassignments()
 
 
-@pytest.mark.slow
 def test_each_other_workflow_says_so_too_or_works(
     desk: Desk, sandbox: Sandbox, homes: dict[str, Path], topic: str
 ) -> None:
@@ -173,7 +172,6 @@ def _assert_live(desk: Desk, *brokers: int) -> None:
         assert set(opened.cluster.live_brokers()) == set(brokers)
 
 
-@pytest.mark.slow
 def test_documents_that_are_shared_are_not_read_with_rows_that_are_not(
     desk: Desk, zookeeper_sandbox: Sandbox, homes: dict[str, Path], topic: str
 ) -> None:
