@@ -45,5 +45,13 @@ def test_a_limit_that_is_over_is_stretched_if_the_machine_has_become_slower(
     assert waited(Deadline(10)) > 3 * quiet
 
 
+def test_a_machine_that_seems_to_stand_still_gets_no_more_than_four_times_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moments = itertools.count(0, 3600)
+    monkeypatch.setattr("tests.pace.time.perf_counter", lambda: float(next(moments)))
+    assert pace._slowdown() == 4.0
+
+
 def test_a_fast_machine_gets_no_less_than_the_limit_says() -> None:
     assert pace.slowdown_at_start() >= 1.0

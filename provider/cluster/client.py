@@ -159,7 +159,7 @@ class KafkaCluster:
         """
         # ZooKeeper-mode brokers learn of topic settings late, and do not throttle copies that begin before that.
         if self.zookeeper_mode:
-            self._wait_for_propagation()
+            time.sleep(max(0.0, self._configs_changed_s + _PROPAGATION_DELAY_S - time.monotonic()))
         return self._alter_in_batches(dict(targets), "the new assignment", keep_factor=keep_factor)
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
@@ -228,11 +228,8 @@ class KafkaCluster:
     ) -> dict[str, dict[str, str]]:
         """Return values by topic and key; with `own_only` only those set on the topic itself.
 
-        Unknown topics are left out. What this client has changed is shown.
+        Unknown topics are left out.
         """
-        # A KRaft broker answers from the metadata that it has fetched; with ZooKeeper, it reads them there.
-        if not self.zookeeper_mode:
-            self._wait_for_propagation()
         values: dict[str, dict[str, str]] = {}
         for batch in batches(list(topics)):
             response = self._transport.send_to_any(
@@ -353,10 +350,6 @@ class KafkaCluster:
         return requests.parse_created_partitions(
             self._transport.send_to_controller(request, change=True, once=True), topic
         )
-
-    def _wait_for_propagation(self) -> None:
-        """Wait until all brokers have what this client changed last of topics' settings."""
-        time.sleep(max(0.0, self._configs_changed_s + _PROPAGATION_DELAY_S - time.monotonic()))
 
     def _wait_for_config_changes(self, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
         """Wait, for a short time, until the responding brokers show the changes: they are already made."""

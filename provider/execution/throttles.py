@@ -109,17 +109,16 @@ class ThrottleLeases:
             brokers = {broker for broker, of in need.brokers if of is side} | noted
             self._acquire_rates(side, sorted(live & brokers), asked, insist=False)
 
-    def release(self, need: ThrottleDemand, live: frozenset[int], *, lists: bool = True) -> list[int]:
+    def release(self, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
         """Release every lease of this plan that `need` does not name; return the brokers whose rate is still leased.
 
         A broker's configuration can be changed only while the broker is live. The lease of a dead broker stays recorded
         and is released later. So does that of a topic whose settings Kafka does not let us read or change: see
-        `refusals`. Without `lists`, the entries in the topics' lists are left to a later call.
+        `refusals`.
         """
         unreleased = []
         for side in ThrottleSide:
-            if lists:
-                self._release_entries(side, need)
+            self._release_entries(side, need)
             unreleased += self._release_rates(side, need, live)
         return sorted(unreleased)
 
