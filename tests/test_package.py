@@ -36,6 +36,7 @@ SAID = [
 PURE = [
     *sorted((ROOT / "provider" / "planning").rglob("*.py")),
     ROOT / "provider" / "cluster" / "health.py",
+    ROOT / "provider" / "cluster" / "config_freshness.py",
     ROOT / "provider" / "cluster" / "metadata_freshness.py",
     ROOT / "provider" / "document_api" / "request_rules.py",
     *SAID,

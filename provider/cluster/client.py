@@ -21,6 +21,7 @@ from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster import configs, requests
+from kafka_steward.cluster.config_freshness import SHOWN_WITHIN_S, RecentConfigChanges
 from kafka_steward.cluster.configs import ConfigChange
 from kafka_steward.cluster.connection import validate_config
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
@@ -45,8 +46,8 @@ def limit_concurrent_decoding(max_wait_s: float = _MAX_WAIT_S) -> Iterator[None]
             _decoding.release()
 
 
-#: The time-out until a broker shows a changed setting that it has accepted, and the interval of the polls, in seconds.
-_SHOWN_WITHIN_S, _POLL_S = 5.0, 0.05
+#: The interval, in seconds, at which a broker is asked again until it shows a changed setting that it has accepted.
+_POLL_S = 0.05
 
 #: The metadata propagation delay: twice the longest measured lag of a broker behind the controller.
 _PROPAGATION_DELAY_S = 0.5
@@ -69,6 +70,7 @@ class KafkaCluster:
         self._propagated = False
         self._listed_s = -math.inf
         self._configs_changed_s = 0.0
+        self._config_changes = RecentConfigChanges()
 
     def __repr__(self) -> str:
         return f"<KafkaCluster {self.cluster_id} at {self._transport.servers}>"
@@ -228,14 +230,14 @@ class KafkaCluster:
     ) -> dict[str, dict[str, str]]:
         """Return values by topic and key; with `own_only` only those set on the topic itself.
 
-        Unknown topics are left out.
+        Unknown topics are left out. With `own_only`, values from before a change by this client are read again, until
+        the broker shows the change or `SHOWN_WITHIN_S` have passed since.
         """
-        values: dict[str, dict[str, str]] = {}
-        for batch in batches(list(topics)):
-            response = self._transport.send_to_any(
-                partial(configs.describe_configs_request, configs.TOPIC, batch, names)
-            )
-            values |= configs.parse_config_values(response, own_only=own_only, missing=requests.NO_SUCH_TOPIC)
+        values = self._describe_topic_configs(topics, names, own_only=own_only)
+        while own_only and (stale := self._config_changes.find_stale(values, names, time.monotonic())):
+            time.sleep(_POLL_S)
+            again = self._describe_topic_configs(stale, names, own_only=True)
+            values = {topic: kept for topic, kept in values.items() if topic not in stale} | again
         return values
 
     def broker_configs(
@@ -268,8 +270,12 @@ class KafkaCluster:
         results: dict[str, KafkaRefused | None] = {}
         for batch in batches(list(changes)):
             request = partial(configs.change_configs_request, configs.TOPIC, {topic: changes[topic] for topic in batch})
-            results |= configs.parse_config_changes(self._transport.send_to_controller(request, change=True))
-        self._configs_changed_s = time.monotonic()
+            answers = configs.parse_config_changes(self._transport.send_to_controller(request, change=True))
+            results |= answers
+            self._configs_changed_s = time.monotonic()
+            for topic in batch:
+                if answers[topic] is None:
+                    self._config_changes.on_accepted(topic, changes[topic], self._configs_changed_s)
         return results
 
     def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
@@ -351,14 +357,25 @@ class KafkaCluster:
             self._transport.send_to_controller(request, change=True, once=True), topic
         )
 
+    def _describe_topic_configs(
+        self, topics: Collection[str], names: Collection[str], *, own_only: bool
+    ) -> dict[str, dict[str, str]]:
+        values: dict[str, dict[str, str]] = {}
+        for batch in batches(list(topics)):
+            response = self._transport.send_to_any(
+                partial(configs.describe_configs_request, configs.TOPIC, batch, names)
+            )
+            values |= configs.parse_config_values(response, own_only=own_only, missing=requests.NO_SUCH_TOPIC)
+        return values
+
     def _wait_for_config_changes(self, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
         """Wait, for a short time, until the responding brokers show the changes: they are already made."""
-        deadline = time.monotonic() + _SHOWN_WITHIN_S
+        deadline = time.monotonic() + SHOWN_WITHIN_S
         keys = {change.name for several in changes.values() for change in several}
         late = dict(changes)
         while late:
             try:
-                values = self.broker_configs(late, keys, own_only=True, timeout_s=_SHOWN_WITHIN_S)
+                values = self.broker_configs(late, keys, own_only=True, timeout_s=SHOWN_WITHIN_S)
             except KafkaRefused:
                 return  # a principal that may change a setting is not necessarily allowed to read it
             late = {

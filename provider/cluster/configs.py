@@ -45,6 +45,11 @@ class ConfigChange:
     value: str | None = None
 
 
+def parse_list(value: str | None) -> tuple[str, ...]:
+    """Return the entries of a list as Kafka stores it, a comma-separated string."""
+    return tuple(entry.strip() for entry in (value or "").split(",") if entry.strip())
+
+
 def describe_configs_request(kind: int, names: Collection[str], keys: Collection[str]) -> Any:
     """Return the request that reads `keys` of the resources `names`."""
     return DescribeConfigsRequest(

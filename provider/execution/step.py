@@ -60,6 +60,10 @@ from kafka_steward.journal.audit import Action, Code
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanRecord
 
+#: While moves are in flight, the lists of throttled replicas are shortened this seldom: each change is one more request
+#: to the controller, which is busy with the moves. The entry of a replica that is in sync throttles nothing (KIP-73).
+_LISTS_EVERY_MS = 5_000
+
 
 @dataclass(frozen=True)
 class StepResult:
@@ -104,6 +108,12 @@ class StepMemory:
     learned: LearnedWindow = field(default_factory=LearnedWindow)
     known: KnownMoves = field(default_factory=KnownMoves)
     facts: KnownFacts = field(default_factory=KnownFacts)
+    #: When the lists of throttled replicas were shortened last.
+    lists_released_ms: int | None = None
+
+    def are_lists_due(self, now_ms: int) -> bool:
+        """Return True if the lists of throttled replicas are to be shortened again."""
+        return self.lists_released_ms is None or not 0 <= now_ms - self.lists_released_ms < _LISTS_EVERY_MS
 
 
 class Step:
@@ -277,8 +287,14 @@ class Step:
 
     def _release_unneeded_throttles(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:
         to_come = [row.move for row in rows if not row.state.settled] if self._starting else []
-        need = throttle_demand(_parts_in_flight(rows, snapshot), to_come, leaders=self._settings.throttle_leaders)
-        return self._leases.release(NO_DEMAND if self._throttle == 0 else need, snapshot.live)
+        in_flight = _parts_in_flight(rows, snapshot)
+        need = throttle_demand(in_flight, to_come, leaders=self._settings.throttle_leaders)
+        if self._throttle == 0:
+            return self._leases.release(NO_DEMAND, snapshot.live)
+        lists = not in_flight or self._memory.are_lists_due(self._fence.now_ms)
+        if lists:
+            self._memory.lists_released_ms = self._fence.now_ms
+        return self._leases.release(need, snapshot.live, lists=lists)
 
     def _maintain_throttles(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> None:
         """Set throttles again that were cleared externally while needed, and apply a changed rate to the brokers."""

@@ -21,7 +21,7 @@ from enum import Enum
 from itertools import chain
 
 from kafka_steward.assignment import Move
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp, parse_list
 from kafka_steward.journal.records import ThrottleLease
 
 #: Kafka's list entry for all replicas of a topic.
@@ -149,11 +149,6 @@ def _known_rates(noted: ThrottleLease) -> set[str | None]:
 
 def _unique_rates(rates: tuple[str, ...], but: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(rate for rate in rates if rate != but))[-_REMEMBERED:]
-
-
-def parse_list(value: str | None) -> tuple[str, ...]:
-    """Return the entries of a list as Kafka stores it, a comma-separated string."""
-    return tuple(entry.strip() for entry in (value or "").split(",") if entry.strip())
 
 
 def missing_entries(value: str | None, wanted: Collection[str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TypeAlias
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp, parse_list
 from kafka_steward.errors import (
     BrokerUnreachable,
     ClusterError,
@@ -36,7 +36,6 @@ from kafka_steward.execution.throttle_rates import (
     effective_rate,
     lease_late_rate,
     missing_entries,
-    parse_list,
     rate_restoring_change,
 )
 from kafka_steward.journal import paths
@@ -109,16 +108,17 @@ class ThrottleLeases:
             brokers = {broker for broker, of in need.brokers if of is side} | noted
             self._acquire_rates(side, sorted(live & brokers), asked, insist=False)
 
-    def release(self, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
+    def release(self, need: ThrottleDemand, live: frozenset[int], *, lists: bool = True) -> list[int]:
         """Release every lease of this plan that `need` does not name; return the brokers whose rate is still leased.
 
         A broker's configuration can be changed only while the broker is live. The lease of a dead broker stays recorded
         and is released later. So does that of a topic whose settings Kafka does not let us read or change: see
-        `refusals`.
+        `refusals`. Without `lists`, the entries in the topics' lists are left to a later call.
         """
         unreleased = []
         for side in ThrottleSide:
-            self._release_entries(side, need)
+            if lists:
+                self._release_entries(side, need)
             unreleased += self._release_rates(side, need, live)
         return sorted(unreleased)
 
@@ -176,11 +176,12 @@ class ThrottleLeases:
         removable = {topic: several for topic, several in removable.items() if topic not in refused}
         changes, entries = {}, {}
         for topic, several in removable.items():
-            had = parse_list(now.get(topic, {}).get(side.replicas_key))
+            value = now.get(topic, {}).get(side.replicas_key)
             # Entries that are gone, with their topic or by an external change, are not ours to remove.
-            there = sorted(several & set(had))
-            if there:
-                changes[topic] = _removal_change(side.replicas_key, had, there, mine[topic][1])
+            there = sorted(several & set(parse_list(value)))
+            change = _removal_change(side.replicas_key, value, there, mine[topic][1])
+            if change is not None:
+                changes[topic] = change
                 entries[topic] = self._build_list_audit(Action.UNTHROTTLE, topic, there)
         answers = self._calls.execute(entries, lambda batch: self._change_lists(changes, batch))
         unchanged = {topic: error for topic, error in answers.items() if _is_relevant_error(error)}
@@ -413,14 +414,15 @@ def _is_relevant_error(error: ClusterError | None) -> bool:
     return error is not None and not (isinstance(error, KafkaRefused) and error.code == _UNKNOWN_TOPIC)
 
 
-def _removal_change(key: str, now: Collection[str], removed: Collection[str], lease: ThrottleLease) -> ConfigChange:
-    """Return the change that removes our entries from a list.
+def _removal_change(key: str, value: str | None, removed: Collection[str], lease: ThrottleLease) -> ConfigChange | None:
+    """Return the change that removes our entries from a list; None if there is nothing to remove.
 
-    If the list did not exist before and would be left empty, it is deleted.
+    If the list did not exist before and would be left empty, it is deleted. So is one that is empty already: a process
+    that knew no better subtracted its last entry.
     """
-    if lease.before is None and set(now) <= set(removed):
+    if value is not None and lease.before is None and set(parse_list(value)) <= set(removed):
         return ConfigChange(key, ConfigOp.DELETE)
-    return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(removed))
+    return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(removed)) if removed else None
 
 
 def _lease_conflict(key: _Key) -> VersionConflict:

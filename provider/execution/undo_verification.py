@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.configs import parse_list
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.cluster_queries import readable_topic_configs, with_hidden_topics
@@ -19,7 +20,7 @@ from kafka_steward.execution.move_recovery import HIDDEN, describe_actor, find_c
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.rollback import SkippedPartition, find_left_alone, read_audited_skips
 from kafka_steward.execution.staging import stage_reached
-from kafka_steward.execution.throttle_rates import ThrottleSide, parse_list
+from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.execution.throttles import list_leased_rates
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Code, Outcome

@@ -11,6 +11,7 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from kafka_steward.cluster import client
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.config_freshness import RecentConfigChanges
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import BrokerUnreachable, KafkaRefused
 
@@ -55,12 +56,13 @@ class Brokers:
 def over(transport: Any) -> KafkaCluster:
     cluster = KafkaCluster.__new__(KafkaCluster)
     cluster._transport = transport
+    cluster._config_changes = RecentConfigChanges()
     return cluster
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_SHOWN_WITHIN_S", 0.2)
+    monkeypatch.setattr(client, "SHOWN_WITHIN_S", 0.2)
     monkeypatch.setattr(client, "_POLL_S", 0.001)
 
 
@@ -82,6 +84,22 @@ def test_one_that_is_gone_is_not_waited_for() -> None:
     results = over(brokers).change_broker_configs({1: [SET], 2: [SET]})
     assert (results[1], type(results[2])) == (None, BrokerUnreachable)
     assert (brokers.shown, brokers.looks) == ({1: "100"}, 3)
+
+
+def test_a_topic_is_read_again_until_its_own_setting_is_shown() -> None:
+    looks = iter(["7", "7", "100"])
+
+    def describe(request: Any) -> Any:
+        entry = SimpleNamespace(name=KEY, value=next(looks), config_source=1)
+        names = [name for _, name, _ in request().resources]
+        results = [SimpleNamespace(resource_name=name, error_code=0, configs=[entry]) for name in names]
+        return SimpleNamespace(results=results)
+
+    done = SimpleNamespace(responses=[SimpleNamespace(resource_name="t", error_code=0, error_message=None)])
+    cluster = over(SimpleNamespace(send_to_any=describe, send_to_controller=lambda *_, **__: done))
+    assert cluster.change_topic_configs({"t": [SET]}) == {"t": None}
+    assert cluster.topic_configs(["t"], [KEY], own_only=True) == {"t": {KEY: "100"}}
+    assert next(looks, None) is None
 
 
 @pytest.mark.parametrize("code", [3, 17])

@@ -218,7 +218,6 @@ NEVER_IN_A_STEP = {
     "moves.delete": "purges what ended long ago; a purge can be repeated",
     "cluster.elect_leaders": "a task after the heal; electing again is no error",
     "cluster.hidden_topics": "asked only where a topic is not to be seen",
-    "moves.rows_of": "rows that another process settled meanwhile; a read can be repeated",
 }
 
 

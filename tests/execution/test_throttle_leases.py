@@ -5,14 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp, parse_list
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.throttle_rates import (
     NO_DEMAND,
     ThrottleDemand,
     ThrottleSide,
     missing_entries,
-    parse_list,
     rate_restoring_change,
 )
 from kafka_steward.execution.throttles import ThrottleLeases
@@ -75,6 +74,20 @@ def test_after_the_release_the_list_is_what_others_made_of_it(
     for _ in range(2):
         leases.release(NO_DEMAND, frozenset(simulator.alive))
         assert in_list(simulator) == {*others, *theirs} - set(gone)
+
+
+def test_a_list_that_was_left_empty_is_deleted_unless_it_was_there_before_us() -> None:
+    """A process that saw an entry too many subtracted the last one, and died before it recorded that."""
+    for before in (None, ""):
+        simulator = cluster_of()
+        if before is not None:
+            simulator.topic_settings["t"][LIST] = before
+        leases = leases_on(simulator)
+        leases.acquire(demand("0:1"), 5)
+        change(simulator, ConfigOp.SUBTRACT, ["0:1"])
+        assert simulator.topic_settings["t"][LIST] == ""
+        leases.release(NO_DEMAND, frozenset(simulator.alive))
+        assert simulator.topic_settings["t"].get(LIST) == before
 
 
 @given(wanted=some_entries)

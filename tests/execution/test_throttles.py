@@ -25,9 +25,12 @@ def test_the_throttle_is_there_while_it_moves_and_gone_after(simulator: Simulato
     world.step()
     assert simulator.topic_settings["t"][FOLLOWERS] == "0:4,1:4,2:4,4:4,5:4"
     assert simulator.broker_settings[4] == {RATE: "50"}
-    simulator.tick(2)
+    simulator.tick(4)
     world.step()
-    assert simulator.topic_settings["t"][FOLLOWERS] == "1:4,2:4,4:4,5:4"
+    assert simulator.topic_settings["t"][FOLLOWERS] == "0:4,1:4,2:4,4:4,5:4", "not for each that arrives"
+    simulator.tick()
+    world.step()
+    assert simulator.topic_settings["t"][FOLLOWERS] == "2:4,4:4,5:4"
     world.run()
     assert world.throttles() == []
     assert world.borrowed() == []

@@ -12,6 +12,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster import client
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 
@@ -58,6 +59,19 @@ def test_a_snapshot_shows_every_broker_with_its_rack_and_address(sandbox: Sandbo
     }
     assert cluster.snapshot().live == set(sandbox.brokers)
     assert cluster.zookeeper_mode == (sandbox.mode == "zookeeper")
+
+
+def test_a_changed_setting_of_a_topic_is_shown_whichever_broker_is_asked(
+    sandbox: Sandbox, cluster: KafkaCluster, topic: str
+) -> None:
+    sandbox.create_topics(topic, partitions=1)
+    for number in range(1, 6):
+        change = ConfigChange("follower.replication.throttled.replicas", ConfigOp.SET, f"0:{number}")
+        assert cluster.change_topic_configs({topic: [change]}) == {topic: None}
+        assert cluster.topic_configs([topic], [change.name], own_only=True) == {topic: {change.name: change.value}}
+    gone = ConfigChange(change.name, ConfigOp.DELETE)
+    assert cluster.change_topic_configs({topic: [gone]}) == {topic: None}
+    assert cluster.topic_configs([topic], [change.name], own_only=True) == {topic: {}}
 
 
 def test_topics_that_do_not_exist_are_left_out(cluster: KafkaCluster, topic: str) -> None:

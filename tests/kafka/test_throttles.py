@@ -10,9 +10,9 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster import configs
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp, parse_list
 from kafka_steward.execution.effects import AuditedCalls
-from kafka_steward.execution.throttle_rates import NO_DEMAND, ThrottleDemand, ThrottleSide, parse_list
+from kafka_steward.execution.throttle_rates import NO_DEMAND, ThrottleDemand, ThrottleSide
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
@@ -54,6 +54,17 @@ def test_our_entries_come_and_go_and_those_of_others_stay(
         assert leases.release(NO_DEMAND, LIVE) == []
         eventually(lambda: same(in_list(cluster, topic), {"1:3", "0:4"}))
         assert journal.tree.children(paths.leases_of("topic")) == []
+
+
+def test_a_list_that_is_emptied_entry_by_entry_is_deleted(
+    sandbox: Sandbox, cluster: KafkaCluster, leases: ThrottleLeases, topic: str
+) -> None:
+    sandbox.create_topics(topic, assignments={0: [1, 2]})
+    for _ in range(3):
+        leases.acquire(need(topic, 3, 4), 1_000_000)
+        assert leases.release(need(topic, 4), LIVE) == []
+        assert leases.release(NO_DEMAND, LIVE) == []
+        assert cluster.topic_configs([topic], [FOLLOWER.replicas_key], own_only=True) == {topic: {}}
 
 
 def test_a_star_that_somebody_wrote_stays(
