@@ -32,12 +32,14 @@ class MemoryTree:
             self._nodes[path] = Node(path, data, 0, number, number, now, now)
             return self._nodes[path]
 
-    def create_all(self, documents: Mapping[str, str]) -> None:
+    def create_all(self, documents: Mapping[str, str]) -> list[str]:
         for path, data in documents.items():
             encode_data(validate_path(path), data)
+        existing = [path for path in documents if path in self._nodes]
         for path, data in documents.items():
             with suppress(NodeExists):
                 self.create(path, data)
+        return existing
 
     def create_sequential(self, prefix: str, data: str) -> Node:
         encode_data(validate_path(f"{prefix}0"), data)

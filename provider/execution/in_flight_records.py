@@ -19,17 +19,16 @@ from kafka_steward.journal.tree import Node, Tree, put
 
 def record_in_flight(tree: Tree, plan: str, moves: Sequence[Move]) -> None:
     """Record moves that are about to be submitted. The records of a crashed step are written again."""
-    new: dict[str, str] = {}
-    for move, (node, known) in zip(moves, _read_records(tree, [move.topic_partition for move in moves]), strict=True):
-        wanted = InFlight(move.before, move.after, top=len(move.before), plan=plan)
-        if known is not None and known.plan == plan:
-            wanted = replace(wanted, legacy=known.legacy)
-        if node is None:
-            new[paths.reassignment(move.topic_partition)] = wanted.to_json()
-        else:
-            _write_record(tree, move.topic_partition, node, wanted.to_json())
-    # A record that another process created in between is left to the next step.
-    tree.create_all(new)
+    wanted = {
+        move.topic_partition: InFlight(move.before, move.after, top=len(move.before), plan=plan) for move in moves
+    }
+    documents = {paths.reassignment(partition): record.to_json() for partition, record in wanted.items()}
+    existing = set(tree.create_all(documents))
+    there = [partition for partition in wanted if paths.reassignment(partition) in existing]
+    for partition, (node, known) in zip(there, _read_records(tree, there), strict=True):
+        kept = known is not None and known.plan == plan
+        record = replace(wanted[partition], legacy=known.legacy) if kept and known else wanted[partition]
+        _write_record(tree, partition, node, record.to_json())
 
 
 def retarget_in_flight(tree: Tree, source: str, partition: TopicPartition, target: Assignment) -> None:

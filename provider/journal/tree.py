@@ -54,10 +54,11 @@ class Tree(Protocol):
     def create(self, path: str, data: str) -> Node:
         """Create a node. Raises NodeExists; DocumentError if `data` is larger than MAX_BYTES."""
 
-    def create_all(self, documents: Mapping[str, str]) -> None:
+    def create_all(self, documents: Mapping[str, str]) -> list[str]:
         """Create the nodes of `documents`, texts by path, that do not exist yet, in as few requests as possible.
 
-        Existing nodes are left unchanged. It is not one change: after an error, some of the nodes may exist.
+        Existing nodes are left unchanged; their paths are returned, in the order of `documents`. It is not one change:
+        after an error, some of the nodes may exist.
         """
 
     def create_sequential(self, prefix: str, data: str) -> Node:

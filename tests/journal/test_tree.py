@@ -177,8 +177,14 @@ def test_a_thousand_documents_below_are_read_together(tree: Tree) -> None:
 
 def test_several_nodes_are_created_together_and_those_that_exist_stay(tree: Tree) -> None:
     there = tree.create("/many/b/2", "first")
-    tree.create_all({f"/many/{parent}/{number}": f"{parent}{number}" for parent in "ab" for number in range(600)})
+    documents = {f"/many/{parent}/{number}": f"{parent}{number}" for parent in "ab" for number in range(600)}
+    assert tree.create_all(documents) == ["/many/b/2"]
     assert tree.get("/many/b/2") == there
+    assert tree.create_all(documents) == list(documents)
+    tree.delete("/many/b/2", version=0)
+    assert tree.create_all({"/many/b/2": "again", "/many/a/0": ""}) == ["/many/a/0"]
+    there = tree.read(["/many/b/2"])[0] or there
+    assert there.data == "again"
     nodes = [*tree.below("/many/a"), *tree.below("/many/b")]
     assert {node.path: node.data for node in nodes if node != there} == {
         f"/many/{parent}/{number}": f"{parent}{number}"
@@ -193,7 +199,7 @@ def test_several_nodes_are_created_together_and_those_that_exist_stay(tree: Tree
 
 
 def test_creating_nothing_is_harmless(tree: Tree) -> None:
-    tree.create_all({})
+    assert tree.create_all({}) == []
     tree.delete_all([])
     assert tree.get(PATH) is None
 

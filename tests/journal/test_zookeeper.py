@@ -472,3 +472,19 @@ def test_minus_one_never_means_any_version(tree: ZkTree) -> None:
     tree.create("/a/b", "x")
     with pytest.raises(VersionConflict, match="since version -1 was read"):
         tree.delete("/a/b", version=-1)
+
+
+def test_documents_of_a_new_parent_are_not_all_sent_before_it_exists(
+    tree: ZkTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    create = KazooClient.create_async
+
+    def counted(client: KazooClient, path: str, *args: Any, **named: Any) -> Any:
+        sent.append(path)
+        return create(client, path, *args, **named)
+
+    monkeypatch.setattr(KazooClient, "create_async", counted)
+    tree.create_all({f"/many/a/{number}": "x" for number in range(100)})
+    assert len(tree.children("/many/a")) == 100
+    assert len(sent) <= 100 + 5, "the one that showed that the parent is missing, and the parents"

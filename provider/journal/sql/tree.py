@@ -74,24 +74,28 @@ class SqlTree(OneRead[TreeView]):
                 raise node_exists_error(path)
             return self._insert_node(connection, path, data)
 
-    def create_all(self, documents: Mapping[str, str]) -> None:
+    def create_all(self, documents: Mapping[str, str]) -> list[str]:
         """Create the missing nodes, as specified by `Tree.create_all`, in one transaction."""
         for path, data in documents.items():
             encode_data(validate_path(path), data)
         if not documents:
-            return
+            return []
         with self.database.write_transaction() as connection:
             last = self.database.raise_counter(connection, IDS, by=len(documents))
+            before = last - len(documents)
             created_ms = int(connection.execute(sa.select(now_ms())).scalar_one())
             nodes = (
                 Node(path, data, 0, number, number, created_ms, created_ms)
-                for number, (path, data) in enumerate(documents.items(), last - len(documents) + 1)
+                for number, (path, data) in enumerate(documents.items(), before + 1)
             )
             insert = self.database.dialect.insert_or_ignore(_node)
             for some in split_into_batches(
                 [{"cluster_id": self.database.cluster_id, **asdict(node)} for node in nodes]
             ):
                 connection.execute(insert, some)
+            rows = self._select_from(connection, list(documents), _node.c.path, _node.c.created_id)
+        existing = {str(path) for path, created_id in rows if created_id <= before}
+        return [path for path in documents if path in existing]
 
     def create_sequential(self, prefix: str, data: str) -> Node:
         """Create a numbered node, as specified by `Tree.create_sequential`."""
@@ -244,13 +248,16 @@ class SqlTree(OneRead[TreeView]):
     def _select_rows(self, paths: Sequence[str], *columns: sa.ColumnElement[Any]) -> list[Sequence[Any]]:
         wanted = [validate_path(path) for path in paths]
         with self.database.read_connection() as connection:
-            return [
-                row
-                for some in split_into_batches(wanted)
-                for row in connection.execute(
-                    sa.select(*columns).where(self._cluster_condition() & _node.c.path.in_(some))
-                )
-            ]
+            return self._select_from(connection, wanted, *columns)
+
+    def _select_from(
+        self, connection: sa.Connection, paths: Sequence[str], *columns: sa.ColumnElement[Any]
+    ) -> list[Sequence[Any]]:
+        return [
+            row
+            for some in split_into_batches(paths)
+            for row in connection.execute(sa.select(*columns).where(self._cluster_condition() & _node.c.path.in_(some)))
+        ]
 
     def _path_condition(self, path: str) -> sa.ColumnElement[bool]:
         return self._cluster_condition() & (_node.c.path == validate_path(path))

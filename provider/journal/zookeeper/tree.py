@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kazoo.exceptions import NoAuthError, NoNodeError, NotEmptyError
+from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError, NotEmptyError
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL
 
@@ -140,23 +140,32 @@ class ZkTree(OneRead[_View]):
         self.end_read()
         return self._create_node(validate_path(path), encode_data(path, data))
 
-    def create_all(self, documents: Mapping[str, str]) -> None:
+    def create_all(self, documents: Mapping[str, str]) -> list[str]:
         """Create the missing nodes, as specified by `Tree.create_all`, concurrently."""
         self.end_read()
         left = {validate_path(path): encode_data(path, data) for path, data in documents.items()}
+        existing: set[str] = set()
+        # One node of each parent shows whether the parent exists, before all others are sent in vain.
+        part = list({path.rpartition("/")[0]: path for path in left}.values())
         for _ in range(_TRIES):
-            asked = [
-                (path, partial(_request_creation, path, data, False, self._kafka_acl(path)))
-                for path, data in left.items()
-            ]
-            errors = zip(left.items(), self._session.change_each(asked), strict=True)
+            answers = dict(zip(part, self._create_each({path: left[path] for path in part}), strict=True))
+            existing |= {path for path, error in answers.items() if isinstance(error, NodeExistsError)}
             # The parents did not exist yet, or another client deleted them while they were empty.
-            left = {path: data for (path, data), error in errors if isinstance(error, NoNodeError)}
-            for parent in sorted({path.rpartition("/")[0] for path in left}):
+            orphans = [path for path, error in answers.items() if isinstance(error, NoNodeError)]
+            for parent in sorted({path.rpartition("/")[0] for path in orphans}):
                 self._session.call(partial(EnsurePathRequest, path=parent), parent)
+            left = {path: data for path, data in left.items() if path not in answers or path in orphans}
             if not left:
-                return
+                return [path for path in documents if path in existing]
+            part = list(left)
         raise JournalError(f"The parents of {next(iter(left))} were deleted {_TRIES} times; try again.")
+
+    def _create_each(self, documents: Mapping[str, bytes]) -> list[Exception | None]:
+        asked = [
+            (path, partial(_request_creation, path, data, False, self._kafka_acl(path)))
+            for path, data in documents.items()
+        ]
+        return self._session.change_each(asked)
 
     def create_sequential(self, prefix: str, data: str) -> Node:
         """Create a numbered node, as specified by `Tree.create_sequential`; ZooKeeper counts per parent."""
