@@ -6,7 +6,9 @@ The replicas after the leader take over when it fails, in their order. They are 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -244,32 +246,38 @@ def fewest_leader_changes(leadership: Leadership) -> int | None:
         return None
     net = Network()
     topics, ends, sink = net.add_nodes(low.shape[0]), net.add_nodes(low.shape[1]), net.add_nodes(1)
-    add_leader_arcs(net, topics, np.broadcast_to(ends, low.shape), leadership.kept, leadership.cell)
+    add_leader_arcs(net, topics, np.broadcast_to(ends, low.shape), [leadership.kept], leadership.cell)
     net.add_bounded_arcs(ends, sink, leadership.broker, 0)
     net.add_supply(topics, leadership.partitions - low.sum(axis=1))
     net.add_supply(ends, low.sum(axis=0))
     net.add_supply(sink, -int(leadership.partitions.sum()))
     try:
-        changed = net.total_cost(net.solve())
+        gained = net.total_cost(net.solve())
     except Infeasible:
         return None
-    return changed + int(np.maximum(low - leadership.kept, 0).sum())
+    beyond_floors = int(leadership.partitions.sum() - low.sum())
+    return beyond_floors + gained + int(np.maximum(low - leadership.kept, 0).sum())
 
 
 def add_leader_arcs(
-    net: Network, topic: Ints, broker: Ints, kept: Ints | npt.NDArray[np.int32], bounds: tuple[Ints, Ints]
+    net: Network, topic: Ints, broker: Ints, tiers: Sequence[npt.NDArray[Any]], bounds: tuple[Ints, Ints]
 ) -> list[tuple[tuple[Ints, ...], slice]]:
-    """Add arcs for the leaders of each topic on each broker beyond the floor: those kept are free, others are changes.
+    """Add arcs for the leaders of each topic on each broker beyond the floor: those kept gain, changes cost nothing.
 
-    `topic` has a node for each topic; `broker` a node, and `kept` the leaders that could stay, for each cell of topic
-    and broker. Returns the cells and the flows of each block of arcs.
+    `topic` has a node for each topic; `broker` a node for each cell of topic and broker. `tiers` are tables of the
+    leaders that could stay in each cell, the surest first; a leader that is kept gains 1, and 1 more for each further
+    tier that it is in. Returns the cells and the flows of each block of arcs.
+
+    A topic has as many leaders as partitions, so that the cheapest flow changes the fewest. That keeping gains, and not
+    that a change costs, lets the solver begin with all that may be kept, of which most is.
     """
     low, high = bounds
-    stay = np.minimum(kept, high)
-    blocks = []
-    for room, cost in ((np.maximum(stay - low, 0), 0), (high - np.maximum(stay, low), 1)):
+    taken, blocks = low, []
+    for gain, most in zip(range(len(tiers), -1, -1), [*(np.minimum(tier, high) for tier in tiers), high], strict=True):
+        room = np.maximum(most - taken, 0)
         at = np.nonzero(room)
-        blocks.append((at, net.add_arcs(topic[at[0]], broker[at], room[at], cost)))
+        blocks.append((at, net.add_arcs(topic[at[0]], broker[at], room[at], -gain)))
+        taken = taken + room
     return blocks
 
 

@@ -8,6 +8,7 @@ constraints in it, so that the flow always has a solution.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,15 +42,14 @@ def leader_quotas(summary: ShardSummary, topics: list[int], quotas: Quotas, targ
     """
     ends = np.cumsum(topics)[:-1]
     shard = np.repeat(np.arange(len(topics)), topics)
-    if len(summary.leads) and _LeaderQuotaFlow(summary, quotas, target).is_met_by(summary.leads):
-        # Nothing is to change, wherever the leaders of a shard are: what a plan made even stays as it is.
-        return [part.sum(axis=0).astype(np.int64) for part in np.split(summary.leads, ends)]
-    for slack in (_SLACK, None) if len(summary.leads) else ():
-        try:
-            led = _LeaderQuotaFlow(summary, quotas, target).solve(shard, slack)
-        except Infeasible:
-            continue
-        return [part.sum(axis=0) for part in np.split(led, ends)]
+    if len(summary.leads):
+        flow = _LeaderQuotaFlow(summary, quotas, target)
+        if flow.is_met_by(summary.leads):
+            # Nothing is to change, wherever the leaders of a shard are: what a plan made even stays as it is.
+            return [part.sum(axis=0).astype(np.int64) for part in np.split(summary.leads, ends)]
+        for slack in (_SLACK, None):
+            with suppress(Infeasible):
+                return [part.sum(axis=0) for part in np.split(flow.solve(shard, slack), ends)]
     return _round_robin_leaders([int(part.sum()) for part in np.split(summary.partitions, ends)], target)
 
 
@@ -68,10 +68,10 @@ class _LeaderQuotaFlow:
     def __init__(self, summary: ShardSummary, quotas: Quotas, target: Bools) -> None:
         self.summary, self.receivers = summary, target
         count, brokers = summary.partitions[:, None], int(target.sum())
-        self.holds = summary.low.astype(np.int64) + quotas.extra_beyond_floors(summary)
+        self.extra = quotas.extra_beyond_floors(summary)
+        self.holds = summary.low.astype(np.int64) + self.extra
         self.high = np.minimum(-(-count // brokers), self.holds)
         self.low = np.minimum(np.where(target, count // brokers, 0), self.high)
-        self.net = Network()
 
     def is_met_by(self, leads: npt.NDArray[np.int32]) -> bool:
         """Return True if these leaders per topic and broker are all leaders, and even."""
@@ -96,7 +96,7 @@ class _LeaderQuotaFlow:
         With `slack`, a broker's leaders in a shard differ from its part of the replicas there by at most that fraction.
         If a broker had to lead all that it holds in a shard, the shard could not be led partition by partition.
         """
-        net, summary, brokers = self.net, self.summary, len(self.receivers)
+        net, summary, brokers = Network(), self.summary, len(self.receivers)
         parts = int(shard[-1]) + 1
         topic, share = net.add_nodes(len(self.holds)), net.add_nodes(parts * brokers).reshape(parts, brokers)
         broker, sink = net.add_nodes(brokers), net.add_nodes(1)
@@ -104,7 +104,9 @@ class _LeaderQuotaFlow:
         net.add_supply(sink, -int(summary.partitions.sum()))
         least = sum_by(self.low, shard, parts)
         net.add_supply(share, least)
-        arcs = add_leader_arcs(net, topic, share[shard], summary.leads, (self.low, self.high))
+        # Those that lead a replica which is likely to be moved away come last.
+        stay = summary.leads_within_floor + np.where(self.extra > 0, summary.leads_beyond_floor, 0)
+        arcs = add_leader_arcs(net, topic, share[shard], [stay, summary.leads], (self.low, self.high))
         net.add_bounded_arcs(share, broker, self._shard_bounds(shard, least, slack), 0)
         net.add_bounded_arcs(broker, sink, self._level(), 0)
         flow, led = net.solve(), self.low.copy()

@@ -67,9 +67,13 @@ class ShardSummary:
     guaranteed_topic: Ints
     guaranteed_broker: Ints
     guaranteed_weight: Ints
-    #: Floors, and partitions led now; empty if leaders are not planned for all shards together.
+    #: Floors, and partitions led now; of these, those of the replicas that a broker keeps if it gets no more than the
+    #: floor, and those of the one more that it keeps beyond. All are empty if leaders are not planned for all shards
+    #: together.
     low: npt.NDArray[np.int32]
     leads: npt.NDArray[np.int32]
+    leads_within_floor: npt.NDArray[np.int32]
+    leads_beyond_floor: npt.NDArray[np.int32]
     partitions: Ints
 
     @classmethod
@@ -108,12 +112,10 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool, soft:
     if soft:
         listed |= np.bincount(problem.replica_cells, minlength=topics * brokers) > high
         guaranteed[listed] = 0
-    ranked = _RankedReplicas(problem.replica_cells[~in_contended], weight[problem.row[~in_contended]], topics * brokers)
+    ranked = _RankedReplicas(problem, ~in_contended, weight)
     per_group = guaranteed.reshape(topics, brokers) @ (problem.group[:, None] == np.arange(bounds.rack[0].shape[1]))
     least, most = (sum_by(bound, problem.topic, topics) - per_group for bound in bounds.rack)
     factors, counts = np.unique(problem.factor, return_counts=True)
-    leads = np.bincount(problem.replica_cells[problem.leads], minlength=topics * brokers).reshape(topics, brokers)
-    with_leaders = topics if leaders else 0
     return ShardSummary(
         topics=topics,
         factor=factors,
@@ -129,8 +131,8 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool, soft:
         **_contended_fields(problem, bounds, contended, weight),
         **_listed_cell_fields(ranked, (low, high, guaranteed), np.flatnonzero(listed), brokers, soft=soft),
         **_guaranteed_fields(ranked, guaranteed if soft else np.zeros_like(guaranteed), brokers),
-        low=bounds.cell[0][:with_leaders].astype(np.int32),
-        leads=leads[:with_leaders].astype(np.int32),
+        low=bounds.cell[0][: topics if leaders else 0].astype(np.int32),
+        **_leader_fields(problem, ranked, low, topics if leaders else 0),
         partitions=np.bincount(problem.topic, minlength=topics),
     )
 
@@ -138,10 +140,13 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool, soft:
 class _RankedReplicas:
     """Replicas in no contended cell, by topic and broker and, within these, the heaviest first."""
 
-    def __init__(self, cell: Ints, weight: Ints, cells: int) -> None:
-        order = np.lexsort((-weight, cell))
-        self.cell, self.weight = cell[order], weight[order]
-        self.rank = positions_within(np.bincount(cell, minlength=cells))
+    def __init__(self, problem: PlacementProblem, which: Bools, weight: Ints) -> None:
+        cell, weight, leads = problem.replica_cells[which], weight[problem.row[which]], problem.leads[which]
+        # Of equals, leaders come first, as in `place_within_quota`.
+        order = np.lexsort((~leads, -weight, cell))
+        self.cell, self.weight, self.leads = cell[order], weight[order], leads[order]
+        self.rank = positions_within(np.bincount(cell))
+        self.contended_leads = problem.replica_cells[problem.leads & ~which]
 
     def totals_of_first(self, count: Ints) -> Ints:
         """Return the number of replicas among the first `count` of their cell, and their weight."""
@@ -154,6 +159,21 @@ def _option_values(ranked: _RankedReplicas, low: Ints, optional: Bools) -> npt.N
     at = (ranked.rank == low[ranked.cell]) & optional[ranked.cell]
     value[ranked.cell[at]] = ranked.weight[at]
     return value
+
+
+def _leader_fields(problem: PlacementProblem, ranked: _RankedReplicas, low: Ints, topics: int) -> dict[str, Any]:
+    """Return the leaders per topic and broker, and those that stay with the floor and with one replica more."""
+    lead_cells, rank = ranked.cell[ranked.leads], ranked.rank[ranked.leads]
+    counted = {
+        "leads": problem.replica_cells[problem.leads],
+        "leads_within_floor": np.concatenate([lead_cells[rank < low[lead_cells]], ranked.contended_leads]),
+        "leads_beyond_floor": lead_cells[rank == low[lead_cells]],
+    }
+    shape = -1, len(problem.group)
+    return {
+        name: np.bincount(cells, minlength=len(low)).reshape(shape)[:topics].astype(np.int32)
+        for name, cells in counted.items()
+    }
 
 
 def _contended_fields(problem: PlacementProblem, bounds: Bounds, contended: Bools, weight: Ints) -> dict[str, Any]:
