@@ -2,7 +2,8 @@
 
 Each of the two runs in a process of its own, on the same snapshot, once in a new session and once again in the same.
 Seconds are those after the session has started; memory is the peak of the process with all its children: Python, the
-JVM, and Spark's Python workers. `--write` puts the table into docs/benchmarks.md.
+JVM, and Spark's Python workers. `--write` puts each row into the table in docs/benchmarks.md as soon as it is measured;
+rows of other runs stay.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 import pyspark
 
 from benchmarks.clusters import OPERATIONS, SCENARIOS, make_snapshot
-from benchmarks.report import table, write_between
+from benchmarks.report import merge_between, table
 from benchmarks.watched import Watch, spent
 from kafka_steward.planning.shards import SHARD_ROWS
 from kafka_steward.planning.spark.jvm import QUICK_JAVA
@@ -104,10 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for scenario in given.scenarios or _USUAL.get(size, SCENARIOS):
             rows.append(_measured(scenario, partitions, brokers))
             print(" | ".join(_cells(rows[-1])), file=sys.stderr, flush=True)
-    text = "\n\n".join([table(_HEAD, [_cells(row) for row in rows]), *_sentences(rows, time.monotonic() - began)])
-    print(text)
-    if given.write:
-        write_between("planner", text)
+            if given.write:
+                merge_between("planner", _HEAD, [_cells(rows[-1])], keys=3)
+    print("\n\n".join([table(_HEAD, [_cells(row) for row in rows]), *_sentences(rows, time.monotonic() - began)]))
 
 
 def _measured(scenario: str, partitions: int, brokers: int) -> Row:
@@ -209,7 +209,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planner_speed", description=__doc__)
     parser.add_argument("--sizes", nargs="+", default=list(_USUAL), metavar="PARTITIONSxBROKERS")
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put each row into docs/benchmarks.md")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--snapshot", help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
