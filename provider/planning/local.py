@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -34,12 +32,9 @@ def plan_locally(
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Plan without Spark. Return rows in order, and the proof without digest. Raises PlanError as the job does."""
     job = PlanningJob.of(snapshot, operation, options)
-    partitions = snapshot.partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
-    boundaries = job.boundaries(partitions, shard_rows)
-    names = partitions["topic"].to_pylist()
-    ends = [0, *(bisect_left(names, first) for first in boundaries), len(names)]
-    shards = TableShards([partitions.slice(start, end - start) for start, end in pairwise(ends)])
-    moves, measures = solve_shards(shards, job, partitions, several=bool(boundaries))
+    boundaries = job.boundaries(snapshot.partitions, shard_rows)
+    shards = TableShards.of(snapshot.partitions, boundaries)
+    moves, measures = solve_shards(shards, job, snapshot.partitions, several=bool(boundaries))
     return order_plan(moves, job.options), job.build_proof(measures, snapshot)
 
 

@@ -9,9 +9,11 @@ Java stack trace.
 from __future__ import annotations
 
 import pickle
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
@@ -94,16 +96,25 @@ class Shards(Protocol[Moves]):
         """Return the same partitions as one shard."""
 
 
-def _run_here(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
-    return kernel(number, rows)
+def _run_here(kernel: Kernel, tables: Sequence[pa.Table]) -> list[pa.Table]:
+    return [kernel(number, table) for number, table in enumerate(tables)]
 
 
 @dataclass(frozen=True)
 class TableShards:
-    """Shards as tables in this process; `run` runs a kernel on one of them, here or elsewhere."""
+    """Shards as tables in this process; `run` runs a kernel on each of them, here or elsewhere."""
 
     tables: Sequence[pa.Table]
-    run: Callable[[Kernel, int, pa.Table], pa.Table] = _run_here
+    run: Callable[[Kernel, Sequence[pa.Table]], Sequence[pa.Table]] = _run_here
+
+    @classmethod
+    def of(cls, partitions: pa.Table, boundaries: Sequence[str]) -> TableShards:
+        """Cut partitions into shards, given the first topic of each shard but the first."""
+        rows = partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
+        names = rows.column("topic").to_pylist()
+        # Python compares strings by code points, which is also Arrow's sort order.
+        ends = [0, *(bisect_left(names, first) for first in boundaries), len(names)]
+        return cls([rows.slice(start, end - start) for start, end in pairwise(ends)])
 
     def collect_answers(self, kernel: Kernel) -> list[Any]:
         """Run a kernel on each shard, and return the answers in order. Raises PlanError with a shard's problem."""
@@ -111,7 +122,7 @@ class TableShards:
 
     def collect_moves(self, kernel: Kernel) -> tuple[pa.Table, list[Any]]:
         """Run a kernel on each shard, and return the moves and the answers in order. Raises PlanError."""
-        found = pa.concat_tables(self.run(kernel, number, table) for number, table in enumerate(self.tables))
+        found = pa.concat_tables(self.run(kernel, self.tables))
         is_answer = pc.is_valid(found.column("shard"))
         answers = read_answers(found.filter(is_answer).select(ANSWER.names).to_pylist())
         return found.filter(pc.invert(is_answer)).select(MOVES.names), answers

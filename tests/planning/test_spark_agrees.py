@@ -19,6 +19,7 @@ from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPER
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_plan, read_snapshot
 from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.shards import SHARD_ROWS
 from kafka_steward.planning.solver.sharded.plan import Movement, ShardedQuotas, is_shardable
 from kafka_steward.planning.spark.pipeline import run
 from tests.builders import cluster, snapshot_of, written
@@ -118,10 +119,24 @@ MANY_TASKS = {
 }
 
 
-def assert_alike(spark: SparkSession, uri: str, folder: Path, case: Case, **shards: int) -> None:
-    proof = run(spark, uri, f"{folder}/plan", case.operation.value, case.options, **shards)
+#: The partitions are sent to the tasks, or read by them.
+SENT, READ = 1000, 0
+both_ways = pytest.mark.parametrize("most_sent", [SENT, READ], ids=["sent", "read"])
+
+
+def assert_alike(
+    spark: SparkSession,
+    uri: str,
+    folder: Path,
+    case: Case,
+    *,
+    shard_rows: int = SHARD_ROWS,
+    most_sent: int = SENT,
+) -> None:
+    operation, options = case.operation.value, case.options
+    proof = run(spark, uri, f"{folder}/plan", operation, options, shard_rows=shard_rows, most_sent=most_sent)
     found = read_plan(f"{folder}/plan")
-    expected = planned(read_snapshot(uri), case.operation.value, case.options, **shards)
+    expected = planned(read_snapshot(uri), operation, options, shard_rows)
     assert found.moves == expected.moves
     assert proof == found.proof == expected.proof
     assert found.digest == expected.digest
@@ -196,31 +211,38 @@ def in_small_groups(case: Case, folder: Path) -> str:
 
 
 @pytest.mark.spark
+@both_ways
 @pytest.mark.parametrize("case", CUT, ids=str)
-def test_several_shards_are_planned_alike(spark: SparkSession, tmp_path: Path, case: Case) -> None:
-    assert_alike(spark, in_small_groups(case, tmp_path / "snapshot"), tmp_path, case, shard_rows=FEW)
+def test_several_shards_are_planned_alike(spark: SparkSession, tmp_path: Path, case: Case, most_sent: int) -> None:
+    uri = in_small_groups(case, tmp_path / "snapshot")
+    assert_alike(spark, uri, tmp_path, case, shard_rows=FEW, most_sent=most_sent)
 
 
 @pytest.mark.spark
+@both_ways
 @pytest.mark.parametrize("settings", [ONE_TASK, MANY_TASKS], ids=["one task", "many tasks"])
 @pytest.mark.parametrize(
-    ("operation", "option"),
-    [(Operation.HEAL, "pin"), (Operation.DRAIN, "max_moves"), (Operation.DRAIN, "exclude_brokers")],
+    "named", [(Operation.HEAL, "pin"), (Operation.DRAIN, "max_moves"), (Operation.DRAIN, "exclude_brokers")]
 )
 def test_several_shards_are_planned_alike_by_any_number_of_tasks(
-    spark: SparkSession, tmp_path: Path, operation: Operation, option: str, settings: Mapping[str, str]
+    spark: SparkSession, tmp_path: Path, named: tuple[Operation, str], settings: Mapping[str, str], most_sent: int
 ) -> None:
     # Those of a drain are put together, and those of a heal know of each other.
-    case = [case for case in CUT if case.operation is operation and option in case.options][-1]
+    case = [case for case in CUT if case.operation is named[0] and named[1] in case.options][-1]
     with configured(spark, settings):
-        assert_alike(spark, in_small_groups(case, tmp_path / "snapshot"), tmp_path, case, shard_rows=FEW)
+        uri = in_small_groups(case, tmp_path / "snapshot")
+        assert_alike(spark, uri, tmp_path, case, shard_rows=FEW, most_sent=most_sent)
 
 
 @pytest.mark.spark
-def test_what_has_to_be_seen_as_a_whole_is_planned_alike_in_one_piece(spark: SparkSession, tmp_path: Path) -> None:
+@both_ways
+def test_what_has_to_be_seen_as_a_whole_is_planned_alike_in_one_piece(
+    spark: SparkSession, tmp_path: Path, most_sent: int
+) -> None:
     # Cut into shards, this drain would be put together, and know of no budget.
     case = Case(Operation.DRAIN, {"rack_aware": False, "include": ["t", "u", "__.*"], "max_moves": 5})
-    assert_alike(spark, written(case.snapshot, tmp_path / "snapshot"), tmp_path, case, shard_rows=FEW)
+    uri = written(case.snapshot, tmp_path / "snapshot")
+    assert_alike(spark, uri, tmp_path, case, shard_rows=FEW, most_sent=most_sent)
 
 
 @pytest.mark.spark
@@ -240,31 +262,40 @@ def test_failed_log_directories_and_cordoned_brokers_are_planned_alike(
 
 
 @pytest.mark.spark
+@both_ways
 @pytest.mark.parametrize("topics", [["t: 12 13"], []], ids=["nothing lost", "no partition"])
-def test_a_plan_with_nothing_in_it_is_made_alike(spark: SparkSession, tmp_path: Path, topics: list[str]) -> None:
+def test_a_plan_with_nothing_in_it_is_made_alike(
+    spark: SparkSession, tmp_path: Path, topics: list[str], most_sent: int
+) -> None:
     uri = written(cluster("1 2 3 4!", *topics), tmp_path / "snapshot")
-    assert_alike(spark, uri, tmp_path, Case(Operation.HEAL, {}))
+    assert_alike(spark, uri, tmp_path, Case(Operation.HEAL, {}), most_sent=most_sent)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("asked", "shard_rows", "topics"),
+    ("asked", "shards"),
     [
-        (("heal", {}), 1, ["t: 12", "u: 22 19", "v: 17"]),
-        (("rebalance", {}), 1, ["t: 12", "u: 22 19", "v: 17"]),
-        (("set-replication-factor", {"replication_factor": 4, "topics": ["t", "v"]}), 9, ["t: 12", "u: 12", "v: 21"]),
-        (("set-replication-factor", {"replication_factor": 2, "topics": ["t", "x"]}), 9, ["t: 12", "u: 12"]),
+        (("heal", {}), (1, ["t: 12", "u: 22 19", "v: 17"])),
+        (("rebalance", {}), (1, ["t: 12", "u: 22 19", "v: 17"])),
+        (("set-replication-factor", {"replication_factor": 4, "topics": ["t", "v"]}), (9, ["t: 12", "u: 12", "v: 21"])),
+        (("set-replication-factor", {"replication_factor": 2, "topics": ["t", "x"]}), (9, ["t: 12", "u: 12"])),
     ],
     ids=["by the first shard that cannot", "before any is planned", "by the only shard", "before Spark is asked"],
 )
+@both_ways
 def test_what_is_refused_is_refused_alike(
-    spark: SparkSession, tmp_path: Path, asked: tuple[str, dict[str, Any]], shard_rows: int, topics: list[str]
+    spark: SparkSession,
+    tmp_path: Path,
+    asked: tuple[str, dict[str, Any]],
+    shards: tuple[int, list[str]],
+    most_sent: int,
 ) -> None:
+    shard_rows, topics = shards
     uri = written(cluster("1 2 3", *topics), tmp_path / "snapshot")
     with pytest.raises(PlanError) as here:
         plan_folder(uri, tmp_path / "here", *asked, shard_rows=shard_rows)
     with pytest.raises(PlanError) as there:
-        run(spark, uri, str(tmp_path / "there"), *asked, shard_rows=shard_rows)
+        run(spark, uri, str(tmp_path / "there"), *asked, shard_rows=shard_rows, most_sent=most_sent)
     assert str(here.value) == str(there.value)
     assert not (tmp_path / "here").exists()
     assert not (tmp_path / "there").exists()

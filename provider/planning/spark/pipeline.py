@@ -4,11 +4,11 @@
 
     partitions ─► packs per shard ─► totals or summaries ─► moves and measures ─► rows in order, with digest
 
-There is one shuffle, by shard. Nothing depends on the number of tasks or executors, because shards are cut from the
-data alone, each shard is solved on its own, and one task puts the moves in order.
+There is at most one shuffle, by shard. Nothing depends on the number of tasks or executors, because shards are cut from
+the data alone, each shard is solved on its own, and the moves are put in order in one place.
 
-The partitions of a snapshot that fits into one shard are sent along with the one task that plans them: the driver has
-read them for their digest. Neither a file is read or written by Spark then, nor anything shuffled.
+The driver has read the partitions for their digest. Unless they are very many, it sends each shard to the task that
+plans it, and writes the plan: then Spark neither reads nor writes a file, and shuffles nothing.
 
 Between stages, rows travel as packs: whole tables in Arrow's own format, in one binary column. Spark stores, shuffles
 and passes on a few packs in no time, where it would convert a million rows with their lists cell by cell every time.
@@ -20,6 +20,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,8 @@ from kafka_steward.planning.spark.shipping import ship
 _PACK = pa.field("pack", pa.binary())
 #: Rows per pack: far below the 2 GB limit of one value.
 _PACK_ROWS = 100_000
+#: Partitions up to which the driver, which has read them for their digest, sends the shards to their tasks.
+_MOST_SENT = 300_000
 _SPARK: dict[pa.DataType, t.DataType] = {
     pa.string(): t.StringType(),
     pa.int32(): t.IntegerType(),
@@ -91,16 +94,19 @@ def run(
     options: Mapping[str, Any] | None = None,
     *,
     shard_rows: int = SHARD_ROWS,
+    most_sent: int = _MOST_SENT,
 ) -> dict[str, Any]:
     """Plan `operation` from the snapshot at one address, write plan and proof to the other, and return the proof.
+
+    Up to `most_sent` partitions are sent to the tasks; more are read by them.
 
     Raises PlanError with one message, and writes no plan, when the request or the snapshot is wrong.
     """
     snapshot = read_snapshot(snapshot_uri)
     job = PlanningJob.of(snapshot, operation, options or {})
-    if len(snapshot.partitions) <= shard_rows:
-        return _run_as_one_task(spark, snapshot, job, out_uri)
     boundaries = job.boundaries(snapshot.partitions, shard_rows)
+    if len(snapshot.partitions) <= most_sent:
+        return _run_on_sent_shards(spark, snapshot, job, boundaries, out_uri)
     packs = _gather_shards(_cut_into_packs(_read_partitions(spark, snapshot), boundaries), len(boundaries) + 1)
     persisted: list[DataFrame] = []
     if boundaries:
@@ -118,25 +124,32 @@ def run(
     return proof
 
 
-def _run_as_one_task(spark: SparkSession, snapshot: SnapshotFolder, job: PlanningJob, out_uri: str) -> dict[str, Any]:
-    partitions = snapshot.partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
-    shards = TableShards([partitions], partial(_run_in_one_task, spark))
-    moves, measures = solve_shards(shards, job, partitions, several=False)
+def _run_on_sent_shards(
+    spark: SparkSession, snapshot: SnapshotFolder, job: PlanningJob, boundaries: Sequence[str], out_uri: str
+) -> dict[str, Any]:
+    shards = replace(TableShards.of(snapshot.partitions, boundaries), run=partial(_run_in_tasks, spark))
+    moves, measures = solve_shards(shards, job, snapshot.partitions, several=bool(boundaries))
     proof = job.build_proof(measures, snapshot)
     return {**proof, "digest": write_plan(out_uri, order_plan(moves, job.options), proof)}
 
 
-def _run_in_one_task(spark: SparkSession, kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
-    """Send a shard to a task that runs the kernel, and return what the kernel returns."""
-    sent = spark.createDataFrame(pa.table({"pack": [_pack_table(rows)]})).coalesce(1)
-    (found,) = sent.mapInArrow(ship(partial(_run_packed, kernel, number)), _spark_schema(_PACKED)).collect()
-    return _unpack_table(pa.py_buffer(found["pack"]))
+def _run_in_tasks(spark: SparkSession, kernel: Kernel, shards: Sequence[pa.Table]) -> list[pa.Table]:
+    """Send each shard to a task that runs the kernel, and return what the kernel returns, in order."""
+    packs = [
+        pa.Table.from_pydict({"shard": [number], "pack": [_pack_table(rows)]}, _SHARDED)
+        for number, rows in enumerate(shards)
+    ]
+    # Spark makes a task of each batch. A remote session may put several into one.
+    sent = spark.createDataFrame(pa.concat_tables(packs), _spark_schema(_SHARDED))
+    found = sent.mapInArrow(ship(partial(_run_packed, kernel)), _spark_schema(_SHARDED)).collect()
+    return [_unpack_table(pa.py_buffer(row["pack"])) for row in sorted(found, key=itemgetter("shard"))]
 
 
-def _run_packed(kernel: Kernel, number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _run_packed(kernel: Kernel, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        packs = [_pack_table(kernel(number, _unpack_table(pack.as_buffer()))) for pack in batch.column("pack")]
-        yield pa.RecordBatch.from_pydict({"pack": packs}, schema=_PACKED)
+        for number, pack in zip(batch.column("shard").to_pylist(), batch.column("pack"), strict=True):
+            found = _pack_table(kernel(number, _unpack_table(pack.as_buffer())))
+            yield pa.RecordBatch.from_pydict({"shard": [number], "pack": [found]}, schema=_SHARDED)
 
 
 class _SparkShards:
@@ -151,9 +164,7 @@ class _SparkShards:
     def collect_moves(self, kernel: Kernel) -> tuple[DataFrame, list[Any]]:
         result = _map_shards(self._packs, partial(_pack_result, kernel), _PLANNED).persist()
         self._persisted.append(result)
-        answers = _collect_answers(result.where(f.col("pack").isNull()))
-        # Without any partition there is no shard: the kernel itself returns an empty plan.
-        return result, answers or read_answers(kernel(0, SNAPSHOT_PARTITIONS.empty_table()).to_pylist())
+        return result, _collect_answers(result.where(f.col("pack").isNull()))
 
     def merge_into_one(self) -> _SparkShards:
         return _SparkShards(self._packs.select(f.lit(0).alias("shard"), "pack").coalesce(1), self._persisted)
