@@ -72,7 +72,7 @@ _PACK = pa.field("pack", pa.binary())
 #: Rows per pack: far below the 2 GB limit of one value.
 _PACK_ROWS = 100_000
 #: Partitions up to which the driver, which has read them for their digest, sends the shards to their tasks.
-_MOST_SENT = 300_000
+_MOST_SENT = 1_000_000
 _SPARK: dict[pa.DataType, t.DataType] = {
     pa.string(): t.StringType(),
     pa.int32(): t.IntegerType(),
