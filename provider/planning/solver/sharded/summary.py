@@ -116,6 +116,7 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool, soft:
     per_group = guaranteed.reshape(topics, brokers) @ (problem.group[:, None] == np.arange(bounds.rack[0].shape[1]))
     least, most = (sum_by(bound, problem.topic, topics) - per_group for bound in bounds.rack)
     factors, counts = np.unique(problem.factor, return_counts=True)
+    with_leaders = topics if leaders else 0
     return ShardSummary(
         topics=topics,
         factor=factors,
@@ -131,8 +132,8 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool, soft:
         **_contended_fields(problem, bounds, contended, weight),
         **_listed_cell_fields(ranked, (low, high, guaranteed), np.flatnonzero(listed), brokers, soft=soft),
         **_guaranteed_fields(ranked, guaranteed if soft else np.zeros_like(guaranteed), brokers),
-        low=bounds.cell[0][: topics if leaders else 0].astype(np.int32),
-        **_leader_fields(problem, ranked, low, topics if leaders else 0),
+        low=bounds.cell[0][:with_leaders].astype(np.int32),
+        **_leader_fields(problem, ranked, in_contended, low, with_leaders),
         partitions=np.bincount(problem.topic, minlength=topics),
     )
 
@@ -146,7 +147,6 @@ class _RankedReplicas:
         order = np.lexsort((~leads, -weight, cell))
         self.cell, self.weight, self.leads = cell[order], weight[order], leads[order]
         self.rank = positions_within(np.bincount(cell))
-        self.contended_leads = problem.replica_cells[problem.leads & ~which]
 
     def totals_of_first(self, count: Ints) -> Ints:
         """Return the number of replicas among the first `count` of their cell, and their weight."""
@@ -161,12 +161,18 @@ def _option_values(ranked: _RankedReplicas, low: Ints, optional: Bools) -> npt.N
     return value
 
 
-def _leader_fields(problem: PlacementProblem, ranked: _RankedReplicas, low: Ints, topics: int) -> dict[str, Any]:
-    """Return the leaders per topic and broker, and those that stay with the floor and with one replica more."""
+def _leader_fields(
+    problem: PlacementProblem, ranked: _RankedReplicas, contended: Bools, low: Ints, topics: int
+) -> dict[str, Any]:
+    """Return the leaders per topic and broker, and those that stay with the floor and with one replica more.
+
+    Of the replicas in `contended` cells it is not known which stay: they count as staying.
+    """
+    contended_leads = problem.replica_cells[problem.leads & contended]
     lead_cells, rank = ranked.cell[ranked.leads], ranked.rank[ranked.leads]
     counted = {
         "leads": problem.replica_cells[problem.leads],
-        "leads_within_floor": np.concatenate([lead_cells[rank < low[lead_cells]], ranked.contended_leads]),
+        "leads_within_floor": np.concatenate([lead_cells[rank < low[lead_cells]], contended_leads]),
         "leads_beyond_floor": lead_cells[rank == low[lead_cells]],
     }
     shape = -1, len(problem.group)
