@@ -1,13 +1,18 @@
-"""Minimum-cost flows: a network built from arrays, solved by LEMON's network simplex. No other module uses pylmcf."""
+"""Minimum-cost flows: a network built from arrays, solved by LEMON. No other module uses pylmcf.
+
+Its network simplex is the quickest for all but the largest networks of quotas: of 71,000 nodes and 259,000 arcs, it
+takes 7 s, and cost scaling 1.2 s.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 from pylmcf import Graph
+from pylmcf.pylmcf_cpp import lmcf_cost_scaling
 
 from kafka_steward.planning.solver.presolve import Arcs, Reduction
-from kafka_steward.planning.solver.problem import Ints, positions_within
+from kafka_steward.planning.solver.problem import Bools, Ints, positions_within
 
 #: The capacity of an arc without a limit.
 UNLIMITED = 1 << 40
@@ -17,6 +22,11 @@ _MAX_MEBIBYTES = 2**31 - 1
 #: LEMON adds costs up along paths, and gives arcs of its own a cost of 2^62: no path of a network may cost more than
 #: this.
 _MAX_PATH_COST = 1 << 61
+#: Nodes from which cost scaling is used.
+_SCALED_FROM = 30_000
+#: Cost scaling multiplies costs by this and by the nodes. Its prices then are sums along paths, to which it adds less
+#: than as much again: beyond 64 bits, LEMON does not fail, but ends the process.
+_SCALE, _LONGEST = 16, 1 << 63
 
 
 class Infeasible(Exception):
@@ -66,22 +76,32 @@ class Network:
 
     def solve(self) -> Ints:
         """Return the flow on every arc, of least total cost. Raises Infeasible."""
-        return self._solve()[0]
+        full, capacity, reduction = self._reduce()
+        flow, _ = _solve_with_lemon(reduction.arcs, reduction.supply)
+        return _unreversed(reduction.flow(flow), full, capacity)
 
-    def solve_with_prices(self) -> tuple[Ints, Ints]:
+    def solve_with_prices(self, path_cost: int) -> tuple[Ints, Ints]:
         """Return the flow on every arc, of least total cost, and for each node its price. Raises Infeasible.
 
         The price is the least cost at which a unit could get to the node: along every arc with room it grows by at most
         the cost, along every arc in use by at least the cost. Of all such prices, none above 0, they are the largest.
+        `path_cost` is an upper bound of what a path costs that passes no node twice, arcs backwards included.
         """
-        flow, carried, reduction, graph = self._solve()
-        return flow, reduction.prices(np.asarray(graph.potentials(), np.int64), carried)
+        full, capacity, reduction = self._reduce()
+        nodes = len(reduction.supply)
+        if nodes >= _SCALED_FROM and _SCALE * (nodes + 1) * 2 * path_cost < _LONGEST:
+            reduced, prices = _solve_by_scaling(reduction.arcs, reduction.supply)
+        else:
+            reduced, graph = _solve_with_lemon(reduction.arcs, reduction.supply)
+            prices = np.asarray(graph.potentials(), np.int64)
+        carried = reduction.flow(reduced)
+        return _unreversed(carried, full, capacity), reduction.prices(prices, carried)
 
     def _concatenate_blocks(self, part: int) -> Ints:
         return np.concatenate([block[part] for block in self._blocks]) if self._blocks else np.zeros(0, np.int64)
 
-    def _solve(self) -> tuple[Ints, Ints, Reduction, Graph]:
-        """Return the flow on every arc, the flow where arcs with a negative cost are reversed, and what was solved."""
+    def _reduce(self) -> tuple[Bools, Ints, Reduction]:
+        """Return a mask of the arcs that are reversed, all capacities, and the smaller network. Raises Infeasible."""
         tail, head, capacity, cost = (self._concatenate_blocks(part) for part in range(4))
         supply = np.zeros(self._nodes, np.int64)
         for nodes, amounts in self._supplies:
@@ -93,10 +113,12 @@ class Network:
         arcs = Arcs(np.where(full, head, tail), np.where(full, tail, head), capacity, np.abs(cost))
         if supply.sum():
             raise Infeasible
-        reduction = Reduction(arcs, supply)
-        carried, graph = _solve_with_lemon(reduction.arcs, reduction.supply)
-        carried = reduction.flow(carried)
-        return np.where(full, capacity - carried, carried), carried, reduction, graph
+        return full, capacity, Reduction(arcs, supply)
+
+
+def _unreversed(carried: Ints, full: Bools, capacity: Ints) -> Ints:
+    """Return the flow on every arc, for one on the arcs of which some are reversed."""
+    return np.where(full, capacity - carried, carried)
 
 
 def _solve_with_lemon(arcs: Arcs, supply: Ints) -> tuple[Ints, Graph]:
@@ -113,6 +135,18 @@ def _solve_with_lemon(arcs: Arcs, supply: Ints) -> tuple[Ints, Graph]:
     flow = np.empty_like(arcs.capacity)
     flow[order] = graph.result()
     return flow, graph
+
+
+def _solve_by_scaling(arcs: Arcs, supply: Ints) -> tuple[Ints, Ints]:
+    """Return the flow and the largest prices, none above 0. Raises Infeasible."""
+    # A capacity above all supply has no effect.
+    capacity = np.minimum(arcs.capacity, int(supply[supply > 0].sum()))
+    given = supply, arcs.tail, arcs.head, capacity, arcs.cost
+    try:
+        flow, prices = lmcf_cost_scaling(*map(np.ascontiguousarray, given), return_potentials=True)
+    except RuntimeError as error:
+        raise Infeasible from error
+    return flow, prices
 
 
 class PlacementNetwork(Network):

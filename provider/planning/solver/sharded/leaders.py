@@ -171,7 +171,10 @@ def _mostly_unchanged_leaders(topic: Ints, replicas: Replicas, bounds: tuple[Int
             return found.leader
         missed = found.brokers
         excess[missed] = np.maximum(excess[missed], 1)
-        free |= np.isin(topic, found.topics)
+        # A broker that is to lead none, and leads a row, has it because of the topic's bounds on the row's other
+        # brokers: none but rows of the topic can make room there.
+        held = np.isin(found.leader, missed[targets[missed] == 0])
+        free |= np.isin(topic, np.union1d(found.topics, topic[held]))
         if free.sum() > len(free) // 2:
             return None
     return None

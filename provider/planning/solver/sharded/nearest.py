@@ -195,6 +195,10 @@ class _SoftFlow(QuotaFlow):
         floors = int(self.summary.cell_low[self.cells].sum() + self.bounds[0].sum())
         return _Nearest(found, mine, extra, found.cost - paid * self.step, paid + floors)
 
+    def _path_cost(self) -> int:
+        """Return an upper bound of a path's cost, on which a step may come with each move."""
+        return super()._path_cost() * (1 + _STEP)
+
     def _add_option_arcs(self) -> None:
         super()._add_option_arcs()
         topic, broker = self.up_at

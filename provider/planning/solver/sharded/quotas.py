@@ -143,7 +143,7 @@ class QuotaFlow:
         self._add_option_arcs()
         self._add_contended_cells()
         self._add_broker_arcs()
-        self.flow, potential = self.net.solve_with_prices()
+        self.flow, potential = self.net.solve_with_prices(self._path_cost())
         extra = np.zeros(self.summary.value.shape, np.int32)
         extra[self.option_at] = self.flow[self.option]
         cells = self._replicas_of_cells()
@@ -155,6 +155,12 @@ class QuotaFlow:
         moves = (potential + self.move // 2) // self.move
         prices, full = (found[self.sink[0]] - found[self.broker] for found in (moves, potential))
         return QuotaSolution(extra, self.net.total_cost(self.flow), prices, full, worth)
+
+    def _path_cost(self) -> int:
+        """Return an upper bound of a path's cost: it enters and leaves each broker once, for a move at most."""
+        racks = np.flatnonzero(self.part.rows.any(axis=0))
+        brokers = int(np.isin(self.group, racks).sum())
+        return 2 * brokers * self.move
 
     def _add_supplies(self) -> None:
         net, wants = self.net, self.summary.wants[self.topics]

@@ -1,0 +1,147 @@
+"""This version takes the place of the one before in an Airflow that has work: a plan in flight, an approval that waits.
+
+Everything is as an operator finds it: real brokers, a journal, Airflow's database with deferred tasks and watches, and
+DAG files that nobody changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import Assignment
+from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.airflow import LocalAirflow
+from kafka_steward.sandbox.artifacts import find_or_install_java
+from tests.airflow.conftest import DONE, Desk
+from tests.airflow.people import answer, asked, ended, logged, reported
+from tests.airflow.test_cancel_dag import REASSIGN, described
+from tests.eventually import eventually
+from tests.postgres import PostgresServer
+from tests.upgrade.former import VERSION, Former
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
+
+DAGS = """\
+# The Airflow DAGs of one cluster.
+from kafka_steward.dags import apply, heal, rebalance
+heal(conn_id="{conn_id}")
+rebalance(conn_id="{conn_id}")
+apply(conn_id="{conn_id}")
+"""
+#: Every partition leaves broker 4: one after the other, and each for half a minute, as the throttle is.
+DRAINED: dict[int, Assignment] = {number: ((4, 2, 3), (3, 4, 2), (2, 3, 4))[number % 3] for number in range(9)}
+PARTITION_BYTES = 4_000_000
+THROTTLE = 150_000
+
+
+@pytest.fixture(scope="module")
+def airflow(former: Former, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAirflow]:
+    """An Airflow that runs the version before."""
+    home = tmp_path_factory.mktemp("upgraded")
+    java = {"JAVA_HOME": str(find_or_install_java().home)}
+    users = {"admin": "admin", "ann": "op"}
+    with PostgresServer() as server:
+        database = server.new_database(idle_in_transaction_session_timeout="30s")
+        airflow = LocalAirflow(home, users=users, environment=java, database=database)
+        airflow.program = former.airflow
+        with airflow:
+            yield airflow
+
+
+@pytest.fixture
+def desk(airflow: LocalAirflow, kraft_sandbox: Sandbox) -> Desk:
+    journal = f"sqlite:///{airflow.home}/journal.db"
+    desk = Desk(airflow, "kafka_upgraded", kraft_sandbox.bootstrap, journal)
+    desk.configure(throttle=THROTTLE, max_in_flight=1)
+    names = ("heal", "rebalance", "apply")
+    desk.add_dags("workflows", DAGS.format(conn_id=desk.conn_id), *(f"{name}_{desk.conn_id}" for name in names))
+    desk.pause(f"heal_{desk.conn_id}", paused=False)
+    return desk
+
+
+def replace_version(airflow: LocalAirflow) -> None:
+    """As docs/operations.md says: stop everything, install, start everything."""
+    airflow.stop()
+    airflow.program = Path(LocalAirflow(airflow.home).program)
+    airflow.start()
+
+
+def wait_until_deferred_in_the_middle(desk: Desk, dag_id: str, run_id: str, sandbox: Sandbox) -> None:
+    def in_the_middle() -> None:
+        assert desk.tasks(dag_id, run_id)["submit"] == "deferred"
+        assert "Status of partition" not in (listed := list_reassignments(sandbox))
+        assert "replicas:" in listed
+
+    eventually(in_the_middle, within=300, every=1)
+
+
+def list_reassignments(sandbox: Sandbox) -> str:
+    return sandbox.kafka_tool(REASSIGN, "--bootstrap-server", sandbox.bootstrap, "--list")
+
+
+def unfinished(opened: ClusterSession) -> PlanRecord:
+    (plan,) = opened.journal.plans.unfinished()
+    return plan
+
+
+def write_reassignment(topic: str) -> dict[str, Any]:
+    partition = {"topic": topic, "partition": 0, "replicas": [2, 3, 1]}
+    return {"reassignment": {"version": 1, "partitions": [partition]}}
+
+
+def begin_with_the_version_before(desk: Desk, sandbox: Sandbox, topic: str) -> tuple[str, str]:
+    """One plan waits for an approval, the other one is in flight. Returns the runs of both."""
+    rebalance, apply = f"rebalance_{desk.conn_id}", f"apply_{desk.conn_id}"
+    waiting = desk.trigger(apply, write_reassignment(f"{topic}-waiting"), "ann")
+    asked(desk, apply, waiting)
+    running = desk.trigger(rebalance, {"operation": "drain", "brokers": [4]}, "ann")
+    asked(desk, rebalance, running)
+    answer(desk, rebalance, running, "Approve", "before the upgrade")
+    wait_until_deferred_in_the_middle(desk, rebalance, running, sandbox)
+    return waiting, running
+
+
+def test_a_plan_in_flight_is_completed_a_waiting_approval_is_made_anew_and_the_watch_heals(
+    desk: Desk, kraft_sandbox: Sandbox, topic: str
+) -> None:
+    rebalance, apply, heal = (f"{name}_{desk.conn_id}" for name in ("rebalance", "apply", "heal"))
+    kraft_sandbox.create_topics(f"{topic}-drained", assignments=DRAINED)
+    kraft_sandbox.create_topics(f"{topic}-waiting", assignments={0: (1, 2, 3)})
+    kraft_sandbox.fill(f"{topic}-drained", len(DRAINED) * PARTITION_BYTES)
+    waiting, running = begin_with_the_version_before(desk, kraft_sandbox, topic)
+    assert VERSION in desk.airflow.run_command("providers", "list")
+
+    replace_version(desk.airflow)
+    with closing(desk.opened()) as opened:
+        digest = unfinished(opened).digest
+        facts = reported(desk, rebalance, running)
+        assert (facts["status"], facts["empty"], facts["not_done_count"]) == ("completed", True, 0)
+        assert not any("4" in replicas.split(",") for replicas in described(kraft_sandbox, f"{topic}-drained"))
+        assert opened.journal.plans.get(digest).status is PlanStatus.COMPLETED
+        submitted = {row.entry.target for row in opened.journal.audit.rows(plan=digest, action=Action.SUBMIT)}
+        assert len(submitted) == len(DRAINED)
+
+        # What 0.1.0 planned counts no more: nothing is submitted, and the plan is made anew.
+        answer(desk, apply, waiting, "Approve", "too late")
+        ended(desk, apply, waiting, "failed")
+        assert "plan" in logged(desk, apply, waiting, "approve")
+        assert described(kraft_sandbox, f"{topic}-waiting") == ["1,2,3"]
+        anew = desk.trigger(apply, write_reassignment(f"{topic}-waiting"), "ann")
+        asked(desk, apply, anew)
+        answer(desk, apply, anew, "Approve", "after the upgrade")
+        assert reported(desk, apply, anew)["status"] == "completed"
+        assert described(kraft_sandbox, f"{topic}-waiting") == ["2,3,1"]
+
+        # The watch that 0.1.0 began goes on: it hears of a dead broker, and the heal starts.
+        kraft_sandbox.kill(3)
+        healed = desk.ended(heal, 0, within=600)
+        assert healed["state"] == DONE[0]
+        assert not any("3" in replicas.split(",") for replicas in described(kraft_sandbox, f"{topic}-drained"))
