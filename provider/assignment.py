@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cached_property
 from typing import NamedTuple
 
 __all__ = [
@@ -160,7 +161,7 @@ _WORDS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what is cached: a step asks for it tens of times
 class Move:
     """The change of one partition from one assignment to another, with its place in the plan.
 
@@ -178,17 +179,17 @@ class Move:
     topic_id: str | None = None
     size_bytes: int | None = None
 
-    @property
+    @cached_property
     def topic_partition(self) -> TopicPartition:
         """The partition that moves."""
         return TopicPartition(self.topic, self.partition)
 
-    @property
+    @cached_property
     def adding(self) -> frozenset[int]:
         """Brokers that receive a replica."""
         return frozenset(self.after) - frozenset(self.before)
 
-    @property
+    @cached_property
     def removing(self) -> frozenset[int]:
         """Brokers that lose their replica."""
         return frozenset(self.before) - frozenset(self.after)

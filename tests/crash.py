@@ -24,6 +24,7 @@ READS = {
     "rows",
     "rows_of",
     "unsettled_rows",
+    "count_states",
     "submissions_by_others",
     "unsettled_chunks",
     "unsettled_partitions",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -64,6 +65,9 @@ class MemoryMoves:
     def unsettled_rows(self, digest: str) -> tuple[int, list[MoveRow]]:
         rows = self.rows(digest)
         return len(rows), [row for row in rows if not row.state.settled]
+
+    def count_states(self, digest: str) -> Counter[MoveState]:
+        return Counter(row.state for row in self.rows(digest))
 
     def rows_of(self, digest: str, partitions: Collection[TopicPartition]) -> list[MoveRow]:
         return sorted((row for row in self.rows(digest) if row.topic_partition in partitions), key=_by_partition)

@@ -258,8 +258,10 @@ class _BrokerLoad:
         return load
 
     def admit_move(self, move: Move, leader: int | None, caps: ConcurrencyLimits) -> bool:
-        if frozenset(move.before) == frozenset(move.after):
+        if not (move.adding or move.removing):
             return True
+        if self.total >= caps.total:
+            return False
         known = self.sizes.get(move.topic_partition, move.size_bytes)
         flow = ActiveTransfer(move.adding, leader, caps.unknown_bytes if known is None else known)
         if not (self._is_below_limits(flow, caps) and self._is_in_window(flow)):
@@ -286,10 +288,8 @@ class _BrokerLoad:
 
     def _is_below_limits(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
         sent = self.out_of[flow.out_of]
-        return (
-            self.total < caps.total
-            and all(self.into[broker] < caps.into for broker in flow.into)
-            and (sent == 0 or sent + len(flow.into) <= caps.out_of)
+        return all(self.into[broker] < caps.into for broker in flow.into) and (
+            sent == 0 or sent + len(flow.into) <= caps.out_of
         )
 
     def _is_in_window(self, flow: ActiveTransfer) -> bool:

@@ -79,7 +79,7 @@ class MoveStore:
         They are read once: only this step can change them, and its own changes are made to them, too.
         """
         if self._rows is None:
-            self._rows = self._known.read_unsettled(self._journal.plans, self._plan, self._record)
+            self._rows = self._known.read_unsettled(self._journal.plans, self._plan, self._record, self._fence)
             self._places = {row.topic_partition: place for place, row in enumerate(self._rows)}
         return self._rows
 

@@ -382,7 +382,7 @@ class PlanRunner:
         reason = record.reason if why_not else progress.sentence
         record = self._update_record(record, fence, status=status, attempts=attempts, reason=reason)
         soon_s = self._next_step_s(stepped, since_ms, now_ms)
-        self._memory.known.keep(stepped.rows)
+        self._memory.known.keep(stepped.rows, fence)
         stops = bool(stuck) and self._settings.when_stalled == "fail"
         return replace(progress, status=record.status, pressure=stepped.pressure, soon_s=soon_s, stops=stops)
 

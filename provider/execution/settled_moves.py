@@ -3,6 +3,9 @@
 A settled move never changes again (`TRANSITIONS` has no event for it). So a process may keep the totals between its
 steps, whichever process settled the moves: only which moves have settled since its last step is unknown, and those are
 read by name. A number of rows that does not match, as after a restored backup, makes the next step read all rows again.
+
+Rows are only changed by the holder of the step lock. Where nobody else held it since the last step of this process, the
+rows are as that step left them, and only their numbers by state are read, which a loss of rows changes.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.moves import bytes_to_copy
+from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
 
@@ -51,6 +56,14 @@ class SettledMoves:
         return len(self.names)
 
 
+class _KeptRows(NamedTuple):
+    """The rows that are not settled, as the step with this fencing token left them, and the numbers of all by state."""
+
+    rows: list[MoveRow]
+    counts: Counter[MoveState]
+    token: int
+
+
 class KnownMoves:
     """The moves of one plan, as far as a process knows them between its steps.
 
@@ -60,12 +73,16 @@ class KnownMoves:
     def __init__(self) -> None:
         self.settled = SettledMoves()
         self._unsettled: frozenset[TopicPartition] | None = None
+        self._kept: _KeptRows | None = None
 
-    def read_unsettled(self, plans: Plans, digest: str, record: PlanRecord | None) -> list[MoveRow]:
+    def read_unsettled(self, plans: Plans, digest: str, record: PlanRecord | None, fence: Fence) -> list[MoveRow]:
         """Return the moves that are not settled, in plan order; the first time, all rows of the plan are read for it.
 
         Raises PlanError as `Plans.rows` does.
         """
+        kept, self._kept = self._kept, None
+        if kept is not None and fence.token == kept.token + 1 and plans.count_states(digest) == kept.counts:
+            return kept.rows
         if self._unsettled is not None:
             number, rows = plans.unsettled_rows(digest, record)
             names = frozenset(row.topic_partition for row in rows)
@@ -74,17 +91,19 @@ class KnownMoves:
                 self._unsettled = names
                 return rows
         self.settled, self._unsettled = SettledMoves(), frozenset()
-        return self._keep(plans.rows(digest, record))
+        return self._add_rows(plans.rows(digest, record))
 
-    def keep(self, rows: Sequence[MoveRow]) -> None:
-        """Add to the totals what a step settled; `rows` are those of `read_unsettled`, as the step left them."""
-        self._keep(rows)
+    def keep(self, rows: Sequence[MoveRow], fence: Fence) -> None:
+        """Keep what a step settled, and left; `rows` are those of `read_unsettled`, as the step left them."""
+        unsettled = self._add_rows(rows)
+        counts = self.settled.counts + Counter(row.state for row in unsettled)
+        self._kept = _KeptRows(unsettled, counts, fence.token)
 
-    def _keep(self, rows: Collection[MoveRow]) -> list[MoveRow]:
+    def _add_rows(self, rows: Collection[MoveRow]) -> list[MoveRow]:
         unsettled = [row for row in rows if not row.state.settled]
-        self._add_settled(rows)
+        self._add_settled(row for row in rows if row.state.settled)
         self._unsettled = frozenset(row.topic_partition for row in unsettled)
         return unsettled
 
     def _add_settled(self, rows: Iterable[MoveRow]) -> None:
-        self.settled.add(row for row in rows if row.state.settled and row.topic_partition not in self.settled.names)
+        self.settled.add(row for row in rows if row.topic_partition not in self.settled.names)

@@ -43,7 +43,7 @@ from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event, Held, HoldReason, next_state, no_progress_possible, phase_of
 from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.preflight import PreflightInputs, preflight
+from kafka_steward.execution.preflight import PreflightInputs
 from kafka_steward.execution.preflight_inputs import (
     ClusterStrain,
     KnownFacts,
@@ -53,9 +53,10 @@ from kafka_steward.execution.preflight_inputs import (
 )
 from kafka_steward.execution.progress import arrived_bytes
 from kafka_steward.execution.settled_moves import KnownMoves, SettledMoves
-from kafka_steward.execution.staging import next_stage, part_in_flight, remaining_move
+from kafka_steward.execution.staging import next_stage, part_in_flight
 from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
+from kafka_steward.execution.verdicts import KnownVerdicts
 from kafka_steward.journal.audit import Action, Code
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanRecord
@@ -108,6 +109,7 @@ class StepMemory:
     learned: LearnedWindow = field(default_factory=LearnedWindow)
     known: KnownMoves = field(default_factory=KnownMoves)
     facts: KnownFacts = field(default_factory=KnownFacts)
+    verdicts: KnownVerdicts = field(default_factory=KnownVerdicts)
     #: When the lists of throttled replicas were shortened last.
     lists_released_ms: int | None = None
 
@@ -334,22 +336,23 @@ class Step:
             facts=self._memory.facts,
             fence=self._fence,
         )
-        left = {
-            row.topic_partition: remaining_move(row, snapshot.partitions.get(row.topic_partition)) for row in waiting
-        }
-        verdicts = [(row, preflight(left[row.topic_partition], inputs)) for row in waiting]
-        verdicts = self._name_changing_plans(verdicts, snapshot)
-        self._record_decisions([_make_decision(row, held) for row, held in verdicts], snapshot)
-        ready = [left[row.topic_partition] for row, held in verdicts if held is None]
+        verdicts = self._memory.verdicts.judge(waiting, inputs)
+        held = self._name_changing_plans([(each.row, each.held) for each in verdicts if each.held], snapshot)
+        released = [each.row for each in verdicts if each.held is None and each.row.state is not MoveState.WAITING]
+        decisions = [Decision(row, Event.RELEASE) for row in released]
+        self._record_decisions(
+            [*decisions, *(Decision(row, why.code.event, why.sentence) for row, why in held)], snapshot
+        )
+        ready = [each.left for each in verdicts if each.held is None]
         chosen = self._admit_ready_moves([self._next_part(move, snapshot) for move in ready], rows, inputs)
         refused = self._submit_moves(chosen) if chosen else []
-        return [held for _, held in verdicts if held is not None and held.code.event is Event.HOLD] + refused
+        return [why for _, why in held if why.code.event is Event.HOLD] + refused
 
     def _name_changing_plans(
-        self, verdicts: Sequence[tuple[MoveRow, Held | None]], snapshot: Snapshot
-    ) -> list[tuple[MoveRow, Held | None]]:
+        self, held: Sequence[tuple[MoveRow, Held]], snapshot: Snapshot
+    ) -> list[tuple[MoveRow, Held]]:
         """Name the plans of ours that changed partitions since they were planned, unless the change was external."""
-        changed = [row for row, held in verdicts if held and held.code is HoldReason.CHANGED_ELSEWHERE]
+        changed = [row for row, why in held if why.code is HoldReason.CHANGED_ELSEWHERE]
         others = self._journal.plans.submissions_by_others(
             self._record.digest, [row.topic_partition for row in changed]
         )
@@ -359,7 +362,7 @@ class Step:
             plan = find_changing_plan(found, several)
             if plan is not None:
                 named[name] = Held.of(name, HoldReason.CHANGED_ELSEWHERE, str(list(found)), by=describe_actor(plan))
-        return [(row, named.get(row.topic_partition, held)) for row, held in verdicts]
+        return [(row, named.get(row.topic_partition, why)) for row, why in held]
 
     def _next_part(self, move: Move, snapshot: Snapshot) -> Move:
         """Return the part of a move that is submitted now: all of it, or its next stage."""
@@ -429,10 +432,6 @@ class Step:
         held = [Held.of(name, HoldReason.KAFKA_REFUSED, _error_message(error)) for name, error in refusals.items()]
         self._moves.record_refused([by_name[name] for name in refusals], held)
         return held
-
-
-def _make_decision(row: MoveRow, held: Held | None) -> Decision:
-    return Decision(row, Event.RELEASE) if held is None else Decision(row, held.code.event, held.sentence)
 
 
 def _parts_in_flight(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:

@@ -10,6 +10,7 @@ An approval is bound to one plan by its digest.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -255,6 +256,10 @@ class Plans:
         number, unsettled = self._table.unsettled_rows(digest)
         self._check_row_count(digest, number, record or self.get(digest))
         return number, unsettled
+
+    def count_states(self, digest: str) -> Counter[MoveState]:
+        """Return the numbers of a plan's moves by state."""
+        return self._table.count_states(digest)
 
     def rows_of(self, digest: str, partitions: Collection[TopicPartition]) -> list[MoveRow]:
         """Return the moves of some partitions; partitions that the plan does not move are left out."""

@@ -228,6 +228,11 @@ def test_every_call_that_a_seam_has_is_made_by_some_scenario() -> None:
         go(scenario(), Faults(calls=counted.calls))
     for ticks in (2, 9):
         take_back(moving_three(ticks), Faults(calls=counted.calls))
+    place = moving_three(2)
+    two = [place.process(Faults(calls=counted.calls)) for _ in range(2)]
+    runners = [PlanRunner(ClusterContext(*each, place.settings, WHO), place.plan.digest) for each in two]
+    for runner in runners * 2:  # by turns
+        runner.step()
     place = healing()
     place.stores[0].create("/admin/failed_brokers/not-a-broker", "{}")
     FailureDetector(*place.process(Faults(calls=counted.calls)), place.settings, WHO).poll()

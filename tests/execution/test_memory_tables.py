@@ -78,6 +78,7 @@ def test_moves(engine: Any, changes: list[Any]) -> None:
     assert without_times(fake.rows("p")) == without_times(real.rows("p"))
     assert [row.settled_ms is None for row in fake.rows("p")] == [row.settled_ms is None for row in real.rows("p")]
     assert fake.unsettled_chunks("p") == real.unsettled_chunks("p")
+    assert fake.count_states("p") == real.count_states("p")
     assert fake.unsettled_partitions("p") == real.unsettled_partitions("p")
     asked = [MOVES[3].topic_partition, TopicPartition("t", 99)]
     told: dict[str, Any] = {"attempt": None, "isr_seen": None}

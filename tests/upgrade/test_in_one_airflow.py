@@ -125,8 +125,13 @@ def test_a_plan_in_flight_is_completed_a_waiting_approval_is_made_anew_and_the_w
         facts = reported(desk, rebalance, running)
         assert (facts["status"], facts["empty"], facts["not_done_count"]) == ("completed", True, 0)
         assert not any("4" in replicas.split(",") for replicas in described(kraft_sandbox, f"{topic}-drained"))
-        assert opened.journal.plans.get(digest).status is PlanStatus.COMPLETED
-        submitted = {row.entry.target for row in opened.journal.audit.rows(plan=digest, action=Action.SUBMIT)}
+        plan = opened.journal.plans.get(digest)
+        assert plan is not None
+        assert plan.status is PlanStatus.COMPLETED
+        submitted = {
+            (row.entry.topic, row.entry.partition)
+            for row in opened.journal.audit.rows(plan=digest, action=Action.SUBMIT)
+        }
         assert len(submitted) == len(DRAINED)
 
         # What 0.1.0 planned counts no more: nothing is submitted, and the plan is made anew.

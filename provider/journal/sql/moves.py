@@ -6,6 +6,7 @@ the files in the workspace.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -64,6 +65,12 @@ class MoveTable:
         with self.database.read_connection() as connection:
             number = self._count(connection, digest)
             return number, [to_move_row(*values) for values in connection.execute(query)]
+
+    def count_states(self, digest: str) -> Counter[MoveState]:
+        """Return the numbers of a plan's rows by state, read from an index alone."""
+        query = sa.select(_move.c.state, sa.func.count()).where(self._plan_condition(digest)).group_by(_move.c.state)
+        with self.database.read_connection() as connection:
+            return Counter({state: int(number) for state, number in connection.execute(query)})
 
     def rows_of(self, digest: str, partitions: Collection[TopicPartition]) -> list[MoveRow]:
         """Return the rows of some partitions of a plan, sorted by partition; those that do not exist are left out."""
