@@ -6,7 +6,9 @@ The window is in bytes. The bytes in transfer into a broker are at most what the
 submit more, and those out of one at most what five brokers receive in that time: leaders are not throttled. A step is
 delayed by its own work and by its wait: both show in the time since the last step, by the journal's clock. So a broker
 receives without a break, small partitions start by the hundred, and a partition larger than the window starts while its
-receiving brokers receive nothing else. The counts of `ConcurrencyLimits` are upper limits beside it.
+receiving brokers receive nothing else. A partition that is copied in less time than the controller takes to accept it
+counts as nothing: such moves never accumulate, and while large ones are copied the controller is not idle. Each move
+also widens the window by what is copied while it is submitted. `ConcurrencyLimits` has upper limits in counts.
 
 Without a throttle nothing says what a broker can copy, and without a size nothing says what a move weighs. The window
 is then learned, as TCP learns its own: it begins small, and doubles after each step in which at least half of the moves
@@ -26,6 +28,7 @@ from enum import Enum
 
 from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition
 from kafka_steward.cluster.state import Snapshot
+from kafka_steward.cluster.transport import MAX_BATCH
 from kafka_steward.execution.moves import OPEN, filter_unsettled
 from kafka_steward.execution.preflight import LogDirRoom, place_replica
 from kafka_steward.execution.settled_moves import SettledMoves
@@ -97,7 +100,7 @@ class ConcurrencyLimits:
 
     `bytes_per_broker` limits the bytes in transfer into one broker, and five times as many limit those out of one; None
     for no limit. A transfer counts with what it can copy until the next step: its bytes, but no more than the limit. A
-    move of unknown size counts as `unknown_bytes`.
+    move of unknown size counts as `unknown_bytes`, and one of up to `least_bytes` as nothing.
     """
 
     into: int
@@ -105,6 +108,7 @@ class ConcurrencyLimits:
     total: int
     bytes_per_broker: int | None = None
     unknown_bytes: int = 0
+    least_bytes: int = 0
 
     def with_window(
         self, learned: LearnedWindow, *, throttle: int, interval_s: float, since_last_ms: int
@@ -116,8 +120,13 @@ class ConcurrencyLimits:
         gap_s = min(max(since_last_ms, 0) / 1000, interval_s + _LONGEST_GAP_S)
         rated = max(int(throttle * (interval_s + gap_s)), _LEAST_BYTES)
         window = rated if throttle else _FIRST_BYTES << learned.doublings
+        # What a call has beside the controller's work for its moves, and calls with fewer moves, make this too small.
+        submission_ms = learned.slowest_call_ms // MAX_BATCH
         return replace(
-            self, bytes_per_broker=window, unknown_bytes=max(1, window // (_FIRST_MOVES << learned.doublings))
+            self,
+            bytes_per_broker=window,
+            unknown_bytes=max(1, window // (_FIRST_MOVES << learned.doublings)),
+            least_bytes=throttle * submission_ms // 1000,
         )
 
     def under(self, pressure: Pressure | None) -> ConcurrencyLimits:
@@ -131,6 +140,7 @@ class ConcurrencyLimits:
             out_of=max(1, self.out_of // _REDUCED),
             total=max(1, self.total // _REDUCED),
             bytes_per_broker=None if window is None else window // _REDUCED,
+            least_bytes=0,
         )
 
 
@@ -225,9 +235,18 @@ def admit_moves(
     current sizes on the leaders; the planned size replaces a missing one. Pure reorders copy nothing and use no
     capacity.
     """
-    load = _BrokerLoad.of(in_flight, rooms, sizes or {}, caps.bytes_per_broker)
+    load = _BrokerLoad.of(in_flight, rooms, sizes or {}, caps)
     in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))
-    return [move for move in in_order if load.admit_move(move, leaders.get(move.topic_partition), caps)]
+    chosen: set[TopicPartition] = set()
+    while True:
+        before = load.window
+        chosen |= {
+            move.topic_partition
+            for move in in_order
+            if move.topic_partition not in chosen and load.admit_move(move, leaders.get(move.topic_partition), caps)
+        }
+        if load.window == before:
+            return [move for move in in_order if move.topic_partition in chosen]
 
 
 @dataclass
@@ -241,6 +260,7 @@ class _BrokerLoad:
     rooms: dict[int, tuple[LogDirRoom, ...]]
     sizes: Mapping[TopicPartition, int]
     window: int | None
+    least_bytes: int = 0
     bytes_into: Counter[int] = field(default_factory=Counter)
     bytes_out_of: Counter[int | None] = field(default_factory=Counter)
 
@@ -250,9 +270,9 @@ class _BrokerLoad:
         in_flight: Iterable[ActiveTransfer],
         rooms: Mapping[int, tuple[LogDirRoom, ...]],
         sizes: Mapping[TopicPartition, int],
-        window: int | None,
+        caps: ConcurrencyLimits,
     ) -> _BrokerLoad:
-        load = cls(Counter(), Counter(), 0, dict(rooms), sizes, window)
+        load = cls(Counter(), Counter(), 0, dict(rooms), sizes, caps.bytes_per_broker, caps.least_bytes)
         for flow in in_flight:
             load.add_transfer(flow)
         return load
@@ -273,18 +293,27 @@ class _BrokerLoad:
             return False
         self.add_transfer(flow)
         self.rooms |= fitting
+        if self.window is not None:
+            # The next step comes later by the submission, in which the throttle lets so many bytes through.
+            self.window += self.least_bytes
         return True
 
     def add_transfer(self, flow: ActiveTransfer) -> None:
         self.into.update(flow.into)
         self.total += 1
-        # More than the window does not arrive until the next step.
-        soon = flow.left_bytes if self.window is None else min(flow.left_bytes, self.window)
+        soon = self._bytes_soon(flow)
         for broker in flow.into:
             self.bytes_into[broker] += soon
         if flow.out_of is not None:
             self.out_of[flow.out_of] += len(flow.into)
             self.bytes_out_of[flow.out_of] += len(flow.into) * soon
+
+    def _bytes_soon(self, flow: ActiveTransfer) -> int:
+        """Return the bytes with which a transfer counts."""
+        if flow.left_bytes <= self.least_bytes:
+            return 0
+        # More than the window does not arrive until the next step.
+        return flow.left_bytes if self.window is None else min(flow.left_bytes, self.window)
 
     def _is_below_limits(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
         sent = self.out_of[flow.out_of]
@@ -296,7 +325,9 @@ class _BrokerLoad:
         window = self.window
         if window is None:
             return True
-        soon = min(flow.left_bytes, window)
+        soon = self._bytes_soon(flow)
+        if soon == 0:
+            return True
         sent = self.bytes_out_of[flow.out_of]
         received = (self.bytes_into[broker] for broker in flow.into)
         return (sent == 0 or sent + len(flow.into) * soon <= _RECEIVERS * window) and all(

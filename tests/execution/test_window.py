@@ -171,6 +171,25 @@ def test_the_window_is_what_the_throttle_copies_until_the_next_step() -> None:
     assert one_byte.bytes_per_broker == 10_000_000, "one response to a fetch is not divided"
 
 
+def test_what_is_copied_sooner_than_it_is_accepted_does_not_wait_for_large_moves() -> None:
+    """A controller that takes a second for 50 moves takes 20 ms for each; the throttle lets 1 MB through in these."""
+    caps, learned = ConcurrencyLimits(1000, 1000, 3000), LearnedWindow(slowest_call_ms=1000)
+    found = caps.with_window(learned, throttle=50_000_000, interval_s=2, since_last_ms=0)
+    full = ActiveTransfer(frozenset({4}), None, 10**9)
+    small, larger = into_4(300, size=1_000_000), into_4(300, size=1_000_001)
+    nobody = dict.fromkeys(leaders(small))
+    assert len(admit_moves(small, [full], found, leaders=nobody, rooms={})) == 300
+    assert admit_moves(larger, [full], found, leaders=nobody, rooms={}) == []
+    assert len(admit_moves(larger, [], found, leaders=nobody, rooms={})) == 300, "each delays the next step by 20 ms"
+    large = into_4(300, size=2_000_000)
+    assert len(admit_moves(large, [], found, leaders=nobody, rooms={})) == 99, "100 MB is the window, and 99 for these"
+    assert large[0] in admit_moves(
+        [*large[:1], *small[1:]], [replace(full, left_bytes=99_000_000)], found, leaders=nobody, rooms={}
+    )
+    under = found.under(Pressure.CONTROLLER_SLOW)
+    assert admit_moves(small, [full], under, leaders=nobody, rooms={}) == []
+
+
 def test_without_sizes_or_a_throttle_the_window_doubles_while_moves_end() -> None:
     caps, learned = ConcurrencyLimits(1000, 1000, 3000), LearnedWindow()
     unknown = [replace(each, size_bytes=None) for each in into_4(100)]
