@@ -38,6 +38,7 @@ apply(conn_id="{conn_id}")
 """
 #: Every partition leaves broker 4: one after the other, and each for half a minute, as the throttle is.
 DRAINED: dict[int, Assignment] = {number: ((4, 2, 3), (3, 4, 2), (2, 3, 4))[number % 3] for number in range(9)}
+DRAIN: dict[str, Any] = {"operation": "drain", "brokers": [4]}
 PARTITION_BYTES = 4_000_000
 THROTTLE = 150_000
 
@@ -102,7 +103,7 @@ def begin_with_the_version_before(desk: Desk, sandbox: Sandbox, topic: str) -> t
     rebalance, apply = f"rebalance_{desk.conn_id}", f"apply_{desk.conn_id}"
     waiting = desk.trigger(apply, write_reassignment(f"{topic}-waiting"), "ann")
     asked(desk, apply, waiting)
-    running = desk.trigger(rebalance, {"operation": "drain", "brokers": [4]}, "ann")
+    running = desk.trigger(rebalance, {**DRAIN, "exclude": [f"{topic}-waiting"]}, "ann")
     asked(desk, rebalance, running)
     answer(desk, rebalance, running, "Approve", "before the upgrade")
     wait_until_deferred_in_the_middle(desk, rebalance, running, sandbox)
@@ -132,7 +133,7 @@ def test_a_plan_in_flight_is_completed_a_waiting_approval_is_made_anew_and_the_w
             (row.entry.topic, row.entry.partition)
             for row in opened.journal.audit.rows(plan=digest, action=Action.SUBMIT)
         }
-        assert len(submitted) == len(DRAINED)
+        assert submitted >= {(f"{topic}-drained", number) for number in DRAINED}
 
         # What 0.1.0 planned counts no more: nothing is submitted, and the plan is made anew.
         answer(desk, apply, waiting, "Approve", "too late")
