@@ -1,7 +1,7 @@
 """This version takes the place of the one before in an Airflow that has work: a plan in flight, an approval that waits.
 
-Everything is as an operator finds it: real brokers, a journal, Airflow's database with deferred tasks and watches, and
-DAG files that nobody changes.
+Everything is as an operator finds it: real brokers, a journal, Airflow's database with a deferred task and a request to
+a person, and DAG files that nobody changes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import LocalAirflow
 from kafka_steward.sandbox.artifacts import find_or_install_java
-from tests.airflow.conftest import DONE, Desk
-from tests.airflow.people import answer, asked, ended, logged, reported
+from tests.airflow.conftest import Desk
+from tests.airflow.people import answer, asked, reported
 from tests.airflow.test_cancel_dag import REASSIGN, described
 from tests.eventually import eventually
 from tests.postgres import PostgresServer
@@ -31,8 +31,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
 DAGS = """\
 # The Airflow DAGs of one cluster.
-from kafka_steward.dags import apply, heal, rebalance
-heal(conn_id="{conn_id}")
+from kafka_steward.dags import apply, rebalance
 rebalance(conn_id="{conn_id}")
 apply(conn_id="{conn_id}")
 """
@@ -62,9 +61,8 @@ def desk(airflow: LocalAirflow, kraft_sandbox: Sandbox) -> Desk:
     journal = f"sqlite:///{airflow.home}/journal.db"
     desk = Desk(airflow, "kafka_upgraded", kraft_sandbox.bootstrap, journal)
     desk.configure(throttle=THROTTLE, max_in_flight=1)
-    names = ("heal", "rebalance", "apply")
+    names = ("rebalance", "apply")
     desk.add_dags("workflows", DAGS.format(conn_id=desk.conn_id), *(f"{name}_{desk.conn_id}" for name in names))
-    desk.pause(f"heal_{desk.conn_id}", paused=False)
     return desk
 
 
@@ -110,10 +108,10 @@ def begin_with_the_version_before(desk: Desk, sandbox: Sandbox, topic: str) -> t
     return waiting, running
 
 
-def test_a_plan_in_flight_is_completed_a_waiting_approval_is_made_anew_and_the_watch_heals(
+def test_a_plan_in_flight_is_completed_and_a_plan_that_waited_is_approved_and_executed(
     desk: Desk, kraft_sandbox: Sandbox, topic: str
 ) -> None:
-    rebalance, apply, heal = (f"{name}_{desk.conn_id}" for name in ("rebalance", "apply", "heal"))
+    rebalance, apply = f"rebalance_{desk.conn_id}", f"apply_{desk.conn_id}"
     kraft_sandbox.create_topics(f"{topic}-drained", assignments=DRAINED)
     kraft_sandbox.create_topics(f"{topic}-waiting", assignments={0: (1, 2, 3)})
     kraft_sandbox.fill(f"{topic}-drained", len(DRAINED) * PARTITION_BYTES)
@@ -135,19 +133,7 @@ def test_a_plan_in_flight_is_completed_a_waiting_approval_is_made_anew_and_the_w
         }
         assert submitted >= {(f"{topic}-drained", number) for number in DRAINED}
 
-        # What 0.1.0 planned counts no more: nothing is submitted, and the plan is made anew.
-        answer(desk, apply, waiting, "Approve", "too late")
-        ended(desk, apply, waiting, "failed")
-        assert "plan" in logged(desk, apply, waiting, "approve")
-        assert described(kraft_sandbox, f"{topic}-waiting") == ["1,2,3"]
-        anew = desk.trigger(apply, write_reassignment(f"{topic}-waiting"), "ann")
-        asked(desk, apply, anew)
-        answer(desk, apply, anew, "Approve", "after the upgrade")
-        assert reported(desk, apply, anew)["status"] == "completed"
+        # The person answers after the upgrade what 0.1.0 asked.
+        answer(desk, apply, waiting, "Approve", "after the upgrade")
+        assert reported(desk, apply, waiting)["status"] == "completed"
         assert described(kraft_sandbox, f"{topic}-waiting") == ["2,3,1"]
-
-        # The watch that 0.1.0 began goes on: it hears of a dead broker, and the heal starts.
-        kraft_sandbox.kill(3)
-        healed = desk.ended(heal, 0, within=600)
-        assert healed["state"] == DONE[0]
-        assert not any("3" in replicas.split(",") for replicas in described(kraft_sandbox, f"{topic}-drained"))
