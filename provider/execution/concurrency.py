@@ -239,6 +239,7 @@ def admit_moves(
     in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))
     chosen: set[TopicPartition] = set()
     while True:
+        # Moves that were passed over may fit into the window as the moves behind them have widened it.
         before = load.window
         chosen |= {
             move.topic_partition

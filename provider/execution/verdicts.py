@@ -28,7 +28,7 @@ class Verdict(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What a verdict depends on besides the row and the facts that are the same for all moves."""
+    """The facts that a verdict depends on, besides the row and those that are the same for all moves."""
 
     partition: Partition | None
     size_known: bool
