@@ -1,4 +1,4 @@
-"""This version takes the place of the one before in an Airflow that has work: a plan in flight, an approval that waits.
+"""This version takes the place of the one before in an Airflow that has work: a plan in flight, an approval, a watch.
 
 Everything is as an operator finds it: real brokers, a journal, Airflow's database with a deferred task and a request to
 a person, and DAG files that nobody changes.
@@ -6,6 +6,7 @@ a person, and DAG files that nobody changes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -31,7 +32,8 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
 DAGS = """\
 # The Airflow DAGs of one cluster.
-from kafka_steward.dags import apply, rebalance
+from kafka_steward.dags import apply, heal, rebalance
+heal(conn_id="{conn_id}")
 rebalance(conn_id="{conn_id}")
 apply(conn_id="{conn_id}")
 """
@@ -40,6 +42,8 @@ DRAINED: dict[int, Assignment] = {number: ((4, 2, 3), (3, 4, 2), (2, 3, 4))[numb
 DRAIN: dict[str, Any] = {"operation": "drain", "brokers": [4]}
 PARTITION_BYTES = 4_000_000
 THROTTLE = 150_000
+#: The name of a trigger that no task waits for: that of an asset.
+WATCH_STARTED = r"trigger ID \d+ starting"
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +65,9 @@ def desk(airflow: LocalAirflow, kraft_sandbox: Sandbox) -> Desk:
     journal = f"sqlite:///{airflow.home}/journal.db"
     desk = Desk(airflow, "kafka_upgraded", kraft_sandbox.bootstrap, journal)
     desk.configure(throttle=THROTTLE, max_in_flight=1)
-    names = ("rebalance", "apply")
-    desk.add_dags("workflows", DAGS.format(conn_id=desk.conn_id), *(f"{name}_{desk.conn_id}" for name in names))
+    dags = [f"{name}_{desk.conn_id}" for name in ("heal", "rebalance", "apply")]
+    desk.add_dags("workflows", DAGS.format(conn_id=desk.conn_id), *dags)
+    desk.pause(dags[0], paused=False)
     return desk
 
 
@@ -76,14 +81,18 @@ def replace_version(airflow: LocalAirflow) -> None:
 def wait_until_deferred_in_the_middle(desk: Desk, dag_id: str, run_id: str, sandbox: Sandbox) -> None:
     def in_the_middle() -> None:
         assert desk.tasks(dag_id, run_id)["submit"] == "deferred"
-        assert "Status of partition" not in (listed := list_reassignments(sandbox))
-        assert "replicas:" in listed
+        assert "replicas:" in list_reassignments(sandbox)
 
     eventually(in_the_middle, within=300, every=1)
 
 
 def list_reassignments(sandbox: Sandbox) -> str:
     return sandbox.kafka_tool(REASSIGN, "--bootstrap-server", sandbox.bootstrap, "--list")
+
+
+def assert_watched(desk: Desk) -> None:
+    """The triggerer has started the watch."""
+    assert re.search(WATCH_STARTED, desk.airflow.part_log("triggerer"))
 
 
 def unfinished(opened: ClusterSession) -> PlanRecord:
@@ -97,7 +106,8 @@ def write_reassignment(topic: str) -> dict[str, Any]:
 
 
 def begin_with_the_version_before(desk: Desk, sandbox: Sandbox, topic: str) -> tuple[str, str]:
-    """One plan waits for an approval, the other one is in flight. Returns the runs of both."""
+    """The watch runs, one plan waits for an approval, the other one is in flight. Returns the runs of both."""
+    eventually(lambda: assert_watched(desk), within=120, every=1)
     rebalance, apply = f"rebalance_{desk.conn_id}", f"apply_{desk.conn_id}"
     waiting = desk.trigger(apply, write_reassignment(f"{topic}-waiting"), "ann")
     asked(desk, apply, waiting)
@@ -108,7 +118,20 @@ def begin_with_the_version_before(desk: Desk, sandbox: Sandbox, topic: str) -> t
     return waiting, running
 
 
-def test_a_plan_in_flight_is_completed_and_a_plan_that_waited_is_approved_and_executed(
+def assert_the_watch_heals(desk: Desk, sandbox: Sandbox) -> None:
+    """A broker fails, and nobody looks: the DAG was unpaused before the upgrade."""
+    heal = f"heal_{desk.conn_id}"
+    assert desk.runs(heal) == []
+    desk.configure(throttle=100 * THROTTLE)
+    sandbox.kill(3)
+    run = desk.ended(heal, 0)
+    assert run["run_type"] == "asset_triggered"
+    facts = reported(desk, heal, run["dag_run_id"])
+    assert (facts["brokers"], facts["under_replicated"], facts["left"]) == ([3], 0, 0)
+    assert facts["replicas_moved"] > 0
+
+
+def test_a_plan_in_flight_an_approval_and_the_watch_of_the_version_before_go_on(
     desk: Desk, kraft_sandbox: Sandbox, topic: str
 ) -> None:
     rebalance, apply = f"rebalance_{desk.conn_id}", f"apply_{desk.conn_id}"
@@ -137,3 +160,4 @@ def test_a_plan_in_flight_is_completed_and_a_plan_that_waited_is_approved_and_ex
         answer(desk, apply, waiting, "Approve", "after the upgrade")
         assert reported(desk, apply, waiting)["status"] == "completed"
         assert described(kraft_sandbox, f"{topic}-waiting") == ["2,3,1"]
+    assert_the_watch_heals(desk, kraft_sandbox)
