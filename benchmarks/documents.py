@@ -15,8 +15,8 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -92,8 +92,8 @@ def _connection(sandbox: Sandbox, folder: Path, name: str) -> str:
     return name
 
 
-@contextmanager
-def _watching(conn_id: str, dags: int = 1) -> Iterator[list[asyncio.Task[None]]]:
+@asynccontextmanager
+async def _watching(conn_id: str, dags: int = 1) -> AsyncIterator[list[asyncio.Task[None]]]:
     """Let so many DAGs listen: for failed brokers, for brokers that joined, for empty ones, for documents, in turns."""
     triggers = [WatchTrigger(conn_id, event=EVENTS[number % len(EVENTS)]) for number in range(dags)]
     tasks = [asyncio.create_task(_listen(trigger)) for trigger in triggers]
@@ -102,6 +102,8 @@ def _watching(conn_id: str, dags: int = 1) -> Iterator[list[asyncio.Task[None]]]
     finally:
         for task in tasks:
             task.cancel()
+        # A second cancellation, by the end of the loop, would interrupt what closes the connections.
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _listen(trigger: WatchTrigger) -> None:
@@ -117,7 +119,7 @@ async def _latency(sandbox: Sandbox, folder: Path) -> dict[str, Any]:
     with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
         options = ZooKeeperOptions(sandbox.zookeeper) if sandbox.zookeeper else None
         with open_journal(f"sqlite:///{folder}/latency.db", cluster.cluster_id, zookeeper=options) as journal:
-            with _watching(conn_id):
+            async with _watching(conn_id):
                 await asyncio.sleep(_SETTLE_S)
                 asked_ms = {}
                 for number in range(_REQUESTS):
@@ -135,7 +137,7 @@ async def _latency(sandbox: Sandbox, folder: Path) -> dict[str, Any]:
 async def _idle(sandbox: Sandbox, folder: Path, dags: int, brokers_own: float) -> dict[str, Any]:
     conn_id = _connection(sandbox, folder, "idle")
     counts = Counter[str]()
-    with _watching(conn_id, dags):
+    async with _watching(conn_id, dags):
         await asyncio.sleep(_SETTLE_S)
         received, cpu_s = _zookeeper_received(sandbox), time.process_time()
         with _counting(counts):

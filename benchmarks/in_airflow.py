@@ -17,7 +17,7 @@ from kafka_steward.sandbox.airflow import AirflowDag
 
 _GRACE_S = 1.0
 #: The DAG's tasks until the leaders are elected, by the stage that they are.
-_TASKS = {"find_failures": "find", "snapshot": "snapshot", "plan": "plan", "submit": "submit"}
+_TASKS = {"find_failures": "find", "plan": "plan", "submit": "submit"}
 
 
 def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stages:

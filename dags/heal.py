@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow.sdk import DAG, Asset, XComArg
+from airflow.sdk import DAG, Asset
 
-from kafka_steward.dags.builder import DEFAULT_CONN_ID, SNAPSHOT_DOC, Workflow, watch_asset
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, watch_asset
 from kafka_steward.dags.earlier import EarlierResult
 from kafka_steward.dags.params import heal_params
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.report import ReportPlanOperator
-from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.value_parsing import require_choice
 
 __all__ = ["broker_failed", "heal"]
@@ -28,7 +27,8 @@ nothing.
 """
 
 _FIND_DOC = """
-Finds the failed brokers whose grace period has expired; changes nothing. If none is to be healed now, the task is
+Finds the failed brokers whose grace period has expired, and writes the state of the cluster into the workspace, for the
+plan; changes nothing. If none is to be healed now, the task is
 skipped, and its log and its XCom `sentence` say why; during an outage, in which nothing is healed, it fails.
 """
 _REPORT_DOC = """
@@ -82,17 +82,15 @@ def heal(
             brokers=dag.param("brokers"),
             ignore_grace=dag.param("ignore_grace"),
             on_failure_detected=workflow.notifiers(on_failure_detected),
+            snapshot=True,
             on_not_healable=workflow.notifiers(on_not_healable),
             pre_execute=refuse_unknown_keys,
             **shared,
         )
-        snapshot = SnapshotClusterOperator(
-            task_id="snapshot", doc_md=SNAPSHOT_DOC, failed_brokers=XComArg(found, "brokers"), **shared
-        )
         plan = workflow.add_plan_task(
-            snapshot, mode=dag.param("mode"), on_not_healable=workflow.notifiers(on_not_healable)
+            found, mode=dag.param("mode"), on_not_healable=workflow.notifiers(on_not_healable)
         )
-        submit = workflow.add_submit_task(snapshot, plan)
+        submit = workflow.add_submit_task(found, plan)
         report = ReportPlanOperator(
             task_id="report",
             doc_md=_REPORT_DOC,

@@ -18,6 +18,7 @@ from kafka_steward.operators.base import (
     skip_downstream,
     to_notifier_list,
 )
+from kafka_steward.operators.snapshot import take_task_snapshot
 from kafka_steward.value_parsing import parse_broker_ids
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ class FindFailuresOperator(StewardOperator):
     the task and its downstream tasks are skipped; its log and its XCom `sentence` give the reason. The task fails
     without a retry during an outage, in which nothing is healed until some brokers are back, and for a broker id that
     the cluster does not have. `brokers` restricts the result to some ids, a list or text such as "3, 4";
-    `ignore_grace` heals brokers that are dead now. Returns `{"brokers": [ids], "sentence", "cluster_id"}`.
+    `ignore_grace` heals brokers that are dead now. With `snapshot`, it also takes the snapshot of what it found, as
+    SnapshotClusterOperator does, which saves a task and a connection. Returns `{"brokers": [ids], "sentence",
+    "cluster_id"}`, and with `snapshot` also its `"uri"` and `"digest"`, as PlanReassignmentOperator takes them.
 
     >>> FindFailuresOperator(task_id="find_failures", brokers=[3], ignore_grace=True)
     <Task(FindFailuresOperator): find_failures>
@@ -50,6 +53,7 @@ class FindFailuresOperator(StewardOperator):
         *,
         brokers: Collection[int] | Any | None = None,
         ignore_grace: bool | Any = False,
+        snapshot: bool = False,
         on_failure_detected: Notifiers = None,
         on_not_healable: Notifiers = None,
         **kwargs: Any,
@@ -57,31 +61,36 @@ class FindFailuresOperator(StewardOperator):
         super().__init__(**{"multiple_outputs": True, **kwargs})
         self.brokers = brokers
         self.ignore_grace = ignore_grace
+        self.takes_snapshot = snapshot
         self.on_failure_detected = to_notifier_list(on_failure_detected)
         self.on_not_healable = to_notifier_list(on_not_healable)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Detect failed brokers; skip the downstream tasks when nothing is to be healed."""
-        from kafka_steward.execution.readiness import disabled_reason
-
         with fail_without_retry():
             self.brokers = parse_broker_ids(self.brokers)
         with self._open_session(context) as opened:
+            # The first snapshot waits half a second after the first list; the detector is imported meanwhile.
+            opened.cluster.reassignments()
+            from kafka_steward.execution.readiness import disabled_reason
+
             verdict, cluster_id = self._detect_failures(opened, context), opened.cluster.cluster_id
             self._refuse_unknown_brokers(opened, verdict)
             disabled = disabled_reason(opened.journal.tree)
-        failed = [broker for broker in verdict.failed if not self.brokers or broker in self.brokers]
-        facts = {"brokers": failed, "sentence": verdict.sentence, "cluster_id": cluster_id}
-        if verdict.outage:
-            notify(self.on_not_healable, context, "not_healable", facts)
-            raise AirflowFailException(printable(verdict.sentence))
-        if not failed:
-            skip_downstream(self, context, f"Nothing is to be healed now. {verdict.sentence}")
-        if disabled:
-            skip_downstream(self, context, f"Nothing is healed while reassignments are disabled {disabled}.")
-        self.log.info("%s", printable(verdict.sentence))
+            failed = [broker for broker in verdict.failed if not self.brokers or broker in self.brokers]
+            facts = {"brokers": failed, "sentence": verdict.sentence, "cluster_id": cluster_id}
+            if verdict.outage:
+                notify(self.on_not_healable, context, "not_healable", facts)
+                raise AirflowFailException(printable(verdict.sentence))
+            if not failed:
+                skip_downstream(self, context, f"Nothing is to be healed now. {verdict.sentence}")
+            if disabled:
+                skip_downstream(self, context, f"Nothing is healed while reassignments are disabled {disabled}.")
+            self.log.info("%s", printable(verdict.sentence))
+            # Before anybody is told, so that a retry of it tells nobody twice.
+            taken = take_task_snapshot(opened, context, failed=failed) if self.takes_snapshot else {}
         notify(self.on_failure_detected, context, "failure_detected", facts)
-        return facts
+        return {**facts, **taken}
 
     def _refuse_unknown_brokers(self, opened: ClusterSession, verdict: DetectionResult) -> None:
         requested = set(self.brokers or ()) - set(verdict.down)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from kafka_steward.arrow import leave_out_pandas
 from kafka_steward.errors import PlanError
 from kafka_steward.escaping import printable
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from kafka_steward.assignment import TopicPartition
     from kafka_steward.hooks.steward import ClusterSession
 
-__all__ = ["SnapshotClusterOperator"]
+__all__ = ["SnapshotClusterOperator", "take_task_snapshot"]
+
+log = structlog.get_logger(__name__)
 
 
 class SnapshotClusterOperator(StewardOperator):
@@ -52,35 +56,51 @@ class SnapshotClusterOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, str]:
         """Take the snapshot."""
-        from kafka_steward.capacities import parse_capacities
-        from kafka_steward.execution.failure_records import reported_log_dirs
-        from kafka_steward.execution.snapshot import begun_moves, take_snapshot
-
-        leave_out_pandas()
         with fail_without_retry():
             failed, draining = (parse_broker_ids(of) for of in (self.failed_brokers, self.draining_brokers))
         with self.open(context) as opened:
-            uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
-            with fail_without_retry(but=(PlanError,)):  # the storage may be reachable again on a retry
-                reported = reported_log_dirs(opened.journal.tree)
+            with fail_without_retry():
                 targets = _target_replication_factors(opened) if self.pending_replicas else None
-                digest = take_snapshot(
-                    opened.cluster,
-                    uri,
-                    failed=failed,
-                    now_ms=now_ms,
-                    draining=draining,
-                    targets=targets,
-                    begun=begun_moves(opened.journal),
-                    failed_disks_of=failed if opened.settings.heal_failed_disks else reported.intersection(failed),
-                    capacities=parse_capacities(opened.settings.capacity),
-                )
-            self.log.info(
-                "Snapshot %s of cluster %s is at %s.", digest[:12], printable(opened.cluster.cluster_id), printable(uri)
-            )
+            taken = take_task_snapshot(opened, context, failed=failed, draining=draining, targets=targets)
         if targets is not None:
             self.log.info("%d partitions have pending replicas.", len(targets))
-        return {"uri": uri, "digest": digest}
+        return taken
+
+
+def take_task_snapshot(
+    opened: ClusterSession,
+    context: Context,
+    *,
+    failed: Collection[int],
+    draining: Collection[int] = (),
+    targets: Mapping[TopicPartition, int] | None = None,
+) -> dict[str, str]:
+    """Write a snapshot into the folder of this try, and its address into the task's log.
+
+    `targets` are the wanted replication factors of a fill. Returns `{"uri", "digest"}`. Raises ClusterError, and
+    AirflowFailException for what no retry would change.
+    """
+    from kafka_steward.capacities import parse_capacities
+    from kafka_steward.execution.failure_records import reported_log_dirs
+    from kafka_steward.execution.snapshot import begun_moves, take_snapshot
+
+    leave_out_pandas()
+    uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
+    with fail_without_retry(but=(PlanError,)):  # the storage may be reachable again on a retry
+        reported = reported_log_dirs(opened.journal.tree)
+        digest = take_snapshot(
+            opened.cluster,
+            uri,
+            failed=failed,
+            now_ms=now_ms,
+            draining=draining,
+            targets=targets,
+            begun=begun_moves(opened.journal),
+            failed_disks_of=failed if opened.settings.heal_failed_disks else reported.intersection(failed),
+            capacities=parse_capacities(opened.settings.capacity),
+        )
+    log.info("Snapshot %s of cluster %s is at %s.", digest[:12], printable(opened.cluster.cluster_id), printable(uri))
+    return {"uri": uri, "digest": digest}
 
 
 def _target_replication_factors(opened: ClusterSession) -> Mapping[TopicPartition, int]:

@@ -85,11 +85,13 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the plan unless the journal has it; then execute it, or defer to the trigger that does."""
-        from kafka_steward.execution.rollback import is_cancel_unfinished
-
         leave_out_pandas()
         with self.open_connections(context) as connections:
             opened = connections.current()
+            # The first snapshot waits half a second after the first list; what reads the plan is imported meanwhile.
+            opened.cluster.reassignments()
+            from kafka_steward.execution.rollback import is_cancel_unfinished
+
             with fail_without_retry() if self.require_approval else nullcontext():
                 record = self._publish_plan(opened, context)
             self.linked_plan = record.digest

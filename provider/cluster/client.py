@@ -67,7 +67,7 @@ class KafkaCluster:
     def __init__(self, config: Mapping[str, Any], *, expected_cluster_id: str | None = None) -> None:
         self._transport = KafkaTransport(validate_config(config), expected_cluster_id)
         self._reconciler = MetadataReconciler(orders_raise_epochs=self.zookeeper_mode)
-        self._propagated = False
+        self._first_listed_s = math.inf
         self._listed_s = -math.inf
         self._configs_changed_s = 0.0
         self._config_changes = RecentConfigChanges()
@@ -114,11 +114,9 @@ class KafkaCluster:
         taken_ms = time.time_ns() // 1_000_000
         if time.monotonic() - self._listed_s > _JUST_LISTED_S:
             self.reassignments()
-        if not self._propagated:
-            # A reassignment that ended just before the client's first list is not in its memory, and could not be
-            # reconciled.
-            time.sleep(_PROPAGATION_DELAY_S)
-            self._propagated = True
+        # A reassignment that ended just before the client's first list is not in its memory, and could not be
+        # reconciled.
+        time.sleep(max(0.0, self._first_listed_s + _PROPAGATION_DELAY_S - time.monotonic()))
         with limit_concurrent_decoding() if topics is None else nullcontext():
             metadata = self._transport.metadata(topics)
             partitions, internal = requests.parse_partitions(metadata)
@@ -138,12 +136,17 @@ class KafkaCluster:
         return {broker: frozenset(requests.parse_live_brokers(answer)) for broker, answer in answers.items()}
 
     def reassignments(self) -> dict[TopicPartition, Reassignment]:
-        """Return all reassignments in flight, including external ones (KIP-455)."""
+        """Return all reassignments in flight, including external ones (KIP-455).
+
+        The client's first snapshot waits until half a second after its first list: a caller who lists at once, and then
+        does something else, waits less.
+        """
         response = self._transport.send_to_controller(
             partial(requests.list_reassignments_request, self._transport.server_timeout_ms), change=False
         )
         listed = requests.parse_reassignments(response)
         self._listed_s = time.monotonic()
+        self._first_listed_s = min(self._first_listed_s, self._listed_s)
         self._reconciler.on_listed(listed, self._listed_s)
         return listed
 

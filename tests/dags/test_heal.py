@@ -22,7 +22,7 @@ from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from tests.dags.tasks import task_of
 
-TASKS = ["find_failures", "snapshot", "plan", "submit", "report"]
+TASKS = ["find_failures", "plan", "submit", "report"]
 #: As the README prints it.
 THREE_LINES = """\
 from airflow_provider_kafka_steward.dags import heal
@@ -52,6 +52,7 @@ def test_its_tasks_follow_each_other() -> None:
     for task, following in pairwise(TASKS):
         assert following in dag.get_task(task).downstream_task_ids
     assert task_of(dag, "submit", SubmitReassignmentOperator).elect_leaders
+    assert task_of(dag, "find_failures", FindFailuresOperator).takes_snapshot
 
 
 def test_retries_outlast_an_outage_and_can_be_shortened() -> None:

@@ -75,6 +75,20 @@ def test_what_others_write_is_read(tree: ZkTree, raw: KazooClient, cluster_id: s
     assert garbage.data == "\ufffd\ufffd"
 
 
+def test_who_creates_the_clock_second_gets_the_time_too(
+    tree: ZkTree, raw: KazooClient, cluster_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = tree._create_node
+
+    def be_late(path: str, data: bytes) -> Any:
+        raw.create(f"/{cluster_id}{path}", makepath=True)
+        return create(path, data)
+
+    monkeypatch.setattr(tree, "_create_node", be_late)
+    assert tree.now_ms() == pytest.approx(time.time() * 1000, abs=60_000)
+    assert raw.exists(f"/{cluster_id}/steward/clock").version == 1
+
+
 def test_a_parent_is_no_document(tree: ZkTree) -> None:
     tree.create("/a/b/c", "x")
     assert tree.get("/a/b") is None

@@ -130,6 +130,27 @@ def test_what_is_in_flight_is_not_listed_again_at_once(
 
 
 @pytest.mark.in_ci("kraft")
+@pytest.mark.parametrize(("later_s", "waited_s"), [(0.0, 0.5), (0.4, 0.1), (0.6, 0.0)])
+def test_the_first_snapshot_waits_until_half_a_second_after_the_first_list(
+    sandbox: Sandbox, topic: str, monkeypatch: pytest.MonkeyPatch, later_s: float, waited_s: float
+) -> None:
+    clock, slept = [1_000_000.0], [0.0]
+
+    def sleep(seconds: float) -> None:
+        slept[0] += seconds
+        clock[0] += seconds
+
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: clock[0], time_ns=time.time_ns, sleep=sleep))
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster:
+        cluster.reassignments()
+        clock[0] += later_s
+        cluster.snapshot([topic])
+        assert slept[0] == pytest.approx(waited_s)
+        cluster.snapshot([topic])
+        assert slept[0] == pytest.approx(waited_s)
+
+
+@pytest.mark.in_ci("kraft")
 def test_more_partitions_than_fit_in_one_request_are_all_answered(
     sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:

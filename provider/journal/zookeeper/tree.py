@@ -20,7 +20,7 @@ from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError, NotEmpty
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL
 
-from kafka_steward.errors import JournalError, NodeMissing, VersionConflict, WrongCluster
+from kafka_steward.errors import JournalError, NodeExists, NodeMissing, VersionConflict, WrongCluster
 from kafka_steward.journal.document import read_fields
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.one_read import OneRead
@@ -132,8 +132,13 @@ class ZkTree(OneRead[_View]):
         return self._read_clock_ms() if view is None else view.read_ms + int((time.monotonic() - view.read_s) * 1000)
 
     def _read_clock_ms(self) -> int:
-        stat = self._result_or_none(lambda client: client.set_async(_CLOCK, b""), _CLOCK, doing="change")
-        return self._create_node(_CLOCK, b"").modified_ms if stat is None else int(stat.mtime)
+        for _ in range(_TRIES):
+            stat = self._result_or_none(lambda client: client.set_async(_CLOCK, b""), _CLOCK, doing="change")
+            if stat is not None:
+                return int(stat.mtime)
+            with suppress(NodeExists):  # another client has created it in between
+                return self._create_node(_CLOCK, b"").modified_ms
+        raise JournalError(f"{_CLOCK} was deleted {_TRIES} times while it was read; try again.")
 
     def create(self, path: str, data: str) -> Node:
         """Create a node, as specified by `Tree.create`."""
