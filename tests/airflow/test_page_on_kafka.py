@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import Assignment
+from kafka_steward.execution.topics import unwatched_reason
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import PlanStatus
@@ -59,8 +60,15 @@ def watched(desk: Desk, sandbox: Sandbox) -> Iterator[Desk]:
     dags = [f"{name}_{desk.conn_id}" for name in ("heal", "rebalance", "cancel", "controls")]
     desk.add_dags("page_on_kafka", DAGS.format(conn_id=desk.conn_id), *dags)
     desk.pause(dags[0], paused=False)
+    with desk.opened() as opened:
+        # A watch of the test before looks its connection up each minute, and has the settings and the journal of that.
+        eventually(lambda: assert_watched(opened), within=180)
     yield desk
     desk.pause(dags[0], paused=True)
+
+
+def assert_watched(opened: ClusterSession) -> None:
+    assert unwatched_reason(opened.journal) == ""
 
 
 @pytest.fixture

@@ -120,6 +120,16 @@ def test_it_updates_itself_and_leaves_alone_what_is_open(page: Page, desk: Serve
     assert "75 % of 300" in page.text
 
 
+def test_a_page_that_cannot_be_shown_yet_is_shown_as_soon_as_it_can(page: Page, desk: Served, scene: Scene) -> None:
+    change(scene, "ALTER TABLE steward_journal RENAME TO steward_away")
+    try:
+        go(page, f"{desk.page}cluster?conn={MOVING}")
+        page.shows("Service Unavailable")
+    finally:
+        change(scene, "ALTER TABLE steward_away RENAME TO steward_journal")
+    page.shows("Brokers by rack", within=60)
+
+
 def test_a_new_state_is_announced_to_a_screen_reader(page: Page, desk: Served, scene: Scene) -> None:
     go(page, f"{desk.page}cluster?conn={MOVING}")
     change(scene, "UPDATE steward_plan SET status = 'stuck' WHERE status = 'running'")

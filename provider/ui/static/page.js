@@ -62,6 +62,18 @@
     }
   }
 
+  // A page that cannot be shown, such as that of a journal that no process has made yet, is asked for until it can.
+  if (live.hasAttribute("data-retry")) {
+    setInterval(async () => {
+      if (document.hidden) return;
+      try {
+        if ((await fetch(location.href)).ok) location.reload();
+      } catch {
+        // The server does not answer either: the next time, perhaps.
+      }
+    }, 5000);
+  }
+
   // What an input holds, as the body needs it; undefined for an empty one.
   const valueOf = (input) => {
     const text = input.value.trim();
