@@ -88,12 +88,10 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         leave_out_pandas()
         with self.open_connections(context) as connections:
             opened = connections.current()
-            # The first snapshot waits half a second after the first list; what reads the plan is imported meanwhile.
-            opened.cluster.reassignments()
-            from kafka_steward.execution.rollback import is_cancel_unfinished
-
             with fail_without_retry() if self.require_approval else nullcontext():
                 record = self._publish_plan(opened, context)
+            from kafka_steward.execution.rollback import is_cancel_unfinished
+
             self.linked_plan = record.digest
             if record.status.finished and not is_cancel_unfinished(opened.journal, record):
                 self.log.info("Nothing is left to do: %s", printable(record.reason))
@@ -162,9 +160,11 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         notify(self.on_started, context, "started", {"sentence": sentence, **facts})
 
     def _publish_plan(self, opened: ClusterSession, context: Context) -> PlanRecord:
+        _, digest = parse_uri_and_digest(self.plan)
+        # The first snapshot waits half a second after the first list; what reads the plan is imported meanwhile.
+        opened.cluster.reassignments()
         from kafka_steward.execution.publishing import publish_plan, refuse_unapproved
 
-        _, digest = parse_uri_and_digest(self.plan)
         if digest and self.require_approval:
             refuse_unapproved(opened.journal, digest)
         if digest and (known := opened.journal.plans.get(digest)):

@@ -43,7 +43,7 @@ def overrides(monkeypatch: pytest.MonkeyPatch, off: MemoryTree) -> list[dict[str
 
     def opened(hook: StewardHook) -> Any:
         seen.append(dict(hook.overrides))
-        cluster = SimpleNamespace(cluster_id="c", live_brokers=lambda: {1: None, 9: None})
+        cluster = SimpleNamespace(cluster_id="c", live_brokers=lambda: {1: None, 9: None}, reassignments=dict)
         return nullcontext(SimpleNamespace(cluster=cluster, journal=journal, settings=None))
 
     monkeypatch.setattr(StewardHook, "open", opened)
