@@ -2,7 +2,7 @@
 
 For each way there is a new topic, with so much data on the broker that is to be emptied, which leads a third of it. The
 producer's 99th percentile is taken before, while and after the broker is emptied. Then all of it is moved back, with a
-throttle of twice what the producer writes, and while everything is in flight another broker with replicas of it is
+throttle of twice what the producer writes, and while that is in flight another broker with replicas of it is
 restarted: seconds from when it is live again to when it is in every ISR. What then still moves is cancelled. Messages
 are counted over it all.
 """

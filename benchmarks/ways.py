@@ -68,7 +68,8 @@ class Steward:
         with self._journal(self._cluster) as journal:
             digest = publish_given(self._cluster, journal, self._folder / "holding", moves, settings)
             runner = PlanRunner(ClusterContext(self._cluster, journal, settings, WHO), digest)
-            ask_until(lambda: runner.step().waiting == 0 or None, within_s=60, every_s=settings.step_interval)
+            # Not all: what may be in flight is what the throttle can copy until the next step.
+            ask_until(lambda: runner.step().in_flight or None, within_s=60, every_s=settings.step_interval)
             announce_restart(journal, restarting, who=WHO, lasts_ms=_BOUNCE_MS)
             with self._stepping(digest, settings):
                 yield
