@@ -28,8 +28,8 @@ nothing.
 
 _FIND_DOC = """
 Finds the failed brokers whose grace period has expired, and writes the state of the cluster into the workspace, for the
-plan; changes nothing. If none is to be healed now, the task is
-skipped, and its log and its XCom `sentence` say why; during an outage, in which nothing is healed, it fails.
+plan; changes nothing. If none is to be healed now, the task is skipped, and its log and its XCom `sentence` say why;
+during an outage, in which nothing is healed, it fails.
 """
 _REPORT_DOC = """
 Verifies in Kafka that every partition is fully replicated again; if one is not, it says which brokers are missing.

@@ -87,7 +87,7 @@ class FindFailuresOperator(StewardOperator):
             if disabled:
                 skip_downstream(self, context, f"Nothing is healed while reassignments are disabled {disabled}.")
             self.log.info("%s", printable(verdict.sentence))
-            # Before anybody is told, so that a retry of it tells nobody twice.
+            # Before people are notified: a retry of the snapshot then notifies nobody twice.
             taken = take_task_snapshot(opened, context, failed=failed) if self.takes_snapshot else {}
         notify(self.on_failure_detected, context, "failure_detected", facts)
         return {**facts, **taken}

@@ -90,10 +90,8 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
             opened = connections.current()
             with fail_without_retry() if self.require_approval else nullcontext():
                 record = self._publish_plan(opened, context)
-            from kafka_steward.execution.rollback import is_cancel_unfinished
-
             self.linked_plan = record.digest
-            if record.status.finished and not is_cancel_unfinished(opened.journal, record):
+            if _is_nothing_left(opened, record):
                 self.log.info("Nothing is left to do: %s", printable(record.reason))
                 result = _execution_result(
                     record.digest, record.status.value, record.reason, record.partitions, record.left
@@ -191,6 +189,12 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         progress = self.run_or_defer(connections, digest, context, killed=killed, **options)
         status, total = progress.status.value, progress.partitions_total
         return _execution_result(digest, status, progress.sentence, total, progress.left)
+
+
+def _is_nothing_left(opened: ClusterSession, record: PlanRecord) -> bool:
+    from kafka_steward.execution.rollback import is_cancel_unfinished
+
+    return record.status.finished and not is_cancel_unfinished(opened.journal, record)
 
 
 def _check_caught_up(connections: FreshConnections, arguments: Mapping[str, Any]) -> CheckResult:

@@ -163,24 +163,21 @@ def create_topics(
 
     `assignments` (broker ids by partition) replaces the counts.
     """
-    tried: list[bool] = []
-
-    def create(client: Any) -> Any:
-        tried.append(True)
-        return client.create_topics(wanted, raise_errors=False)["topics"]
-
     placed = {partition: list(replicas) for partition, replicas in (assignments or {}).items()}
     counts = {} if placed else {"num_partitions": partitions, "replication_factor": replication_factor}
     wanted = {topic: {"assignments": placed, "configs": dict(configs or {}), **counts} for topic in topics}
-    answers = retry_on_admin(bootstrap, create)
-    # A try that took too long may have created them: Kafka creates thousands of partitions for longer than it is given.
-    created = {TopicAlreadyExistsError.errno} if len(tried) > 1 else set()
-    refused = [
-        f"{answer['name']}: {answer['error_message']}"
-        for answer in answers
-        if answer["error_code"] not in {0, *created}
-    ]
-    if refused:
+    accepted = {0}
+
+    def create(client: Any) -> list[str]:
+        try:
+            answers = client.create_topics(wanted, raise_errors=False)["topics"]
+        except KafkaError:
+            # Kafka takes longer for thousands of partitions than it is given, and goes on: the next try finds them.
+            accepted.add(TopicAlreadyExistsError.errno)
+            raise
+        return [f"{each['name']}: {each['error_message']}" for each in answers if each["error_code"] not in accepted]
+
+    if refused := retry_on_admin(bootstrap, create):
         raise SandboxFailed(f"Kafka did not create {'; '.join(refused)}")
 
 

@@ -40,28 +40,30 @@ def test_a_heal_takes_up_a_failed_log_directory_if_the_connection_says_so(
 
 def test_what_is_found_is_in_the_snapshot_that_the_same_task_takes(make_cluster: MakeCluster, tmp_path: Path) -> None:
     cluster(make_cluster, tmp_path).kill(3)
-    told: list[Any] = []
-    find = FindFailuresOperator(task_id="find", conn_id=CONN_ID, snapshot=True, on_failure_detected=told.append)
+    notified: list[Any] = []
+    find = FindFailuresOperator(task_id="find", conn_id=CONN_ID, snapshot=True, on_failure_detected=notified.append)
     found = find.execute(context())
     snapshot = read_snapshot(found["uri"])
     assert snapshot.digest == found["digest"]
     states = {row["broker"]: row["state"] for row in snapshot.brokers.to_pylist()}
     assert {broker for broker, state in states.items() if state == "failed"} == set(found["brokers"]) == {3}
-    assert len(told) == 1
+    assert len(notified) == 1
 
 
-def test_a_failure_is_told_once_although_the_snapshot_takes_a_retry(make_cluster: MakeCluster, tmp_path: Path) -> None:
+def test_people_are_notified_once_although_the_snapshot_takes_a_retry(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
     made = cluster(make_cluster, tmp_path)
     made.kill(3)
     made.create("secret", [(1, 3)])
     made.hidden.add("secret")
-    told: list[Any] = []
-    find = FindFailuresOperator(task_id="find", conn_id=CONN_ID, snapshot=True, on_failure_detected=told.append)
+    notified: list[Any] = []
+    find = FindFailuresOperator(task_id="find", conn_id=CONN_ID, snapshot=True, on_failure_detected=notified.append)
     with pytest.raises(AirflowFailException, match="does not let us describe secret"):
         find.execute(context())
     made.hidden.clear()
     find.execute(context())
-    assert len(told) == 1
+    assert len(notified) == 1
 
 
 def test_a_heal_leaves_it_alone_and_names_it_by_default(make_cluster: MakeCluster, tmp_path: Path) -> None:

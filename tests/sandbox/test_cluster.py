@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaTimeoutError
 from kazoo.client import KazooClient
 
 from kafka_steward.errors import SandboxFailed
@@ -110,6 +112,22 @@ def test_a_broker_that_does_not_exist_is_one_sentence(sandbox: Sandbox) -> None:
 def test_what_kafka_refuses_is_said_in_its_words(sandbox: Sandbox, topic: str) -> None:
     with pytest.raises(SandboxFailed, match=f"Kafka did not create {topic}: .*eplication"):
         sandbox.create_topics(topic, replication_factor=7)
+
+
+def test_topics_that_a_request_creates_after_its_time_out_are_no_error_and_existing_ones_are(
+    sandbox: Sandbox, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = KafkaAdminClient.create_topics
+
+    def time_out(self: Any, *args: Any, **kwargs: Any) -> Any:
+        create(self, *args, **kwargs)
+        monkeypatch.undo()
+        raise KafkaTimeoutError
+
+    monkeypatch.setattr(KafkaAdminClient, "create_topics", time_out)
+    sandbox.create_topics(topic)
+    with pytest.raises(SandboxFailed, match=f"Kafka did not create {topic}: .*already exists"):
+        sandbox.create_topics(topic)
 
 
 def test_a_tool_that_fails_says_why(sandbox: Sandbox) -> None:
