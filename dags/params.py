@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import Param
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.control import CONTROL_ACTIONS
 from kafka_steward.rebalance_request import REBALANCE_OPERATIONS
-from kafka_steward.settings import SETTINGS, Setting
+from kafka_steward.settings import SETTINGS, Setting, Settings
 
 __all__ = [
     "apply_params",
@@ -35,6 +36,8 @@ _BROKER_IDS: dict[str, Any] = {"items": {"type": "integer", "minimum": 0}, "uniq
 #: Brokers as a text that one can type, or as a list in JSON. With both types, Airflow shows a text field.
 _BROKERS: dict[str, Any] = {"type": ["null", "string", "array"], "pattern": "^[0-9, ]*$", **_BROKER_IDS}
 _PATTERNS: dict[str, Any] = {"items": {"type": "string", "minLength": 1, "maxLength": 500}}
+#: A toggle, which always has a value; without null, Airflow marks it as required. null means the default.
+_TOGGLE: dict[str, Any] = {"type": ["null", "boolean"]}
 _GOALS, _BUDGET = "Goals", "Budget"
 
 
@@ -52,7 +55,7 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
             "Ids of the failed brokers to heal, such as 3, 4. Empty: all that are due.",
             **_BROKERS,
         ),
-        "ignore_grace": Param(False, "Heal all brokers that are down, without a grace period.", type="boolean"),
+        "ignore_grace": Param(False, "Heal all brokers that are down, without a grace period.", **_TOGGLE),
         **setting_params(settings, first=("throttle", *sorted(_OUTAGE)), without=_WINDOW),
     }
 
@@ -68,9 +71,7 @@ def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
             enum=["pending", "plan"],
         ),
         "reason": _reason_param(),
-        "even_if_disabled": Param(
-            False, "Roll back although reassignments are disabled for this cluster.", type="boolean"
-        ),
+        "even_if_disabled": Param(False, "Roll back although reassignments are disabled for this cluster.", **_TOGGLE),
         **setting_params(settings, without=_WINDOW | _OUTAGE),
     }
 
@@ -168,7 +169,7 @@ def _reason_param() -> Param:
 
 
 def _dry_run_param() -> Param:
-    return Param(False, "Stop after the review of the plan: nothing is submitted.", type="boolean")
+    return Param(False, "Stop after the review of the plan: nothing is submitted.", **_TOGGLE)
 
 
 def _operation_params() -> dict[str, Param]:
@@ -219,7 +220,7 @@ def _filter_params() -> dict[str, Param]:
 
 def _goal_params() -> dict[str, Param]:
     return {
-        "rack_aware": Param(True, "Spread replicas over the racks.", type="boolean", section=_GOALS),
+        "rack_aware": Param(True, "Spread replicas over the racks.", section=_GOALS, **_TOGGLE),
         "rackless": Param(
             "free",
             "Brokers without a rack. free: a fair share, and no partition is spread worse. own-rack: each a rack.",
@@ -250,7 +251,7 @@ def _goal_params() -> dict[str, Param]:
             section=_GOALS,
         ),
         "internal_topics": Param(
-            False, "Include Kafka's internal topics; a drain always does.", type="boolean", section=_GOALS
+            False, "Include Kafka's internal topics; a drain always does.", section=_GOALS, **_TOGGLE
         ),
     }
 
@@ -287,11 +288,11 @@ def setting_params(
 ) -> dict[str, Param]:
     """Return one Param for each setting that a run can override, but those in `without`; those in `first` come first.
 
-    `settings` are the DAG author's values.
+    `settings` are the DAG author's values. A description ends with the value of [kafka_steward], or with the default.
     """
-    names = dict.fromkeys((*first, *SETTINGS))
+    names, configured = dict.fromkeys((*first, *SETTINGS)), _read_configured_settings()
     return {
-        name: _setting_param(SETTINGS[name], settings.get(name))
+        name: _setting_param(SETTINGS[name], settings.get(name), getattr(configured, name))
         for name in names
         if SETTINGS[name].per_run and name not in without
     }
@@ -302,10 +303,20 @@ def _waiting_plan_params(settings: Mapping[str, Any]) -> dict[str, Param]:
     return setting_params(settings, first=("throttle", *sorted(_WINDOW, reverse=True)), without=_OUTAGE)
 
 
-def _setting_param(setting: Setting, value: Any) -> Param:
+def _read_configured_settings() -> Settings:
+    """Return the settings of the section [kafka_steward]; the defaults if it is wrong, which the tasks report."""
+    given = {name: (conf.get("kafka_steward", name, fallback=None) or "").strip() for name in SETTINGS}
+    try:
+        return Settings.of({name: value for name, value in given.items() if value})
+    except SettingError:
+        return Settings()
+
+
+def _setting_param(setting: Setting, value: Any, configured: Any) -> Param:
     limits = {"minimum": setting.low, "maximum": setting.high, "pattern": setting.pattern}
     schema: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
     if setting.choices:
         schema |= {"enum": [None, *setting.choices], "values_display": {"null": "as configured"}}
-    default = f" Default: {json.dumps(setting.default)}." if setting.default != "" else ""
-    return Param(value, f"{setting.description}{default}", type=["null", setting.json_type], section=SECTION, **schema)
+    origin = "Default" if configured == setting.default else "Configured in [kafka_steward]"
+    usual = f" {origin}: {json.dumps(configured)}." if configured != "" else ""
+    return Param(value, f"{setting.description}{usual}", type=["null", setting.json_type], section=SECTION, **schema)

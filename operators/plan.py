@@ -205,17 +205,16 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
             self.application_args += ["--operation", self.operation, "--options", str(options)]
             if spark.archive is not None:
                 self.application_args += ["--archive", spark.archive]
+            self.application_args += ["--failure-file", str(failure)]
             if spark.is_connect:
-                self._connect_job = ConnectJob(spark.conn_id, self.application_args)
+                self._connect_job = ConnectJob(spark.conn_id, self.application_args, failure)
                 self._connect_job.run(self.log)
                 return
-            self.application_args += ["--failure-file", str(failure)]
             try:
                 with _inherited_environment(self._kubernetes_environment):
                     super().execute(context)
             except AirflowException as error:
-                message = failure.read_text(encoding="utf-8") if failure.exists() else _last_job_message(error)
-                raise PlanningFailed(f"The Spark job ended without a plan: {message}") from error
+                raise _job_failure(failure, _last_job_message(error)) from error
 
     def on_kill(self) -> None:
         """End the job's process on this machine, and with it the job."""
@@ -299,14 +298,17 @@ def _check_plan(snapshot: SnapshotFolder, plan: PlanFolder) -> None:
 
 
 class ConnectJob:
-    """The job as a process of this worker that is a client of a Spark Connect server: there is nothing to submit."""
+    """The job as a process of this worker that is a client of a Spark Connect server: there is nothing to submit.
 
-    def __init__(self, conn_id: str, arguments: Sequence[str]) -> None:
-        self._conn_id, self._arguments = conn_id, list(arguments)
+    `failure` is the file on this worker into which the job writes why it ended without a plan.
+    """
+
+    def __init__(self, conn_id: str, arguments: Sequence[str], failure: Path) -> None:
+        self._conn_id, self._arguments, self._failure = conn_id, list(arguments), failure
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, log: Any) -> None:
-        """Run the job to its end. Raises PlanningFailed with its last words if it ends without a plan."""
+        """Run the job to its end. Raises PlanningFailed with its message if it ends without a plan."""
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
         # In the environment, because the address may hold a token.
@@ -320,12 +322,18 @@ class ConnectJob:
                 log.info("%s", printable(line.rstrip()))
                 last = line.strip() or last
         if self._process.returncode:
-            raise PlanningFailed(f"The Spark job ended without a plan: {last or 'it said nothing'}")
+            raise _job_failure(self._failure, last or "it said nothing")
 
     def end(self) -> None:
         """End the process, if it runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
+
+
+def _job_failure(file: Path, last: str) -> PlanningFailed:
+    """Return the error with the message that the job wrote into `file`; with `last` if it wrote none."""
+    message = file.read_text(encoding="utf-8") if file.exists() else last
+    return PlanningFailed(f"The Spark job ended without a plan: {message}")
 
 
 def _last_job_message(error: Exception) -> str:

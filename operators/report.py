@@ -43,6 +43,11 @@ class _EndedPlan:
     audit: Mapping[str, int]
 
     @property
+    def is_reverted(self) -> bool:
+        """Return whether a rollback was published, so that the plan's rows no longer say where its replicas are."""
+        return self.record is not None and self.record.rolled_back_by is not None
+
+    @property
     def audit_sentence(self) -> str:
         return ", ".join(f"{count} {action}" for action, count in sorted(self.audit.items()))
 
@@ -133,9 +138,9 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             digest, status = self.submitted["digest"], str(self.submitted["status"])
             outcome = summarize_outcome(opened.journal.plans.rows(digest))
             left = list(outcome.not_done)
-            sentence = f"{ended.cancelled or f'Plan {digest[:12]}, {status}:'} {outcome.sentence}"
-            if ended.cancelled and ended.record is not None and ended.record.status.value == "rolled_back":
-                sentence = ended.cancelled
+            sentence = ended.cancelled or f"Plan {digest[:12]}, {status}:"
+            if not (ended.cancelled and ended.is_reverted):
+                sentence += f" {outcome.sentence}"
             if self.plan.get("unplaced"):
                 sentence += f" {self.plan['unplaced']} partitions could not be placed; proof.json at "
                 sentence += f"{self.plan['uri']} says why."

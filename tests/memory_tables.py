@@ -136,10 +136,11 @@ class MemoryAudit:
                 StoredAuditRecord(number + 1, now_ms, completed_ms, self._cluster_id, entry, outcome, detail)
             )
 
-    def complete(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
-        keys = {_key(entry) for entry in entries}
+    def complete(self, outcomes: Sequence[tuple[AuditRecord, Outcome, str]]) -> None:
+        ends = {_key(entry): (outcome, detail) for entry, outcome, detail in reversed(outcomes)}
         for number, row in enumerate(self._rows):
-            if row.outcome is Outcome.INTENDED and _key(row.entry) in keys:
+            if row.outcome is Outcome.INTENDED and _key(row.entry) in ends:
+                outcome, detail = ends[_key(row.entry)]
                 self._rows[number] = replace(row, outcome=outcome, detail=detail, completed_ms=self._clock())
 
     def select(

@@ -29,6 +29,8 @@ from pathlib import Path
 
 from airflow.cli.cli_config import ARG_VERBOSE, ActionCommand, Arg, GroupCommand, positive_int
 
+from kafka_steward.journal.audit import Action
+
 __all__ = ["Exit", "get_kafka_steward_commands"]
 
 _ABOUT = """Reassign the partitions of a Kafka cluster; monitor, cancel and roll back reassignments.
@@ -238,6 +240,12 @@ there.
 
 Exit code 0: no fault; 1: at least one line is a fault. A note is no fault."""
 
+_AUDIT = """\
+Options together leave the rows that meet all of them. A plan has far more rows of its partitions and throttles than
+of what users decided: --action approve, publish, request or cancel shows those alone.
+
+`attempt` in JSON and CSV is the number of the submission of a partition; it is empty in other rows."""
+
 _PENDING = """\
 A topic that was created while brokers were down has fewer replicas than requested (KIP-409). The missing
 replicas are pending; the DAG `fill` adds them when a broker that can host them joins. `placeholders` lists
@@ -262,6 +270,13 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
         ("--probe",),
         help="Also let a worker and the triggerer try the workspace, by a run of the DAG probe",
         action="store_true",
+    )
+    actions = tuple(each.value for each in Action)
+    action = Arg(
+        ("--action",), help=f"Only rows of this action: {', '.join(actions)}", choices=actions, metavar="ACTION"
+    )
+    person = Arg(
+        ("--person",), help="Only what this user did or requested: the name as the rows have it", metavar="NAME"
     )
     since = Arg(("--since",), help="Only since then: 30m, 2h, 1d, or 2026-11-21T08:00 (UTC)", type=_parse_time)
     conditions = (
@@ -303,8 +318,13 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
             "audit",
             "The audit trail: actions, reasons and actors",
             "show.list_audit_rows",
-            (plan, _TOPIC, since, limit),
-            examples=[f"audit --plan 3f2a91c0 {_ON}", "audit --topic orders --since 2h --output csv"],
+            (plan, _TOPIC, action, person, since, limit),
+            examples=[
+                f"audit --plan 3f2a91c0 {_ON}",
+                f"audit --action approve --person ann {_ON}",
+                "audit --topic orders --since 2h --output csv",
+            ],
+            details=_AUDIT,
         ),
         _build_verb(
             "pending",

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from airflow.configuration import conf
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from kafka_steward.cli import Exit
 from kafka_steward.cli.airflow_state import airflow_findings, read_airflow_state
@@ -14,19 +18,22 @@ from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.doctor.commands import Commands
 from kafka_steward.doctor.findings import Check, Finding, Level, run_checks
-from kafka_steward.doctor.journal import inspect_journal
+from kafka_steward.doctor.journal import SHARE_JOURNAL, inspect_journal
 from kafka_steward.doctor.kafka import inspect_cluster
-from kafka_steward.doctor.spark import inspect_local_spark
+from kafka_steward.doctor.spark import inspect_local_spark, remote_spark_finding
 from kafka_steward.doctor.workspace import SHARE_WORKSPACE, inspect_workspace
 from kafka_steward.errors import SettingError
 from kafka_steward.hooks.cluster_config import ClusterConfig, runs_tasks_elsewhere
+from kafka_steward.hooks.extra import parse_extra
 from kafka_steward.hooks.spark import find_spark_cluster
 from kafka_steward.planning.spark.installed import repair_command
+from kafka_steward.settings import SETTINGS, Settings
 
 #: Seconds for all checks, which run at the same time.
 WITHIN_S = 25.0
 #: Milliseconds for one request to Kafka, and for the first connection.
 _REQUEST_MS = 8_000
+_SHOW_SECTION = "airflow config list --section kafka_steward"
 
 
 def diagnose(call: CommandContext) -> Exit:
@@ -34,7 +41,7 @@ def diagnose(call: CommandContext) -> Exit:
     try:
         config = call.hook.access
     except SettingError as error:
-        findings = [Finding("connection", Level.FAULT, str(error), Commands(call.arguments.cluster).add_connection())]
+        findings = _findings_without_config(call.arguments.cluster, str(error))
     else:
         findings = [
             _connection_finding(config),
@@ -48,6 +55,74 @@ def diagnose(call: CommandContext) -> Exit:
     if faults:
         print_error(f"{faults} of {len(findings)} checks found a fault.")
     return Exit.FAILED if faults else Exit.DONE
+
+
+def _findings_without_config(conn_id: str, fault: str) -> list[Finding]:
+    """Return the fault of a connection that cannot be used, and the findings about what does not depend on it."""
+    given, commands = _read_connection(conn_id), Commands(conn_id)
+    checks, unchecked = _checks_of_airflow(conn_id), "Kafka, the journal, the watch and the workspace"
+    spark_conn_id = (given.extra or {}).get("spark_conn_id") or _read_section("spark_conn_id")
+    if spark_conn_id:
+        unchecked = f"Kafka, the journal, the watch, the workspace and the Spark of {spark_conn_id}"
+    else:
+        checks.insert(0, Check("spark", lambda: inspect_local_spark(os.environ), repair_command()))
+    return [
+        Finding("connection", Level.FAULT, fault, "\n".join(_commands_for_connection(given, commands))),
+        executor_finding(conf.get("core", "executor")),
+        *run_checks(checks, within_s=WITHIN_S),
+        Finding(
+            "not checked",
+            Level.NOTE,
+            f"{unchecked} were not checked: they need the connection; run doctor again when it can be used.",
+            commands.steward("doctor"),
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenConnection:
+    """What Airflow has of a connection; `extra` is None if it cannot be read."""
+
+    exists: bool
+    extra: Mapping[str, Any] | None
+
+
+def _read_connection(conn_id: str) -> _GivenConnection:
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        return _GivenConnection(exists=False, extra=None)
+    try:
+        return _GivenConnection(exists=True, extra=parse_extra(conn_id, connection.extra))
+    except SettingError:
+        return _GivenConnection(exists=True, extra=None)
+
+
+def _commands_for_connection(given: _GivenConnection, commands: Commands) -> list[str]:
+    """Return the commands that help with a connection that cannot be used."""
+    if not given.exists:
+        return [commands.add_connection()]
+    settings = [SHARE_JOURNAL] if given.extra is not None and _lacks_journal(given.extra) else []
+    return [*settings, *([_SHOW_SECTION] if _is_section_wrong() else []), commands.show_connection()]
+
+
+def _lacks_journal(extra: Mapping[str, Any]) -> bool:
+    """Return whether no journal is named where the default, a file of one host, does not do."""
+    named = (extra.get("journal"), _read_section("journal"))
+    several_hosts = runs_tasks_elsewhere(conf.get("core", "executor")) or bool(extra.get("zookeeper"))
+    return several_hosts and all(each in (None, "", "zookeeper") for each in named)
+
+
+def _is_section_wrong() -> bool:
+    try:
+        Settings.refuse_wrong({name: value for name in SETTINGS if (value := _read_section(name))})
+    except SettingError:
+        return True
+    return False
+
+
+def _read_section(name: str) -> str:
+    return (conf.get("kafka_steward", name, fallback=None) or "").strip()
 
 
 def _connection_finding(config: ClusterConfig) -> Finding:
@@ -86,9 +161,14 @@ def _checks(call: CommandContext, config: ClusterConfig) -> list[Check]:
             SHARE_WORKSPACE,
         ),
         Check("spark", lambda: _inspect_spark(config), _show_spark(config)),
-        Check(
-            "airflow", lambda: airflow_findings(read_airflow_state(config.conn_id), config.conn_id), "airflow db check"
-        ),
+        *_checks_of_airflow(config.conn_id),
+    ]
+
+
+def _checks_of_airflow(conn_id: str) -> list[Check]:
+    """Return the checks that need no more than the id of the connection."""
+    return [
+        Check("airflow", lambda: airflow_findings(read_airflow_state(conn_id), conn_id), "airflow db check"),
         Check("metrics", lambda: [metrics_finding(_metrics_switches())], "airflow config list --section metrics"),
     ]
 
@@ -120,7 +200,7 @@ def _inspect_spark(config: ClusterConfig) -> Sequence[Finding]:
     if spark.is_local:
         return inspect_local_spark(os.environ)
     spark.refuse_what_cannot_work(config.workspace, dict(os.environ), deploy_mode=None)
-    return [Finding("spark", Level.OK, f"Plans are made by the Spark of {spark.conn_id}, {spark.url}.")]
+    return [remote_spark_finding(spark.conn_id, spark.url, submit=None if spark.is_connect else spark.binary)]
 
 
 def _metrics_switches() -> dict[str, bool]:

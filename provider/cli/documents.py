@@ -16,6 +16,7 @@ from kafka_steward.cli.show import audit_facts, time_argument_ms
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.escaping import printable
+from kafka_steward.execution.broker_joins import name_brokers
 from kafka_steward.execution.failure_reports import (
     report_broker,
     report_log_dirs,
@@ -60,9 +61,7 @@ def list_pending_replicas(call: CommandContext) -> None:
     if not missing:
         print_error("No replica is pending.")
     elif able:
-        print_error(
-            f"{missing} replicas are pending; broker {', '.join(map(str, able))} can host some: run the DAG fill."
-        )
+        print_error(f"{missing} replicas are pending; {name_brokers(able)} can host some: run the DAG fill.")
     else:
         print_error(
             f"{missing} replicas are pending, and no live broker can host one; they are added when brokers join."

@@ -70,7 +70,10 @@ def move_facts(row: MoveRow) -> dict[str, Any]:
 
 
 def audit_facts(row: StoredAuditRecord) -> dict[str, Any]:
-    """Return one row of the audit trail, in full, as plain values."""
+    """Return one row of the audit trail, in full, as plain values.
+
+    `attempt` is `AuditRecord.submission`.
+    """
     entry = row.entry
     columns = ("action", "plan", "chunk", "topic", "partition", "broker", "attempt", "before", "after", "reason")
     return {
@@ -78,6 +81,7 @@ def audit_facts(row: StoredAuditRecord) -> dict[str, Any]:
         "completed": iso_time(row.completed_ms),
         **{name: getattr(entry, name) for name in columns},
         "action": entry.action.value,
+        "attempt": entry.submission,
         "code": None if entry.code is None else entry.code.value,
         "outcome": row.outcome.value,
         "detail": row.detail,
@@ -244,12 +248,15 @@ def _limit(call: CommandContext) -> int | None:
     return given if given is not None or call.out.form != "table" else _NEWEST
 
 
-def _print_extent(call: CommandContext, count: int, what: str) -> None:
-    """Say on standard error that nothing was found, or that there may be more than a table shows by itself."""
+def _print_extent(call: CommandContext, count: int, what: str, hint: str = "") -> None:
+    """Say on standard error that nothing was found, or that there may be more than a table shows by itself.
+
+    `hint` says how to see only some.
+    """
     if not count:
         print_error(f"There is no {what}, or none that fits.")
     elif call.arguments.limit is None and count == _limit(call):
-        print_error(f"These are the newest {count}; more with --limit, all of them with --output json.")
+        print_error(f"These are the newest {count}; {hint}more with --limit, all of them with --output json.")
 
 
 def show_plan(call: CommandContext) -> None:
@@ -271,9 +278,17 @@ def list_audit_rows(call: CommandContext) -> None:
     with call.journal() as journal:
         plan = find_plan_by_prefix(journal, given.plan).digest if given.plan else None
         since_ms = None if given.since is None else time_argument_ms(given.since, journal.now_ms())
-        rows = journal.audit.rows(plan=plan, topic=given.topic, since_ms=since_ms, limit=_limit(call))
+        # The trail is not searched by person: the rows of others must not use up the limit.
+        limit = _limit(call) if given.person is None else None
+        rows = journal.audit.rows(plan=plan, action=given.action, topic=given.topic, since_ms=since_ms, limit=limit)
+    if given.person is not None:
+        rows = _newest([row for row in rows if row.entry.who.person == given.person], _limit(call))
     call.out.print_rows([audit_facts(row) for row in rows], audit_table(rows))
-    _print_extent(call, len(rows), "row of the audit trail")
+    _print_extent(call, len(rows), "row of the audit trail", "only some with --action or --person, ")
+
+
+def _newest(rows: list[StoredAuditRecord], limit: int | None) -> list[StoredAuditRecord]:
+    return rows if limit is None else rows[-limit:]
 
 
 def _value_text(value: Any) -> str:

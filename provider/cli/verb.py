@@ -28,8 +28,9 @@ from kafka_steward.journal.store import Journal
 
 
 def print_error(*lines: str) -> None:
-    """Print messages that are not part of the result to standard error."""
-    print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
+    """Print messages that are not part of the result to standard error; without any, print nothing."""
+    if lines:
+        print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)

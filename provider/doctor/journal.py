@@ -13,6 +13,8 @@ from kafka_steward.journal.records import WATCH_LEASES
 from kafka_steward.journal.schema.upgrade import KNOWN
 from kafka_steward.journal.store import Journal
 
+#: What helps where a journal is missing, or is a file that other hosts do not see.
+SHARE_JOURNAL = set_for_airflow("journal", "postgresql://USER@HOST/steward")
 #: Hosts that a sentence names; the rest is only counted.
 _NAMED = 5
 #: Seconds after the end of a watch's lease at which it counts as dead, as no other watch has taken over.
@@ -64,7 +66,7 @@ def journal_finding(
             f" It is a file of this host, and the executor {executor} runs tasks on other hosts; set journal to a "
             "postgresql:// URL that all of them share."
         )
-        return Finding("journal", Level.FAULT, sentence, set_for_airflow("journal", "postgresql://USER@HOST/steward"))
+        return Finding("journal", Level.FAULT, sentence, SHARE_JOURNAL)
     return Finding("journal", Level.OK, sentence)
 
 

@@ -1,7 +1,9 @@
-"""The Spark and the Java of this machine, by their files: nothing is started."""
+"""The Spark and the Java of this machine, by their files; and a Spark elsewhere: nothing is started."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,6 +37,20 @@ def spark_finding(found: InstalledSpark) -> Finding:
         "the code that came with the jars."
     )
     return Finding("spark", Level.NOTE, sentence)
+
+
+def remote_spark_finding(conn_id: str, url: str, *, submit: str | None) -> Finding:
+    """Return the Spark that makes plans elsewhere, and how to see its version, which is not asked here.
+
+    `submit` is the program that submits jobs there; None for a Spark Connect server.
+    """
+    sentence = f"Plans are made by the Spark of {conn_id}, {url}. Its version was not asked, "
+    if submit is None:
+        sentence += "because that opens a session; each plan checks that the worker's pyspark is of its minor version."
+        script = f"from pyspark.sql import SparkSession as s; print(s.builder.remote({url!r}).getOrCreate().version)"
+        return Finding("spark", Level.OK, sentence, f"{sys.executable} -c {shlex.quote(script)}")
+    sentence += f"because that starts Spark; on a worker, {submit} names the one that submits the jobs."
+    return Finding("spark", Level.OK, sentence, f"{shlex.quote(submit)} --version")
 
 
 def java_finding(java: Path | None, version: str | None) -> Finding:

@@ -38,6 +38,17 @@ T = TypeVar("T")
 _NONE_JOINED = "No broker that joined is waiting."
 
 
+def name_brokers(brokers: Collection[int]) -> str:
+    """Return `broker 3`, or `brokers 3, 4 and 5`, for a sentence. `brokers` are not empty."""
+    *others, last = map(str, brokers)
+    return f"brokers {', '.join(others)} and {last}" if others else f"broker {last}"
+
+
+def begin_with_brokers(brokers: Collection[int], singular: str, plural: str) -> str:
+    """Return the beginning of a sentence, `Broker 3 is` or `Brokers 3 and 4 are`, by the two forms of its verb."""
+    return f"{name_brokers(brokers).capitalize()} {singular if len(brokers) == 1 else plural}"
+
+
 @dataclass(frozen=True)
 class JoinPollResult:
     """The result of one poll. `due` are the brokers to emit an event for now.
@@ -128,7 +139,7 @@ def _pending_message(pending: list[PendingReplica], missing: int, able: frozense
     partitions = sum(not each.is_obsolete for each in pending)
     message = f"{missing} replicas of {partitions} partitions are pending"
     if able:
-        return f"{message}; broker {', '.join(map(str, sorted(able)))} can host some."
+        return f"{message}; {name_brokers(sorted(able))} can host some."
     if any(each.state is PendingState.MOVING for each in pending):
         return f"{message}, and some are in flight."
     return f"{message}; no live broker can host one."
@@ -240,7 +251,7 @@ def _build_empty_brokers(
     brokers: tuple[int, ...], due: tuple[int, ...], snapshot: Snapshot, why: str, now_ms: int
 ) -> EmptyBrokers:
     empty = tuple(broker for broker in brokers if broker not in snapshot.hosting_brokers)
-    message = f"Broker {', '.join(map(str, brokers))} has joined." if brokers else _NONE_JOINED
+    message = f"{begin_with_brokers(brokers, 'has', 'have')} joined." if brokers else _NONE_JOINED
     message += f" The expand waits: {why}." if why else ""
     return EmptyBrokers(brokers, empty, due, message, now_ms)
 

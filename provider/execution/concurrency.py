@@ -3,12 +3,13 @@
 Equal input gives equal output, in a total order.
 
 The window is in bytes. The bytes in transfer into a broker are at most what the throttle copies until the next step can
-submit more, and those out of one at most what five brokers receive in that time: leaders are not throttled. A step is
-delayed by its own work and by its wait: both show in the time since the last step, by the journal's clock. So a broker
-receives without a break, small partitions start by the hundred, and a partition larger than the window starts while its
-receiving brokers receive nothing else. A partition that is copied in less time than the controller takes to accept it
-counts as nothing: such moves never accumulate, and while large ones are copied the controller is not idle. Each move
-also widens the window by what is copied while it is submitted. `ConcurrencyLimits` has upper limits in counts.
+submit more, and those out of one at most what five brokers receive in that time; what one does, if leaders are
+throttled as well. A step is delayed by its own work and by its wait: both show in the time since the last step, by the
+journal's clock. So a broker receives without a break, small partitions start by the hundred, and a partition larger
+than the window starts while its receiving brokers receive nothing else. A partition that is copied in less time than
+the controller takes to accept it counts as nothing: such moves never accumulate, and while large ones are copied the
+controller is not idle. Each move also widens the window by what is copied while it is submitted. `ConcurrencyLimits`
+has upper limits in counts.
 
 Without a throttle nothing says what a broker can copy, and without a size nothing says what a move weighs. The window
 is then learned, as TCP learns its own: it begins small, and doubles after each step in which at least half of the moves
@@ -68,6 +69,14 @@ class LearnedWindow:
         doublings = min(max(self.doublings + change, 0), _MOST_DOUBLINGS)
         return LearnedWindow(doublings, slowest_call_ms, frozenset(stalled))
 
+    def after_failure(self, slowest_call_ms: int) -> LearnedWindow:
+        """Return what is known after a step that failed: no move is known to have ended.
+
+        `slowest_call_ms` also counts a request without an answer; 0 if none was sent.
+        """
+        slowest_ms = slowest_call_ms or self.slowest_call_ms
+        return self.update(ended=0, remained=0, slowest_call_ms=slowest_ms, stalled=self.stalled)
+
 
 #: A request to the controller that takes longer is a sign of pressure. A ZooKeeper-mode controller needs about 15 ms
 #: for each of the 50 partitions of a request.
@@ -87,7 +96,7 @@ _LEAST_BYTES = 10_000_000
 #: plan may have waited.
 _LONGEST_GAP_S = 30.0
 
-#: The receiving brokers that one broker may keep busy.
+#: The receiving brokers that one broker may keep busy, unless leaders are throttled as well.
 _RECEIVERS = 5
 
 #: The divisor of the window under pressure.
@@ -98,9 +107,10 @@ _REDUCED = 4
 class ConcurrencyLimits:
     """The limits in flight: replicas into one broker, replicas out of one broker, partitions in the cluster.
 
-    `bytes_per_broker` limits the bytes in transfer into one broker, and five times as many limit those out of one; None
-    for no limit. A transfer counts with what it can copy until the next step: its bytes, but no more than the limit. A
-    move of unknown size counts as `unknown_bytes`, and one of up to `least_bytes` as nothing.
+    `bytes_per_broker` limits the bytes in transfer into one broker, and `receivers` times as many those out of one;
+    None for no limit. A transfer counts with what it can copy until the next step: its bytes, but no more than the
+    limit. A move of unknown size counts as `unknown_bytes`, and one of up to `least_bytes` as nothing.
+    Without `zero_counts`, a size of 0 is unknown: no throttle limits what an empty partition turns out to be.
     """
 
     into: int
@@ -109,13 +119,22 @@ class ConcurrencyLimits:
     bytes_per_broker: int | None = None
     unknown_bytes: int = 0
     least_bytes: int = 0
+    receivers: int = _RECEIVERS
+    zero_counts: bool = True
 
     def with_window(
-        self, learned: LearnedWindow, *, throttle: int, interval_s: float, since_last_ms: int
+        self,
+        learned: LearnedWindow,
+        *,
+        throttle: int,
+        interval_s: float,
+        since_last_ms: int,
+        leaders_throttled: bool = False,
     ) -> ConcurrencyLimits:
         """Return the limits with the window in bytes.
 
-        `throttle` is in bytes per second, 0 for none. `since_last_ms` is the time since the end of the last step.
+        `throttle` is in bytes per second, 0 for none; with `leaders_throttled` brokers that send have it as well.
+        `since_last_ms` is the time since the end of the last step.
         """
         gap_s = min(max(since_last_ms, 0) / 1000, interval_s + _LONGEST_GAP_S)
         rated = max(int(throttle * (interval_s + gap_s)), _LEAST_BYTES)
@@ -127,6 +146,8 @@ class ConcurrencyLimits:
             bytes_per_broker=window,
             unknown_bytes=max(1, window // (_FIRST_MOVES << learned.doublings)),
             least_bytes=throttle * submission_ms // 1000,
+            receivers=1 if leaders_throttled and throttle else _RECEIVERS,
+            zero_counts=throttle > 0,
         )
 
     def under(self, pressure: Pressure | None) -> ConcurrencyLimits:
@@ -178,6 +199,18 @@ def active_transfers(
         ActiveTransfer(frozenset(moving.adding), moving.leader, 0 if name in stalled else left.get(name, 0))
         for name, moving in snapshot.reassigning.items()
     ]
+
+
+def largest_size(move: Move, reported: Mapping[TopicPartition, int], *, zero_counts: bool) -> int | None:
+    """Return the bytes with which a move counts in the window: as planned or as reported now, whichever is more.
+
+    A leader that suddenly reports far less than before must not open the window for all of its partitions. None is
+    unknown; so is 0 without `zero_counts`.
+    """
+    known = max(reported.get(move.topic_partition, 0), move.size_bytes or 0)
+    if known == 0 and (not zero_counts or (move.size_bytes is None and move.topic_partition not in reported)):
+        return None
+    return known
 
 
 def find_pressure(out_of_sync_elsewhere: Collection[TopicPartition], slowest_call_ms: int) -> Pressure | None:
@@ -283,11 +316,11 @@ class _BrokerLoad:
             return True
         if self.total >= caps.total:
             return False
-        known = self.sizes.get(move.topic_partition, move.size_bytes)
+        known = largest_size(move, self.sizes, zero_counts=caps.zero_counts)
         flow = ActiveTransfer(move.adding, leader, caps.unknown_bytes if known is None else known)
-        if not (self._is_below_limits(flow, caps) and self._is_in_window(flow)):
+        if not (self._is_below_limits(flow, caps) and self._is_in_window(flow, caps.receivers)):
             return False
-        size = known or 0
+        size = self.sizes.get(move.topic_partition, move.size_bytes) or 0
         after = {broker: place_replica(self.rooms[broker], size) for broker in flow.into & self.rooms.keys()}
         fitting = {broker: rooms for broker, rooms in after.items() if rooms is not None}
         if len(fitting) < len(after):
@@ -322,7 +355,7 @@ class _BrokerLoad:
             sent == 0 or sent + len(flow.into) <= caps.out_of
         )
 
-    def _is_in_window(self, flow: ActiveTransfer) -> bool:
+    def _is_in_window(self, flow: ActiveTransfer, receivers: int) -> bool:
         window = self.window
         if window is None:
             return True
@@ -331,7 +364,7 @@ class _BrokerLoad:
             return True
         sent = self.bytes_out_of[flow.out_of]
         received = (self.bytes_into[broker] for broker in flow.into)
-        return (sent == 0 or sent + len(flow.into) * soon <= _RECEIVERS * window) and all(
+        return (sent == 0 or sent + len(flow.into) * soon <= receivers * window) and all(
             bytes_ == 0 or bytes_ + soon <= window for bytes_ in received
         )
 

@@ -60,10 +60,7 @@ class AuditedCalls:
             for number, keys in enumerate(batches(list(entries))):
                 if number == 0 or late is None:
                     self.check_fence()  # with `late`, the check after a batch is the one before the next
-                began_ms = self._now_ms()
-                results.update(self._call(entries, list(keys), call, late))
-                self._check_fence_after(list(keys), late)
-                self.slowest_call_ms = max(self.slowest_call_ms, self._now_ms() - began_ms)
+                results.update(self._time_call(entries, list(keys), call, late))
         finally:
             self._record_outcomes({key: entries[key] for key in results}, results)
         return results
@@ -72,6 +69,22 @@ class AuditedCalls:
         """Check the fence. Raises LockLost if the step lock is no longer held."""
         if self._fence is not None:
             self._fence.check()
+
+    def _time_call(
+        self,
+        entries: Mapping[Key, Sequence[AuditRecord]],
+        keys: list[Key],
+        call: Callable[[list[Key]], Mapping[Key, ClusterError | None]],
+        late: Callable[[list[Key]], None] | None,
+    ) -> Mapping[Key, ClusterError | None]:
+        began_ms = self._now_ms()
+        try:
+            answers = self._call(entries, keys, call, late)
+            self._check_fence_after(keys, late)
+        finally:
+            # Also of a call without an answer: it is the slowest of all.
+            self.slowest_call_ms = max(self.slowest_call_ms, self._now_ms() - began_ms)
+        return answers
 
     def _call(
         self,
@@ -91,12 +104,9 @@ class AuditedCalls:
     def _record_outcomes(
         self, entries: Mapping[Key, Sequence[AuditRecord]], answers: Mapping[Key, ClusterError | None]
     ) -> None:
-        done = [entry for key, several in entries.items() if answers[key] is None for entry in several]
-        self._audit.record_outcome(done, Outcome.DONE)
-        for key, refusal in answers.items():
-            if refusal is not None:
-                outcome = Outcome.REFUSED if isinstance(refusal, KafkaRefused) else Outcome.FAILED
-                self._audit.record_outcome(entries[key], outcome, str(refusal))
+        self._audit.record_outcomes(
+            [(entry, *_outcome_of(answers[key])) for key, several in entries.items() for entry in several]
+        )
 
     def _check_fence_after(self, keys: list[Key], late: Callable[[list[Key]], None] | None) -> None:
         if late is None:
@@ -109,6 +119,12 @@ class AuditedCalls:
 
     def _now_ms(self) -> int:
         return 0 if self._fence is None else self._fence.now_ms
+
+
+def _outcome_of(refusal: ClusterError | None) -> tuple[Outcome, str]:
+    if refusal is None:
+        return Outcome.DONE, ""
+    return Outcome.REFUSED if isinstance(refusal, KafkaRefused) else Outcome.FAILED, str(refusal)
 
 
 def alter_keeping_factor(

@@ -16,6 +16,7 @@ from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers, 
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
+from kafka_steward.execution.broker_joins import begin_with_brokers
 from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.failure_records import (
     FAILED_LOG_DIRS,
@@ -381,7 +382,7 @@ def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
 def _failure_message(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int | None) -> str:
     if not view.failed:
         return "Every broker that has replicas is live."
-    brokers = f"Broker {', '.join(map(str, sorted(view.failed)))} is down"
+    brokers = f"{begin_with_brokers(sorted(view.failed), 'is', 'are')} down"
     if settings.heal_failure_interval < 0:
         return f"{brokers}; healing is disabled (heal_failure_interval is -1)."
     if decision.outage:

@@ -208,8 +208,8 @@ def _incoming_replicas(
 ) -> dict[int, list[IncomingReplica]]:
     """Return the replicas in transfer to each broker, with the bytes that have not arrived yet.
 
-    If the leader does not report the size, the size at planning is used. If that was unknown too, the largest known
-    size is used.
+    The size is the one at planning or the one that the leader reports, whichever is more: a leader that reports too
+    little must not make a transfer look ended. If both are unknown, the largest known size is used.
     """
     largest = max(sizes.values(), default=0)
     transfers = [
@@ -218,7 +218,7 @@ def _incoming_replicas(
     ]
     found: dict[int, list[IncomingReplica]] = {}
     for name, adding, planned in transfers:
-        size = sizes.get(name, largest if planned is None else planned)
+        size = max(sizes.get(name, largest if planned is None else 0), planned or 0)
         for broker in sorted(adding & log_dirs.keys()):
             left_bytes = max(0, size - log_dirs[broker].replica_bytes.get(name, 0))
             found.setdefault(broker, []).append(IncomingReplica(name, left_bytes))

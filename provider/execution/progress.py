@@ -14,6 +14,9 @@ from kafka_steward.execution.moves import Held, bytes_to_copy, filter_unsettled
 from kafka_steward.execution.settled_moves import SettledMoves
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 
+#: The longest time between two polls that counts, in milliseconds, beyond the interval of the steps.
+LONGEST_GAP_MS = 30_000
+
 #: The weight of the newest interval in the smoothed rate: about the last five polls count.
 _NEWEST = 0.3
 
@@ -28,10 +31,22 @@ class TransferRate:
     grew_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     bytes_per_s: float | None = None
 
-    def update(self, at_ms: int, done_bytes: int, arrived: Mapping[TopicPartition, int]) -> TransferRate:
-        """Return the track after another poll. A partition that was not tracked before counts as grown now."""
+    def update(
+        self,
+        at_ms: int,
+        done_bytes: int,
+        arrived: Mapping[TopicPartition, int],
+        *,
+        longest_gap_ms: int = LONGEST_GAP_MS,
+    ) -> TransferRate:
+        """Return the track after another poll. A partition that was not tracked before counts as grown now.
+
+        Of the time since the last poll, at most `longest_gap_ms` count: a clock may have jumped, and nobody has looked
+        while Kafka did not answer.
+        """
+        unseen_ms = max(0, at_ms - self.at_ms - longest_gap_ms)
         grew = {
-            partition: self.grew_ms[partition]
+            partition: self.grew_ms[partition] + unseen_ms
             if partition in self.arrived and copied <= self.arrived[partition]
             else at_ms
             for partition, copied in arrived.items()

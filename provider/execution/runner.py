@@ -38,6 +38,7 @@ from kafka_steward.execution.moves import bytes_to_copy
 from kafka_steward.execution.plan_slot import release_slot, waiting_reason
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import (
+    LONGEST_GAP_MS,
     Progress,
     TransferRate,
     count_progress_bytes,
@@ -301,6 +302,7 @@ class PlanRunner:
         except (WrongCluster, AuthenticationFailed):
             raise
         except ClusterError as error:
+            self._memory.learned = self._memory.learned.after_failure(step.slowest_call_ms)
             return self._record_failure(record, fence, error)
         if ended:
             unreleased = step.refused_releases
@@ -462,6 +464,11 @@ class PlanRunner:
         done = stepped.settled.bytes_copied
         done += sum(bytes_to_copy(row.move) for row in stepped.rows if row.state is MoveState.COMPLETED)
         done += count_progress_bytes((row.move for row in stepped.in_flight_rows), stepped.arrived)
-        self._track = (self._track or TransferRate(now_ms, done)).update(now_ms, done, stepped.arrived)
+        self._track = (self._track or TransferRate(now_ms, done)).update(
+            now_ms,
+            done,
+            stepped.arrived,
+            longest_gap_ms=int(self._settings.step_interval * 1000) + LONGEST_GAP_MS,
+        )
         in_flight = [row.topic_partition for row in stepped.in_flight_rows]
         return self._track, find_stalled(self._track, in_flight, after_s=self._settings.stall_after)

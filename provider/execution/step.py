@@ -225,6 +225,11 @@ class Step:
         plan = [*self._moves.settled.names, *(row.topic_partition for row in rows)]
         return assess_strain(self._cluster, whole, plan, facts, fence=self._fence)
 
+    @property
+    def slowest_call_ms(self) -> int:
+        """The longest time that Kafka took for a change, also if the step failed."""
+        return self._calls.slowest_call_ms
+
     def ending_snapshot(self, stepped: StepResult, topics: Collection[str]) -> Snapshot:
         """Return a snapshot with these topics at the end of a plan: that of the step if it has them."""
         return stepped.snapshot if stepped.snapshot.topics >= set(topics) else self._cluster.snapshot(sorted(topics))
@@ -266,7 +271,7 @@ class Step:
             hung = select_individual_cancels(able, self._stalled, lost, after_s=self._settings.stall_after)
             died = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
             return [*died, *((row, why, Cause.STALLED) for row, why in hung)]
-        chosen = []
+        chosen, skipped = [], []
         for row in in_flight:
             partition = snapshot.partitions.get(row.topic_partition)
             if partition is not None and partition.reassigning and phase_of(row) is not Phase.CANCELLING:
@@ -274,9 +279,8 @@ class Step:
                 if rule is None:
                     chosen.append((row, self._cancelling, Cause.REQUESTED))
                 else:
-                    self._journal.audit.record(
-                        self._moves.build_audit_record(Action.SKIP, row, rule, code=Code.FORBIDDEN)
-                    )
+                    skipped.append(self._moves.build_audit_record(Action.SKIP, row, rule, code=Code.FORBIDDEN))
+        self._journal.audit.record_all(skipped)
         return chosen
 
     def _cancel_moves(self, chosen: Sequence[tuple[MoveRow, str, Cause]], findings: Sequence[Observation]) -> None:
@@ -384,7 +388,7 @@ class Step:
                 snapshot,
                 inputs.left_bytes,
                 self._memory.learned.stalled,
-                sizes=inputs.sizes.keys(),
+                sizes={name for name, size in inputs.sizes.items() if size or limits.zero_counts},
                 unknown_bytes=limits.unknown_bytes,
             ),
             limits,
@@ -407,6 +411,7 @@ class Step:
             throttle=self._throttle or 0,
             interval_s=settings.step_interval,
             since_last_ms=self._fence.now_ms - self._record.stepped_ms,
+            leaders_throttled=settings.throttle_leaders,
         ).under(self._pressure)
 
     def _submit_moves(self, chosen: Sequence[Move]) -> list[Held]:

@@ -42,7 +42,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.records import RATES, ThrottleLease
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, put, remove
+from kafka_steward.journal.tree import Node, put
 
 _UNKNOWN_TOPIC = 3
 #: Attempts to record a late change while other processes change the same document.
@@ -150,14 +150,13 @@ class ThrottleLeases:
 
     def _acquire_entries(self, side: ThrottleSide, wanted: Mapping[str, frozenset[str]]) -> None:
         now = self._cluster.topic_configs(list(wanted), [side.replicas_key], own_only=True) if wanted else {}
-        ours, entries = {}, {}
-        for topic in sorted(wanted.keys() & now.keys()):
-            had = now[topic].get(side.replicas_key)
-            add = missing_entries(had, sorted(wanted[topic]))
-            if add:
-                self._record_entries(("topic", topic, side.replicas_key), had, add)
-                ours[topic] = ConfigChange(side.replicas_key, ConfigOp.APPEND, ",".join(add))
-                entries[topic] = self._build_list_audit(Action.THROTTLE, topic, add)
+        had = {topic: now[topic].get(side.replicas_key) for topic in sorted(wanted.keys() & now.keys())}
+        missing = {topic: missing_entries(value, sorted(wanted[topic])) for topic, value in had.items()}
+        added = {topic: several for topic, several in missing.items() if several}
+        ours = {topic: ConfigChange(side.replicas_key, ConfigOp.APPEND, ",".join(add)) for topic, add in added.items()}
+        keys = {topic: ("topic", topic, side.replicas_key) for topic in added}
+        self._write_leases({keys[topic]: self._with_entries(keys[topic], had[topic], added[topic]) for topic in added})
+        entries = self._build_list_audit(Action.THROTTLE, added)
         answers = self._calls.execute(
             entries,
             lambda batch: self._change_lists(ours, batch),
@@ -174,24 +173,28 @@ class ThrottleLeases:
         removable = {topic: several for topic, several in removable.items() if several}
         now, refused = readable_topic_configs(self._cluster, list(removable), [side.replicas_key], own_only=True)
         removable = {topic: several for topic, several in removable.items() if topic not in refused}
-        changes, entries = {}, {}
+        changes, removed = {}, {}
         for topic, several in removable.items():
             value = now.get(topic, {}).get(side.replicas_key)
             # Entries that are gone, with their topic or by an external change, are not ours to remove.
             there = sorted(several & set(parse_list(value)))
             change = _removal_change(side.replicas_key, value, there, mine[topic][1])
             if change is not None:
-                changes[topic] = change
-                entries[topic] = self._build_list_audit(Action.UNTHROTTLE, topic, there)
+                changes[topic], removed[topic] = change, there
+        entries = self._build_list_audit(Action.UNTHROTTLE, removed)
         answers = self._calls.execute(entries, lambda batch: self._change_lists(changes, batch))
         unchanged = {topic: error for topic, error in answers.items() if _is_relevant_error(error)}
         self.refusals += [error for error in (*refused.values(), *unchanged.values()) if error is not None]
         if removable:
             # A document that another plan has written since ours was deleted may have the same version.
             self._calls.check_fence()
-        for topic, several in removable.items():
-            if topic not in unchanged:
-                self._remove_lease_entries(("topic", topic, side.replicas_key), several)
+        self._remove_lease_entries(
+            {
+                ("topic", topic, side.replicas_key): several
+                for topic, several in removable.items()
+                if topic not in unchanged
+            }
+        )
 
     def _release_rates(self, side: ThrottleSide, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
         mine = {
@@ -209,9 +212,13 @@ class ThrottleLeases:
                 changes[broker], before[broker] = change, now
         entries = self._build_rate_audit(Action.UNTHROTTLE, changes, before)
         answers = self._calls.execute(entries, lambda batch: self._change_rates(changes, batch))
-        for broker in reached:
-            if answers.get(broker) is None:
-                self._remove_lease_entries(("broker", str(broker), side.rate_key), mine[broker][1].entries[self._plan])
+        self._remove_lease_entries(
+            {
+                ("broker", str(broker), side.rate_key): mine[broker][1].entries[self._plan]
+                for broker in reached
+                if answers.get(broker) is None
+            }
+        )
         return [broker for broker in mine if broker not in reached or answers.get(broker) is not None]
 
     def _change_rates(
@@ -253,16 +260,17 @@ class ThrottleLeases:
             }
         return self._read
 
-    def _record_entries(self, key: _Key, had: str | None, add: Collection[str]) -> None:
-        """Record list entries that this plan is about to add. Entries of other plans and of earlier steps are kept.
+    def _with_entries(self, key: _Key, had: str | None, add: Collection[str]) -> ThrottleLease:
+        """Return the lease with list entries that this plan is about to add.
 
-        A list that no longer exists was cleared externally. In that case, releasing our entries deletes the list.
+        Entries of other plans and of earlier steps are kept. A list that no longer exists was cleared externally. In
+        that case, releasing our entries deletes the list.
         """
         _, known = self._read_leases().get(key, (None, None))
         noted = known or ThrottleLease(had, None)
         mine = tuple(sorted({*noted.entries.get(self._plan, ()), *add}))
         before = None if had is None else noted.before
-        self._write_lease(key, replace(noted, before=before, entries={**noted.entries, self._plan: mine}))
+        return replace(noted, before=before, entries={**noted.entries, self._plan: mine})
 
     def _record_rate(self, key: _Key, rate: str | None, now: str | None) -> str | None:
         """Record the rate that this plan requests; return the rate to set, or None to set none."""
@@ -313,18 +321,49 @@ class ThrottleLeases:
             raise _lease_conflict(key)
         self._read_leases()[key] = written, lease
 
-    def _remove_lease_entries(self, key: _Key, removed: Collection[str]) -> None:
-        """Remove released entries from the document; delete the document with its last entry."""
-        node, lease = self._read_leases()[key]
+    def _write_leases(self, leases: Mapping[_Key, ThrottleLease]) -> None:
+        """Record leases, those without a document in as few requests as possible.
+
+        Raises VersionConflict if one was changed since it was read, or recorded by another process.
+        """
+        known = self._read_leases()
+        created = {key: lease for key, lease in leases.items() if key not in known}
+        for key in leases.keys() - created.keys():
+            self._write_lease(key, leases[key])
+        if not created:
+            return
+        at = {paths.lease(*key): key for key in created}
+        for path in self._journal.tree.create_all({path: created[key].to_json() for path, key in at.items()}):
+            raise _lease_conflict(at[path])
+        for (path, key), node in zip(at.items(), self._journal.tree.read(list(at)), strict=True):
+            if node is None or node.data != created[key].to_json():
+                raise _lease_conflict(at[path])
+            known[key] = node, created[key]
+
+    def _remove_lease_entries(self, removed: Mapping[_Key, Collection[str]]) -> None:
+        """Remove released entries from the documents; delete those without any other, in as few requests as possible.
+
+        Raises VersionConflict if one was changed since it was read.
+        """
+        known = self._read_leases()
+        left = {key: self._without_entries(known[key][1], gone) for key, gone in removed.items()}
+        for key, entries in left.items():
+            if entries:
+                self._write_lease(key, replace(known[key][1], entries=entries))
+        ended = {key: known[key][0] for key, entries in left.items() if not entries}
+        if not ended:
+            return
+        self._journal.tree.delete_all(list(ended.values()))
+        left_over = self._journal.tree.read([node.path for node in ended.values()])
+        for key, node in zip(ended, left_over, strict=True):
+            if node is not None:
+                raise _lease_conflict(key)
+            del known[key]
+
+    def _without_entries(self, lease: ThrottleLease, removed: Collection[str]) -> dict[str, tuple[str, ...]]:
         mine = tuple(entry for entry in lease.entries[self._plan] if entry not in removed)
         others = {plan: several for plan, several in lease.entries.items() if plan != self._plan}
-        left = {**others, self._plan: mine} if mine else others
-        if left:
-            self._write_lease(key, replace(lease, entries=left))
-        elif remove(self._journal.tree, node):
-            del self._read_leases()[key]
-        else:
-            raise _lease_conflict(key)
+        return {**others, self._plan: mine} if mine else others
 
     def _build_rate_audit(
         self, action: Action, changes: Mapping[int, ConfigChange], before: Mapping[int, str | None]
@@ -348,25 +387,32 @@ class ThrottleLeases:
             for broker, change in changes.items()
         }
 
-    def _build_list_audit(self, action: Action, topic: str, several: Collection[str]) -> list[AuditRecord]:
-        named = [
-            (TopicPartition(topic, int(number)), int(broker))
-            for number, broker in (entry.split(":") for entry in several)
-        ]
-        attempts = self._attempts([partition for partition, _ in named])
-        return [
-            AuditRecord(
-                action,
-                _REASONS[action],
-                plan=self._plan,
-                topic=topic,
-                partition=partition.partition,
-                broker=broker,
-                attempt=attempts.get(partition, 0),
-                who=self._who,
-            )
-            for partition, broker in named
-        ]
+    def _build_list_audit(self, action: Action, changed: Mapping[str, Collection[str]]) -> dict[str, list[AuditRecord]]:
+        """Return the audit rows of these entries, `partition:broker`, by topic."""
+        named = {
+            topic: [
+                (TopicPartition(topic, int(number)), int(broker))
+                for number, broker in (entry.split(":") for entry in several)
+            ]
+            for topic, several in changed.items()
+        }
+        attempts = self._attempts([partition for several in named.values() for partition, _ in several])
+        return {
+            topic: [
+                AuditRecord(
+                    action,
+                    _REASONS[action],
+                    plan=self._plan,
+                    topic=topic,
+                    partition=partition.partition,
+                    broker=broker,
+                    attempt=attempts.get(partition, 0),
+                    who=self._who,
+                )
+                for partition, broker in several
+            ]
+            for topic, several in named.items()
+        }
 
 
 _REASONS = {

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from kafka_steward.journal.sql.audit import AuditTable
 
 
+#: A larger `attempt` is the second in which an action was done, which distinguishes its repetitions.
+_MOST_ATTEMPTS = 1_000_000_000
+
 #: Rows per page, since the trail may be long.
 _PAGE = 500
 
@@ -138,6 +141,12 @@ class AuditRecord:
     who: Actor = field(default_factory=Actor)
     code: Code | None = None
 
+    @property
+    def submission(self) -> int | None:
+        """The number of the submission of a plan's partition that the record is about; None if it is about none."""
+        is_about_one = self.plan and self.partition is not None and self.attempt < _MOST_ATTEMPTS
+        return self.attempt if is_about_one else None
+
 
 @dataclass(frozen=True, slots=True)
 class StoredAuditRecord:
@@ -167,7 +176,12 @@ class Audit:
 
     def record_outcome(self, entries: Sequence[AuditRecord], outcome: Outcome | str, detail: str = "") -> None:
         """Record the outcome of these actions. Rows that are already complete are left unchanged."""
-        self._table.complete(entries, Outcome(outcome), detail)
+        known = Outcome(outcome)
+        self.record_outcomes([(entry, known, detail) for entry in entries])
+
+    def record_outcomes(self, outcomes: Sequence[tuple[AuditRecord, Outcome, str]]) -> None:
+        """Record the outcomes of several actions, each with its own detail, in one transaction."""
+        self._table.complete(outcomes)
 
     def record(self, entry: AuditRecord, outcome: Outcome | str = Outcome.DONE, detail: str = "") -> None:
         """Record a decision that changes nothing: one row, completed at once."""

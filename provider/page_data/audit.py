@@ -1,4 +1,4 @@
-"""The audit trail: searched by topic, broker, plan, action, person and time, in pages, and as rows of a CSV file."""
+"""The audit trail: searched by the fields of its rows and by time, in pages, and as rows of a CSV file."""
 
 from __future__ import annotations
 
@@ -117,6 +117,7 @@ def _csv_row(row: StoredAuditRecord) -> tuple[str, ...]:
         "code": None if entry.code is None else entry.code.value,
         "outcome": row.outcome.value,
         "detail": row.detail,
+        "attempt": entry.submission,
         "before": _json(entry.before),
         "after": _json(entry.after),
     }

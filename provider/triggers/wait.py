@@ -92,7 +92,7 @@ def check_broker_joins(opened: ClusterSession, arguments: Mapping[str, Any]) -> 
 
     With `brokers`, check that all of these are live.
     """
-    from kafka_steward.execution.broker_joins import poll_joined_brokers
+    from kafka_steward.execution.broker_joins import begin_with_brokers, poll_joined_brokers
     from kafka_steward.journal.audit import Actor
 
     who = Actor(**(arguments.get("who") or {}))
@@ -102,11 +102,12 @@ def check_broker_joins(opened: ClusterSession, arguments: Mapping[str, Any]) -> 
         return CheckResult(False, "No replica is pending.")
     if wanted is None:
         found = sorted({*joined.eligible, *joined.empty})
-        empty = f" Broker {', '.join(map(str, joined.empty))} holds nothing yet." if joined.empty else ""
+        empty = f" {begin_with_brokers(joined.empty, 'holds', 'hold')} nothing yet." if joined.empty else ""
         return CheckResult(bool(found), f"{joined.sentence}{empty}", found)
     missing = [broker for broker in wanted if broker not in joined.live]
-    message = f"Broker {', '.join(map(str, missing))} is not live." if missing else "All requested brokers are live."
-    return CheckResult(not missing, message, wanted)
+    if missing:
+        return CheckResult(False, f"{begin_with_brokers(missing, 'is', 'are')} not live.", wanted)
+    return CheckResult(True, "All requested brokers are live.", wanted)
 
 
 def check_health_limits(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kafka_steward.cli import doctor
+from kafka_steward.doctor.findings import Level
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import NOWHERE, Connect
 from tests.cli.airflow_command import assignments, throttles
@@ -44,10 +48,96 @@ def test_a_cluster_is_described_and_nothing_on_it_changes(
     assert "No watch has ever polled" in found["watch"]["sentence"]
 
 
-def test_a_connection_that_does_not_exist_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_connection_that_does_not_exist_hides_nothing_that_does_not_need_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, found = diagnosed("nowhere", capsys)
-    assert (code, list(found)) == (1, ["connection"])
+    assert code == 1
     assert found["connection"]["sentence"].startswith("There is no Airflow connection nowhere;")
+    assert found["connection"]["command"].startswith("airflow connections add nowhere --conn-type kafka_steward ")
+    assert {"executor", "spark", "java", "airflow", "metrics"} <= found.keys()
+    assert found["not checked"]["level"] == "note"
+    assert found["not checked"]["sentence"].startswith("Kafka, the journal, the watch and the workspace were not")
+
+
+def test_a_journal_that_the_executor_needs_is_set_and_the_connection_is_not_made_again(
+    connect: Connect, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    code, found = diagnosed(connect(extra={"journal": None}), capsys)
+    assert code == 1
+    assert "with the executor CeleryExecutor, whose tasks run on other hosts" in found["connection"]["sentence"]
+    assert found["connection"]["command"].splitlines() == [
+        "export AIRFLOW__KAFKA_STEWARD__JOURNAL=postgresql://USER@HOST/steward",
+        "airflow connections get kafka_test",
+    ]
+    assert "CeleryExecutor runs tasks on other hosts" in found["executor"]["sentence"]
+    assert {"spark", "java", "airflow", "metrics", "not checked"} <= found.keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"extra": {"trottle": 1}}, "The connection kafka_test has 'trottle' in its extra, which is neither a setting"),
+        ({"conn_type": "kafka"}, "The connection kafka_test is of type kafka; make one of type kafka_steward"),
+        ({"extra": {"throttle": "fast"}}, "The setting throttle is 'fast'"),
+    ],
+)
+def test_a_connection_that_is_wrong_is_shown_and_hides_nothing_that_does_not_need_it(
+    connect: Connect, capsys: pytest.CaptureFixture[str], given: dict[str, Any], words: str
+) -> None:
+    code, found = diagnosed(connect(**given), capsys)
+    assert code == 1
+    assert found["connection"]["sentence"].startswith(words)
+    assert found["connection"]["command"] == "airflow connections get kafka_test"
+    assert {"executor", "spark", "java", "airflow", "metrics", "not checked"} <= found.keys()
+
+
+def test_an_extra_that_is_not_json_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_TEST", json.dumps({"conn_type": "kafka_steward", "extra": "{"}))
+    found = diagnosed("kafka_test", capsys)[1]["connection"]
+    assert found["command"] == "airflow connections get kafka_test"
+
+
+def test_a_wrong_setting_of_the_configuration_is_looked_up_there(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW__KAFKA_STEWARD__THROTTLE", "fast")
+    found = diagnosed(connect(), capsys)[1]["connection"]
+    assert found["sentence"].startswith("The setting throttle is 'fast'")
+    assert found["command"].splitlines()[0] == "airflow config list --section kafka_steward"
+
+
+def test_a_spark_elsewhere_is_not_taken_for_the_one_here_while_the_connection_is_wrong(
+    connect: Connect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = diagnosed(connect(extra={"trottle": 1, "spark_conn_id": "spark_test"}), capsys)[1]
+    assert found.keys().isdisjoint({"spark", "java"})
+    assert "and the Spark of spark_test were not checked" in found["not checked"]["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"conn_type": "spark", "host": "spark://master:7077"}, ("spark://master:7077", "spark-submit --version")),
+        ({"conn_type": "spark_connect", "host": "server", "port": 1}, ("sc://server:1", "getOrCreate().version")),
+    ],
+)
+def test_a_spark_elsewhere_is_named_with_what_shows_its_version(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: dict[str, Any], told: tuple[str, str]
+) -> None:
+    monkeypatch.setattr("kafka_steward.hooks.spark._connection_error", lambda _: None)
+    (tmp_path / "spark-submit").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    connect("spark_test", **given, extra={"shared_workspace": True})
+    conn_id = connect(extra={"spark_conn_id": "spark_test"})
+    (found,) = doctor._inspect_spark(StewardHook(conn_id).access)
+    assert (found.subject, found.level) == ("spark", Level.OK)
+    assert f"the Spark of spark_test, {told[0]}. Its version was not asked, because" in found.sentence
+    assert told[1] in found.command
 
 
 @pytest.mark.process

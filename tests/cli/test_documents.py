@@ -153,7 +153,7 @@ def test_watch_finds_failed_and_joined_brokers_and_leaves_their_events_to_the_wa
     assert scene.journal.tree.get(paths.failed_broker(3)) is not None
     assert scene.journal.tree.get(paths.EMPTY_BROKERS) is not None
     out = capsys.readouterr().out
-    assert "1 replicas of 1 partitions are pending; broker 2, 4 can host some." in out
+    assert "1 replicas of 1 partitions are pending; brokers 2 and 4 can host some." in out
     assert "Broker 3 is down longer than the grace period: 3 will be healed." in out
     assert scene.journal.audit.rows(action=Action.ANNOUNCE) == []
     assert scene.journal.tree.get(paths.FILL_EVENT) is None
@@ -183,7 +183,7 @@ def test_status_names_the_documents_that_cannot_be_read(scene: Scene, capsys: py
 
 
 def test_cells_that_a_spreadsheet_would_calculate_are_text(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    scene.journal.audit.record(AuditRecord(Action.HOLD, "=HYPERLINK(1)", topic="t", attempt=-1))
+    scene.journal.audit.record(AuditRecord(Action.HOLD, "=HYPERLINK(1)", "ab", topic="t", partition=0, attempt=-1))
     scene.call("audit", "--output", "csv")
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (row["reason"], row["attempt"]) == ("'=HYPERLINK(1)", "-1")

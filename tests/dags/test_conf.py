@@ -131,3 +131,37 @@ def test_the_settings_of_a_form_begin_with_what_its_workflow_needs(
     assert settings[: len(first)] == first
     assert missing not in settings
     assert "Default: 50000000." in str(params.get_param("throttle").description)
+
+
+@pytest.mark.parametrize("make", [heal, rebalance, apply, cancel, fill])
+def test_a_toggle_is_not_marked_as_required(make: Callable[[], DAG]) -> None:
+    """Airflow's form marks each field whose type lacks null, and shows a toggle for boolean beside null, too."""
+    params = make().params
+    kinds = [params.get_param(name).schema["type"] for name in params]
+    assert ["null", "boolean"] in kinds
+    assert "boolean" not in kinds
+
+
+def test_a_form_names_the_values_of_the_configuration_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "THROTTLE": "20000000",
+        "WINDOW": " chunk\n",
+        "CAPACITY": "4=2",
+        "MIN_FREE": "0.15",
+        "JOURNAL": "postgresql://steward:s3cret@db/steward",
+    }.items():
+        monkeypatch.setenv(f"AIRFLOW__KAFKA_STEWARD__{name}", value)
+    params = rebalance(settings={"throttle": 7}).params
+    told = {name: str(params.get_param(name).description) for name in params}
+    assert params["throttle"] == 7
+    assert told["throttle"].endswith(" 0: no throttle. Configured in [kafka_steward]: 20000000.")
+    assert told["window"].endswith(' Configured in [kafka_steward]: "chunk".')
+    assert told["capacity"].endswith(' Configured in [kafka_steward]: "4=2".')
+    assert told["min_free"].endswith(" Default: 0.15.")
+    assert told["heal_chunk_size"].endswith(" Default: 50.")
+    assert "s3cret" not in str(told)
+
+
+def test_a_wrong_configuration_is_left_to_the_tasks_and_no_dag_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__KAFKA_STEWARD__THROTTLE", "fast")
+    assert str(heal().params.get_param("throttle").description).endswith(" Default: 50000000.")

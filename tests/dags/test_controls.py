@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward import dags
 from kafka_steward.cluster_tag import cluster_tag, tagged_conn_id, tagged_workflow, workflow_tag
-from kafka_steward.dags import controls
+from kafka_steward.dags import controls, rebalance
 from kafka_steward.operators.control import ControlClusterOperator
 from tests.dags.tasks import schedule_of, task_of
 
@@ -48,6 +48,10 @@ def test_every_workflow_has_the_tags_of_its_cluster_and_of_itself(name: str) -> 
     assert set(dag.tags) == {"kafka-steward", "kafka-steward:kafka_production", f"kafka-steward-workflow:{name}"}
     own = getattr(dags, name)(conn_id="kafka_production", tags=["team-a"])
     assert set(own.tags) == {"team-a", "kafka-steward:kafka_production", f"kafka-steward-workflow:{name}"}
+
+
+def test_a_rebalance_that_starts_when_a_broker_joins_is_tagged_expand() -> None:
+    assert rebalance("kafka_production", on_join=True).tags >= {workflow_tag("expand"), cluster_tag("kafka_production")}
 
 
 def test_a_long_connection_id_is_cut_and_stays_its_own() -> None:

@@ -106,6 +106,7 @@ def test_what_is_wrong_is_said_when_the_file_is_parsed(wrong: dict[str, Any], se
         {},
         {"mode": "report"},
         {"brokers": [3, 4], "ignore_grace": True},
+        {"ignore_grace": None},
         {"throttle": 1_000_000, "window": "chunk", "min_free": 0.2, "throttle_leaders": True},
     ],
 )
@@ -123,7 +124,7 @@ def test_the_form_accepts(conf: dict[str, Any]) -> None:
         {"heal_chunk_size": 0},
         {"window": "wide"},
         {"min_free": 2},
-        {"ignore_grace": None},
+        {"ignore_grace": "yes"},
     ],
 )
 def test_the_form_refuses(conf: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import NoReturn
@@ -23,7 +24,7 @@ from kafka_steward.doctor.kafka import (
     service_findings,
 )
 from kafka_steward.doctor.services import find_service
-from kafka_steward.doctor.spark import java_finding, spark_finding
+from kafka_steward.doctor.spark import java_finding, remote_spark_finding, spark_finding
 from kafka_steward.doctor.workspace import inspect_workspace
 from kafka_steward.errors import KafkaRefused, PlanError
 from kafka_steward.planning.spark.installed import InstalledSpark
@@ -220,3 +221,14 @@ def test_code_of_pyspark_client_over_pyspark_is_a_note() -> None:
     assert spark_finding(InstalledSpark(home, "4.3.0", None)).level is Level.OK
     found = spark_finding(InstalledSpark(home, "4.3.0", "4.2.0"))
     assert (found.level, "finds 4.2.0" in found.sentence) == (Level.NOTE, True)
+
+
+def test_a_spark_elsewhere_is_not_started_and_the_way_to_see_its_version_is_told() -> None:
+    found = remote_spark_finding("spark_production", "spark://master:7077", submit="spark3-submit")
+    assert (found.level, found.command) == (Level.OK, "spark3-submit --version")
+    assert "the Spark of spark_production, spark://master:7077. Its version was not asked, because" in found.sentence
+    found = remote_spark_finding("spark_production", "sc://server:15002", submit=None)
+    assert "Its version was not asked, because that opens a session; each plan checks" in found.sentence
+    script = shlex.split(found.command)[-1]
+    assert "remote('sc://server:15002')" in script
+    compile(script, "command", "exec")

@@ -43,14 +43,19 @@ class OddSimulator(Simulator):
         return replace(dirs, replica_bytes=sizes, directories=directories, **space)
 
 
-def plan(count: int, settings: Settings, *, size: int = 3 * MB, **more: Any) -> tuple[OddSimulator, World]:
-    """So many partitions of that size, each of which brings a replica to broker 4, where nothing arrives."""
+def plan(
+    count: int, settings: Settings, *, size: int = 3 * MB, planned: int | None = None, **more: Any
+) -> tuple[OddSimulator, World]:
+    """So many partitions of that size, each of which brings a replica to broker 4, where nothing arrives.
+
+    `planned` is the size at planning, if it was another one.
+    """
     simulator = OddSimulator.of("1a 2b 3c 4a", "t: " + " ".join(["123"] * count), size=size, bandwidth=0)
     assert isinstance(simulator, OddSimulator)
     for name, value in more.items():
         setattr(simulator, name, value)
     simulator.now_ms = 10 * HOUR_MS
-    moves = [move(f"t-{n}", "123", "423", position=n, size=size) for n in range(count)]
+    moves = [move(f"t-{n}", "123", "423", position=n, size=size if planned is None else planned) for n in range(count)]
     return simulator, apply(simulator, *moves, settings=settings)
 
 
@@ -152,9 +157,29 @@ def test_without_any_size_or_room_few_start_at_once_and_no_more_while_none_ends(
 @pytest.mark.parametrize("said", [0, 1])
 def test_sizes_that_are_far_too_small_end_at_the_counts_and_at_the_rate(said: int) -> None:
     limits = {"throttle": 1 * MB, "min_free": 0, "max_in_per_broker": 7}
-    simulator, world = plan(20, Settings.of(limits), said=said)
+    simulator, world = plan(20, Settings.of(limits), said=said, planned=said)
     assert most_in_flight(world) == 7
     assert simulator.broker_settings[4]["follower.replication.throttled.rate"] == str(MB)
+
+
+@pytest.mark.parametrize("throttle", [0, 1 * MB])
+def test_a_leader_that_reports_nothing_all_at_once_does_not_widen_the_window(throttle: int) -> None:
+    """What was planned counts, without a throttle as well: 64 MB are 3 partitions of 20 MB, and 10 MB one."""
+    _, world = plan(20, Settings.of({"throttle": throttle, "min_free": 0}), size=20 * MB, said=0)
+    assert most_in_flight(world) == (1 if throttle else 3)
+
+
+def test_without_a_throttle_partitions_that_are_said_to_be_empty_start_a_few_at_a_time() -> None:
+    """Nothing limits what they turn out to be. With a throttle its rate does, and all may start."""
+    simulator, world = plan(100, Settings.of({"throttle": 0, "min_free": 0}), size=0)
+    assert most_in_flight(world) == 5
+    simulator.bandwidth = MB
+    simulator.tick()
+    assert world.step().in_flight == 5
+    simulator.tick()
+    assert world.step().in_flight == 10
+    _, world = plan(100, Settings.of({"throttle": MB, "min_free": 0}), size=0)
+    assert most_in_flight(world) == 100
 
 
 def test_the_largest_size_that_kafka_can_say_is_held_with_a_sentence() -> None:
@@ -182,6 +207,20 @@ def test_a_clock_that_jumps_an_hour_ahead_and_back_starts_nothing_more() -> None
         simulator.now_ms += 2_000
     assert max(seen) <= 2, seen
     assert Counter(world.actions())["submit"] <= 2
+
+
+@pytest.mark.parametrize("when_stalled", ["cancel", "fail"])
+def test_a_clock_that_jumps_ahead_makes_no_move_stalled(when_stalled: str) -> None:
+    """Nobody has seen that nothing arrives for so long; a Kafka that did not answer for an hour is the same."""
+    settings = {"throttle": 1 * MB, "min_free": 0, "when_stalled": when_stalled, "stall_after": 120}
+    simulator, world = plan(3, Settings.of(settings), size=20 * MB)
+    for _ in range(3):
+        progress = world.step()
+        assert (progress.in_flight, progress.stalled, progress.stops) == (1, (), False)
+        simulator.now_ms += HOUR_MS if progress.partitions_settled == 0 else 0
+        assert world.step().in_flight == 1
+        simulator.now_ms += 2_000
+    assert Counter(world.actions())["cancel"] == 0
 
 
 def test_a_pause_between_chunks_is_not_shortened_by_a_clock_that_jumps_back() -> None:

@@ -45,6 +45,15 @@ def test_a_track_remembers_when_each_partition_grew_and_forgets_what_is_not_seen
     assert second.update(40, 17, {T0: 0, T1: 1, T3: 1}).grew_ms == {T0: 20, T1: 30, T3: 40}, "what shrank did not grow"
 
 
+def test_of_a_long_time_without_a_look_only_a_part_counts_as_one_without_growth() -> None:
+    first = TransferRate(0, 0).update(1_000, 0, {T0: 5, T1: 5})
+    late = first.update(3_601_000, 1, {T0: 5, T1: 6}, longest_gap_ms=20_000)
+    assert late.grew_ms == {T0: 3_581_000, T1: 3_601_000}
+    assert late.update(3_611_000, 1, {T0: 5, T1: 6}, longest_gap_ms=20_000).grew_ms == late.grew_ms
+    back = late.update(1_000, 1, {T0: 5, T1: 6}, longest_gap_ms=20_000)
+    assert back.grew_ms == late.grew_ms, "a clock that was set back"
+
+
 @pytest.mark.parametrize(
     ("at_ms", "done_bytes", "rate"),
     [(1_000, 50, 50.0), (500, 50, 100.0), (1_000, 0, 0.0), (1_000, -50, 0.0), (0, 50, None), (-1_000, 50, None)],

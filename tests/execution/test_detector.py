@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.escaping import utc_text
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.journal.observed import CheckState
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.simulated_plan import RATE, WHO, World, heal_moves, plan_of
@@ -56,6 +59,65 @@ def test_later_looks_and_other_processes_keep_the_time(simulator: Simulator, jou
     assert look(simulator, journal).waiting == verdict.waiting
     assert entry(journal) == first_ms
     assert actions(journal) == ["detect"]
+
+
+def test_a_grace_period_is_stated_with_the_time_at_which_the_first_one_ends(
+    simulator: Simulator, journal: Journal
+) -> None:
+    simulator.kill(1)
+    end_ms = simulator.now_ms + GRACE_S * 1000
+    stated = f"Broker 1 is down; the grace period ends at {utc_text(end_ms)} UTC."
+    for _ in range(2):
+        verdict = look(simulator, journal)
+        assert (verdict.state, verdict.stated, verdict.due_ms) == (CheckState.GRACE_PERIOD, stated, end_ms)
+        simulator.tick(4)
+    simulator.kill(2)
+    verdict = look(simulator, journal, max_failed_fraction=0.9)
+    assert verdict.waiting == {1: end_ms, 2: simulator.now_ms + GRACE_S * 1000}
+    assert (verdict.state, verdict.due_ms) == (CheckState.GRACE_PERIOD, end_ms)
+
+
+def fail(simulator: Simulator, journal: Journal, *brokers: int, waited_s: int = GRACE_S) -> None:
+    for broker in brokers or (1,):
+        simulator.kill(broker)
+    look(simulator, journal)
+    simulator.tick(waited_s)
+
+
+def fail_and_publish(simulator: Simulator, journal: Journal) -> None:
+    fail(simulator, journal)
+    publish(simulator, journal)
+
+
+def fail_and_call_off(simulator: Simulator, journal: Journal) -> None:
+    fail(simulator, journal, waited_s=1)
+    node = journal.tree.get("/admin/failed_brokers/1")
+    assert node is not None
+    journal.tree.delete(node.path, version=node.version)
+
+
+@pytest.mark.parametrize(
+    ("arrange", "state", "interval"),
+    [
+        (lambda *_: None, CheckState.FINE, GRACE_S),
+        (fail, CheckState.DUE, GRACE_S),
+        (fail, CheckState.NOT_HEALED, -1),
+        (fail_and_publish, CheckState.HANDLED, GRACE_S),
+        (fail_and_call_off, CheckState.CALLED_OFF, GRACE_S),
+        (lambda simulator, journal: fail(simulator, journal, 1, 2), CheckState.OUTAGE, GRACE_S),
+    ],
+)
+def test_without_a_grace_period_the_state_is_stated_in_the_same_sentence_and_nothing_falls_due(
+    simulator: Simulator,
+    journal: Journal,
+    arrange: Callable[[Simulator, Journal], None],
+    state: CheckState,
+    interval: int,
+) -> None:
+    arrange(simulator, journal)
+    verdict = look(simulator, journal, heal_failure_interval=interval)
+    assert (verdict.state, verdict.stated, verdict.due_ms) == (state, verdict.sentence, None)
+    assert verdict.stated
 
 
 def test_it_is_due_to_the_millisecond(simulator: Simulator, journal: Journal) -> None:
@@ -215,7 +277,7 @@ def test_an_outage_is_reported_and_not_healed(simulator: Simulator, journal: Jou
     verdict = look(simulator, journal)
     assert verdict.outage
     assert (verdict.due, verdict.failed, verdict.down) == ((), (), (1, 2))
-    assert verdict.sentence.startswith("Broker 1, 2 is down: 2 of 4 brokers, more than max_failed_brokers or")
+    assert verdict.sentence.startswith("Brokers 1 and 2 are down: 2 of 4 brokers, more than max_failed_brokers or")
     assert "outage" in actions(journal)
     simulator.restart(2)
     assert look(simulator, journal).due == (1,)

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
-from kafka_steward.errors import KafkaRefused
+from kafka_steward.errors import KafkaRefused, KafkaTimeout
 from kafka_steward.execution.concurrency import Pressure
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply
@@ -30,6 +30,20 @@ class SlowSimulator(Simulator):
         self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
     ) -> dict[TopicPartition, KafkaRefused | None]:
         self.now_ms += self.takes_ms
+        return super().alter(targets, keep_factor=keep_factor)
+
+
+class SilentSimulator(SlowSimulator):
+    """Its controller does not answer, and does nothing."""
+
+    silent = False
+
+    def alter(
+        self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
+    ) -> dict[TopicPartition, KafkaRefused | None]:
+        if self.silent:
+            self.now_ms += self.takes_ms
+            raise KafkaTimeout("The controller did not answer.")
         return super().alter(targets, keep_factor=keep_factor)
 
 
@@ -104,8 +118,20 @@ def test_fewer_moves_start_after_the_controller_was_slow() -> None:
     assert (third.in_flight, third.pressure) == (8, None)
 
 
-@pytest.mark.parametrize(("factor", "in_flight"), [(1, 3), (0, 20), (100, 1)])
-def test_a_lie_about_sizes_ends_at_the_counts_or_at_one_move_at_a_time(factor: int, in_flight: int) -> None:
+def test_a_request_without_an_answer_is_a_slow_one() -> None:
+    simulator = of(SilentSimulator, bandwidth=0)
+    assert isinstance(simulator, SilentSimulator)
+    world = twenty(simulator, EIGHT_AT_ONCE)
+    simulator.takes_ms, simulator.silent = 6000, True
+    assert world.step().in_flight == 8, "recorded as submitted, and not confirmed"
+    simulator.takes_ms, simulator.silent = 0, False
+    second = world.step()
+    assert (second.in_flight, second.pressure) == (2, Pressure.CONTROLLER_SLOW)
+    assert "the controller took 6 s for a request" in second.sentence
+
+
+@pytest.mark.parametrize(("factor", "in_flight"), [(1, 3), (0, 3), (100, 1)])
+def test_a_lie_about_sizes_ends_at_what_was_planned_or_at_one_move_at_a_time(factor: int, in_flight: int) -> None:
     """At 1 MB/s a broker has at most 10 MB in transfer: three moves of 3 MB."""
     simulator = of(LyingSimulator, size=3 * MB, bandwidth=0)
     assert isinstance(simulator, LyingSimulator)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
@@ -111,11 +112,11 @@ def test_a_step_reads_the_record_once_and_the_rows_only_after_somebody_else_has_
 
 
 class LargePlan:
-    """A plan of so many small moves; the calls of the journal and of Kafka are counted."""
+    """A plan of so many small moves, of one topic or of as many; the calls of the journal and of Kafka are counted."""
 
-    def __init__(self, count: int) -> None:
-        assignments = " ".join(["123"] * count)
-        simulator = self.simulator = Simulator.of("1a 2b 3c 4a", f"t: {assignments}", size=1, bandwidth=10_000)
+    def __init__(self, count: int, *, topics: bool = False) -> None:
+        named = [f"t{at}: 123" for at in range(count)] if topics else ["t: " + " ".join(["123"] * count)]
+        simulator = self.simulator = Simulator.of("1a 2b 3c 4a", *named, size=1, bandwidth=10_000)
         clock = lambda: simulator.now_ms  # noqa: E731
         tree, moves, audit = MemoryTree(clock), MemoryMoves(clock), MemoryAudit(simulator.cluster_id, clock)
         self.calls = Faults()
@@ -123,7 +124,10 @@ class LargePlan:
         journal = journal_over(
             simulator.cluster_id, around("tree", tree), around("moves", moves), around("audit", audit)
         )
-        given = [move(f"t-{at}", "123", "423", chunk=at // 50, position=at % 50, size=1) for at in range(count)]
+        given = [
+            move(f"t{at}-0" if topics else f"t-{at}", "123", "423", chunk=at // 50, position=at % 50, size=1)
+            for at in range(count)
+        ]
         world = World(simulator, journal, given, settings=RULES, auto_generated=False)
         self.runner = PlanRunner(ClusterContext(around("cluster", simulator), journal, RULES, WHO), world.digest)
 
@@ -152,6 +156,31 @@ def test_a_step_over_many_moves_is_as_many_operations_as_over_few(step: int) -> 
     further = {"cluster.alter": 8, "tree.set": 8} if step == 1 else {}
     assert counts[1] - counts[0] == Counter(further)
     assert counts[1]["moves.rows"] == (1 if step == 1 else 2), "once in the first step, and at the end of the plan"
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_step_over_many_topics_is_as_many_operations_on_the_journal_as_over_few(step: int) -> None:
+    """Each topic has a throttle lease and a list of its own."""
+    few, many = LargePlan(50, topics=True), LargePlan(450, topics=True)
+    for _ in range(step):
+        counts = few.step(), many.step()
+    further = {name: number for name, number in (counts[1] - counts[0]).items() if not name.startswith("cluster.")}
+    checks = {1: 8 + 8, 2: 8}[step]
+    assert further == {"tree.set": checks}, "the lock is checked before each request to Kafka, of up to 50 topics"
+
+
+def test_refusals_are_recorded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = LargePlan(3), LargePlan(40)
+    for plan in (few, many):
+        refused = {
+            name: KafkaRefused(42, "not now", f"Kafka refused the assignment of {name}: not now.")
+            for name in plan.simulator.topics
+        }
+        monkeypatch.setattr(
+            plan.simulator, "alter", lambda targets, refused=refused, **_: {n: refused[n] for n in targets}
+        )
+    assert few.step() == many.step()
+    assert (len(few.progress.held), len(many.progress.held)) == (3, 40)
 
 
 class AlmostEndedPlan:

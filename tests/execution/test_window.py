@@ -240,6 +240,33 @@ def test_a_leader_sends_what_five_brokers_receive_and_no_more(
     assert chosen(SPREAD, replace(WIDE, bytes_per_broker=100), *in_flight) == numbers
 
 
+def test_a_throttled_leader_sends_what_one_broker_receives() -> None:
+    caps = ConcurrencyLimits(9, 9, 9).with_window(
+        LearnedWindow(), throttle=100, interval_s=2, since_last_ms=0, leaders_throttled=True
+    )
+    assert chosen(SPREAD, replace(caps, bytes_per_broker=100)) == [0]
+    assert chosen(JOINED, replace(caps, bytes_per_broker=400)) == [0, 1, 2, 3], "each from a leader of its own"
+    free = ConcurrencyLimits(9, 9, 9).with_window(
+        LearnedWindow(), throttle=0, interval_s=2, since_last_ms=0, leaders_throttled=True
+    )
+    assert chosen(SPREAD, replace(free, bytes_per_broker=100)) == [0, 1, 2, 3], "without a rate no leader is throttled"
+
+
+def test_the_larger_of_the_planned_and_the_reported_size_counts_in_the_window() -> None:
+    caps = replace(WIDE, bytes_per_broker=100)
+    several = [replace(each, size_bytes=60) for each in JOINED]
+
+    def admitted(sizes: dict[TopicPartition, int]) -> int:
+        return len(admit_moves(several, [], caps, leaders=leaders(several), rooms={}, sizes=sizes))
+
+    names = [each.topic_partition for each in several]
+    assert admitted({}) == 1
+    assert admitted(dict.fromkeys(names, 0)) == 1, "a leader that reports nothing"
+    assert admitted(dict.fromkeys(names, 90)) == 1
+    several = [replace(each, size_bytes=None) for each in several]
+    assert admitted(dict.fromkeys(names, 50)) == 2
+
+
 def test_a_stalled_partition_keeps_nobody_waiting() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231")
     name = TopicPartition("t", 0)
@@ -426,7 +453,7 @@ def test_each_replica_goes_where_kafka_puts_it_and_must_fit_there() -> None:
     assert [each.partition for each in found] == [0, 1, 2]
 
 
-def test_the_size_on_the_leader_counts_and_not_the_one_at_planning() -> None:
+def test_the_size_on_the_leader_counts_for_the_room_and_not_the_one_at_planning() -> None:
     sizes = {JOINED[0].topic_partition: 5_000}
     assert admit_moves(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 300}), sizes=sizes) == []
     assert admit_moves(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 5_000}), sizes=sizes)

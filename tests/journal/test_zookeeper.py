@@ -27,7 +27,7 @@ from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.journal.zookeeper.session import CloseNodesRequest, our_acl
+from kafka_steward.journal.zookeeper.session import CloseNodesRequest, ZkSession, our_acl
 from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.eventually import eventually
 from tests.journal.certificate import Certificate
@@ -486,6 +486,30 @@ def test_minus_one_never_means_any_version(tree: ZkTree) -> None:
     tree.create("/a/b", "x")
     with pytest.raises(VersionConflict, match="since version -1 was read"):
         tree.delete("/a/b", version=-1)
+
+
+def test_parents_are_created_and_deleted_together(tree: ZkTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each topic's throttle lease has a parent of its own."""
+    asked: list[Any] = []
+    call = ZkSession.call
+
+    def counted(session: ZkSession, *given: Any, **named: Any) -> Any:
+        asked.append(given)
+        return call(session, *given, **named)
+
+    monkeypatch.setattr(ZkSession, "call", counted)
+
+    def round_trips(topics: int) -> tuple[int, int]:
+        asked.clear()
+        tree.create_all({f"/many/leases/topic/{number}/list": "x" for number in range(topics)})
+        created = len(asked)
+        nodes = tree.subtree("/many/leases", 1_000)
+        asked.clear()
+        tree.delete_all(nodes)
+        assert tree.children("/many/leases") == []
+        return created, len(asked)
+
+    assert round_trips(3) == round_trips(300)
 
 
 def test_documents_of_a_new_parent_are_not_all_sent_before_it_exists(

@@ -150,6 +150,29 @@ def test_the_first_snapshot_waits_until_half_a_second_after_the_first_list(
         assert slept[0] == pytest.approx(waited_s)
 
 
+def test_brokers_with_zookeeper_get_half_a_second_to_read_changed_lists_once_for_all_requests(
+    sandbox: Sandbox, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, slept = [1_000_000.0], [0.0]
+
+    def sleep(seconds: float) -> None:
+        slept[0] += seconds
+        clock[0] += seconds
+
+    sandbox.create_topics(topic, assignments={number: [1, 2] for number in range(120)})
+    listed = ConfigChange("follower.replication.throttled.replicas", ConfigOp.SET, "0:1")
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster:
+        monkeypatch.setattr(
+            client, "time", SimpleNamespace(monotonic=lambda: clock[0], time_ns=time.time_ns, sleep=sleep)
+        )
+        assert cluster.change_topic_configs({topic: [listed]}) == {topic: None}
+        for targets in ((2, 1), (1, 2)):
+            # Three requests to Kafka, of up to 50 partitions.
+            answers = cluster.alter({TopicPartition(topic, number): targets for number in range(120)})
+            assert set(answers.values()) == {None}
+            assert slept[0] == pytest.approx(0.5 if sandbox.mode == "zookeeper" else 0.0)
+
+
 @pytest.mark.in_ci("kraft")
 def test_more_partitions_than_fit_in_one_request_are_all_answered(
     sandbox: Sandbox, cluster: KafkaCluster, topic: str

@@ -94,6 +94,30 @@ def test_a_person_is_shown_the_plan_and_the_answer_is_for_its_digest(desk: Desk,
     assert page.body.startswith("Cluster: connection **kafka\\_test**. Requested by a user without a name.\n\nPlan **")
 
 
+@pytest.mark.parametrize("address", ["https://airflow.example", None])
+def test_the_approvers_are_notified_of_the_plan_with_the_link_to_its_page(
+    desk: Desk, page: Page, monkeypatch: pytest.MonkeyPatch, address: str | None
+) -> None:
+    if address is not None:
+        monkeypatch.setenv("AIRFLOW__API__BASE_URL", address)
+    made, snapshot = drained(desk)
+    where, told = run(person="ann"), list[Any]()
+    where["ti"].map_index = -1
+    ask = asking(made, snapshot, notifiers=told.append)
+    asked(ask, where)
+    (facts,) = [each["kafka_steward"] for each in told]
+    link = facts.pop("link", None)
+    assert facts == {
+        "event": "approval_asked",
+        "sentence": ask.subject,
+        "digest": made["digest"],
+        "replicas_moved": made["replicas_moved"],
+        "asked_by": "ann",
+    }
+    wanted = f"{address}/dags/heal/runs/{where['ti'].run_id}/tasks/task/required_actions"
+    assert link == (None if address is None else f"{wanted}?map_index=-1")
+
+
 @pytest.mark.parametrize(
     ("run_type", "more"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kafka_steward.errors import PlanError
@@ -47,6 +49,21 @@ def test_what_cannot_go_back_is_returned_and_logged_with_the_reason(
     assert returned["returned"] == [{"topic": "orders", "partition": 1, "target": (1, 2, 4), "originals": (1, 2, 3)}]
     assert f"orders-0, left alone: {why}" in capsys.readouterr().out
     assert cluster.replicas() == {"orders-0": (3, 1, 2), "orders-1": (1, 2, 3)}
+
+
+@pytest.mark.parametrize(("scope", "event"), [("pending", "cancelled"), ("plan", "rolled_back")])
+def test_a_cancel_is_notified_with_what_it_returns(make_cluster: MakeCluster, scope: str, event: str) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "orders: 412 123", step_interval=0.1, min_free=0.0)
+    plan = plan_of(cluster, [move("orders-1", "123", "124")], operation="apply")
+    context_of = ClusterContext(cluster, cluster.journal, StewardHook(CONN_ID).settings, WHO)
+    digest, told = publish_plan(context_of, plan).digest, list[Any]()
+    PlanRunner(context_of, digest).step()
+    cancel = CancelReassignmentOperator(
+        task_id="cancel", conn_id=CONN_ID, plan=digest, scope=scope, deferrable=False, on_cancelled=told.append
+    )
+    cancel._wait_unless_killed = lambda *_: cluster.tick()  # type: ignore[method-assign]  # time passes, simulated
+    returned = cancel.execute(context())
+    assert [each["kafka_steward"] for each in told] == [{"event": event, **returned}]
 
 
 @pytest.mark.parametrize("run_type", ["asset_triggered", "manual"])

@@ -86,6 +86,32 @@ def test_a_plan_that_ends_soon_is_not_deferred_and_its_leaders_are_elected(small
     assert small.noted(Action.ELECT) == [("orders", "submit")]
 
 
+def test_the_start_of_a_plan_is_notified(small: Cluster) -> None:
+    digest, told = published(small), list[Any]()
+    task, _ = submitting(small, digest, on_started=told.append)
+    task.execute(context())
+    assert [each["kafka_steward"] for each in told] == [
+        {
+            "event": "started",
+            "sentence": f"Plan {digest[:12]} (apply) begins: 1 partitions are moved.",
+            "digest": digest,
+            "partitions": 1,
+            "brokers": [],
+        }
+    ]
+
+
+def test_a_plan_that_gets_stuck_in_the_worker_is_notified(small: Cluster) -> None:
+    digest, told = published(small), list[Any]()
+    small.kill(4)
+    task, _ = submitting(small, digest, deferrable=False, settings={"max_attempts": 2}, on_problem=told.append)
+    with pytest.raises(AirflowFailException, match="is stuck after 2 attempts") as caught:
+        task.execute(context())
+    (facts,) = [each["kafka_steward"] for each in told]
+    assert (facts["event"], facts["sentence"], facts["digest"]) == ("stuck", str(caught.value), digest)
+    assert (facts["status"], facts["partitions"], facts["left"]) == ("stuck", 1, 0)
+
+
 def row_of(cluster: Cluster, digest: str) -> Any:
     (row,) = cluster.journal.plans.rows(digest)
     return row.move.topic_partition
@@ -189,8 +215,10 @@ def test_a_retry_after_a_worker_died_resumes_the_plan(small: Cluster) -> None:
     digest = published(small)
     PlanRunner(ClusterContext(small, small.journal, Settings(throttle=0), WHO), digest).step()
     assert states(small, digest) == {MoveState.SUBMITTED}
-    task, _ = submitting(small, digest)
+    told: list[Any] = []
+    task, _ = submitting(small, digest, on_started=told.append)
     assert task.execute(context())["status"] == "completed"
+    assert told == [], "its first try has notified of the start"
     assert len(small.noted(Action.SUBMIT)) == 1
 
 

@@ -298,6 +298,32 @@ def test_the_jobs_own_message_is_shown_whatever_spark_prints_after_it(
         plan_of(snapshot)
 
 
+def test_a_job_of_spark_connect_writes_its_message_into_a_file_and_so_no_proof_into_the_log(
+    connect: Connect, snapshot: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a failure file the job does not print the proof: tests/planning/test_job.py."""
+
+    class Job:
+        stdout = ("Brokers are missing", "a warning of Spark's client")
+        returncode = 1
+
+        def __init__(self, command: list[str], **_: Any) -> None:
+            arguments = dict(pairwise(command))
+            Path(arguments["--failure-file"]).write_text("Brokers are missing: Zürich.", encoding="utf-8")
+
+        def __enter__(self) -> Job:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr("kafka_steward.operators.plan.subprocess.Popen", Job)
+    monkeypatch.setattr("kafka_steward.hooks.spark._connection_error", lambda _: None)
+    connect(extra={"spark_conn_id": "spark_test"})
+    connect("spark_test", conn_type="spark_connect", host="server", extra={"shared_workspace": True})
+    with pytest.raises(PlanningFailed, match=r"^The Spark job ended without a plan: Brokers are missing: Zürich\.$"):
+        plan_of(snapshot)
+
+
 def test_spark_submit_gets_the_environment_for_kubernetes_too(
     connect: Connect, snapshot: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,40 @@ def test_a_heal_whose_replacement_leads_nothing_says_why(monkeypatch: pytest.Mon
     assert "fully replicated. Leaders are uneven: broker 2 leads 0 of its share of 2, because" in facts["sentence"]
 
 
+@pytest.mark.parametrize(
+    ("reverted", "sentence"),
+    [
+        (
+            {"status": PlanStatus.ROLLED_BACK, "rolled_back_by": "77ab", "not_taken_back": 0},
+            ", and rolled back by plan 77ab: its partitions have their original replicas.",
+        ),
+        (
+            {"status": PlanStatus.CANCELLED, "rolled_back_by": "77ab", "not_taken_back": 1},
+            ", and reverted by plan 77ab, except for 1 partitions.",
+        ),
+        (
+            {"status": PlanStatus.CANCELLED},
+            "; 1 of 1 moves had completed, and are still to be reverted. 1 partitions were moved.",
+        ),
+    ],
+    ids=["rolled back", "reverted in part", "not reverted yet"],
+)
+def test_what_a_rollback_reverted_is_not_reported_as_moved(
+    monkeypatch: pytest.MonkeyPatch, reverted: dict[str, Any], sentence: str
+) -> None:
+    cancel = CancelRequest(scope="plan", person="ann", reason="not now")
+    record = PlanRecord("3f2a", "c", "rebalance", cancel=cancel, **reverted)
+    rows = [MoveRow(Move("orders", 0, (1, 3), (1, 2), 0, 0, MoveReason.BALANCE), MoveState.COMPLETED)]
+    journal_of(monkeypatch, snapshot_of(1, {1, 2}), record, rows)
+    people = People()
+    report = ReportPlanOperator(
+        task_id="report", plan=PLAN, submitted={"digest": "3f2a", "status": record.status.value}, on_done=people
+    )
+    facts = report.execute(context())
+    assert facts["sentence"] == f"Plan 3f2a was cancelled by ann (not now){sentence}"
+    assert (people.events, people.sentences) == (["done"], [facts["sentence"]])
+
+
 def snapshot_of(partitions: int, isr: set[int]) -> Snapshot:
     brokers = {number: Broker(number, "h", 1, fenced=number not in isr) for number in (1, 2)}
     found = [Partition("orders", number, (1, 2), frozenset(isr), 1) for number in range(partitions)]
@@ -112,16 +146,25 @@ def heal_reported(
     left: int = 0,
     rows: Sequence[MoveRow] = (),
 ) -> dict[str, Any]:
-    opened = SimpleNamespace(
-        cluster=SimpleNamespace(snapshot=lambda: snapshot),
-        journal=SimpleNamespace(
-            audit=SimpleNamespace(rows=lambda **_: []),
-            plans=SimpleNamespace(get=lambda _: record, rows=lambda _: rows),
-        ),
-    )
-    monkeypatch.setattr(StewardHook, "open", lambda _: nullcontext(opened))
+    journal_of(monkeypatch, snapshot, record, rows)
     report = ReportPlanOperator(
         task_id="report", verify="heal", brokers=[3], plan=PLAN, submitted={"partitions": 5, "left": left},
         on_done=people, on_not_healable=people,
     )  # fmt: skip
     return report.execute(context())
+
+
+def journal_of(
+    monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot, record: PlanRecord, rows: Sequence[MoveRow]
+) -> None:
+    """Let the hook open a journal with one plan, and a cluster in the state of `snapshot`."""
+    opened = SimpleNamespace(
+        cluster=SimpleNamespace(snapshot=lambda: snapshot),
+        journal=SimpleNamespace(
+            audit=SimpleNamespace(rows=lambda **_: []),
+            plans=SimpleNamespace(
+                get=lambda digest: None if digest == record.rolled_back_by else record, rows=lambda _: rows
+            ),
+        ),
+    )
+    monkeypatch.setattr(StewardHook, "open", lambda _: nullcontext(opened))

@@ -14,10 +14,11 @@ from tests.airflow_home import context
 from tests.triggers.progress_values import DIGEST, progress
 
 
-def resumed(ended: bool, status: PlanStatus, **changes: Any) -> dict[str, Any]:
+def resumed(ended: bool, status: PlanStatus, on_problem: Any = None, **changes: Any) -> dict[str, Any]:
     told = progress(4, status=status, **changes)
     event = {"ended": ended, "sentence": told.sentence, "progress": told.to_json()}
-    return SubmitReassignmentOperator(task_id="submit", plan="/plan").execute_complete(context(), event)
+    task = SubmitReassignmentOperator(task_id="submit", plan="/plan", on_problem=on_problem)
+    return task.execute_complete(context(), event)
 
 
 def test_the_end_is_returned_small() -> None:
@@ -39,6 +40,24 @@ def test_a_stall_fails_so_that_a_retry_goes_on() -> None:
     with pytest.raises(AirflowException, match="orders-7 makes no progress") as caught:
         resumed(False, PlanStatus.RUNNING, sentence="orders-7 makes no progress.")
     assert not isinstance(caught.value, AirflowFailException)
+
+
+@pytest.mark.parametrize(("status", "event"), [(PlanStatus.STUCK, "stuck"), (PlanStatus.RUNNING, "stalled")])
+def test_a_problem_that_the_triggerer_found_is_notified(status: PlanStatus, event: str) -> None:
+    told: list[Any] = []
+    with pytest.raises(AirflowException):
+        resumed(False, status, told.append, left=2, sentence="It does not go on.")
+    (facts,) = [each["kafka_steward"] for each in told]
+    assert facts == {
+        "event": event,
+        "sentence": "It does not go on.",
+        "partitions": 4,
+        "digest": DIGEST,
+        "status": status.value,
+        "left": 2,
+    }
+    assert resumed(True, PlanStatus.COMPLETED, told.append)["status"] == "completed"
+    assert len(told) == 1
 
 
 def test_a_trigger_that_could_not_step_fails_with_its_sentence() -> None:

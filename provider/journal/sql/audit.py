@@ -43,23 +43,25 @@ class AuditTable:
             for some in split_into_batches([{**_to_columns(entry), **written} for entry in entries]):
                 connection.execute(self._database.dialect.insert_or_ignore(_audit), some)
 
-    def complete(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
-        """Set the outcome of those rows of these entries that are not complete yet."""
-        if not entries:
+    def complete(self, outcomes: Sequence[tuple[AuditRecord, Outcome, str]]) -> None:
+        """Set outcome and detail of those rows of these entries that are not complete yet."""
+        if not outcomes:
             return
         mine = sa.and_(*(_audit.c[name] == sa.bindparam(f"key_{name}") for name in tables.AUDIT_KEY))
         still_open = self._database.cluster_condition(_audit) & (_audit.c.outcome == Outcome.INTENDED)
-        written = {"outcome": outcome, "detail": detail, "completed_ms": now_ms()}
+        written = {
+            "outcome": sa.bindparam("to_outcome"),
+            "detail": sa.bindparam("to_detail"),
+            "completed_ms": now_ms(),
+        }
         statement = sa.update(_audit).where(still_open & mine).values(written)
         # The unique index contains the rows of plans alone: no database uses it unless the statement says that, too.
         in_plan = statement.where(_audit.c.plan != sa.literal_column("''"))
         with self._database.write_transaction() as connection:
             for change, planned in ((in_plan, True), (statement, False)):
-                found = [entry for entry in entries if bool(entry.plan) is planned]
+                found = [_to_completion(*each) for each in outcomes if bool(each[0].plan) is planned]
                 if found:
-                    connection.execute(
-                        change, [{f"key_{name}": getattr(entry, name) for name in tables.AUDIT_KEY} for entry in found]
-                    )
+                    connection.execute(change, found)
 
     def import_rows(self, pages: Iterable[Sequence[StoredAuditRecord]]) -> int:
         """Import the rows that are older than the oldest row here, unchanged; return their number.
@@ -112,6 +114,11 @@ class AuditTable:
         with self._database.read_connection() as connection:
             found = connection.execute(query.order_by(_audit.c.id.desc()).limit(limit)).mappings().all()
         return [to_stored_record(values) for values in reversed(found)]
+
+
+def _to_completion(entry: AuditRecord, outcome: Outcome, detail: str) -> dict[str, Any]:
+    keys = {f"key_{name}": getattr(entry, name) for name in tables.AUDIT_KEY}
+    return {**keys, "to_outcome": outcome, "to_detail": detail}
 
 
 def _to_columns(entry: AuditRecord) -> dict[str, Any]:

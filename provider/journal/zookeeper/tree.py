@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -157,13 +157,20 @@ class ZkTree(OneRead[_View]):
             existing |= {path for path, error in answers.items() if isinstance(error, NodeExistsError)}
             # The parents did not exist yet, or another client deleted them while they were empty.
             orphans = [path for path, error in answers.items() if isinstance(error, NoNodeError)]
-            for parent in sorted({path.rpartition("/")[0] for path in orphans}):
-                self._session.call(partial(EnsurePathRequest, path=parent), parent)
+            self._create_parents({path.rpartition("/")[0] for path in orphans})
             left = {path: data for path, data in left.items() if path not in answers or path in orphans}
             if not left:
                 return [path for path in documents if path in existing]
             part = list(left)
         raise JournalError(f"The parents of {next(iter(left))} were deleted {_TRIES} times; try again.")
+
+    def _create_parents(self, parents: Collection[str]) -> None:
+        """Create the parents concurrently, after what is above them, of which there is little."""
+        for above in sorted({path.rpartition("/")[0] or path for path in parents}):
+            self._session.call(partial(EnsurePathRequest, path=above), above)
+        self._session.change_each(
+            [(path, partial(_request_creation, path, b"", False, None)) for path in sorted(parents)]
+        )
 
     def _create_each(self, documents: Mapping[str, bytes]) -> list[Exception | None]:
         asked = [
@@ -205,7 +212,7 @@ class ZkTree(OneRead[_View]):
                 if below.path != path:
                     quarantine_document(self, below, f"{below.path} is a child of a document; delete it.", None)
             self._session.call(lambda client: client.delete_async(path, version), path, version)
-        self._delete_empty_parents(path.rpartition("/")[0])
+        self._delete_empty_parents([path.rpartition("/")[0]])
 
     def delete_all(self, nodes: Sequence[Node]) -> None:
         """Delete the unchanged nodes, as specified by `Tree.delete_all`, concurrently."""
@@ -215,8 +222,7 @@ class ZkTree(OneRead[_View]):
         for node in [node for node, error in errors if isinstance(error, NotEmptyError)]:
             with suppress(NodeMissing, VersionConflict):
                 self.delete(node.path, version=node.version)
-        for parent in sorted({node.path.rpartition("/")[0] for node in nodes}):
-            self._delete_empty_parents(parent)
+        self._delete_empty_parents({node.path.rpartition("/")[0] for node in nodes})
 
     def children(self, path: str) -> list[str]:
         """Return the names of children, as specified by `Tree.children`."""
@@ -274,7 +280,7 @@ class ZkTree(OneRead[_View]):
             self._session.call(lambda client: client.delete_async(node.path, node.version), node.path, node.version)
         except (NodeMissing, VersionConflict):
             return False
-        self._delete_empty_parents(node.path.rpartition("/")[0])
+        self._delete_empty_parents([node.path.rpartition("/")[0]])
         return True
 
     def close(self) -> None:
@@ -350,19 +356,25 @@ class ZkTree(OneRead[_View]):
             raise node_missing_error(path)
         raise version_conflict_error(path, version)
 
-    def _delete_empty_parents(self, parent: str) -> None:
-        while parent.count("/") > _KEPT_DEPTH and self._delete_if_empty(parent):
-            parent = parent.rpartition("/")[0]
+    def _delete_empty_parents(self, parents: Collection[str]) -> None:
+        """Delete those of the parents that have become empty, and then those above them, each level concurrently."""
+        # Unreachable, or another client's node: the documents themselves were deleted.
+        with suppress(JournalError):
+            while level := sorted(parent for parent in parents if parent.count("/") > _KEPT_DEPTH):
+                parents = {parent.rpartition("/")[0] for parent in self._delete_if_empty(level)}
 
-    def _delete_if_empty(self, parent: str) -> bool:
-        try:
-            data, stat = self._session.call(lambda client: client.get_async(parent))
-            if not data and not stat.numChildren:
-                self._session.call(lambda client: client.delete_async(parent, stat.version), parent)
-                return True
-        except JournalError:
-            return False  # in use again, deleted already, or unreachable: the document itself was deleted
-        return False
+    def _delete_if_empty(self, parents: Sequence[str]) -> list[str]:
+        """Return those that were deleted; of the others, some are in use again."""
+        stats = zip(parents, self._session.stats(parents), strict=True)
+        empty = [
+            (parent, stat.version)
+            for parent, stat in stats
+            if stat is not None and not (stat.dataLength or stat.numChildren)
+        ]
+        errors = self._session.change_each(
+            [(parent, partial(_request_deletion, parent, version)) for parent, version in empty]
+        )
+        return [parent for (parent, _), error in zip(empty, errors, strict=True) if error is None]
 
 
 def _request_creation(path: str, data: bytes, sequence: bool, acl: list[ACL] | None, client: Any) -> Any:
