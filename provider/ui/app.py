@@ -30,7 +30,7 @@ from kafka_steward.page_data.clusters import ClusterSummary
 from kafka_steward.page_data.reader import JournalReader
 from kafka_steward.ui.access import AirflowAccess, UserDep, WorkflowDag
 from kafka_steward.ui.audit_search import AuditSearch, read_search
-from kafka_steward.ui.buttons import ButtonMaker, night_commands
+from kafka_steward.ui.buttons import ButtonMaker, night_commands, resume_command
 from kafka_steward.ui.journals import FleetRow, Journals
 from kafka_steward.ui.rendering import PageUrls, render, static_files
 from kafka_steward.ui.security import SecurityHeaders
@@ -171,7 +171,8 @@ def show_stop(request: Request, access: AccessDep, conn: str = "") -> Response:
     visible = access.visible_clusters().dags
     if conn and conn not in visible:
         raise HTTPException(404, f"There is no cluster behind a connection {conn} that you may see.")
-    cards = [(each, night_commands(each, dags)) for each, dags in visible.items() if conn in ("", each)]
+    shown = {each: dags for each, dags in visible.items() if conn in ("", each)}
+    cards = [(each, night_commands(each, dags), resume_command(each)) for each, dags in shown.items()]
     return render(request, "stop.html", cards=cards, user=access.name, conn=conn or None)
 
 
@@ -259,4 +260,6 @@ async def _show_error(request: Request, error: Exception) -> Response:
 
 def _show_message(request: Request, status: int, sentence: str) -> Response:
     title = HTTPStatus(status).phrase
-    return render(request, "message.html", status, title=title, sentence=sentence, conn=None)
+    # Without a session there is no script, without which a link leaves no frame.
+    framed = request.headers.get("sec-fetch-dest") == "iframe"
+    return render(request, "message.html", status, title=title, sentence=sentence, framed=framed, conn=None)

@@ -16,9 +16,8 @@ from kafka_steward.value_parsing import shorten_value
 #: The most characters of a field: no topic, digest or name is longer.
 _LONGEST = 249
 
-
 #: The fields of the form.
-FIELDS = ("topic", "broker", "plan", "action", "person", "since", "until")
+FIELDS = ("topic", "partition", "broker", "plan", "action", "person", "since", "until")
 #: The actions, in the order of the form.
 ACTIONS = tuple(each.value for each in Action)
 
@@ -36,12 +35,18 @@ class AuditSearch:
     fields: Mapping[str, str]
     actions: tuple[str, ...] = ACTIONS
 
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is asked for: every row meets it."""
+        return not any(self.fields.values())
+
     def chosen(self) -> AuditFilter:
         """Return the filter. Raises RequestError, naming the field that cannot be read."""
         given = self.fields
         return AuditFilter(
             topic=given["topic"] or None,
-            broker=_broker(given["broker"]),
+            partition=_number("partition", given["partition"], "the number of a partition, from 0"),
+            broker=_number("broker", given["broker"], "the id of a broker, a number from 0"),
             plan=_plan(given["plan"]),
             action=_action(given["action"]),
             person=given["person"] or None,
@@ -50,9 +55,9 @@ class AuditSearch:
         )
 
 
-def _broker(text: str) -> int | None:
+def _number(field: str, text: str, takes: str) -> int | None:
     if text and not (text.isascii() and text.isdecimal() and len(text) <= 10):
-        raise RequestError(f"The broker is {shorten_value(text)}; it takes the id of a broker, a number from 0.")
+        raise RequestError(f"The {field} is {shorten_value(text)}; it takes {takes}.")
     return int(text) if text else None
 
 

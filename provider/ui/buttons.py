@@ -30,9 +30,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Button:
-    """A request that a user may send. `refusal` says why this user cannot; `command` does the same in a terminal.
+    """A request that a user may send. `refusal` says why this user cannot; `commands` do the same in a terminal.
 
-    `follow` is the page of Airflow where the run is seen; it ends with a slash, and the id of the run is appended.
+    What is in capitals in a command has to be replaced. `follow` is the page of Airflow where the run is seen; it ends
+    with a slash, and the id of the run is appended.
     """
 
     id: str
@@ -43,7 +44,7 @@ class Button:
     body: Mapping[str, Any]
     fields: tuple[Field, ...] = ()
     refusal: str = ""
-    command: str = ""
+    commands: tuple[str, ...] = ()
     follow: str = ""
     danger: bool = False
 
@@ -58,14 +59,14 @@ _REASON = Field("Reason", "conf.reason", required=True, hint="for the audit trai
 
 @dataclass(frozen=True)
 class Offer:
-    """A run of the DAG of `workflow` that a button starts. `verb` is the same in a terminal, if there is one."""
+    """A run of the DAG of `workflow` that a button starts. `verbs` do the same in a terminal, one after the other."""
 
     id: str
     workflow: str
     label: str
     explanation: str
-    fields: tuple[Field, ...] = ()
-    verb: str = ""
+    fields: tuple[Field, ...]
+    verbs: tuple[str, ...]
     danger: bool = False
 
 
@@ -75,7 +76,7 @@ CANCEL = Offer(
     "Cancel",
     "Stops the plan: moves in flight return to their original replicas, completed moves stay.",
     (_REASON,),
-    "cancel {plan} --reason '...'",
+    ("cancel {plan} --reason '...'",),
     danger=True,
 )
 ROLL_BACK = Offer(
@@ -84,7 +85,7 @@ ROLL_BACK = Offer(
     "Roll back",
     "Stops the plan and reverts its completed moves too: replicas are copied again.",
     (_REASON,),
-    "cancel {plan} --scope plan --reason '...'",
+    ("cancel {plan} --scope plan --reason '...'",),
     danger=True,
 )
 THROTTLE = Offer(
@@ -93,15 +94,24 @@ THROTTLE = Offer(
     "Change the throttle",
     "The plan's next step sets the rate on every broker that it copies to; 0 is no throttle.",
     (Field("MB/s into one broker", "conf.rate", "megabytes", required=True), _REASON),
-    "throttle {plan} 50M --reason '...'",
+    ("throttle {plan} RATE --reason '...'",),
 )
-DRY_RUN = Offer("dry-run", "rebalance", "Dry run", "Plans a rebalance and shows it in Airflow; nothing is submitted.")
+DRY_RUN = Offer(
+    "dry-run",
+    "rebalance",
+    "Dry run",
+    "Plans a rebalance and shows it in Airflow; nothing is submitted.",
+    (),
+    ("plan rebalance",),
+)
 DRAIN = Offer(
     "drain",
     "rebalance",
     "Drain brokers",
     "Plans to move all replicas off these brokers; the plan is executed once it is approved.",
     (Field("Broker ids", "conf.brokers", "ids", required=True, hint="such as 3, 4"),),
+    # The first prints the plan and writes the file: whoever types the second one approves it.
+    ("plan drain --brokers IDS --file drain.json", "apply drain.json"),
     danger=True,
 )
 DISABLE = Offer(
@@ -110,7 +120,7 @@ DISABLE = Offer(
     "Disable reassignments",
     "No move starts until they are enabled again; moves in flight complete (KIP-236).",
     (_REASON,),
-    "disable --reason '...'",
+    ("disable --reason '...'",),
     danger=True,
 )
 ENABLE = Offer(
@@ -119,7 +129,7 @@ ENABLE = Offer(
     "Enable reassignments",
     "Moves may start again.",
     (Field("Reason", "conf.reason", hint="for the audit trail"),),
-    "enable",
+    ("enable",),
 )
 ANNOUNCE = Offer(
     "announce",
@@ -130,7 +140,7 @@ ANNOUNCE = Offer(
         Field("Broker id", "conf.broker", "whole", required=True),
         Field("Minutes", "conf.minutes", "whole", hint="empty: its grace period"),
     ),
-    "bounce BROKER --for 20m",
+    ("bounce BROKER --for 20m",),
 )
 
 
@@ -182,18 +192,15 @@ class ButtonMaker:
             body={"logical_date": None, "conf": dict(conf)},
             fields=offer.fields,
             refusal=refusal,
-            command=self._command(offer, dag_id, conf),
+            commands=self._commands(offer, conf),
             follow=f"{self.base}/dags/{path}/runs/",
             danger=offer.danger,
         )
 
-    def _command(self, offer: Offer, dag_id: str, conf: Mapping[str, Any]) -> str:
-        """Return the command that does the same as the button; it needs no page."""
-        if offer.verb:
-            verb = offer.verb.format(plan=str(conf.get("plan", ""))[:12])
-            return f"airflow kafka-steward {verb} --cluster {shlex.quote(self.conn_id)}"
-        asked = {each.path.removeprefix("conf."): [3, 4] for each in offer.fields if each.kind == "ids"}
-        return f"airflow dags trigger {shlex.quote(dag_id)} --conf {shlex.quote(json.dumps({**conf, **asked}))}"
+    def _commands(self, offer: Offer, conf: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the commands that do the same as the button; they need neither the page nor the DAG."""
+        plan = str(conf.get("plan", ""))[:12]
+        return tuple(_steward_command(verb.format(plan=plan), self.conn_id) for verb in offer.verbs)
 
     def _usable_dag(self, workflow: str) -> tuple[WorkflowDag | None, str]:
         """Return the DAG of a workflow, one that this user may run if there is one, and why it cannot be run."""
@@ -214,17 +221,35 @@ class ButtonMaker:
     def _answer(self, pending: PendingApproval, option: str) -> Button:
         dag, run, task = (quote(text, safe="") for text in (pending.dag_id, pending.run_id, pending.task_id))
         number = sha256(f"{pending.dag_id} {pending.run_id}".encode()).hexdigest()[:8]
+        url = f"{self.base}/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/{pending.map_index}/hitlDetails"
+        refusal = f"You may not answer for the DAG {pending.dag_id}; ask one of its approvers, or a person who may."
         return Button(
             id=f"{option.lower()}-{number}",
             label=option,
             explanation=f"{option}s exactly this plan. Your name and the reason are written to the audit trail.",
             method="PATCH",
-            url=f"{self.base}/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task}/{pending.map_index}/hitlDetails",
+            url=url,
             body={"chosen_options": [option], "params_input": {}},
             fields=(Field("Reason", "params_input.reason", hint="for the audit trail"),),
-            refusal="" if pending.answerable else f"You may not answer for the DAG {pending.dag_id}.",
+            refusal="" if pending.answerable else refusal,
+            commands=(_answer_command(url, option),),
             danger=option == "Approve",
         )
+
+
+def _steward_command(verb: str, conn_id: str) -> str:
+    return f"airflow kafka-steward {verb} --cluster {shlex.quote(conn_id)}"
+
+
+def _answer_command(url: str, option: str) -> str:
+    """Return the call of Airflow's REST API that answers: no command of Airflow does."""
+    headers = "-H 'Authorization: Bearer TOKEN' -H 'Content-Type: application/json'"
+    body = json.dumps({"chosen_options": [option], "params_input": {"reason": "..."}})
+    return f"curl -X PATCH {headers} -d {shlex.quote(body)} {shlex.quote(f'https://AIRFLOW{url}')}"
+
+
+#: The workflows whose runs move replicas by themselves, or once they are approved; `expand` is a rebalance on a join.
+_MOVING = frozenset({"apply", "expand", "fill", "heal", "rebalance"})
 
 
 @dataclass(frozen=True)
@@ -237,17 +262,35 @@ class NightCommand:
 
 def night_commands(conn_id: str, dags: Sequence[WorkflowDag]) -> list[NightCommand]:
     """Return the commands that stop everything on one cluster, in the order in which to type them."""
-    cluster = f"--cluster {shlex.quote(conn_id)} --reason 'stop everything'"
-    acting = [dag.dag_id for dag in dags if dag.workflow in ("apply", "fill", "heal", "rebalance")]
-    pause = " && ".join(f"airflow dags pause -y {shlex.quote(dag_id)}" for dag_id in acting)
+    reason = "--reason 'stop everything'"
     return [
-        NightCommand(f"airflow kafka-steward disable {cluster}", "No new move starts, whoever asks for it."),
         NightCommand(
-            f"airflow kafka-steward cancel --all {cluster}",
+            f"{_steward_command('disable', conn_id)} {reason}",
+            "No new move starts, whoever asks for it.",
+        ),
+        NightCommand(
+            f"{_steward_command('cancel --all', conn_id)} {reason}",
             "Moves in flight return to their original replicas, and the plans' throttles are removed.",
         ),
-        NightCommand(
-            pause or "airflow dags pause -y DAG_ID",
-            "No DAG heals, fills, rebalances or applies until it is unpaused.",
-        ),
+        _pause_command(dags),
     ]
+
+
+def resume_command(conn_id: str) -> str:
+    """Return the command after which moves may start again."""
+    return _steward_command("enable", conn_id)
+
+
+def _pause_command(dags: Sequence[WorkflowDag]) -> NightCommand:
+    """Return the command that pauses the DAGs of workflows; what other DAGs do is not known."""
+    moving = [dag.dag_id for dag in dags if dag.workflow in _MOVING]
+    unknown = [dag.dag_id for dag in dags if dag.workflow is None]
+    effects = [
+        "None of these DAGs heals, fills, rebalances or applies until it is unpaused."
+        if moving
+        else "You may see no workflow of this cluster that moves replicas; if there is one, put its id for DAG_ID."
+    ]
+    if unknown:
+        effects.append(f"Of {', '.join(unknown)} the page does not know what they do: pause those that move replicas.")
+    pause = " && ".join(f"airflow dags pause -y {shlex.quote(dag_id)}" for dag_id in moving)
+    return NightCommand(pause or "airflow dags pause -y DAG_ID", " ".join(effects))

@@ -185,7 +185,7 @@ def test_the_switch_and_an_announced_restart_are_pressed_and_shown_from_the_watc
     press(ann, "disable", "the racks are being rewired")
     see(ann, SWITCH, "^disabled by ann: the racks are being rewired$")
     press(ann, "announce", "2", "20")
-    ann.shows("1 announced restarts", "restart announced", within=120)
+    ann.shows("1 announced restart", "restart announced", within=120)
     announced = opened.journal.tree.get("/admin/rolling_bounce/2")
     assert announced is not None
     assert opened.journal.tree.get("/admin/reassign_cancel") is not None

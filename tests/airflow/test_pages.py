@@ -8,8 +8,10 @@ import pytest
 
 from kafka_steward.dags.params import SECTION
 from kafka_steward.sandbox import Sandbox
+from kafka_steward.sandbox.airflow import LocalAirflow
 from tests.airflow.conftest import Desk
 from tests.airflow.test_heal_dag import THREE_LINES
+from tests.eventually import eventually
 from tests.page import Page, browser
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -22,10 +24,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 @pytest.fixture
-def admin(page: Page, desk: Desk) -> Page:
+def admin(page: Page, airflow: LocalAirflow) -> Page:
     """The browser, with somebody logged in."""
-    answer = desk.airflow.call_api("POST", "/auth/token", {"username": "admin", "password": "admin"})
-    page.log_in(desk.airflow.url, answer["access_token"])
+    answer = airflow.call_api("POST", "/auth/token", {"username": "admin", "password": "admin"})
+    page.log_in(airflow.url, answer["access_token"])
     return page
 
 
@@ -47,6 +49,34 @@ def press_test(page: Page, desk: Desk, conn_id: str) -> None:
     page.go(f"{desk.airflow.url}/connections?test={conn_id}")
     page.shows(conn_id)
     page.click("button[aria-label='Test Connection']", row=conn_id)
+
+
+#: The text of Airflow's frame, and where its footer leads.
+FRAMED = "document.querySelector('iframe')?.contentDocument?.body?.innerText ?? ''"
+FOOTER = "document.querySelector('iframe').contentDocument.querySelector('footer a')"
+
+
+def test_the_page_is_in_airflows_navigation_and_its_links_lead_out_of_the_frame(
+    admin: Page, airflow: LocalAirflow
+) -> None:
+    admin.go(f"{airflow.url}/dags")
+    admin.click("nav a, nav button, a", "Kafka")
+    eventually(lambda: _assert_in("signed in as admin", admin.evaluate(FRAMED)), within=60)
+    # Airflow adds the path of what the frame shows.
+    assert admin.evaluate("location.pathname").startswith("/plugin/kafka-steward")
+    served = "allow-scripts allow-same-origin allow-forms allow-downloads"
+    assert admin.evaluate("document.querySelector('iframe').getAttribute('sandbox')") == served
+    admin.evaluate(f"{FOOTER}.click()")
+    eventually(lambda: _assert_left(admin.evaluate("location.pathname")), within=60)
+    admin.shows("Kafka")
+
+
+def _assert_left(path: str) -> None:
+    assert not path.startswith("/plugin"), path
+
+
+def _assert_in(text: str, shown: str) -> None:
+    assert text in shown, shown
 
 
 def test_the_form_shows_our_fields_and_its_test_says_what_answers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,12 @@ from airflow.sdk.observability import stats
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.journal.observed import BrokerReport
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.history import HealthHistory
+from kafka_steward.journal.sql.watch_reports import WatchReports
+from kafka_steward.page_data.brokers import brokers
+from kafka_steward.page_data.reader import JournalReader
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.periodic import (
@@ -124,7 +129,7 @@ def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: py
 
 
 class Measured:
-    """A simulated cluster, a database that keeps its health, and the round that looks at it."""
+    """A simulated cluster, a database that keeps its health and its brokers, and the round that looks at it."""
 
     def __init__(self, folder: Path) -> None:
         self.simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", bandwidth=10)
@@ -132,6 +137,7 @@ class Measured:
         self.journal = memory_journal(self.simulator)
         self.database = open_database(f"sqlite:///{folder}/journal.db", self.simulator.cluster_id, "here")
         self.rows = self.journal.health = HealthHistory(self.database)
+        self.journal.watch_reports = WatchReports(self.database)
         self.settings = Settings(health_interval=0.001)
         self.gauges: dict[str, tuple[float, Any]] = {}
         self.round = ClusterHealthCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
@@ -158,6 +164,11 @@ class Measured:
     def kept(self) -> list[dict[str, float]]:
         return [measures for _, measures in self.rows.rows()]
 
+    def reported(self) -> list[BrokerReport]:
+        """The brokers as the page reads them, without the times."""
+        found = brokers(JournalReader(self.database.engine), self.simulator.cluster_id)
+        return [replace(each, at_ms=0, sized_ms=None) for each in found.rows]
+
     def close(self) -> None:
         """What the thread does with its connections: these last as long as the test."""
 
@@ -179,6 +190,20 @@ def test_a_look_at_the_health_sets_a_gauge_for_each_measure_and_keeps_a_row(meas
     assert {name: gauge for name, gauge in measured.gauges.items() if ".broker." not in name} == {
         f"kafka_steward.cluster.{name}": (value, {"conn_id": "kafka"}) for name, value in row.items()
     }
+
+
+def test_a_look_at_the_health_reports_the_brokers_in_place_of_those_before(measured: Measured) -> None:
+    measured.look()
+    assert [each.broker for each in measured.reported() if each.live] == [1, 2, 3, 4]
+    measured.simulator.kill(3)
+    measured.look()
+    assert [(each.broker, each.rack, each.live, each.replicas, each.leaders) for each in measured.reported()] == [
+        (1, "a", True, 2, 1),
+        (2, "b", True, 2, 1),
+        (3, "c", False, 2, 0),
+        (4, "a", True, 0, 0),
+    ]
+    assert [each.under_replicated for each in measured.reported()] == [1, 1, 0, 0]
 
 
 def test_a_gauge_of_a_broker_has_its_id_in_the_name_and_as_a_tag(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,10 +265,10 @@ def test_without_an_interval_the_health_is_not_looked_at(measured: Measured) -> 
 
 
 def test_a_journal_without_a_database_keeps_no_rows_and_the_gauges_are_set(measured: Measured) -> None:
-    measured.journal.health = None
+    measured.journal.health = measured.journal.watch_reports = None
     measured.look()
     assert measured.gauges["kafka_steward.cluster.under_replicated_partitions"][0] == 0
-    assert measured.kept() == []
+    assert (measured.kept(), measured.reported()) == ([], [])
 
 
 def test_the_round_goes_on_looking_and_a_look_that_fails_is_counted(

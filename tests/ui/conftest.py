@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Visit", "Visitor", "connect", "dags_of", "everything", "scene", "visit"]
 
-WORKFLOWS = ("apply", "cancel", "controls", "fill", "heal", "health", "rebalance", "throttle")
+WORKFLOWS = ("apply", "cancel", "controls", "expand", "fill", "heal", "health", "rebalance", "throttle")
 
 
 def dags_of(conn_id: str, *, paused: Collection[str] = (), without: Collection[str] = ()) -> tuple[WorkflowDag, ...]:

@@ -244,6 +244,18 @@ def _plan_row(scene: Scene, conn_id: str, plan: PlanReport) -> dict[str, Any]:
 
 def _progress(scene: Scene) -> Iterator[Mapping[str, Any]]:
     settled, total = scene.moves // 4, scene.moves * 3_000_000
+    ended_ms = scene.now_ms - 19 * 60 * _MINUTE
+    ended = ProgressReport(
+        digest_of(f"ended {CONN_IDS[2]}"),
+        ended_ms,
+        PlanStatus.COMPLETED,
+        partitions_total=72,
+        partitions_settled=72,
+        completed=72,
+        bytes_total=total,
+        bytes_done=total + 12_000_000,
+    )
+    yield {"cluster_id": cluster_id(CONN_IDS[2]), **_values(ended)}
     series = tuple((scene.now_ms - (60 - each) * _MINUTE, total * each // 240, each) for each in range(60))
     report = ProgressReport(
         digest_of("running"),
@@ -271,14 +283,37 @@ def _progress(scene: Scene) -> Iterator[Mapping[str, Any]]:
     yield {"cluster_id": cluster_id(CONN_IDS[1]), **_values(report)}
 
 
+def _requested(scene: Scene, partitions: int, *first: tuple[str, int, list[int]], error: str = "") -> dict[str, Any]:
+    return {
+        "name": f"document_{partitions}",
+        "created_ms": scene.now_ms,
+        "partitions": partitions,
+        "first": [dict(zip(("topic", "partition", "replicas"), each, strict=True)) for each in first],
+        "waits": "for the next poll of a watch",
+        "plan": None,
+        "error": error,
+    }
+
+
 def _documents(scene: Scene) -> Iterator[Mapping[str, Any]]:
-    shown: Mapping[str, Any] = {
+    queued: Mapping[str, Any] = {
+        "queue": [_requested(scene, 4, *(("q", number, [2, 3]) for number in range(3)))],
+        "requests": [
+            _requested(scene, 1, ("r", 7, [3, 1])),
+            _requested(scene, 1, (HOSTILE, 0, [1])),
+            _requested(scene, 0, error=HOSTILE),
+        ],
+    }
+    announced: Mapping[str, Any] = {
         "restarts": [{"broker": 5, "announced_ms": scene.now_ms, "until_ms": scene.now_ms + 20 * _MINUTE}],
         "pending_replicas": [{"topic": HOSTILE, "partition": 3, "brokers": [1, 2], "missing": 1}],
     }
-    for kind, documents in shown.items():
+    for conn_id, kind, documents in (
+        *((CONN_IDS[1], *each) for each in announced.items()),
+        *((CONN_IDS[2], *each) for each in queued.items()),
+    ):
         yield {
-            "cluster_id": cluster_id(CONN_IDS[1]),
+            "cluster_id": cluster_id(conn_id),
             "kind": kind,
             "at_ms": scene.now_ms,
             "count": len(documents),

@@ -179,6 +179,15 @@ def test_numbers_and_lists_are_sent_as_such_and_a_refusal_is_shown(page: Page, d
     assert desk.requests[1][2]["conf"] == {"operation": "drain", "brokers": [3, 4]}
 
 
+def test_a_dry_run_is_asked_for_as_such(page: Page, desk: Served) -> None:
+    go(page, f"{desk.page}cluster?conn={MOVING}")
+    page.click("#action-dry-run summary")
+    page.click("#action-dry-run button")
+    page.shows("Requested as the run manual__1.")
+    body = {"logical_date": None, "conf": {"operation": "rebalance", "dry_run": True}}
+    assert desk.requests == [("POST", f"/api/v2/dags/rebalance_{MOVING}/dagRuns", body)]
+
+
 def test_a_refused_button_cannot_be_pressed(page: Page, scene: Scene) -> None:
     from tests.ui.serving import served
 
@@ -191,19 +200,90 @@ def test_a_refused_button_cannot_be_pressed(page: Page, scene: Scene) -> None:
         assert desk.requests == []
 
 
-def test_the_buttons_work_in_the_frame_of_airflow(page: Page, desk: Served) -> None:
+#: The document of the page within Airflow's frame.
+INSIDE = "document.querySelector('iframe').contentDocument"
+#: The middle of an element in the frame, as the window around it counts.
+PLACE = """
+(() => {
+  const frame = document.querySelector("iframe"), found = frame.contentDocument.querySelector(%s);
+  found.scrollIntoView({block: "center", behavior: "instant"});
+  const outer = frame.getBoundingClientRect(), box = found.getClientRects()[0];
+  return [outer.x + frame.clientLeft + box.x + box.width / 2, outer.y + frame.clientTop + box.y + box.height / 2];
+})()
+"""
+
+
+def open_frame(page: Page, desk: Served, ready: str) -> None:
+    """Show the cluster whose plan runs in Airflow's frame, until it has what `ready` selects."""
     page.go(f"{desk.url}/frame")
-    inside = "document.querySelector('iframe').contentDocument"
-    eventually(lambda: _assert(page.evaluate(f"{inside}?.body?.innerText.includes('3 clusters')")), within=60)
-    page.evaluate(f"{inside}.querySelector('a[href*={MOVING}]').click()")
-    eventually(
-        lambda: _assert(page.evaluate(f"!!{inside}?.querySelector('#action-disable button:enabled')")), within=60
-    )
-    page.evaluate(f"{inside}.querySelector('#action-disable').open = true")
-    page.evaluate(f"{inside}.querySelector('#action-disable input').value = 'night'")
-    page.evaluate(f"{inside}.querySelector('#action-disable button').click()")
+    eventually(lambda: _assert(page.evaluate(f"{INSIDE}?.body?.innerText.includes('3 clusters')")), within=60)
+    page.evaluate(f"{INSIDE}.querySelector('a[href*={MOVING}]').click()")
+    eventually(lambda: _assert(page.evaluate(f"!!{INSIDE}?.querySelector({json.dumps(ready)})")), within=60)
+
+
+def click_inside(page: Page, selector: str, *, button: str = "left", modifiers: int = 0) -> None:
+    """Click where an element of the frame is, as a person does."""
+    x, y = page.evaluate(PLACE % json.dumps(selector))
+    for kind in ("mousePressed", "mouseReleased"):
+        options = {"button": button, "clickCount": 1, "modifiers": modifiers}
+        page.tell("Input.dispatchMouseEvent", type=kind, x=x, y=y, **options)
+
+
+def leaves_for(page: Page, path: str) -> None:
+    """Wait until the whole window, and not the frame alone, is at this path."""
+    eventually(lambda: _assert(page.evaluate("location.pathname") == path, page.evaluate("location.href")), within=30)
+
+
+def test_the_buttons_work_in_the_frame_of_airflow_and_lead_to_the_run(page: Page, desk: Served) -> None:
+    open_frame(page, desk, "#action-disable button:enabled")
+    page.evaluate(f"{INSIDE}.querySelector('#action-disable').open = true")
+    page.evaluate(f"{INSIDE}.querySelector('#action-disable input').value = 'night'")
+    page.evaluate(f"{INSIDE}.querySelector('#action-disable button').click()")
     eventually(lambda: _assert(desk.requests), within=30)
     assert desk.requests[0][2]["conf"] == {"action": "disable", "reason": "night"}
+    run = "#action-disable .outcome a"
+    eventually(lambda: _assert(page.evaluate(f"!!{INSIDE}.querySelector({json.dumps(run)})")), within=30)
+    click_inside(page, run)
+    leaves_for(page, f"/dags/controls_{MOVING}/runs/manual__1")
+
+
+def test_a_link_leads_out_of_the_frame_of_airflow_by_keyboard_too(page: Page, desk: Served) -> None:
+    open_frame(page, desk, "footer a")
+    page.evaluate("document.querySelector('iframe').contentWindow.focus()")
+    page.evaluate(f"{INSIDE}.querySelector('footer a').focus()")
+    key(page, "Enter", 13)
+    leaves_for(page, "/")
+
+
+@pytest.mark.parametrize(("button", "modifiers"), [("left", 2), ("middle", 0)])
+def test_a_link_is_opened_in_a_new_tab_from_the_frame_of_airflow(
+    page: Page, desk: Served, button: str, modifiers: int
+) -> None:
+    open_frame(page, desk, "footer a")
+    click_inside(page, "footer a", button=button, modifiers=modifiers)  # 2: with the control key
+    (tab,) = eventually(lambda: _tabs(page, f"{desk.url}/"), within=30)
+    page.tell("Target.closeTarget", targetId=tab)
+    assert page.evaluate("location.pathname") == "/frame"
+
+
+def test_an_approval_is_reached_from_the_frame_of_airflow(page: Page, scene: Scene) -> None:
+    from kafka_steward.ui.access import PendingApproval
+    from tests.ui.serving import served
+
+    asked = PendingApproval("rebalance_it", "manual__1", "approve", -1, "Move 3 replicas?", 0, answerable=False)
+    visitor = everything()
+    visitor.approvals = [asked]
+    with served(visitor) as desk:
+        open_frame(page, desk, "[aria-labelledby=approvals] p a")
+        click_inside(page, "[aria-labelledby=approvals] p a")
+        leaves_for(page, "/dags/rebalance_it/runs/manual__1/tasks/approve")
+
+
+def _tabs(page: Page, url: str) -> list[str]:
+    targets = page.tell("Target.getTargets")["targetInfos"]
+    found = [each["targetId"] for each in targets if each["url"] == url]
+    assert found, targets
+    return found
 
 
 def test_the_charts_are_drawn_and_nothing_breaks_the_policy(page: Page, desk: Served) -> None:

@@ -7,6 +7,7 @@ import html
 import io
 import json
 import re
+from datetime import datetime, timezone
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,58 @@ def test_a_running_plan_shows_progress_rate_time_left_and_what_is_held(scene: Sc
         assert words in text
     for words in ("broker 5 announced a restart", "stalled 1 partitions have not grown: orders-7", "cordoned"):
         assert words in text
-    assert "1 announced restarts" in text
-    assert "1 partitions with pending replicas" in text
+    assert " 1 announced restart " in text
+    assert " 1 partition with pending replicas " in text
+
+
+def test_a_document_shows_its_first_partitions_with_their_replicas_and_an_unreadable_one_shows_none(
+    scene: Scene, visit: Visit
+) -> None:
+    text = shown(visit(everything()).get(f"cluster?conn={QUIET}").text)
+    assert " 1 queued plan " in text
+    assert " 3 requests " in text
+    assert "; first: q-0 to 2, 3 · q-1 to 2, 3 · q-2 to 2, 3; name: document_4; partitions: 4; waits: " in text
+    assert "; first: r-7 to 3, 1; name: document_1; partitions: 1; waits: " in text
+    unreadable = re.search(r"created: (?:(?!created: ).)*; name: document_0; partitions: 0; waits: ", text)
+    assert unreadable is not None
+    assert "first" not in unreadable[0]
+
+
+def row_of(text: str, broker: int) -> list[str]:
+    """The cells of a broker's row, as a person reads them."""
+    row = text.partition(f'<th scope="row" class="n">{broker}</th>')[2].partition("</tr>")[0]
+    return [shown(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)]
+
+
+@pytest.mark.parametrize(
+    ("conn_id", "broker", "cells"),
+    [
+        (
+            MOVING,
+            2,
+            "live cordoned|30,034||10,002|0|428.0 GB|60 % of 1.0 TB|48.0 MB/s|31.0 MB/s",
+        ),
+        (FAILED, 1, "live disk failed /data/2|30,017||10,001|12|419.0 GB|60 % of 1.0 TB|0 B/s|0 B/s"),
+    ],
+)
+def test_a_broker_shows_its_state_replicas_leaders_bytes_disks_and_rates(
+    scene: Scene, visit: Visit, conn_id: str, broker: int, cells: str
+) -> None:
+    assert row_of(visit(everything()).get(f"cluster?conn={conn_id}").text, broker) == cells.split("|")
+
+
+@pytest.mark.parametrize(
+    ("conn_id", "plan", "real"),
+    [
+        (MOVING, "running", "225.0 MB copied Duration at least 18 s at 50.0 MB/s Leader"),
+        (QUIET, f"ended {QUIET}", "912.0 MB copied Duration at least 18 s at 50.0 MB/s, 1 h 0 min in fact Leader"),
+    ],
+)
+def test_a_plan_shows_the_predicted_bytes_and_duration_beside_the_real_ones(
+    scene: Scene, visit: Visit, conn_id: str, plan: str, real: str
+) -> None:
+    text = shown(visit(everything()).get(f"plan?conn={conn_id}&digest={digest_of(plan)}").text)
+    assert f"Bytes moved 900.0 MB predicted, {real}" in text
 
 
 def test_a_plan_shows_before_and_after_its_proof_and_its_moves_in_pages(scene: Scene, visit: Visit) -> None:
@@ -128,12 +179,30 @@ def test_the_health_is_in_a_table_and_lines_without_scripts(scene: Scene, visit:
 
 @pytest.mark.parametrize(
     ("search", "rows"),
-    [("", 200), ("person=ada", 100), ("broker=1", 200), ("topic=orders.00000&action=submit", 50), ("plan=ffff", 0)],
+    [
+        ("", 200),
+        ("person=ada", 100),
+        ("broker=1", 200),
+        ("topic=orders.00000&action=submit", 50),
+        ("topic=orders.00000&partition=7", 1),
+        ("partition=200", 0),
+        ("plan=ffff", 0),
+        # Row `number` is from the time `{number}`: the beginning is included, and the end is not.
+        ("since={10}", 11),
+        ("since={10}Z", 11),
+        ("since={10}%2B00:00", 11),
+        ("until={10}", 189),
+        ("since={20}&until={10}", 10),
+        ("since={20}&until={20}", 0),
+        ("since={20}&until={10}&person=ada", 5),
+    ],
 )
 def test_the_audit_trail_is_searched_paged_and_written_as_csv(
     scene: Scene, visit: Visit, search: str, rows: int
 ) -> None:
     client = visit(everything())
+    moments = (datetime.fromtimestamp(scene.now_ms // 1000 - each, timezone.utc) for each in range(scene.audit_rows))
+    search = search.format(*(f"{each:%Y-%m-%dT%H:%M:%S}.{scene.now_ms % 1000:03}" for each in moments))
     text, seen = client.get(f"audit?conn={MOVING}&{search}").text, 0
     while True:
         seen += text.count('<th scope="row"><time')
@@ -150,6 +219,7 @@ def test_the_audit_trail_is_searched_paged_and_written_as_csv(
 @pytest.mark.parametrize(
     ("search", "sentence"),
     [
+        ("partition=seven", "The partition is 'seven'; it takes the number of a partition, from 0."),
         ("broker=-1", "The broker is '-1'; it takes the id of a broker"),
         ("plan=zz", "The plan is 'zz'; it takes a digest"),
         ("action=explode", "The action is 'explode'; there are"),
@@ -170,7 +240,7 @@ def test_the_night_card_has_the_three_commands_of_each_cluster(scene: Scene, vis
     assert commands[0] == f"airflow kafka-steward disable {cluster}"
     assert commands[1] == f"airflow kafka-steward cancel --all {cluster}"
     assert commands[2].split(" && ") == [
-        f"airflow dags pause -y {name}_{MOVING}" for name in ("apply", "fill", "heal", "rebalance")
+        f"airflow dags pause -y {name}_{MOVING}" for name in ("apply", "expand", "fill", "heal", "rebalance")
     ]
 
 
@@ -314,6 +384,50 @@ def test_the_refresh_is_a_fragment_that_is_not_sent_twice(scene: Scene, visit: V
     assert (again.status_code, again.text) == (304, "")
     other = client.get(address, headers={"If-None-Match": 'W/"something"'})
     assert other.status_code == 200
+
+
+def live_part(text: str) -> dict[str, str]:
+    """The attributes of the element that refreshes the page."""
+    (found,) = [attributes for _, attributes in Elements(text).found if attributes.get("id") == "live"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "replaced", "kept"),
+    [
+        ("", "", ()),
+        (f"cluster?conn={MOVING}", "", ()),
+        (f"plan?conn={MOVING}&digest={RUNNING}", "", ()),
+        (f"health?conn={FAILED}&days=7", "measures", ('id="charts"',)),
+        (f"audit?conn={MOVING}", "rows", ("<form", "<input", "</form>")),
+    ],
+)
+def test_what_is_shown_refreshes_itself_and_replaces_no_search_form_and_no_chart(
+    scene: Scene, visit: Visit, path: str, replaced: str, kept: tuple[str, ...]
+) -> None:
+    client = visit(everything())
+    whole = client.get(path).text
+    live = live_part(whole)
+    assert live["hx-trigger"] == "every 5s"
+    part = client.get(live["hx-get"]).text
+    assert part.strip() in whole
+    given = {"hx-swap": "outerHTML", "hx-select": f"#{replaced}", "hx-target": f"#{replaced}"}
+    wanted = given if replaced else {"hx-swap": "innerHTML"}
+    assert {name: live[name] for name in live if name in given} == wanted
+    before, _, within = part.partition(f'<div id="{replaced}">')
+    assert not replaced or "<tbody>" in within
+    assert [each for each in kept if each not in before or each in within] == []
+
+
+@pytest.mark.parametrize("more", ["person=ada", "topic=orders.00000", "since=2026-11-25T08:00", "after"])
+def test_a_search_and_older_rows_do_not_refresh_themselves(scene: Scene, visit: Visit, more: str) -> None:
+    client = visit(everything())
+    path = f"audit?conn={MOVING}&{more}"
+    if more == "after":
+        older = re.search(r'<a rel="next" href="([^"]*)">', client.get(f"audit?conn={MOVING}").text)
+        assert older is not None
+        path = html.unescape(older[1])
+    assert "hx-get" not in live_part(client.get(path).text)
 
 
 def test_all_answers_carry_the_security_headers(scene: Scene, visit: Visit) -> None:

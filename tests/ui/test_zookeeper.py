@@ -58,9 +58,10 @@ def test_the_page_shows_plan_queue_switch_and_restarts_while_zookeeper_is_down(
     assert answer.status_code == 200
     text = shown(answer.text)
     assert "disabled by ada: the racks are being rewired" in text
-    for summary in ("1 queued plans", "1 requests", "1 chunks", "1 cancel signals", "1 announced restarts"):
-        assert summary in text
-    assert f"name: {name}" in text
+    for summary in ("queued plan", "request", "chunk", "cancel signal", "announced restart"):
+        assert f" 1 {summary} " in text
+    assert f"; first: r-7 to 3, 1; name: {name}; partitions: 1; " in text
+    assert re.search("; first: q-0 to 2, 3 · q-1 to 2, 3 · q-2 to 2, 3; name: [^;]+; partitions: 4; ", text)
     assert re.search(r"announced: [^;]+; broker: 5; until: ", text)
     assert {WAITING[:12], CANCELLED[:12]} <= set(re.findall(r'<a class="digest"[^>]*>(\w{12})</a>', answer.text))
     moves = shown(client.get(f"plan?conn={CONN_ID}&digest={WAITING}").text)

@@ -74,6 +74,28 @@
     }, 5000);
   }
 
+  // Airflow's frame lets no link of this page lead out of it, or to a new tab. A link of the page around it may.
+  const follow = (event) => {
+    const link = event.target.closest("a[target=_top]");
+    if (!link || window.top === window || event.button > 1) return;
+    let around;
+    try {
+      around = window.top.document;
+    } catch {
+      return; // The page of another origin.
+    }
+    event.preventDefault();
+    const anchor = around.createElement("a");
+    anchor.href = link.href;
+    anchor.target = event.button === 1 || event.ctrlKey || event.metaKey || event.shiftKey ? "_blank" : "_self";
+    anchor.rel = "noopener";
+    around.body.append(anchor);
+    anchor.click();
+    anchor.remove();
+  };
+  document.body.addEventListener("click", follow);
+  document.body.addEventListener("auxclick", follow);
+
   // What an input holds, as the body needs it; undefined for an empty one.
   const valueOf = (input) => {
     const text = input.value.trim();
