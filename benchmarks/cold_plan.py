@@ -1,8 +1,10 @@
 """`python -m benchmarks.cold_plan`: the parts of a small plan's cold start, beside a Spark that does nothing.
 
 Each run is a process of its own, as a task of a DAG starts it. It plans the heal of 60 partitions, or passes one row
-through a Python worker, which is the least that a Spark job in Python can do. Both are run with Java's own classes
-only, and with those that `airflow kafka-steward prepare-spark` records. Medians of `--times` runs, by turns.
+through a Python worker, which is the least that a Spark job in Python can do, or has the JVM alone make one row: what
+the former takes longer is the start of a Python worker. All are run with Java's own classes only, with those that
+`airflow kafka-steward prepare-spark` records, and as clients of a Spark Connect server that has done the same before.
+Medians of `--times` runs, by turns.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ _PARTITIONS, _BROKERS = 60, 4
 #: When each of these has ended, in order. What is left until the process has ended is the end of the session.
 _PARTS = ("Python", "JVM", "session", "job")
 _HEAD = ("job", "classes of Spark", *(f"{part}, s" for part in _PARTS), "end, s", "sum, s", "on a core, s")
-_JOBS = ("one row through Python", "plan")
+_JOBS = ("one row in the JVM", "one row through Python", "plan")
 _CLASSES = ("loaded", "recorded")
+_SERVER = "of a Connect server"
 _TIMEOUT_S = 300
 
 
@@ -61,6 +64,7 @@ def _measure(folder: Path, times: int) -> list[list[str]]:
     from benchmarks.clusters import make_snapshot  # noqa: PLC0415 - a child that does nothing needs no planner
     from kafka_steward.planning.spark.installed import find_spark  # noqa: PLC0415
     from kafka_steward.planning.spark.jvm import record_class_archive  # noqa: PLC0415
+    from tests.own_spark import running_connect_server  # noqa: PLC0415
 
     snapshot = str(folder / "snapshot")
     make_snapshot(snapshot, "heal", _PARTITIONS, _BROKERS)
@@ -68,14 +72,16 @@ def _measure(folder: Path, times: int) -> list[list[str]]:
     Path(folder, _CLASSES[1]).mkdir()
     os.environ["KAFKA_STEWARD_CACHE"] = str(folder / _CLASSES[1])
     record_class_archive(find_spark())
-    runs: dict[tuple[str, str], list[Run]] = {each: [] for each in product(_JOBS, _CLASSES)}
-    # The first turn fills the page cache with Spark's jars, and does not count.
-    for turn in range(times + 1):
-        for (job, classes), found in runs.items():
-            run = _process(job, snapshot, str(folder / "out"), caches[classes])
-            print(job, classes, f"{run.sum_s:.1f}", flush=True)
-            if turn:
-                found.append(run)
+    runs: dict[tuple[str, str], list[Run]] = {each: [] for each in product(_JOBS, (*_CLASSES, _SERVER))}
+    with running_connect_server(folder, Path(sys.executable)) as port:
+        caches[_SERVER] = {**os.environ, "SPARK_REMOTE": f"sc://127.0.0.1:{port}"}
+        # The first turn fills the page cache with Spark's jars, and warms the server up: it does not count.
+        for turn in range(times + 1):
+            for (job, classes), found in runs.items():
+                run = _process(job, snapshot, str(folder / "out"), caches[classes])
+                print(job, classes, f"{run.sum_s:.1f}", flush=True)
+                if turn:
+                    found.append(run)
     return [_cells(job, classes, found) for (job, classes), found in runs.items()]
 
 
@@ -108,10 +114,12 @@ def _child(job: str, snapshot: str, out: str) -> dict[str, float]:
     SparkContext._ensure_initialized = start_and_note  # type: ignore[method-assign]  # noqa: SLF001
     with session.planning_session() as spark:
         ended["session"] = time.time()
+        one_row = spark.range(1, numPartitions=1)
         if job == "plan":
             pipeline.run(spark, snapshot, out, "heal")
         else:
-            spark.range(1, numPartitions=1).mapInArrow(_as_it_is, "id long").collect()
+            (one_row if job == _JOBS[0] else one_row.mapInArrow(_as_it_is, "id long")).collect()
+        ended.setdefault("JVM", ended["Python"])  # the server's
         ended |= {"job": time.time(), "on a core": spent(os.getpid())}
     return ended
 

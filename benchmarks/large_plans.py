@@ -8,6 +8,10 @@ counts too.
 are released), and the plan is cancelled (they are dropped): one step each, on a simulated cluster, with a real journal.
 Meanwhile another process writes a row of the audit trail every tenth of a second: how long it waits is how long
 anyone's cancel would.
+
+**Whole plans**: plans of so many moves, of one topic or of a topic each, from the first step to their end, with the
+default limits and a throttle, on a simulated cluster that copies all that is in flight between two steps. It shows what
+a move costs in a small plan and in a large one.
 """
 
 from __future__ import annotations
@@ -37,8 +41,11 @@ from tests.postgres import PostgresServer
 from tests.simulated_plan import WHO, World
 from tests.simulator import Simulator
 
-_PLACES = ("sqlite", "postgres", "zookeeper")
+_NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "zookeeper": "ZooKeeper, rows in SQLite"}
+_PLACES = tuple(_NAMES)
 _EVERY_S = 0.1
+#: The sizes of whole plans.
+_WHOLE = (200, 2000, 20_000)
 #: The moves in flight of a plan that is stepped.
 _STEPPED = 100
 Opener = Callable[[str], Journal]
@@ -62,10 +69,18 @@ def main() -> None:
     rows = [
         took for place in options.places for moves in options.moves for each in measured for took in each(place, moves)
     ]
-    text = _table(rows)
-    print(text)
-    if options.write:
-        write_between("large plans", text)
+    whole = [
+        _run_whole(place, moves, topics=topics)
+        for place in options.places
+        for topics in (False, True)
+        for moves in options.whole
+    ]
+    head = ("journal", "topics", "moves", "steps", "s", "ms for a move")
+    tables = {"large plans": _table(rows), "whole plans": table(head, whole)}
+    for name, text in tables.items():
+        print(text)
+        if options.write:
+            write_between(name, text)
 
 
 def _measured_steps(place: str, moves: int) -> Iterator[Took]:
@@ -81,6 +96,20 @@ def _measured_steps(place: str, moves: int) -> Iterator[Took]:
         simulator.bandwidth = _STEPPED * 100
         simulator.tick()
         yield took(f"step, {_STEPPED} end, {_STEPPED} start", world.step)
+
+
+def _run_whole(place: str, moves: int, *, topics: bool) -> tuple[str, ...]:
+    named = [f"t{number}: 123" for number in range(moves)] if topics else ["t: " + " ".join(["123"] * moves)]
+    simulator = Simulator.of("1a 2b 3c 4a 5b", *named, bandwidth=10**9)
+    with _opener(place) as opener, opener(simulator.cluster_id) as journal:
+        world = World(simulator, journal, _moves_to_4(simulator), Settings(min_free=0), auto_generated=False)
+        began_s, steps = time.monotonic(), 1
+        while not world.step().ended:
+            simulator.tick()
+            steps += 1
+        seconds = time.monotonic() - began_s
+    each = f"{1000 * seconds / moves:.1f}"
+    return _NAMES[place], str(moves if topics else 1), str(moves), str(steps), f"{seconds:.1f}", each
 
 
 def _moves_to_4(simulator: Simulator) -> list[Move]:
@@ -175,11 +204,10 @@ def _opener(place: str) -> Iterator[Opener]:
 
 def _table(rows: list[Took]) -> str:
     head = ("journal", "what", "moves", "s", "longest transaction, s", "others waited, s")
-    names = {"sqlite": "SQLite", "postgres": "PostgreSQL", "zookeeper": "ZooKeeper, rows in SQLite"}
     return table(
         head,
         [
-            (names[row.place], row.what, str(row.moves), *(f"{each:.2f}" for each in (row.seconds, row.longest_s)),
+            (_NAMES[row.place], row.what, str(row.moves), *(f"{each:.2f}" for each in (row.seconds, row.longest_s)),
              f"{row.others_s:.2f}")
             for row in rows
         ],
@@ -190,6 +218,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--places", nargs="+", default=list(_PLACES), choices=_PLACES, help="where the journal is")
     parser.add_argument("--moves", nargs="+", type=int, default=[1000, 20_000], help="sizes of the plan")
+    parser.add_argument("--whole", nargs="+", type=int, default=list(_WHOLE), help="sizes of whole plans")
     parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
     return parser
 
