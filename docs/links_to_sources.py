@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import posixpath
 import re
+from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
+
+_ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"\]\((\.\./[^)\s]+)\)")
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
-    """Return the page with the address of the repository in links to files outside of docs/."""
+    """Return the page with the address of the repository in links to files outside of docs/.
+
+    Raises PluginError for a link to a file that the repository does not have: mkdocs checks those inside of docs/ only.
+    """
     folder = posixpath.dirname(page.file.src_uri)
 
     def lead(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join("docs", folder, match[1]))
-        return match[0] if target.startswith("docs/") else f"]({config.repo_url}/blob/main/{target})"
+        if target.startswith("docs/"):
+            return match[0]
+        if target.startswith("../") or not (_ROOT / target.partition("#")[0]).exists():
+            raise PluginError(
+                f"docs/{page.file.src_uri} links to {match[1]}, which is not in the repository; correct the link."
+            )
+        return f"]({config.repo_url}/blob/main/{target})"
 
     return _LINK.sub(lead, markdown)

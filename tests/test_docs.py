@@ -1,14 +1,29 @@
-"""The site of docs/: pages that are made from code are current, and nothing that it should list is missing."""
+"""The documentation: what is made from code is current, links lead somewhere, and lists have all that they should."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+from mkdocs.exceptions import PluginError
+
+from kafka_steward.cluster.connection import PROTOCOLS, check_security, client_config
 from kafka_steward.provider_info import get_provider_info
+from kafka_steward.settings import SETTINGS
 from tests.cli_page import page
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+#: The pages that are read in the repository, where nothing checks their links.
+OUTSIDE = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+FORM = get_provider_info()["connection-types"][0]
 
 
 def test_the_page_of_the_verbs_is_the_one_that_the_code_makes() -> None:
@@ -30,3 +45,107 @@ def test_the_list_of_decisions_has_each_page_with_its_title() -> None:
     titles = {path.name: path.read_text().split("\n")[0].removeprefix("# ") for path in folder.glob("0*.md")}
     listed = re.findall(r"^- \[(.*)\]\((.*)\)$", (folder / "index.md").read_text(), re.MULTILINE)
     assert [(titles[name], name) for name in sorted(titles)] == listed
+
+
+@pytest.mark.parametrize("name", [name for name in FORM["conn-fields"] if name not in SETTINGS])
+def test_the_page_of_the_connection_names_each_field_of_the_form(name: str) -> None:
+    text = (DOCS / "reference" / "connection.md").read_text()
+    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
+    described = any(f"`{name}`" in row for row in rows) or re.search(rf"^`{name}`", text, re.MULTILINE)
+    assert described, f"{name} has neither a row of a table nor the beginning of a paragraph"
+
+
+def test_the_page_of_the_connection_has_each_value_and_each_field_of_airflows_own_that_is_used() -> None:
+    text = (DOCS / "reference" / "connection.md").read_text()
+    values = {value for name in ("security_protocol", "sasl_mechanism") for value in _values(name)}
+    assert {value for value in values if f"`{value}`" not in text} == set()
+    used = FORM["ui-field-behaviour"]["placeholders"].keys() - set(FORM["ui-field-behaviour"]["hidden-fields"])
+    first = text.split("\n\n")[1]
+    assert {name for name in used if not re.search(rf"\b{name}\b", first)} == set()
+
+
+def _values(name: str) -> list[str]:
+    return list(FORM["conn-fields"][name]["schema"]["enum"])
+
+
+CONNECTIONS = re.findall(r"^export AIRFLOW_CONN_\w+='(\{.*?\})'$", (DOCS / "how-to.md").read_text(), re.M | re.S)
+SERVICES = re.findall(r"^\| ([^|]+) \| `(\w+)` \| (?:`([\w-]+)` )?\| .* \|$", (DOCS / "how-to.md").read_text(), re.M)
+
+
+@pytest.mark.parametrize("connection", CONNECTIONS, ids=range(len(CONNECTIONS)))
+def test_the_security_of_each_connection_of_the_recipes_is_accepted(connection: str) -> None:
+    given = json.loads(connection)
+    names = {"host": "bootstrap_servers", "login": "sasl_plain_username", "password": "sasl_plain_password"}
+    check_security(client_config({**{names[key]: given[key] for key in names if key in given}, **given["extra"]}))
+    assert set(given["extra"]) <= set(FORM["conn-fields"])
+
+
+def test_the_recipes_name_protocols_and_mechanisms_that_there_are() -> None:
+    assert len(CONNECTIONS) == 2
+    assert len(SERVICES) == 6
+    for service, protocol, mechanism in SERVICES:
+        assert protocol in PROTOCOLS, service
+        assert bool(mechanism) == protocol.startswith("SASL"), service
+        assert not mechanism or mechanism in _values("sasl_mechanism"), service
+
+
+@pytest.fixture(scope="module")
+def hook() -> Callable[[str], str]:
+    """The hook of mkdocs, for the text of the page docs/reference/page.md."""
+    spec = importlib.util.spec_from_file_location("links_to_sources", DOCS / "links_to_sources.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    where: Any = SimpleNamespace(file=SimpleNamespace(src_uri="reference/page.md"))
+    return lambda text: str(module.on_page_markdown(text, page=where, config=SimpleNamespace(repo_url="https://repo")))
+
+
+def test_a_link_out_of_the_site_leads_to_the_repository(hook: Callable[[str], str]) -> None:
+    text = "[a](../../README.md#your-own-tests), [b](../../provider), [c](../workflows.md), [d](cli.md)"
+    assert hook(text) == (
+        "[a](https://repo/blob/main/README.md#your-own-tests), [b](https://repo/blob/main/provider), "
+        "[c](../workflows.md), [d](cli.md)"
+    )
+
+
+@pytest.mark.parametrize("target", ["../../RAEDME.md", "../../provider/gone.py#L1", "../../../elsewhere"])
+def test_a_link_out_of_the_site_to_a_file_that_is_not_there_is_refused(hook: Callable[[str], str], target: str) -> None:
+    with pytest.raises(PluginError, match=rf"^docs/reference/page\.md links to {re.escape(target)}, which is not"):
+        hook(f"See [this]({target}).")
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_each_link_of_a_page_outside_of_the_site_leads_to_a_file_and_a_heading(name: str) -> None:
+    dead = [target for target in _targets(ROOT / name) if not _leads_somewhere(ROOT / name, target)]
+    assert dead == []
+
+
+def test_each_link_of_the_site_to_a_heading_outside_of_it_leads_there() -> None:
+    # Whether the file is there is looked up by the hook above, and what stays within docs/ by mkdocs.
+    links = [(path, target) for path in DOCS.rglob("*.md") for target in _targets(path) if _leads_out(path, target)]
+    assert any("#" in target for _, target in links)
+    assert [link for link in links if not _leads_somewhere(*link)] == []
+
+
+def _targets(path: Path) -> Iterator[str]:
+    text = re.sub(r"^```.*?^```$|`[^`\n]+`", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    yield from (found for found in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"\w+:", found))
+
+
+def _leads_out(path: Path, target: str) -> bool:
+    return not (path.parent / target.partition("#")[0]).resolve().is_relative_to(DOCS)
+
+
+def _leads_somewhere(path: Path, target: str) -> bool:
+    name, _, anchor = target.partition("#")
+    file = path.parent / name if name else path
+    return file.exists() and (not anchor or file.suffix != ".md" or anchor in _anchors(file))
+
+
+@cache
+def _anchors(path: Path) -> frozenset[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", each) for each in re.findall(r"^#+ (.*)$", text, re.MULTILINE))
+    return frozenset(re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles)

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kafka_steward.sandbox.artifacts import find_or_install_java
+from kafka_steward.sandbox.cluster_layout import pick_ports
+
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).parent / "uv"
 PACKAGE = "airflow-provider-kafka-steward"
@@ -68,6 +71,35 @@ def build_wheel(folder: Path) -> Path:
     run("make", "distributions", f"BIN={Path(sys.executable).parent}", cwd=copy)
     (wheel,) = (copy / "dist").glob("*.whl")
     return wheel
+
+
+def newcomer(folder: Path) -> dict[str, str]:
+    """Return the environment of somebody who has Python, Java, the wheel, and nothing else of ours.
+
+    The port differs from the tutorial's, because another Airflow of this machine may have that one.
+    """
+    programs, home = folder / "programs", folder / "home"
+    programs.mkdir()
+    home.mkdir()
+    # This very Python would be the one of our own environment.
+    (programs / "python3").write_text(f'#!/bin/sh\nexec {sys._base_executable} "$@"\n')  # type: ignore[attr-defined]
+    (programs / "python3").chmod(0o755)
+    java = find_or_install_java().home
+    (port,) = pick_ports(1)
+    wheels = " ".join(filter(None, (os.environ.get("PIP_FIND_LINKS"), str(build_wheel(folder / "sources").parent))))
+    return {
+        **clean_environment(),
+        "PATH": os.pathsep.join((str(programs), str(java / "bin"), _path_without_ours())),
+        "JAVA_HOME": str(java),
+        "PIP_FIND_LINKS": wheels,
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
+    }
+
+
+def _path_without_ours() -> str:
+    ours = str(Path(sys.executable).parent)
+    return os.pathsep.join(each for each in os.environ["PATH"].split(os.pathsep) if each != ours)
 
 
 def find_pythons() -> dict[str, Path]:

@@ -4,34 +4,41 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_steward.sandbox.processes import ProcessGroup
 
-_FENCED = re.compile(r"^```(bash|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: A heading of a step, or a block of code.
+_PARTS = re.compile(r"^## ([^\n]+)$|^```(bash|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: Seconds between two calls of what is done beside the shell.
+_EVERY_S = 0.2
 #: What differs from one run to the next: a word with a digit, or a path.
 _VARYING = re.compile(r"\S*[0-9/]\S*")
 
 
 @dataclass(frozen=True)
 class Block:
-    """What the page types, and the lines that it shows as the answer."""
+    """What the page types, the lines that it shows as the answer, and the heading of its step."""
 
     typed: str
     shown: tuple[str, ...] = ()
+    step: str = ""
 
 
 def read_blocks(page: Path) -> list[Block]:
     """Return the page's blocks in order. A block of text belongs to the block of commands before it."""
     blocks: list[Block] = []
-    for kind, text in _FENCED.findall(page.read_text()):
-        if kind == "bash":
-            blocks.append(Block(text))
+    step = ""
+    for heading, kind, text in _PARTS.findall(page.read_text()):
+        if heading:
+            step = heading
+        elif kind == "bash":
+            blocks.append(Block(text, step=step))
         else:
-            blocks[-1] = Block(blocks[-1].typed, tuple(text.splitlines()))
+            blocks[-1] = replace(blocks[-1], shown=tuple(text.splitlines()))
     return blocks
 
 
@@ -56,24 +63,44 @@ class TypedPage:
         return next(each.printed for each in self.blocks if command in each.block.typed)
 
 
-def type_page(page: Path, folder: Path, environment: Mapping[str, str], *, within_s: float) -> TypedPage:
+def type_at_once(block: Block) -> bool:
+    """Do nothing beside the shell, and let the block be typed."""
+    del block  # for those that look at something before they type it
+    return True
+
+
+def type_page(
+    page: Path,
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    within_s: float,
+    beside: Callable[[Block], bool] = type_at_once,
+) -> TypedPage:
     """Type the page in a new shell in `folder`. Raises AssertionError if that does not end in time.
 
-    All processes that it starts have ended afterwards.
+    `beside` is what the person does beside the shell: it is called again and again with the block that comes next or
+    runs, which is typed once the answer was True. All processes that the shell starts have ended afterwards.
     """
     blocks, notes = read_blocks(page), folder / "notes"
     notes.mkdir()
     script = folder / "page.sh"
     script.write_text(_script(blocks, folder))
     group = ProcessGroup(f"typed:{folder}")
+    deadline_s = time.monotonic() + within_s
     shell = group.spawn(["bash", str(script)], env={**environment, "NOTES": str(notes)}, log=folder / "shell.log")
     try:
-        shell.wait(timeout=within_s)
-    except subprocess.TimeoutExpired:
-        raise AssertionError(f"{page.name} did not end within {within_s:.0f} s. {_last_words(notes)}") from None
+        for number, block in enumerate(blocks):
+            while not (notes / f"{number}.end").exists():
+                ended = shell.poll() is not None and not (notes / f"{number}.end").exists()
+                assert not ended, f"The shell ended early. {_last_words(notes)}"
+                late = time.monotonic() > deadline_s
+                assert not late, f"{page.name} did not end within {within_s:.0f} s. {_last_words(notes)}"
+                if beside(block):
+                    (notes / f"{number}.go").touch()
+                time.sleep(_EVERY_S)
     finally:
         group.end()
-    assert (notes / f"{len(blocks)}.end").exists(), f"The shell ended early. {_last_words(notes)}"
     failed = notes / "failed"
     return TypedPage(
         tuple(_typed_block(block, notes, number) for number, block in enumerate(blocks)),
@@ -95,13 +122,19 @@ def _pattern(line: str) -> re.Pattern[str]:
 def _script(blocks: list[Block], folder: Path) -> str:
     lines = [f"cd {shlex.quote(str(folder))}", """trap 'echo "$? $BASH_COMMAND" >> "$NOTES/failed"' ERR"""]
     for number, block in enumerate(blocks):
-        lines += [f'date +%s.%N > "$NOTES/{number}.end"', f'exec > "$NOTES/{number}.out" 2>&1', block.typed]
-    lines += [f'date +%s.%N > "$NOTES/{len(blocks)}.end"', ""]
-    return "\n".join(lines)
+        lines += [
+            f'until [ -e "$NOTES/{number}.go" ]; do sleep {_EVERY_S}; done',
+            f'date +%s.%N > "$NOTES/{number}.begin"',
+            f'exec > "$NOTES/{number}.out" 2>&1',
+            block.typed,
+            # Renamed, so that whoever sees the file reads all of it.
+            f'date +%s.%N > "$NOTES/{number}.ending"; mv "$NOTES/{number}.ending" "$NOTES/{number}.end"',
+        ]
+    return "\n".join([*lines, ""])
 
 
 def _typed_block(block: Block, notes: Path, number: int) -> TypedBlock:
-    began_s, ended_s = (float((notes / f"{each}.end").read_text()) for each in (number, number + 1))
+    began_s, ended_s = (float((notes / f"{number}.{each}").read_text()) for each in ("begin", "end"))
     return TypedBlock(block, (notes / f"{number}.out").read_text(), ended_s - began_s)
 
 

@@ -121,6 +121,13 @@ def test_every_rule_says_what_it_is_and_how_severe() -> None:
         assert f"`{rule['alert']}`" in PAGE, "the page lists it"
 
 
+def test_promtool_is_given_a_time_at_which_each_rule_fires_and_one_at_which_it_does_not() -> None:
+    rules = yaml.safe_load(FILES["prometheus-rules.yaml"].read_text())["groups"][0]["rules"]
+    (tests,) = yaml.safe_load(Path(__file__).with_name("rules_test.yaml").read_text())["tests"]
+    cases = [(each["alertname"], bool(each["exp_alerts"])) for each in tests["alert_rule_test"]]
+    assert sorted(set(cases)) == sorted((rule["alert"], fires) for rule in rules for fires in (False, True))
+
+
 @pytest.mark.parametrize("name", BOARDS)
 def test_grafanas_own_types_take_every_part_of_a_dashboard(name: str) -> None:
     plugins = pytest.importorskip("grafana_foundation_sdk.cog.plugins", reason="it needs Python 3.11")

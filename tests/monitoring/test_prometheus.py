@@ -1,7 +1,8 @@
-"""The rules in Prometheus' own promtool, and the mapping in a real statsd_exporter."""
+"""The rules and the dashboard's queries in Prometheus' own promtool, and the mapping in a real statsd_exporter."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import socket
@@ -50,6 +51,26 @@ def test_promtool_accepts_the_rules_and_each_fires_when_it_should(tmp_path: Path
     for command in (["check", "rules", "--lint-fatal", rules], ["test", "rules", cases]):
         done = subprocess.run([tool, *command], capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_accepts_each_query_of_the_dashboard(tmp_path: Path) -> None:
+    panels = json.loads(FILES["grafana-metrics.json"].read_text())["panels"]
+    queries = [_with_values(target["expr"]) for panel in panels for target in panel["targets"]]
+    assert len(queries) > 20
+    rules = [{"record": f"query_{number}", "expr": query} for number, query in enumerate(queries)]
+    (file := tmp_path / "queries.json").write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
+    command: list[str | Path] = [promtool(), "check", "rules", "--lint-fatal", file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(queries)} rules found" in done.stdout
+
+
+def _with_values(query: str) -> str:
+    """The query with the values that Grafana puts into it before Prometheus gets it."""
+    for name, value in {"$conn_id": "kafka_production|kafka_test", "$__range": "3600s"}.items():
+        query = query.replace(name, value)
+    assert "$" not in query
+    return query
 
 
 @pytest.mark.parametrize("tags", ["", "|#conn_id:kafka_prod"])

@@ -1,0 +1,249 @@
+"""Every command that the documentation, the alert rules, the page and our messages name is one that the parser takes.
+
+What stands in a block, or is made for a person to copy, has to be complete. A sentence may leave required arguments
+out. Placeholders, in capitals or angle brackets, stand for any value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import yaml
+
+from kafka_steward.cli import get_kafka_steward_commands
+from kafka_steward.monitoring import list_files
+from tests.cli.calling import _add
+from tests.triggers.progress_values import progress
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+#: It names commands of former versions, too.
+HISTORY = ROOT / "CHANGELOG.md"
+COMMAND = "airflow kafka-steward"
+_PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*(\.[\w.]+)?|<[^>]*>|\$\w+|…|\.\.\.")
+#: Placeholders for one of several values that the parser knows.
+_STANDS_FOR = {"FILTER": "--under-replicated", "ACTION": "approve"}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise AssertionError(message)
+
+
+def parser(*, complete: bool) -> argparse.ArgumentParser:
+    """The parser of the verbs; one that is not `complete` lets arguments, and values of options, be left out."""
+    made = _Parser(prog=COMMAND, add_help=False)
+    _add(made, get_kafka_steward_commands()[0].subcommands)
+    _relax(made, complete=complete)
+    return made
+
+
+def _relax(made: argparse.ArgumentParser, *, complete: bool) -> None:
+    for action in made._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                _relax(below, complete=complete)
+        elif callable(action.type):
+            action.type = _or_placeholder(action.type)
+        if not complete:
+            action.required = False
+            if action.nargs is None:
+                action.nargs = "?"
+
+
+def _or_placeholder(convert: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: text if _PLACEHOLDER.fullmatch(text) else convert(text)
+
+
+WHOLE, PART = parser(complete=True), parser(complete=False)
+
+
+def accept(words: Sequence[str], *, complete: bool) -> None:
+    """Parse the words behind `airflow kafka-steward`. Raises AssertionError with argparse's message."""
+    (WHOLE if complete else PART).parse_args(words)
+
+
+def split(text: str) -> list[str]:
+    """The words of one command of a shell, up to a comment, a pipe or the next command."""
+    text = re.sub(r"<[^>\s]*>", "PLACEHOLDER", text)
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words = list(lexer)
+    return words[: next((at for at, word in enumerate(words) if word[:1] and word[0] in ";|&<>"), len(words))]
+
+
+def blocks(text: str) -> Iterator[str]:
+    """The commands in the blocks of a page. A line that ends in a backslash is continued by the next one."""
+    for block in re.findall(r"^ *```[^\n]*\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            if re.search(rf"\b{COMMAND} ", line):
+                yield line.partition(f"{COMMAND} ")[2]
+
+
+def outside_blocks(text: str) -> str:
+    return re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def spans(text: str) -> Iterator[str]:
+    """The commands that stand in backquotes: behind `airflow kafka-steward`, or beginning with a verb."""
+    verbs = {each.name for each in get_kafka_steward_commands()[0].subcommands}
+    paragraphs = re.split(r"\n\n+|\n(?=\|)", outside_blocks(text))
+    for found in (span for each in paragraphs for span in re.findall(r"`([^`]+)`", each)):
+        span = " ".join(found.split())
+        if span.startswith(f"{COMMAND} "):
+            yield span.removeprefix(f"{COMMAND} ")
+        elif " " in span and span.split()[0] in verbs:
+            yield span
+
+
+def variants(usage: str) -> Iterator[str]:
+    """What a usage such as `cancel [PLAN] [--scope pending|plan]` allows: all that is optional, for each choice."""
+    words = usage.replace("\\|", "|")
+    words = re.sub(r"[\[\]]|(?<=\w)\.\.\.| \.\.\.$", "", words)
+    for chosen in product(*(word.split("|") for word in shlex.split(words, posix=False))):
+        yield " ".join(_STANDS_FOR.get(word, word) for word in chosen)
+
+
+def sentences(text: str) -> Iterator[list[str]]:
+    """The commands that stand in plain sentences: their verbs, and the options that follow at once."""
+    for found in re.findall(rf"(?<!`){COMMAND}((?: +-{{0,2}}[a-z][\w-]*)+)", " ".join(text.split())):
+        words = found.split()
+        verb = words[: 1 + (words[0] in GROUPS)]
+        options = words[len(verb) :]
+        yield verb + options[: next((at for at, word in enumerate(options) if word[:2] != "--"), len(options))]
+
+
+GROUPS = {each.name for each in get_kafka_steward_commands()[0].subcommands if hasattr(each, "subcommands")}
+
+
+def in_pages(find: Callable[[str], Iterable[Any]]) -> list[Any]:
+    return [
+        pytest.param(found, id=f"{page.relative_to(ROOT)}: {found if isinstance(found, str) else ' '.join(found)}")
+        for page in PAGES
+        if page != HISTORY
+        for found in find(page.read_text())
+    ]
+
+
+@pytest.mark.parametrize("command", in_pages(blocks))
+def test_a_command_in_a_block_is_taken_as_it_stands(command: str) -> None:
+    accept(split(command), complete=True)
+
+
+@pytest.mark.parametrize("usage", in_pages(spans))
+def test_a_command_in_a_sentence_has_verbs_and_options_that_there_are(usage: str) -> None:
+    if usage.startswith(("<", "-")):
+        return
+    for each in variants(usage):
+        accept(split(each), complete=False)
+
+
+@pytest.mark.parametrize("words", in_pages(lambda text: sentences(outside_blocks(text))))
+def test_a_command_without_backquotes_is_one_that_there_is(words: list[str]) -> None:
+    accept(words, complete=False)
+
+
+def test_each_command_of_an_alert_is_one_that_there_is() -> None:
+    rules = yaml.safe_load({path.name: path for path in list_files()}["prometheus-rules.yaml"].read_text())
+    texts = [text for rule in rules["groups"][0]["rules"] for text in rule["annotations"].values()]
+    named = [words for text in texts for words in sentences(text)]
+    assert len(named) > 5
+    for words in named:
+        accept(words, complete=False)
+
+
+@pytest.mark.parametrize("path", [path for path in list_files() if path.suffix == ".json"], ids=lambda path: path.name)
+def test_each_command_of_a_dashboard_is_one_that_there_is(path: Path) -> None:
+    for words in sentences(path.read_text()):
+        accept(words, complete=False)
+
+
+OWN = re.findall(r"^ *(airflow (?!kafka-steward).*)$", (ROOT / "docs" / "how-to.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", OWN)
+def test_each_command_of_airflows_own_among_the_recipes_is_taken(command: str) -> None:
+    from airflow.cli.cli_parser import get_parser
+
+    assert get_parser().parse_args(split(command)[1:]).func
+
+
+@pytest.mark.parametrize(
+    "template", sorted((ROOT / "provider" / "ui" / "templates").glob("*.html")), ids=lambda path: path.name
+)
+def test_each_command_of_a_template_is_one_that_there_is(template: Path) -> None:
+    for words in sentences(template.read_text()):
+        accept(words, complete=False)
+
+
+def literals(path: Path) -> Iterator[tuple[str, bool]]:
+    """The texts of a module that name a command, and whether it is made for a person to copy."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            if node.func.attr in {"steward", "command_line"} and (text := _text(node.args[0])):
+                yield text, True
+        elif isinstance(node, ast.JoinedStr | ast.Constant) and f"{COMMAND} " in (text := _text(node)):
+            yield text, False
+
+
+def _text(node: ast.expr) -> str:
+    """The text of a literal; what is put into it is a placeholder. Empty for anything else."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(each) or "PLACEHOLDER" for each in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+SOURCES = [path for folder in ("provider", "operators", "sensors", "dags") for path in (ROOT / folder).rglob("*.py")]
+LITERALS = [(path.relative_to(ROOT), *found) for path in SOURCES for found in literals(path)]
+
+
+def test_the_commands_of_our_messages_are_found() -> None:
+    assert len({path for path, *_ in LITERALS}) > 12
+    assert sum(copied for _, _, copied in LITERALS) > 10
+
+
+@pytest.mark.parametrize(("path", "text", "copied"), LITERALS, ids=lambda value: str(value)[:60])
+def test_each_command_of_a_message_is_one_that_there_is(path: Path, text: str, *, copied: bool) -> None:
+    if copied:
+        accept(split(text), complete=True)
+    for words in () if copied else sentences(text.replace("`", "")):
+        accept(words, complete=False)
+
+
+_LINE = re.compile(
+    r"\[[#-]{20}\] +\d+% of (?P<total>\d+) partitions(?P<facts>, (?P<done>[\d.]+) of (?P<bytes>[\d.]+) MB"
+    r"(?: at (?P<rate>[\d.]+) MB/s)?(?:, about (?:(?P<minutes>\d+) min )?(?P<s>\d+) s left)?)?\. (?P<sentence>.*)"
+)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page != HISTORY], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_each_line_of_progress_on_a_page_is_as_it_is_printed(page: Path) -> None:
+    from kafka_steward.triggers.reporting import progress_line
+
+    for line in re.findall(r"^\[[#-]{20}\].*$", page.read_text(), re.MULTILINE):
+        found = _LINE.fullmatch(line)
+        assert found, line
+        share = line[1:21].count("#") / 20
+        assert bool(found["facts"]) == (share < 1), "bytes are known until the end"
+        settled = re.match(r"(\d+) of", found["sentence"])
+        values = progress(
+            int(settled[1]) if settled else round(share * int(found["total"])),
+            int(found["total"]),
+            bytes_done=round(float(found["done"] or 0) * 1e6),
+            bytes_total=round(float(found["bytes"] or 0) * 1e6),
+            bytes_per_s=float(found["rate"]) * 1e6 if found["rate"] else None,
+            eta_s=60 * int(found["minutes"] or 0) + int(found["s"]) if found["s"] else None,
+            sentence=found["sentence"],
+        )
+        assert progress_line(values) == line
