@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
@@ -207,3 +207,14 @@ def too_few_originals_reason(originals: int, target: int, min_isr: int | None) -
         f"its {originals} original replicas are fewer than min.insync.replicas, {min_isr}; ask for more replicas than "
         "it has, or lower min.insync.replicas of its topic"
     )
+
+
+def name_brokers(brokers: Collection[int]) -> str:
+    """Return `broker 3`, or `brokers 3, 4 and 5`, for a sentence. `brokers` are not empty."""
+    *others, last = map(str, brokers)
+    return f"brokers {', '.join(others)} and {last}" if others else f"broker {last}"
+
+
+def begin_with_brokers(brokers: Collection[int], singular: str, plural: str) -> str:
+    """Return the beginning of a sentence, `Broker 3 is` or `Brokers 3 and 4 are`, by the two forms of its verb."""
+    return f"{name_brokers(brokers).capitalize()} {singular if len(brokers) == 1 else plural}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import TopicPartition, name_brokers
 from kafka_steward.cli import Exit
 from kafka_steward.cli.foreground import Foreground, exit_code, open_foreground, print_result
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -94,9 +94,7 @@ class _CancelResult:
         if self.found is not None and self.found.throttles:
             print_error(f"Throttles still set: {', '.join(self.found.throttles)}.")
         if self.leased_brokers:
-            print_error(
-                f"The throttle of broker {', '.join(map(str, self.leased_brokers))} is released when it returns."
-            )
+            print_error(f"The throttle of {name_brokers(self.leased_brokers)} is released on return.")
 
 
 def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelRequest) -> _CancelResult:

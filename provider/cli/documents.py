@@ -11,12 +11,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kafka_steward.assignment import name_brokers
 from kafka_steward.cli import Exit
 from kafka_steward.cli.show import audit_facts, time_argument_ms
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.execution.broker_joins import name_brokers
 from kafka_steward.execution.failure_reports import (
     report_broker,
     report_log_dirs,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import Operation, begin_with_brokers, name_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import VersionConflict
 from kafka_steward.execution.cluster_queries import cordoned_brokers
@@ -36,17 +36,6 @@ from kafka_steward.settings import Settings
 T = TypeVar("T")
 
 _NONE_JOINED = "No broker that joined is waiting."
-
-
-def name_brokers(brokers: Collection[int]) -> str:
-    """Return `broker 3`, or `brokers 3, 4 and 5`, for a sentence. `brokers` are not empty."""
-    *others, last = map(str, brokers)
-    return f"brokers {', '.join(others)} and {last}" if others else f"broker {last}"
-
-
-def begin_with_brokers(brokers: Collection[int], singular: str, plural: str) -> str:
-    """Return the beginning of a sentence, `Broker 3 is` or `Brokers 3 and 4 are`, by the two forms of its verb."""
-    return f"{name_brokers(brokers).capitalize()} {singular if len(brokers) == 1 else plural}"
 
 
 @dataclass(frozen=True)

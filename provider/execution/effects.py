@@ -60,7 +60,13 @@ class AuditedCalls:
             for number, keys in enumerate(batches(list(entries))):
                 if number == 0 or late is None:
                     self.check_fence()  # with `late`, the check after a batch is the one before the next
-                results.update(self._time_call(entries, list(keys), call, late))
+                began_ms = self._now_ms()
+                try:
+                    results.update(self._call(entries, list(keys), call, late))
+                    self._check_fence_after(list(keys), late)
+                finally:
+                    # Also of a call without an answer: it is the slowest of all.
+                    self.slowest_call_ms = max(self.slowest_call_ms, self._now_ms() - began_ms)
         finally:
             self._record_outcomes({key: entries[key] for key in results}, results)
         return results
@@ -69,22 +75,6 @@ class AuditedCalls:
         """Check the fence. Raises LockLost if the step lock is no longer held."""
         if self._fence is not None:
             self._fence.check()
-
-    def _time_call(
-        self,
-        entries: Mapping[Key, Sequence[AuditRecord]],
-        keys: list[Key],
-        call: Callable[[list[Key]], Mapping[Key, ClusterError | None]],
-        late: Callable[[list[Key]], None] | None,
-    ) -> Mapping[Key, ClusterError | None]:
-        began_ms = self._now_ms()
-        try:
-            answers = self._call(entries, keys, call, late)
-            self._check_fence_after(keys, late)
-        finally:
-            # Also of a call without an answer: it is the slowest of all.
-            self.slowest_call_ms = max(self.slowest_call_ms, self._now_ms() - began_ms)
-        return answers
 
     def _call(
         self,

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from kafka_steward.assignment import begin_with_brokers
 from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers, failed_log_dirs
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
-from kafka_steward.execution.broker_joins import begin_with_brokers
 from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.failure_records import (
     FAILED_LOG_DIRS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import TopicPartition, begin_with_brokers
 from kafka_steward.cluster.health import (
     CopiedBytes,
     Health,
@@ -120,7 +120,7 @@ def health_message(health: Health) -> str:
             _format_count(health.offline, "offline"),
         ]
     )
-    gone = f" Broker {', '.join(map(str, health.gone))} is down." if health.gone else ""
+    gone = f" {begin_with_brokers(health.gone, 'is', 'are')} down." if health.gone else ""
     pending = f" {health.pending} replicas are pending." if health.pending else ""
     rest = f"{gone}{_disk_message(health)}{_hidden_topics_message(health)}{pending}"
     return f"{message}.{_reassigning_message(health)}{rest}"
@@ -148,7 +148,7 @@ def _disk_message(health: Health) -> str:
         f" Log directory {failed_paths_text(paths)} of broker {broker} has failed."
         for broker, paths in health.failed_log_dirs.items()
     )
-    return failed + (f" Broker {', '.join(map(str, health.cordoned))} is cordoned." if health.cordoned else "")
+    return failed + (f" {begin_with_brokers(health.cordoned, 'is', 'are')} cordoned." if health.cordoned else "")
 
 
 def _hidden_topics_message(health: Health) -> str:

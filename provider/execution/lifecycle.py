@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import Operation, name_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.document_repair import run_with_repair
@@ -129,7 +129,7 @@ def _completion_message(
         rolling_back = record.operation == Operation.ROLLBACK.value
         parts.append(f"{left} {'left alone' if rolling_back else 'still not fully replicated'}")
     if leased_brokers:
-        parts.append(f"the throttle of broker {', '.join(map(str, leased_brokers))} is released when it returns")
+        parts.append(f"the throttle of {name_brokers(leased_brokers)} is released on return")
     return f"Plan {record.digest[:12]} is {how}: {', '.join(parts)}."
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition
+from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition, name_brokers
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot, bytes_missing
 from kafka_steward.execution.moves import OPEN, phase_of
 from kafka_steward.execution.observe import TRANSITION_OF, Observation, ObservedState
@@ -145,7 +145,7 @@ def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tup
         return f"{actor} changed its replicas to {list(partition.replicas)}"
     dead: Sequence[int] = sorted(frozenset(move.before) - snapshot.live)
     if dead and frozenset(partition.replicas) != frozenset(move.before):
-        return f"its original broker {', '.join(map(str, dead))} is not live"
+        return f"its original {name_brokers(dead)} {'is' if len(dead) == 1 else 'are'} not live"
     return None
 
 

@@ -12,7 +12,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition
+from kafka_steward.assignment import (
+    Assignment,
+    Move,
+    MoveReason,
+    TopicPartition,
+    begin_with_brokers,
+    name_brokers,
+)
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import escape_markdown, printable
@@ -271,23 +278,21 @@ class DrainStatus:
     @property
     def sentence(self) -> str:
         """Return a message: the remaining replicas, and the next action of the operator."""
-        name = f"Broker {', '.join(map(str, self.brokers))}"
+        it, they_are = "it" if len(self.brokers) == 1 else "them", begin_with_brokers(self.brokers, "is", "are")
         if self.assigned:
             shown = ", ".join(str(each) for each in self.assigned[:_NAMED])
             more = f" and {len(self.assigned) - _NAMED} more" if len(self.assigned) > _NAMED else ""
-            return f"{name} is not empty yet: {shown}{more} are still assigned there; drain again before stopping it."
-        if self.undeleted_logs:
-            count = len(self.undeleted_logs)
-            return f"{name} no longer has an assigned replica; Kafka has not yet deleted {count} from disk."
-        if self.unresponsive:
-            message = ", ".join(map(str, self.unresponsive))
             return (
-                f"{name} no longer has an assigned replica; broker {message} did not report which logs are still "
-                "on its disk."
+                f"{they_are} not empty yet: {shown}{more} are still assigned there; drain again before stopping {it}."
             )
+        unassigned = f"{begin_with_brokers(self.brokers, 'no longer has', 'no longer have')} an assigned replica"
+        if self.undeleted_logs:
+            return f"{unassigned}; Kafka has not yet deleted {len(self.undeleted_logs)} from disk."
+        if self.unresponsive:
+            return f"{unassigned}; {name_brokers(self.unresponsive)} did not report which logs are still on disk."
         return (
-            f"{name} is empty in Kafka. Next: stop it before new topics are placed on it, and on KRaft "
-            "unregister it (kafka-cluster.sh unregister)."
+            f"{they_are} empty in Kafka. Next: stop {it} before new topics are placed on {it}, and on KRaft "
+            f"unregister {it} (kafka-cluster.sh unregister)."
         )
 
 
@@ -317,8 +322,8 @@ class OutOfSyncPartition:
         name = TopicPartition(self.topic, self.partition)
         if not self.missing:
             return f"{name} is being moved."
-        brokers = ", ".join(map(str, self.missing))
-        return f"{name} waits for broker {brokers} to be in sync{' and is being moved' if self.reassigning else ''}."
+        moved = " and is being moved" if self.reassigning else ""
+        return f"{name} waits for {name_brokers(self.missing)} to be in sync{moved}."
 
 
 def find_out_of_sync(

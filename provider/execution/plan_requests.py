@@ -12,7 +12,13 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Assignment, Operation, TopicPartition, too_few_originals_reason
+from kafka_steward.assignment import (
+    Assignment,
+    Operation,
+    TopicPartition,
+    begin_with_brokers,
+    too_few_originals_reason,
+)
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.move_recovery import HIDDEN
@@ -66,7 +72,7 @@ def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
         return "No broker is live and empty: there is nothing to expand to."
     draining = _brokers_in_state(snapshot, "draining")
     if request.operation == Operation.DRAIN.value and not _hold_any_replica(snapshot, draining):
-        return f"Broker {', '.join(map(str, sorted(draining)))} already holds no replica."
+        return f"{begin_with_brokers(sorted(draining), 'already holds', 'already hold')} no replica."
     return ""
 
 

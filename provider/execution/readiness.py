@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from kafka_steward.assignment import name_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.escaping import utc_text
@@ -226,7 +227,7 @@ def check_readiness(cluster: ClusterPort, journal: Journal) -> Readiness:
 
 def _dead_brokers_reason(snapshot: Snapshot) -> str:
     dead = sorted(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
-    return f"broker {', '.join(map(str, dead))} is not live" if dead else ""
+    return f"{name_brokers(dead)} {'is' if len(dead) == 1 else 'are'} not live" if dead else ""
 
 
 def _under_replicated_reason(snapshot: Snapshot) -> str:

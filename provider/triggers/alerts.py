@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from kafka_steward.assignment import name_brokers
 from kafka_steward.triggers.base import ClusterWorker, FreshConnections
 from kafka_steward.triggers.periodic import BrokerFailureCheck, EventQueues, PeriodicCheck
 from kafka_steward.triggers.reporting import event_payload, set_gauge
@@ -194,7 +195,6 @@ def failure_conditions(detected: DetectionResult | None) -> list[Condition]:
     if detected.outage:
         return [Condition("outage", detected.sentence)]
     if detected.failed:
-        brokers = ", ".join(map(str, detected.failed))
-        sentence = f"No plan heals broker {brokers}, whose heal is due: see the runs of the DAG heal."
+        sentence = f"No plan heals {name_brokers(detected.failed)}, whose heal is due: see the runs of the DAG heal."
         return [Condition("heal_overdue", f"{sentence} {detected.sentence}", delay_ms=OVERDUE_MS)]
     return []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import TopicPartition, begin_with_brokers
 from kafka_steward.errors import PlanError, RequestError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.triggers.base import ClusterTrigger
@@ -92,7 +92,7 @@ def check_broker_joins(opened: ClusterSession, arguments: Mapping[str, Any]) -> 
 
     With `brokers`, check that all of these are live.
     """
-    from kafka_steward.execution.broker_joins import begin_with_brokers, poll_joined_brokers
+    from kafka_steward.execution.broker_joins import poll_joined_brokers
     from kafka_steward.journal.audit import Actor
 
     who = Actor(**(arguments.get("who") or {}))

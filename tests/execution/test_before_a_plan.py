@@ -92,7 +92,7 @@ def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
     )  # fmt: skip
     silent = drain_status(simulator.snapshot(), {}, [4])
     assert (silent.is_empty, silent.sentence.split("; ")[1]) == (
-        False, "broker 4 did not report which logs are still on its disk.",
+        False, "broker 4 did not report which logs are still on disk.",
     )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.execution.broker_joins import begin_with_brokers, name_brokers, poll_empty_brokers
+from kafka_steward.assignment import begin_with_brokers, name_brokers
+from kafka_steward.execution.broker_joins import poll_empty_brokers
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.settings import Settings

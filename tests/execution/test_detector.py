@@ -347,7 +347,7 @@ def test_throttles_that_an_ended_plan_owed_a_dead_broker_are_given_back(simulato
     world.settings = Settings(throttle=50, max_attempts=2)
     world.runner = world.new_runner()
     progress = world.run()
-    assert "the throttle of broker 4 is released when it returns" in progress.sentence
+    assert "the throttle of broker 4 is released on return" in progress.sentence
     assert simulator.broker_settings[4] == {RATE: "50"}
     simulator.restart(4)
     look(simulator, journal)

@@ -34,5 +34,5 @@ def test_each_says_what_it_waits_for() -> None:
     assert [each.sentence for each in (TWO, TEN, U)] == [
         "t-2 waits for broker 4 to be in sync and is being moved.",
         "t-10 is being moved.",
-        "u-0 waits for broker 3, 1 to be in sync.",
+        "u-0 waits for brokers 3 and 1 to be in sync.",
     ]

@@ -92,7 +92,7 @@ def test_whole_is_every_replica_in_sync_and_nothing_moving() -> None:
     told = find_out_of_sync(simulator.snapshot())
     assert [each.sentence for each in told] == [
         "t-0 waits for broker 1 to be in sync.",
-        "t-1 waits for broker 4, 1 to be in sync and is being moved.",
+        "t-1 waits for brokers 4 and 1 to be in sync and is being moved.",
     ]
     assert find_out_of_sync(simulator.snapshot(), [T0, TopicPartition("gone", 0)]) == told[:1]
 
