@@ -93,7 +93,7 @@ def test_a_running_plan_shows_progress_rate_time_left_and_what_is_held(scene: Sc
         "held 3 partitions",
     ):
         assert words in text
-    for words in ("broker 5 announced a restart", "stalled 1 partitions have not grown: orders-7", "cordoned"):
+    for words in ("broker 5 announced a restart", "stalled 1 partition has not grown: orders-7", "cordoned"):
         assert words in text
     assert " 1 announced restart " in text
     assert " 1 partition with pending replicas " in text
