@@ -76,7 +76,7 @@ def test_a_plan_is_taken_back_from_where_each_partition_is_the_last_move_first()
         (MoveRow(MOVE, MoveState.FAILED, attempt=1), part("t-0", "231"), "123456", changed("231")),
         (MoveRow(MOVE, MoveState.FAILED, attempt=1), part("t-0", "4571", adding="7"), "123456", changed("4571")),
         (MoveRow(MOVE, COMPLETED), THERE, "23456", "its original broker 1 is not live"),
-        (MoveRow(MOVE, COMPLETED), THERE, "2456", "its original broker 1, 3 is not live"),
+        (MoveRow(MOVE, COMPLETED), THERE, "2456", "its original brokers 1 and 3 are not live"),
         (MoveRow(MOVE, DROPPED, attempt=1), part("t-0", "1234"), "13456", "its original broker 2 is not live"),
     ],
 )
