@@ -81,7 +81,7 @@ def _findings_without_config(conn_id: str, fault: str) -> list[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _GivenConnection:
-    """What Airflow has of a connection; `extra` is None if it cannot be read."""
+    """A connection as Airflow has it; `extra` is None if it cannot be read."""
 
     exists: bool
     extra: Mapping[str, Any] | None

@@ -94,7 +94,7 @@ _LEAST_BYTES = 10_000_000
 
 #: The longest time between two steps that counts, in seconds, beyond the interval of the steps: a clock may jump, and a
 #: plan may have waited.
-_LONGEST_GAP_S = 30.0
+LONGEST_GAP_S = 30.0
 
 #: The receiving brokers that one broker may keep busy, unless leaders are throttled as well.
 _RECEIVERS = 5
@@ -136,7 +136,7 @@ class ConcurrencyLimits:
         `throttle` is in bytes per second, 0 for none; with `leaders_throttled` brokers that send have it as well.
         `since_last_ms` is the time since the end of the last step.
         """
-        gap_s = min(max(since_last_ms, 0) / 1000, interval_s + _LONGEST_GAP_S)
+        gap_s = min(max(since_last_ms, 0) / 1000, interval_s + LONGEST_GAP_S)
         rated = max(int(throttle * (interval_s + gap_s)), _LEAST_BYTES)
         window = rated if throttle else _FIRST_BYTES << learned.doublings
         # What a call has beside the controller's work for its moves, and calls with fewer moves, make this too small.
@@ -201,7 +201,7 @@ def active_transfers(
     ]
 
 
-def largest_size(move: Move, reported: Mapping[TopicPartition, int], *, zero_counts: bool) -> int | None:
+def _largest_size(move: Move, reported: Mapping[TopicPartition, int], *, zero_counts: bool) -> int | None:
     """Return the bytes with which a move counts in the window: as planned or as reported now, whichever is more.
 
     A leader that suddenly reports far less than before must not open the window for all of its partitions. None is
@@ -316,7 +316,7 @@ class _BrokerLoad:
             return True
         if self.total >= caps.total:
             return False
-        known = largest_size(move, self.sizes, zero_counts=caps.zero_counts)
+        known = _largest_size(move, self.sizes, zero_counts=caps.zero_counts)
         flow = ActiveTransfer(move.adding, leader, caps.unknown_bytes if known is None else known)
         if not (self._is_below_limits(flow, caps) and self._is_in_window(flow, caps.receivers)):
             return False

@@ -9,13 +9,10 @@ from typing import Any
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
-from kafka_steward.execution.concurrency import Pressure
+from kafka_steward.execution.concurrency import LONGEST_GAP_S, Pressure
 from kafka_steward.execution.moves import Held, bytes_to_copy, filter_unsettled
 from kafka_steward.execution.settled_moves import SettledMoves
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
-
-#: The longest time between two polls that counts, in milliseconds, beyond the interval of the steps.
-LONGEST_GAP_MS = 30_000
 
 #: The weight of the newest interval in the smoothed rate: about the last five polls count.
 _NEWEST = 0.3
@@ -37,7 +34,7 @@ class TransferRate:
         done_bytes: int,
         arrived: Mapping[TopicPartition, int],
         *,
-        longest_gap_ms: int = LONGEST_GAP_MS,
+        longest_gap_ms: int = int(LONGEST_GAP_S * 1000),
     ) -> TransferRate:
         """Return the track after another poll. A partition that was not tracked before counts as grown now.
 

@@ -18,7 +18,7 @@ from kafka_steward.errors import (
     WrongCluster,
 )
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.concurrency import outside_window_reason
+from kafka_steward.execution.concurrency import LONGEST_GAP_S, outside_window_reason
 from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.lifecycle import (
     completion_of,
@@ -38,7 +38,6 @@ from kafka_steward.execution.moves import bytes_to_copy
 from kafka_steward.execution.plan_slot import release_slot, waiting_reason
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import (
-    LONGEST_GAP_MS,
     Progress,
     TransferRate,
     count_progress_bytes,
@@ -468,7 +467,7 @@ class PlanRunner:
             now_ms,
             done,
             stepped.arrived,
-            longest_gap_ms=int(self._settings.step_interval * 1000) + LONGEST_GAP_MS,
+            longest_gap_ms=int((self._settings.step_interval + LONGEST_GAP_S) * 1000),
         )
         in_flight = [row.topic_partition for row in stepped.in_flight_rows]
         return self._track, find_stalled(self._track, in_flight, after_s=self._settings.stall_after)
