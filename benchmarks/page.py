@@ -1,16 +1,14 @@
 """How long the page takes: `python -m benchmarks.page`, on SQLite and PostgreSQL.
 
-One of three clusters has 20 brokers, a running plan with 200,000 moves and 100,000 audit rows. Each page is asked for
-over HTTP by one client, as the api-server would serve it, and then opened in a real browser with an empty cache: first
-content, interactive, and from a click to the next page. Without `--browser` only HTTP is measured. `--write` puts the
-table into docs/benchmarks.md.
+One of three clusters has 20 brokers, a running plan with 200,000 moves and 100,000 audit rows. An Airflow whose own
+database is in SQLite, and that has nothing else to do, shows them to an admin. Each page is asked for over HTTP by one
+client, and then opened in a real browser with an empty cache: first content, interactive, and from a click to the next
+page. Without `--browser` only HTTP is measured. `--write` puts the table into docs/benchmarks.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
 import tempfile
 import time
@@ -22,13 +20,13 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from benchmarks.report import merge_between, table
+from kafka_steward.page_address import MOUNT
+from kafka_steward.sandbox.airflow import LocalAirflow
 from tests import airflow_home  # before Airflow
 from tests.eventually import eventually
 from tests.page import Page, browser
 from tests.postgres import PostgresServer
-from tests.ui.conftest import everything
 from tests.ui.scene import CONN_IDS, Scene, cluster_id, digest_of, fill_scene
-from tests.ui.serving import served
 
 DATABASES = ("SQLite", "PostgreSQL")
 _HEAD = (
@@ -63,21 +61,51 @@ new Promise(done => {
 """
 
 
+#: A cluster is shown to those who may read one of its DAGs.
+_DAGS = f"""\
+from airflow_provider_kafka_steward.dags import heal
+
+for conn_id in {CONN_IDS!r}:
+    globals()[conn_id] = heal(conn_id=conn_id)
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The address of Airflow and of the page, and the token of a person who is signed in."""
+
+    url: str
+    page: str
+    token: str
+
+
 @contextmanager
-def connections(url: str) -> Iterator[None]:
-    """Airflow connections whose journal is at `url`."""
-    for conn_id in CONN_IDS:
-        extra = {"journal": url, "cluster_id": cluster_id(conn_id)}
-        connection = {"conn_type": "kafka_steward", "host": airflow_home.NOWHERE, "extra": extra}
-        os.environ[f"AIRFLOW_CONN_{conn_id.upper()}"] = json.dumps(connection)
-    yield
-    for conn_id in CONN_IDS:
-        del os.environ[f"AIRFLOW_CONN_{conn_id.upper()}"]
+def in_airflow(journal: str, folder: Path) -> Iterator[Site]:
+    """A real Airflow with a connection for each cluster of the scene, whose journal is at an address."""
+    connections = {
+        conn_id: {
+            "conn_type": "kafka_steward",
+            "host": airflow_home.NOWHERE,
+            "extra": {"journal": journal, "cluster_id": cluster_id(conn_id)},
+        }
+        for conn_id in CONN_IDS
+    }
+    with LocalAirflow(folder / "airflow", connections=connections) as airflow:
+        (airflow.dags / "heal.py").write_text(_DAGS)
+        eventually(lambda: _assert_found(airflow), within=180)
+        token = airflow.call_api("POST", "/auth/token", {"username": "admin", "password": "admin"})["access_token"]
+        yield Site(airflow.url, f"{airflow.url}{MOUNT}/", token)
 
 
-def ask(url: str) -> tuple[float, int, int]:
+def _assert_found(airflow: LocalAirflow) -> None:
+    if airflow.call_api("GET", "/api/v2/dags")["total_entries"] < len(CONN_IDS):
+        raise AssertionError("the DAGs are not parsed yet")  # which is waited for
+
+
+def ask(site: Site, path: str) -> tuple[float, int, int]:
     """Milliseconds until the last byte, the bytes that were sent, and the status."""
-    request = Request(url, headers={"Accept-Encoding": "gzip"})  # noqa: S310 - http on 127.0.0.1
+    headers = {"Accept-Encoding": "gzip", "Authorization": f"Bearer {site.token}"}
+    request = Request(site.page + path, headers=headers)  # noqa: S310 - http on 127.0.0.1
     began = time.perf_counter()
     with urlopen(request, timeout=60) as answer:  # noqa: S310 - http on 127.0.0.1
         sent = len(answer.read())
@@ -105,19 +133,20 @@ class Opened:
     unpacked: int
 
 
-def measure_http(url: str, times: int) -> dict[str, Asked]:
+def measure_http(site: Site, times: int) -> dict[str, Asked]:
     found = {}
     for name, path in PAGES.items():
-        ask(url + path)
-        answers = [ask(url + path) for _ in range(times)]
+        ask(site, path)
+        answers = [ask(site, path) for _ in range(times)]
         taken = [ms for ms, _, _ in answers]
         found[name] = Asked(statistics.median(taken), max(taken), answers[0][1])
     return found
 
 
-def measure_browser(page: Page, url: str, times: int) -> dict[str, Opened]:
-    open_empty(page, f"{url}stop")  # the browser's own start is not the page's
-    return {name: opened_often(page, url + PAGES[name], times) for name in OPENED}
+def measure_browser(page: Page, site: Site, times: int) -> dict[str, Opened]:
+    page.log_in(site.url, site.token)
+    open_empty(page, f"{site.page}stop")  # the browser's own start is not the page's
+    return {name: opened_often(page, site.page + PAGES[name], times) for name in OPENED}
 
 
 def opened_often(page: Page, address: str, times: int) -> Opened:
@@ -165,11 +194,11 @@ def measure(database: str, url: str, given: argparse.Namespace, folder: Path) ->
     now_ms = int(time.time() * 1000)
     fill_scene(Scene(url, now_ms, 20, given.moves, given.audit_rows, health_rows=8_000))
     opened: dict[str, Opened] = {}
-    with connections(url), served(everything()) as desk:
-        asked = measure_http(desk.page, given.times)
+    with in_airflow(url, folder) as site:
+        asked = measure_http(site, given.times)
         if given.browser:
-            with browser(folder) as page:
-                opened = measure_browser(page, desk.page, given.times)
+            with browser(folder / "browser") as page:
+                opened = measure_browser(page, site, given.times)
     return [cells(database, name, each, opened.get(name)) for name, each in asked.items()]
 
 

@@ -101,12 +101,16 @@ class _Clients:
 
 
 class _Child:
-    """A process that says when it is ready, works until it is told to end, and then says what it saw."""
+    """A process that says when it is ready, works until it is told to end, and then says what it saw.
+
+    It has a session of its own: Linux shares the cores out among sessions (sched_autogroup), and a client that shared
+    its part with the benchmark would wait for the benchmark's work, which no client of another host does.
+    """
 
     def __init__(self, work: Callable[..., None], *about: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self._talk, theirs = context.Pipe()
-        self._process = context.Process(target=work, args=(theirs, *about), daemon=True)
+        self._process = context.Process(target=_in_own_session, args=(work, theirs, *about), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -122,6 +126,11 @@ class _Child:
     def kill(self) -> None:
         self._process.kill()
         self._process.join()
+
+
+def _in_own_session(work: Callable[..., None], *about: Any) -> None:
+    os.setsid()
+    work(*about)
 
 
 def _produce(talk: Connection, bootstrap: list[str], topic: str, partitions: int) -> None:

@@ -7,13 +7,12 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset
 
-from kafka_steward.dags.builder import DEFAULT_CONN_ID, SNAPSHOT_DOC, Workflow, watch_asset
+from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, watch_asset
 from kafka_steward.dags.earlier import EarlierResult
 from kafka_steward.dags.params import fill_params
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
 from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
 from kafka_steward.operators.report import ReportPlanOperator
-from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["broker_joined", "fill"]
 
@@ -25,8 +24,9 @@ It starts automatically when a broker can take a pending replica. Triggered manu
 """
 
 _FIND_DOC = """
-Finds replicas that are still to be added, and adds partitions that waited for a broker. If no live broker can take a
-replica, the task is skipped, and its log and its XCom `sentence` say why.
+Finds replicas that are still to be added, adds partitions that waited for a broker, and writes the state of the cluster
+into the workspace, for the plan. If no live broker can take a replica, the task is skipped, and its log and its XCom
+`sentence` say why.
 """
 _REPORT_DOC = """
 Says which topics have all their replicas now, and how many replicas wait for a broker to join.
@@ -66,11 +66,10 @@ def fill(
         **{"max_active_runs": 1, **options},
     ) as dag:
         found = FindPendingReplicasOperator(
-            task_id="find_owed", doc_md=_FIND_DOC, pre_execute=refuse_unknown_keys, **shared
+            task_id="find_owed", doc_md=_FIND_DOC, snapshot=True, pre_execute=refuse_unknown_keys, **shared
         )
-        snapshot = SnapshotClusterOperator(task_id="snapshot", doc_md=SNAPSHOT_DOC, pending_replicas=True, **shared)
-        plan = workflow.add_plan_task(snapshot, operation="fill")
-        submit = workflow.add_submit_task(snapshot, plan)
+        plan = workflow.add_plan_task(found, operation="fill")
+        submit = workflow.add_submit_task(found, plan)
         report = ReportPlanOperator(
             task_id="report",
             doc_md=_REPORT_DOC,
@@ -80,5 +79,5 @@ def fill(
             on_done=workflow.notifiers(on_filled),
             **shared,
         )
-        found >> snapshot >> plan >> submit >> report
+        plan >> submit >> report
     return dag

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from kafka_steward.assignment import begin_with_brokers
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of, hook_of
 from kafka_steward.operators.base import (
@@ -95,11 +96,11 @@ class FindFailuresOperator(StewardOperator):
     def _refuse_unknown_brokers(self, opened: ClusterSession, verdict: DetectionResult) -> None:
         requested = set(self.brokers or ()) - set(verdict.down)
         live = opened.cluster.live_brokers() if requested else ()
-        unknown = ", ".join(map(str, sorted(requested - set(live))))
+        unknown = sorted(requested - set(live))
         if unknown:
             why = (
-                f"Broker {unknown} cannot be healed: cluster {opened.cluster.cluster_id} has none of that id, dead "
-                f"or live; down: {', '.join(map(str, verdict.down)) or 'none'}."
+                f"{begin_with_brokers(unknown, 'cannot', 'cannot')} be healed: cluster {opened.cluster.cluster_id} has "
+                f"none of that id, dead or live; down: {', '.join(map(str, verdict.down)) or 'none'}."
             )
             raise AirflowFailException(printable(why))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator, skip_downstream
+from kafka_steward.operators.snapshot import take_pending_snapshot
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,13 +27,19 @@ class FindPendingReplicasOperator(StewardOperator):
     """Finds pending replicas, drops obsolete entries, and executes deferred requests for new partitions.
 
     The event that started the run is not read: Airflow may duplicate or drop trigger events. If no live broker can take
-    a pending replica, the task and its downstream tasks are skipped, with the reason in the log. Returns
-    `{"pending", "partitions", "sentence"}`: the number of pending replicas, and of partitions that can be filled now.
+    a pending replica, the task and its downstream tasks are skipped, with the reason in the log. With `snapshot`, it
+    also takes the snapshot for the plan, as SnapshotClusterOperator does with `pending_replicas`, which saves a task
+    and a connection. Returns `{"pending", "partitions", "sentence"}`: the number of pending replicas, and of partitions
+    that can be filled now; with `snapshot` also its `"uri"` and `"digest"`, as PlanReassignmentOperator takes them.
     Until version 0.3 `owed` repeats `pending`.
 
     >>> FindPendingReplicasOperator(task_id="find_pending")
     <Task(FindPendingReplicasOperator): find_pending>
     """
+
+    def __init__(self, *, snapshot: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.takes_snapshot = snapshot
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Find pending replicas; skip the downstream tasks when nothing can be filled."""
@@ -43,13 +50,16 @@ class FindPendingReplicasOperator(StewardOperator):
             for sentence in add_deferred_partitions(opened.cluster, opened.journal, actor_of(context)):
                 self.log.info("%s", printable(sentence))
             snapshot, found, missing = reconcile_and_log(self, opened, context)
-        able = find_fillable(found, snapshot)
-        if not able:
-            why = f"{missing} replicas are pending, and no live broker can host one." if missing else NOTHING_PENDING
-            skip_downstream(self, context, f"Nothing can be filled now. {why}")
+            able = find_fillable(found, snapshot)
+            if not able:
+                why = (
+                    f"{missing} replicas are pending, and no live broker can host one." if missing else NOTHING_PENDING
+                )
+                skip_downstream(self, context, f"Nothing can be filled now. {why}")
+            taken = take_pending_snapshot(opened, context) if self.takes_snapshot else {}
         sentence = f"{missing} replicas are pending; {len(able)} partitions can be filled now, in part or fully."
         self.log.info("%s", printable(sentence))
-        return {"pending": missing, "owed": missing, "partitions": len(able), "sentence": sentence}
+        return {"pending": missing, "owed": missing, "partitions": len(able), "sentence": sentence, **taken}
 
 
 def reconcile_and_log(

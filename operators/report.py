@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
 
+from kafka_steward.assignment import name_brokers
 from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
@@ -187,11 +188,11 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         snapshot = opened.cluster.snapshot()
         behind = sum(partition.under_replicated for partition in snapshot.partitions.values())
         left = self.submitted["left"]
-        brokers = ", ".join(str(broker) for broker in sorted(self.brokers))
-        message = f"Healed broker {brokers}: {self.plan['replicas_moved']} replicas of "
+        brokers = name_brokers(sorted(self.brokers)) if self.brokers else "no broker"
+        message = f"Healed {brokers}: {self.plan['replicas_moved']} replicas of "
         message += f"{self.submitted['partitions']} partitions moved."
         if ended.cancelled:
-            message = f"Not all of broker {brokers} was healed. {ended.cancelled}"
+            message = f"Not all of {brokers} was healed. {ended.cancelled}"
         healed = not (behind or left or ended.cancelled)
         if healed:
             rows = opened.journal.plans.rows(str(self.plan["digest"]))

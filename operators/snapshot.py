@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafka_steward.assignment import TopicPartition
     from kafka_steward.hooks.steward import ClusterSession
 
-__all__ = ["SnapshotClusterOperator", "take_task_snapshot"]
+__all__ = ["SnapshotClusterOperator", "take_pending_snapshot", "take_task_snapshot"]
 
 log = structlog.get_logger(__name__)
 
@@ -59,12 +59,22 @@ class SnapshotClusterOperator(StewardOperator):
         with fail_without_retry():
             failed, draining = (parse_broker_ids(of) for of in (self.failed_brokers, self.draining_brokers))
         with self.open(context) as opened:
-            with fail_without_retry():
-                targets = _target_replication_factors(opened) if self.pending_replicas else None
-            taken = take_task_snapshot(opened, context, failed=failed, draining=draining, targets=targets)
-        if targets is not None:
-            self.log.info("%d partitions have pending replicas.", len(targets))
-        return taken
+            if self.pending_replicas:
+                return take_pending_snapshot(opened, context, failed=failed, draining=draining)
+            return take_task_snapshot(opened, context, failed=failed, draining=draining)
+
+
+def take_pending_snapshot(
+    opened: ClusterSession, context: Context, *, failed: Collection[int] = (), draining: Collection[int] = ()
+) -> dict[str, str]:
+    """Write the snapshot of a fill, in which each partition is to have its pending replicas too (KIP-409).
+
+    Else as `take_task_snapshot`.
+    """
+    with fail_without_retry():
+        targets = _target_replication_factors(opened)
+    log.info("%d partitions have pending replicas.", len(targets))
+    return take_task_snapshot(opened, context, failed=failed, draining=draining, targets=targets)
 
 
 def take_task_snapshot(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from kafka_steward.assignment import name_brokers
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal_error
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import KafkaRefused, RequestError
@@ -63,8 +64,8 @@ def refuse_hidden_topics(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Map
         first, brokers = next(iter(hidden.items()))
         named = ", ".join(list(hidden)[:_NAMED]) + (f" and {len(hidden) - _NAMED} more" if len(hidden) > _NAMED else "")
         raise RequestError(
-            f"Nothing was planned: Kafka does not let us describe {named}, and broker {', '.join(map(str, brokers))} "
-            f"holds replicas of {first}, which a plan would omit. Grant our principal DESCRIBE on every topic, as "
+            f"Nothing was planned: Kafka does not let us describe {named}, and a plan would omit the replicas of "
+            f"{first} on {name_brokers(brokers)}. Grant our principal DESCRIBE on every topic, as "
             "docs/permissions.md says."
         )
 

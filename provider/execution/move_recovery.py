@@ -183,10 +183,10 @@ def dead_target_brokers(row: MoveRow, snapshot: Snapshot) -> frozenset[int]:
 def dead_target_reason(row: MoveRow, snapshot: Snapshot) -> str:
     """Return the reason of the cancel, as a clause."""
     dead = dead_target_brokers(row, snapshot)
-    brokers = ", ".join(map(str, sorted(dead)))
-    if dead and dead <= snapshot.live:
-        return f"a log directory of target broker {brokers} failed"
-    return f"target broker {brokers} failed" if brokers else "a target broker failed"
+    if not dead:
+        return "a target broker failed"
+    brokers = f"target {name_brokers(sorted(dead))}"
+    return f"a log directory of {brokers} failed" if dead <= snapshot.live else f"{brokers} failed"
 
 
 #: The reason for the individual cancel of a stalled move, for an operator.

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: An event within about 6 s of the deferral costs the task a try: the executor still reports the deferred worker.
+#: An event within about 6 s of the deferral costs the task a try: the executor still reports the deferred worker. The
+#: time counts from the trigger's start, also in a triggerer that took it over: it has no clock of the worker's.
 FIRST_EVENT_AFTER_S = 10.0
 #: Seconds between two lookups of the Airflow connection.
 REREAD_S = 60.0

@@ -17,6 +17,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import get_user
 from airflow.models.connection import Connection
 from airflow.models.dag import DagModel, DagTag
+from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
@@ -43,7 +44,10 @@ class WorkflowDag:
 
 @dataclass(frozen=True)
 class PendingApproval:
-    """A plan that waits for an answer in a run of `dag_id`. `answerable` says whether this user may give it."""
+    """A plan that waits for an answer in a run of `dag_id`. `answerable` says whether this user may give it.
+
+    `person` is who started the run, None if nobody did.
+    """
 
     dag_id: str
     run_id: str
@@ -52,6 +56,7 @@ class PendingApproval:
     subject: str
     since_ms: int
     answerable: bool
+    person: str | None = None
 
 
 @dataclass(frozen=True)
@@ -124,8 +129,10 @@ class AirflowAccess:
                 select(
                     *(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index),
                     *(HITLDetail.subject, HITLDetail.created_at, HITLDetail.assignees),
+                    DagRun.triggering_user_name,
                 )
                 .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
+                .join(DagRun, (DagRun.dag_id == TaskInstance.dag_id) & (DagRun.run_id == TaskInstance.run_id))
                 .where(
                     TaskInstance.dag_id.in_(by_id),
                     TaskInstance.state == "awaiting_input",
@@ -139,6 +146,7 @@ class AirflowAccess:
                 *(row.dag_id, row.run_id, row.task_id, row.map_index, row.subject),
                 since_ms=int(row.created_at.timestamp() * 1000),
                 answerable=self._may_answer(by_id[row.dag_id], row.assignees),
+                person=row.triggering_user_name,
             )
             for row in rows
         ]

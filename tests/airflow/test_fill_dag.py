@@ -31,7 +31,7 @@ with DAG("topics_{conn_id}", schedule=None) as dag:
     topic >> more >> BrokerJoinSensor(task_id="joined", conn_id="{conn_id}")
 """
 TOPICS = "org.apache.kafka.tools.TopicCommand"
-TASKS = ["find_owed", "snapshot", "plan", "submit", "report"]
+TASKS = ["find_owed", "plan", "submit", "report"]
 
 
 @pytest.fixture

@@ -10,12 +10,13 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward.dags import broker_joined, fill
 from kafka_steward.errors import SettingError
+from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.dags.tasks import task_of
 
-TASKS = ["find_owed", "snapshot", "plan", "submit", "report"]
+TASKS = ["find_owed", "plan", "submit", "report"]
 
 
 def test_a_broker_that_joins_starts_it() -> None:
@@ -35,6 +36,7 @@ def test_its_tasks_follow_each_other_and_it_is_serializable() -> None:
     assert [task.task_id for task in dag.topological_sort()] == TASKS
     for task, following in pairwise(TASKS):
         assert following in dag.get_task(task).downstream_task_ids
+    assert task_of(dag, "find_owed", FindPendingReplicasOperator).takes_snapshot
     assert task_of(dag, "plan", PlanReassignmentOperator).operation == "fill"
     assert task_of(dag, "submit", SubmitReassignmentOperator).elect_leaders
     DagSerialization.from_dict(DagSerialization.to_dict(dag))

@@ -133,8 +133,8 @@ def test_a_snapshot_with_a_hidden_topic_is_refused_with_topic_brokers_and_acl(
     with pytest.raises(RequestError) as raised:
         take_snapshot(simulator, str(folder), failed=(), now_ms=1)
     assert str(raised.value) == (
-        "Nothing was planned: Kafka does not let us describe secret, u, v and 1 more, and broker 1, 3 holds replicas "
-        "of secret, which a plan would omit. Grant our principal DESCRIBE on every topic, as docs/permissions.md "
+        "Nothing was planned: Kafka does not let us describe secret, u, v and 1 more, and a plan would omit the "
+        "replicas of secret on brokers 1 and 3. Grant our principal DESCRIBE on every topic, as docs/permissions.md "
         "says."
     )
     assert not folder.exists()

@@ -68,7 +68,7 @@ def test_of_one_replica_at_a_time_only_the_target_of_what_flies_counts() -> None
     ("live", "clause"),
     [
         ("123", "target broker 4 failed"),
-        ("13", "target broker 2, 4 failed"),
+        ("13", "target brokers 2 and 4 failed"),
         ("1234", "a target broker failed"),
     ],
 )

@@ -109,7 +109,9 @@ def test_a_hidden_topic_fails_the_snapshot_for_good_and_is_counted_by_health(
     made = cluster(make_cluster, tmp_path)
     made.create("secret", [(1, 3)])
     made.hidden.add("secret")
-    with pytest.raises(AirflowFailException, match=r"does not let us describe secret, and broker 1, 3 holds replicas"):
+    with pytest.raises(
+        AirflowFailException, match=r"describe secret, and a plan would omit the replicas of secret on brokers 1 and 3"
+    ):
         SnapshotClusterOperator(task_id="snapshot", conn_id=CONN_ID).execute(context())
     facts = ReportHealthOperator(task_id="health", conn_id=CONN_ID).execute(context())
     assert facts["above"] == ["under_replicated_partitions", "failed_log_dirs", "hidden_topics"]

@@ -86,7 +86,7 @@ def test_why_nothing_is_healed_stands_in_the_log_and_on_the_run(
 
 
 def test_a_broker_that_the_cluster_does_not_have_fails_for_good(found: Found) -> None:
-    words = r"^Broker 4, 7 cannot be healed: cluster c has none of that id, dead or live; down: 3\.$"
+    words = r"^Brokers 4 and 7 cannot be healed: cluster c has none of that id, dead or live; down: 3\.$"
     with pytest.raises(AirflowFailException, match=words):
         found(verdict(3), brokers=[7, 3, 4, 1])
 

@@ -28,8 +28,9 @@ __all__ = ["make_cluster"]
 MADE = {"replicas_moved": 2, "lower_bound": 2}
 
 
-def find() -> dict[str, Any]:
-    return FindPendingReplicasOperator(task_id="find_pending", conn_id=CONN_ID).execute(context(task_id="find_pending"))
+def find(**options: Any) -> dict[str, Any]:
+    operator = FindPendingReplicasOperator(task_id="find_pending", conn_id=CONN_ID, **options)
+    return operator.execute(context(task_id="find_pending"))
 
 
 def snapshot() -> dict[str, str]:
@@ -136,6 +137,14 @@ def test_in_the_snapshot_a_partition_with_a_replica_on_a_dead_broker_keeps_what_
     assert target_rfs(snapshot()) == {"orders-0": 2, "orders-1": 2}
 
 
+def test_what_finds_them_takes_the_same_snapshot(make_cluster: MakeCluster) -> None:
+    cluster = owing(make_cluster, "1a 2b 3c 4a", "other: 12", factor=4)
+    cluster.restart(3)
+    found = find(snapshot=True)
+    assert found["pending"] == 4
+    assert target_rfs(found) == target_rfs(snapshot()) == {"orders-0": 3, "orders-1": 3, "other-0": 2}
+
+
 # the report
 
 
@@ -180,8 +189,8 @@ def test_the_tasks_of_a_fill_one_after_the_other_settle_what_is_owed(
 ) -> None:
     cluster = owing(make_cluster, "1a 2b 3c", "other: 12")
     cluster.restart(3)
-    assert find()["partitions"] == 2
-    taken = snapshot()
+    taken = find(snapshot=True)
+    assert taken["partitions"] == 2
     plan = planned(read_snapshot(taken["uri"]), "fill")
     uri = f"{tmp_path}/plan"
     write_plan(uri, plan_table(plan.moves), plan.proof)

@@ -87,7 +87,8 @@ def database(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[sa.Eng
     import_all_models()
     engine = sa.create_engine(f"sqlite:///{tmp_path}/airflow.db")
     tables = Base.metadata.tables
-    names = ("dag", "dag_tag", "dag_bundle", "team", "dag_bundle_team", "connection", "task_instance", "hitl_detail")
+    names = ["dag", "dag_tag", "dag_bundle", "team", "dag_bundle_team", "connection", "task_instance", "hitl_detail"]
+    names += ["dag_run", "log_template"]
     Base.metadata.create_all(engine, tables=[tables[name] for name in names])
     dags = {"moving_it": (MOVING, "ours", False), "quiet_it": (QUIET, "all", False), "stale_it": (MOVING, "all", True)}
     with engine.begin() as connection:
@@ -116,14 +117,18 @@ def access() -> AirflowAccess:
     return AirflowAccess(User())  # type: ignore[arg-type]
 
 
-def ask(engine: sa.Engine, dag_id: str, assignees: list[dict[str, str]] | None, minute: int) -> None:
-    """A task of the DAG waits for an answer since that minute."""
+def ask(
+    engine: sa.Engine, dag_id: str, assignees: list[dict[str, str]] | None, minute: int, *, person: str | None = None
+) -> None:
+    """A task of the DAG, in a run that a person has started, waits for an answer since that minute."""
     from airflow.models.base import Base
 
     tables, number = Base.metadata.tables, uuid.uuid4()
     task = {"id": number, "dag_id": dag_id, "run_id": f"run-{minute}", "task_id": "approve", "pool": "default_pool"}
     detail = {"ti_id": number, "options": [], "subject": f"of {dag_id}", "params": {}, "params_input": {}}
+    run = {"dag_id": dag_id, "run_id": f"run-{minute}", "run_type": "manual", "triggering_user_name": person}
     with engine.begin() as connection:
+        connection.execute(sa.insert(tables["dag_run"]).values(**run, run_after=NOW))
         connection.execute(sa.insert(tables["task_instance"]).values(**task, state="awaiting_input"))
         created = NOW.replace(minute=minute)
         connection.execute(sa.insert(tables["hitl_detail"]).values(**detail, assignees=assignees, created_at=created))
@@ -197,9 +202,10 @@ def test_an_approval_is_answered_by_its_approvers_who_may_answer_for_the_dag(
 ) -> None:
     manager.readable = ["moving_it"]
     manager.rights = [("moving_it", "HITL_DETAIL", "PUT")] if may else [("moving_it", "HITL_DETAIL", "GET")]
-    ask(database, "moving_it", assignees, 5)
+    ask(database, "moving_it", assignees, 5, person="grace")
     ((asked),) = access().pending_approvals(access().dags_of(MOVING))
     assert (asked.subject, asked.since_ms) == ("of moving_it", int(NOW.timestamp() * 1000) + 300_000)
+    assert asked.person == "grace"
     assert asked.answerable == (named and may)
 
 
@@ -210,6 +216,7 @@ def test_the_approvals_are_those_of_the_dags_the_oldest_first(database: sa.Engin
     ask(database, "moving_it", None, 2)
     asked = access().pending_approvals(access().dags_of(MOVING))
     assert [each.run_id for each in asked] == ["run-2", "run-3"]
+    assert [each.person for each in asked] == [None, None]
 
 
 def test_every_route_is_tried_in_a_real_airflow_by_those_who_may_not_see_it() -> None:

@@ -7,6 +7,7 @@ import html
 import io
 import json
 import re
+from dataclasses import replace
 from datetime import datetime, timezone
 from html.parser import HTMLParser
 from pathlib import Path
@@ -362,6 +363,10 @@ def test_an_answer_to_an_approval_is_a_patch_of_airflows_request(scene: Scene, v
 
     asked = PendingApproval("rebalance_it", "manual__1+02:00", "approve", -1, f"Move 3 replicas {HOSTILE}?", 0, True)
     text = visit(Visitor({QUIET: dags_of(QUIET)}, approvals=[asked])).get(f"cluster?conn={QUIET}").text
+    assert "started the run" not in text
+    started = replace(asked, person="grace <b>")
+    text = visit(Visitor({QUIET: dags_of(QUIET)}, approvals=[started])).get(f"cluster?conn={QUIET}").text
+    assert "grace &lt;b&gt; started the run." in text
     path = "/api/v2/dags/rebalance_it/dagRuns/manual__1%2B02%3A00/taskInstances/approve/-1/hitlDetails"
     assert text.count(f'data-method="PATCH" data-url="{path}"') == 2
     assert """{"chosen_options": ["Approve"], "params_input": {}}""" in html.unescape(text)

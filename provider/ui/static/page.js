@@ -53,6 +53,7 @@
       live.querySelectorAll(".scroll").forEach((each, at) => { each.scrollLeft = before?.scrolls[at] ?? 0; });
       if (before?.focus) document.getElementById(before.focus)?.focus({ preventScroll: true });
       announce();
+      draw();
     });
     for (const failure of ["htmx:responseError", "htmx:sendError"]) {
       document.body.addEventListener(failure, (event) => {
@@ -191,10 +192,18 @@
     ["Imbalance", ["replica_imbalance", "leader_imbalance"]],
   ];
 
-  const draw = async (place) => {
-    const answer = await fetch(place.dataset.url, { credentials: "same-origin" });
-    if (!answer.ok) return;
+  const charts = document.getElementById("charts");
+  let drawn = [];
+
+  // The charts stay as they are until the values of the new ones have come.
+  const draw = async () => {
+    if (!charts || !window.uPlot) return;
+    const answer = await fetch(charts.dataset.url, { credentials: "same-origin" }).catch(() => null);
+    if (!answer?.ok) return;
     const { at_s, values } = await answer.json();
+    drawn.forEach((each) => each.destroy());
+    drawn = [];
+    charts.replaceChildren();
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
     const strokes = ["--bad", "--warn", "--accent", "--ok"];
@@ -207,21 +216,20 @@
       const heading = document.createElement("p");
       heading.textContent = title;
       box.append(heading);
-      place.append(box);
+      charts.append(box);
       const axis = { stroke: color("--dim"), grid: { stroke: color("--rule") }, ticks: { stroke: color("--rule") } };
-      new uPlot({
-        width: Math.max(280, Math.min(900, place.clientWidth)),
+      drawn.push(new uPlot({
+        width: Math.max(280, Math.min(900, charts.clientWidth)),
         height: 180,
         tzDate: (ts) => uPlot.tzDate(new Date(ts * 1e3), "Etc/UTC"),
         axes: [axis, { ...axis, size: 60 }],
         scales: { y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high)] } },
         series: [{}, ...known.map((name, at) => ({ label: name.replaceAll("_", " "), stroke: color(strokes[at]), width: 1.5, spanGaps: false }))],
-      }, [at_s, ...known.map((name) => values[name])], box);
+      }, [at_s, ...known.map((name) => values[name])], box));
     }
   };
 
   enable(document);
-  const charts = document.getElementById("charts");
   if (charts) {
     // In the locale C, Chromium has a language that Intl refuses. uPlot, which is loaded after this file, takes it as it is.
     try {
@@ -229,6 +237,6 @@
     } catch {
       Object.defineProperty(navigator, "language", { value: "en-US" });
     }
-    document.addEventListener("DOMContentLoaded", () => { if (window.uPlot) draw(charts); });
+    document.addEventListener("DOMContentLoaded", draw);
   }
 })();
