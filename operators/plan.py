@@ -31,9 +31,9 @@ from kafka_steward.hooks.spark import (
     mask_credentials,
     offer_local_connection,
 )
-from kafka_steward.operators.base import Notifiers, to_notifier_list
+from kafka_steward.operators.base import Notifiers, fail_without_retry, to_notifier_list
 from kafka_steward.operators.links import LinkedToPlan
-from kafka_steward.operators.plan_folders import write_plan_page
+from kafka_steward.operators.plan_folders import parse_uri_and_digest, write_plan_page
 from kafka_steward.operators.review import review_plan, stop_or_go_on
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ _LOG_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN) "
 class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
     """Plans `operation` for a snapshot with Spark; changes nothing on the cluster, and never connects to it.
 
-    `snapshot` is the result of SnapshotClusterOperator. `spark_conn_id` is a connection of type `spark` or
-    `spark_connect`; without it, the setting `spark_conn_id` names one, and without that the job runs on the worker
-    (local[*]). What the job needs on a Spark of one's own (`archive`, `spark_conf`, `packages`, ...) is read from that
-    connection's extra; arguments of SparkSubmitOperator (`conf`, `packages`, ...) and `archive` have precedence.
-    `options` are the planner's.
+    `snapshot` is the result of SnapshotClusterOperator, or a snapshot's URI. `spark_conn_id` is a connection of type
+    `spark` or `spark_connect`; without it, the setting `spark_conn_id` names one, and without that the job runs on the
+    worker (local[*]). What the job needs on a Spark of one's own (`archive`, `spark_conf`, `packages`, ...) is read
+    from that connection's extra; arguments of SparkSubmitOperator (`conf`, `packages`, ...) and `archive` have
+    precedence. `options` are the planner's.
 
     `mode` is that of a heal's form. With it, the plan is reviewed as by ReviewPlanOperator: with `report` the task
     succeeds, its downstream tasks with the trigger rule `all_success` are skipped, and `on_not_healable` is notified of
@@ -136,9 +136,12 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
         from kafka_steward.planning.files.formats import read_snapshot
 
         leave_out_pandas()
-        snapshot = read_snapshot(self.snapshot["uri"])
-        if snapshot.digest != self.snapshot["digest"]:
-            raise PlanError(f"The snapshot at {self.snapshot['uri']} is not the one that was taken; take a new one.")
+        with fail_without_retry():
+            uri, digest = parse_uri_and_digest(self.snapshot, "snapshot")
+        self.snapshot = {"uri": uri, "digest": digest}
+        snapshot = read_snapshot(uri)
+        if digest not in (None, snapshot.digest):
+            raise PlanError(f"The snapshot at {uri} is not the one that was taken; take a new one.")
         return snapshot
 
     def _plan_snapshot(self, snapshot: SnapshotFolder, context: Context) -> dict[str, Any]:

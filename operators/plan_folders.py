@@ -22,7 +22,10 @@ def parse_uri_and_digest(made: Any, what: str = "plan") -> tuple[str, str | None
     if isinstance(made, str):
         return made, None
     if not isinstance(made, Mapping) or not isinstance(made.get("uri"), str):
-        raise PlanError(f"There is no {what} to submit: expected a URI or what the {what} task returns, got {made!r}.")
+        raise PlanError(
+            f"There is no {what}: expected its URI, or what the task that makes it returns, got {made!r}. If an "
+            "earlier version ran that task, clear it."
+        )
     return made["uri"], made.get("digest")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import structlog
+from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.hooks.spark import find_spark_cluster
@@ -98,6 +99,12 @@ def test_a_snapshot_that_is_not_the_one_that_was_taken_is_refused(connect: Conne
     connect()
     with pytest.raises(PlanError, match="is not the one that was taken"):
         plan_of({**snapshot, "digest": "0" * 64})
+
+
+def test_what_an_earlier_version_returned_without_a_snapshot_fails_for_good_with_a_sentence(connect: Connect) -> None:
+    connect()
+    with pytest.raises(AirflowFailException, match=r"^There is no snapshot: .* If an earlier version ran that task"):
+        plan_of({"brokers": [3], "sentence": "So it is."})
 
 
 def test_a_remote_master_cannot_read_this_machines_files(connect: Connect, snapshot: dict[str, str]) -> None:

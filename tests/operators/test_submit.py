@@ -81,5 +81,5 @@ def test_what_is_no_plan_is_named(plan: Any, monkeypatch: pytest.MonkeyPatch) ->
     from kafka_steward.hooks.steward import StewardHook
 
     monkeypatch.setattr(StewardHook, "open", lambda _: nullcontext(None))
-    with pytest.raises(PlanError, match="There is no plan to submit"):
+    with pytest.raises(PlanError, match="There is no plan: expected its URI"):
         SubmitReassignmentOperator(task_id="submit", plan=plan).execute(context())
