@@ -73,8 +73,12 @@ def journal_finding(
 def watch_finding(polls: Sequence[Mapping[str, Any]], leases: Sequence[LeaseFacts], commands: Commands) -> Finding:
     """Return whether a watch polls now. `polls` are the last ones by kind and host, the newest first."""
     alive = {lease.kind for lease in leases if lease.alive}
-    helps = commands.steward("watch")
-    advice = "unpause the DAG heal, whose watch runs in the triggerer, or watch from a terminal"
+    helps = f"airflow dags reserialize\n{commands.steward('watch')}"
+    # Airflow starts the watch of a DAG when it reads the DAG's file for the first time after it was unpaused.
+    advice = (
+        "unpause the DAG heal, whose watch the triggerer starts when Airflow has read the DAG files again, which the "
+        "first command makes it do at once, or watch from a terminal"
+    )
     if not polls and not alive:
         sentence = f"No watch has ever polled this journal, so that no failure is detected; {advice}."
         return Finding("watch", Level.FAULT, sentence, helps)
