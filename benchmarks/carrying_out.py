@@ -369,11 +369,13 @@ class _Row:
 def _session_priority(nice: int) -> Iterator[None]:
     """Lower the priority of this session meanwhile, where Linux shares the cores out among sessions."""
     group = Path("/proc/self/autogroup")
-    there = nice and group.exists()
-    if there:
-        group.write_text(str(nice))
-    yield
-    if there:
+    if not (nice and group.exists()):
+        yield
+        return
+    group.write_text(str(nice))
+    try:
+        yield
+    finally:
         group.write_text("0")
 
 

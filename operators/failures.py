@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_steward.assignment import begin_with_brokers
+from kafka_steward.assignment import name_brokers
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of, hook_of
 from kafka_steward.operators.base import (
@@ -99,7 +99,7 @@ class FindFailuresOperator(StewardOperator):
         unknown = sorted(requested - set(live))
         if unknown:
             why = (
-                f"{begin_with_brokers(unknown, 'cannot', 'cannot')} be healed: cluster {opened.cluster.cluster_id} has "
+                f"{name_brokers(unknown).capitalize()} cannot be healed: cluster {opened.cluster.cluster_id} has "
                 f"none of that id, dead or live; down: {', '.join(map(str, verdict.down)) or 'none'}."
             )
             raise AirflowFailException(printable(why))
