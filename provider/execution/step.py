@@ -204,14 +204,15 @@ class Step:
         )
 
     def _take_snapshot(self) -> Snapshot:
-        """Return the topics of the unsettled moves and of all reassignments in flight, or the whole cluster if needed.
+        """Return the topics of the moves in flight, of those that may start, and of all reassignments in flight.
 
-        The whole cluster is needed before moves start, unless it was looked at just before (`ClusterStrain`).
+        Before moves start, it is the whole cluster, unless that was looked at just before (`ClusterStrain`). A move
+        whose submission Kafka may not have received counts as in flight.
         """
         rows = self._moves.rows()
         self._memory.facts.expire(self._fence.now_ms)
-        topics = {row.move.topic for row in rows}
         starts = self._starting and any(row.state in OPEN for row in rows)
+        topics = {row.move.topic for row in rows if starts or row.attempt or row.state is MoveState.SUBMITTED}
         self._sees_all = starts and self._memory.facts.needs_look(self._fence.now_ms)
         if self._sees_all:
             return with_hidden_topics(self._cluster, self._cluster.snapshot(), topics)

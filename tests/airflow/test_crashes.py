@@ -1,5 +1,8 @@
 """Airflow's own parts die, hang and are restarted in the middle of a heal: it ends healed, each partition moved once.
 
+They die when Kafka has accepted all moves. Of a process that dies before, the submission is sent once more:
+`tests/execution/test_every_crash.py` dies at each of its calls.
+
 The heal's plan is made by hand, so that no Spark job has to be waited for; its task is the one of the heal DAG. With
 `on_kill="cancel"`, so that whatever Airflow kills by mistake would be seen to cancel the plan.
 """
@@ -21,7 +24,7 @@ from kafka_steward.assignment import Move
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.records import MoveState, PlanStatus
+from kafka_steward.journal.records import MoveState, Phase, PlanStatus
 from kafka_steward.planning.files.formats import plan_table, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
@@ -82,7 +85,7 @@ def opened(desk: Desk) -> Iterator[ClusterSession]:
 
 @pytest.fixture
 def heal(desk: Desk, sandbox: Sandbox, opened: ClusterSession, topic: str, tmp_path: Path) -> Callable[[str], Healing]:
-    """Begins a heal in the "triggerer" or in the "worker", and returns when some of it is in flight."""
+    """Begins a heal in the "triggerer" or in the "worker", and returns when all of it is in flight."""
 
     def begin(where: str) -> Healing:
         healing = Healing(desk, opened, topic, where)
@@ -125,8 +128,9 @@ class Healing:
         assert 4 not in self.opened.cluster.live_brokers()
 
     def _flies(self) -> None:
-        states = [row.state for row in self.opened.journal.plans.rows(self.digest)]
-        assert MoveState.SUBMITTED in states, (states, self.desk.tasks(self.dag_id, self.run_id))
+        """Kafka has accepted all moves; a row is already submitted before the request is sent."""
+        phases = [row.phase for row in self.opened.journal.plans.rows(self.digest)]
+        assert phases == [Phase.ACCEPTED] * len(BEFORE), (phases, self.desk.tasks(self.dag_id, self.run_id))
 
     def task(self) -> Any:
         run = urllib.parse.quote(self.run_id, safe="")

@@ -10,6 +10,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused
+from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
@@ -271,6 +272,27 @@ def test_the_whole_cluster_is_looked_at_once_per_second_while_moves_wait(monkeyp
     plan.simulator.now_ms -= 5_000  # the clock is set back
     assert plan.step()["cluster.topic_configs"] == 1
     assert plan.looked == [None]
+
+
+def test_a_step_that_starts_nothing_asks_for_the_topics_in_flight_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "a: 123", "b: 123", "c: 123", size=100, bandwidth=0)
+    moves = [move(f"{topic}-0", "123", "423", position=at) for at, topic in enumerate("abc")]
+    rules = Settings(throttle=0, max_in_flight=1)
+    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+    assert world.step().in_flight == 1
+    looked, look = [], simulator.snapshot
+
+    def snapshot(topics: Collection[str] | None = None) -> Any:
+        looked.append(topics)
+        return look(topics)
+
+    monkeypatch.setattr(simulator, "snapshot", snapshot)
+    world.step()
+    assert looked == [["a", "b", "c"]], "each of those that wait may be the next"
+    looked.clear()
+    request_cancel(world.journal, world.digest, who=WHO, reason="not needed")
+    assert world.step().in_flight == 1
+    assert looked == [["a"]]
 
 
 def test_what_another_process_settled_is_read_by_name_and_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
