@@ -51,11 +51,13 @@ class Pressure(str, Enum):
 class LearnedWindow:
     """Findings of the last steps of a process; a new process begins with the defaults.
 
-    `doublings` is the number of times that the window of unknown rates and sizes was doubled. `slowest_call_ms` is the
-    longest time that the controller took for a request of the last step. `stalled` partitions transfer nothing now.
+    `doublings` is the number of times that the window of unknown rates and sizes was doubled, `widenings` the number of
+    times that the replicas into one broker were. `slowest_call_ms` is the longest time that the controller took for a
+    request of the last step. `stalled` partitions transfer nothing now.
     """
 
     doublings: int = 0
+    widenings: int = 0
     slowest_call_ms: int = 0
     stalled: frozenset[TopicPartition] = frozenset()
 
@@ -63,11 +65,10 @@ class LearnedWindow:
         self, *, ended: int, remained: int, slowest_call_ms: int, stalled: Collection[TopicPartition]
     ) -> LearnedWindow:
         """Return what is known after a step, which found `ended` moves ended and `remained` in flight."""
-        change = 1 if ended and ended >= remained else 0
-        if slowest_call_ms > SLOW_CALL_MS:
-            change = -1
-        doublings = min(max(self.doublings + change, 0), _MOST_DOUBLINGS)
-        return LearnedWindow(doublings, slowest_call_ms, frozenset(stalled))
+        slow = slowest_call_ms > SLOW_CALL_MS
+        doublings = _count_doublings(self.doublings, grows=ended > 0 and ended >= remained, slow=slow)
+        widenings = _count_doublings(self.widenings, grows=ended > 0 and ended >= _ALMOST_ALL * remained, slow=slow)
+        return LearnedWindow(doublings, widenings, slowest_call_ms, frozenset(stalled))
 
     def after_failure(self, slowest_call_ms: int) -> LearnedWindow:
         """Return what is known after a step that failed: no move is known to have ended.
@@ -76,6 +77,10 @@ class LearnedWindow:
         """
         slowest_ms = slowest_call_ms or self.slowest_call_ms
         return self.update(ended=0, remained=0, slowest_call_ms=slowest_ms, stalled=self.stalled)
+
+
+def _count_doublings(known: int, *, grows: bool, slow: bool) -> int:
+    return max(known - 1, 0) if slow else min(known + grows, _MOST_DOUBLINGS)
 
 
 #: A request to the controller that takes longer is a sign of pressure. A ZooKeeper-mode controller needs about 15 ms
@@ -87,6 +92,14 @@ _MOST_DOUBLINGS = 20
 
 #: The bytes per broker, and the moves of unknown size, with which a window that has to be learned begins.
 _FIRST_BYTES, _FIRST_MOVES = 64_000_000, 5
+
+#: The replicas that may be in transfer into one broker at first, however small. What brokers do at the start and at the
+#: end of each comes at once for those that start together, and clients wait meanwhile; with more, none ends sooner.
+_FIRST_AT_ONCE = 50
+
+#: So many moves must have ended for each one left before more may be in transfer: with fewer left, the brokers would
+#: have nothing to do until the next step.
+_ALMOST_ALL = 3
 
 #: The smallest window: the bytes of one response to a follower's fetch (replica.fetch.response.max.bytes), which the
 #: throttle does not divide.
@@ -111,6 +124,8 @@ class ConcurrencyLimits:
     None for no limit. A transfer counts with what it can copy until the next step: its bytes, but no more than the
     limit. A move of unknown size counts as `unknown_bytes`, and one of up to `least_bytes` as nothing.
     Without `zero_counts`, a size of 0 is unknown: no throttle limits what an empty partition turns out to be.
+    `at_once` limits the replicas in transfer into one broker as `into` does, but without those that have stalled; None
+    for no limit.
     """
 
     into: int
@@ -121,6 +136,7 @@ class ConcurrencyLimits:
     least_bytes: int = 0
     receivers: int = _RECEIVERS
     zero_counts: bool = True
+    at_once: int | None = None
 
     def with_window(
         self,
@@ -130,11 +146,13 @@ class ConcurrencyLimits:
         interval_s: float,
         since_last_ms: int,
         leaders_throttled: bool = False,
+        starts_in_turn: bool = False,
     ) -> ConcurrencyLimits:
         """Return the limits with the window in bytes.
 
         `throttle` is in bytes per second, 0 for none; with `leaders_throttled` brokers that send have it as well.
-        `since_last_ms` is the time since the end of the last step.
+        `since_last_ms` is the time since the end of the last step. With `starts_in_turn`, the controller itself starts
+        moves one after the other, as a ZooKeeper-mode controller does.
         """
         gap_s = min(max(since_last_ms, 0) / 1000, interval_s + LONGEST_GAP_S)
         rated = max(int(throttle * (interval_s + gap_s)), _LEAST_BYTES)
@@ -148,6 +166,7 @@ class ConcurrencyLimits:
             least_bytes=throttle * submission_ms // 1000,
             receivers=1 if leaders_throttled and throttle else _RECEIVERS,
             zero_counts=throttle > 0,
+            at_once=None if starts_in_turn else _FIRST_AT_ONCE << learned.widenings,
         )
 
     def under(self, pressure: Pressure | None) -> ConcurrencyLimits:
@@ -162,6 +181,7 @@ class ConcurrencyLimits:
             total=max(1, self.total // _REDUCED),
             bytes_per_broker=None if window is None else window // _REDUCED,
             least_bytes=0,
+            at_once=None if self.at_once is None else self.at_once // _REDUCED,
         )
 
 
@@ -169,12 +189,14 @@ class ConcurrencyLimits:
 class ActiveTransfer:
     """A reassignment in flight of any origin: the receiving brokers, and the sending leader, None without a leader.
 
-    `left_bytes` is the number of bytes that each of the brokers still receives, where known.
+    `left_bytes` is the number of bytes that each of the brokers still receives, where known. One that has `stalled`
+    transfers nothing now.
     """
 
     into: frozenset[int]
     out_of: int | None
     left_bytes: int = 0
+    stalled: bool = False
 
 
 def active_transfers(
@@ -196,7 +218,9 @@ def active_transfers(
         receiving = {name for name, moving in snapshot.reassigning.items() if moving.adding}
         left |= {name: unknown_bytes for name in receiving if name not in sizes and not left.get(name)}
     return [
-        ActiveTransfer(frozenset(moving.adding), moving.leader, 0 if name in stalled else left.get(name, 0))
+        ActiveTransfer(
+            frozenset(moving.adding), moving.leader, 0 if name in stalled else left.get(name, 0), name in stalled
+        )
         for name, moving in snapshot.reassigning.items()
     ]
 
@@ -295,6 +319,8 @@ class _BrokerLoad:
     sizes: Mapping[TopicPartition, int]
     window: int | None
     least_bytes: int = 0
+    #: The replicas in transfer, without those that have stalled.
+    moving_into: Counter[int] = field(default_factory=Counter)
     bytes_into: Counter[int] = field(default_factory=Counter)
     bytes_out_of: Counter[int | None] = field(default_factory=Counter)
 
@@ -334,6 +360,7 @@ class _BrokerLoad:
 
     def add_transfer(self, flow: ActiveTransfer) -> None:
         self.into.update(flow.into)
+        self.moving_into.update(() if flow.stalled else flow.into)
         self.total += 1
         soon = self._bytes_soon(flow)
         for broker in flow.into:
@@ -351,7 +378,8 @@ class _BrokerLoad:
 
     def _is_below_limits(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
         sent = self.out_of[flow.out_of]
-        return all(self.into[broker] < caps.into for broker in flow.into) and (
+        at_once = caps.into if caps.at_once is None else caps.at_once
+        return all(self.into[broker] < caps.into and self.moving_into[broker] < at_once for broker in flow.into) and (
             sent == 0 or sent + len(flow.into) <= caps.out_of
         )
 

@@ -29,6 +29,10 @@ class ClusterPort(Protocol):
     def cluster_id(self) -> str:
         """Kafka's own id of the cluster."""
 
+    @property
+    def zookeeper_mode(self) -> bool:
+        """True if ZooKeeper keeps this cluster's metadata; its controller is then one of the brokers."""
+
     def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
         """Return brokers, partitions and reassignments in flight, without sizes; only of `topics`, if given.
 

@@ -413,6 +413,7 @@ class Step:
             interval_s=settings.step_interval,
             since_last_ms=self._fence.now_ms - self._record.stepped_ms,
             leaders_throttled=settings.throttle_leaders,
+            starts_in_turn=self._cluster.zookeeper_mode,
         ).under(self._pressure)
 
     def _submit_moves(self, chosen: Sequence[Move]) -> list[Held]:

@@ -80,10 +80,6 @@ _TOO_FEW_BROKERS = 38
 class TopicAdminPort(ClusterPort, Protocol):
     """A cluster in which topics can be created; KafkaCluster is one."""
 
-    @property
-    def zookeeper_mode(self) -> bool:
-        """Return whether its controller is a broker that uses ZooKeeper: such a one places replicas on live brokers."""
-
     def create_topic(
         self,
         topic: str,

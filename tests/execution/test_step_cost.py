@@ -113,11 +113,14 @@ def test_a_step_reads_the_record_once_and_the_rows_only_after_somebody_else_has_
 
 
 class LargePlan:
-    """A plan of so many small moves, of one topic or of as many; the calls of the journal and of Kafka are counted."""
+    """A plan of so many small moves, of one topic or of as many; the calls of the journal and of Kafka are counted.
+
+    All start together, as the controller is one that starts them one after the other.
+    """
 
     def __init__(self, count: int, *, topics: bool = False) -> None:
         named = [f"t{at}: 123" for at in range(count)] if topics else ["t: " + " ".join(["123"] * count)]
-        simulator = self.simulator = Simulator.of("1a 2b 3c 4a", *named, size=1, bandwidth=10_000)
+        simulator = self.simulator = Simulator.of("1a 2b 3c 4a", *named, size=1, bandwidth=10_000, mode="zookeeper")
         clock = lambda: simulator.now_ms  # noqa: E731
         tree, moves, audit = MemoryTree(clock), MemoryMoves(clock), MemoryAudit(simulator.cluster_id, clock)
         self.calls = Faults()
@@ -146,6 +149,15 @@ def test_all_small_moves_start_in_one_step_and_end_in_the_next() -> None:
     assert (plan.progress.in_flight, plan.progress.waiting) == (900, 0)
     plan.step()
     assert (plan.progress.ended, plan.progress.completed) == (True, 900)
+
+
+def test_on_kraft_twice_as_many_small_moves_start_after_each_step_in_which_all_had_ended() -> None:
+    plan, started = LargePlan(900), list[int]()
+    plan.simulator.mode = "kraft"
+    while not started or not plan.progress.ended:
+        plan.step()
+        started.append(plan.progress.in_flight)
+    assert started == [50, 50, 100, 200, 400, 100, 0]
 
 
 @pytest.mark.parametrize("step", [1, 2])

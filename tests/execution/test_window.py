@@ -174,7 +174,7 @@ def test_the_window_is_what_the_throttle_copies_until_the_next_step() -> None:
 def test_what_is_copied_sooner_than_it_is_accepted_does_not_wait_for_large_moves() -> None:
     """A controller that takes a second for 50 moves takes 20 ms for each; the throttle lets 1 MB through in these."""
     caps, learned = ConcurrencyLimits(1000, 1000, 3000), LearnedWindow(slowest_call_ms=1000)
-    found = caps.with_window(learned, throttle=50_000_000, interval_s=2, since_last_ms=0)
+    found = caps.with_window(learned, throttle=50_000_000, interval_s=2, since_last_ms=0, starts_in_turn=True)
     full = ActiveTransfer(frozenset({4}), None, 10**9)
     small, larger = into_4(300, size=1_000_000), into_4(300, size=1_000_001)
     nobody = dict.fromkeys(leaders(small))
@@ -220,6 +220,32 @@ def test_small_moves_start_by_the_hundred_and_a_huge_one_alone() -> None:
     assert admit_moves([*small[1:], huge], [], caps, leaders={}, rooms={})[0] == huge, "it is the first in order"
     arriving = ActiveTransfer(frozenset({4}), None, 900)
     assert len(admit_moves([huge, *small[1:]], [arriving], caps, leaders={}, rooms={})) == 100
+
+
+def test_few_of_many_small_moves_start_together_until_almost_all_end_before_the_next_step() -> None:
+    """A ZooKeeper-mode controller starts them one after the other itself."""
+    small = into_4(400, size=1)
+
+    def admitted(
+        learned: LearnedWindow, *in_flight: ActiveTransfer, in_turn: bool = False, pressure: Pressure | None = None
+    ) -> int:
+        caps = ConcurrencyLimits(1000, 1000, 3000).with_window(
+            learned, throttle=50_000_000, interval_s=2, since_last_ms=0, starts_in_turn=in_turn
+        )
+        nobody = dict.fromkeys(leaders(small))
+        return len(admit_moves(small, in_flight, caps.under(pressure), leaders=nobody, rooms={}))
+
+    def after(ended: int, remained: int, slowest_ms: int = 0) -> LearnedWindow:
+        return LearnedWindow(widenings=1).update(ended=ended, remained=remained, slowest_call_ms=slowest_ms, stalled=())
+
+    moving = ActiveTransfer(frozenset({4}), None, 1)
+    assert (admitted(LearnedWindow()), admitted(LearnedWindow(), in_turn=True)) == (50, 400)
+    assert admitted(LearnedWindow(), *[moving] * 40) == 10
+    assert admitted(LearnedWindow(), *[replace(moving, stalled=True)] * 40) == 50, "they must hold nobody up"
+    assert admitted(LearnedWindow(), pressure=Pressure.OUT_OF_SYNC) == 12
+    assert admitted(after(0, 0)) == admitted(after(29, 10)) == 100
+    assert admitted(after(30, 10)) == 200
+    assert admitted(after(80, 0, slowest_ms=5001)) == 50
 
 
 @pytest.mark.parametrize(
@@ -273,7 +299,7 @@ def test_a_stalled_partition_keeps_nobody_waiting() -> None:
     simulator.alter({name: (4, 2, 3)})
     left = {name: 700}
     assert active_transfers(simulator.snapshot(), left) == [ActiveTransfer(frozenset({4}), 1, 700)]
-    assert active_transfers(simulator.snapshot(), left, {name}) == [ActiveTransfer(frozenset({4}), 1, 0)]
+    assert active_transfers(simulator.snapshot(), left, {name}) == [ActiveTransfer(frozenset({4}), 1, 0, stalled=True)]
 
 
 def into_4(count: int, *, size: int = 100) -> list[Move]:
