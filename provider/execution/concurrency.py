@@ -11,6 +11,9 @@ the controller takes to accept it counts as nothing: such moves never accumulate
 controller is not idle. Each move also widens the window by what is copied while it is submitted. `ConcurrencyLimits`
 has upper limits in counts.
 
+Small partitions that start together also end together, and the brokers' clients wait for what the brokers do then. Into
+one broker few are therefore in transfer, and more only when almost all have ended before the next step.
+
 Without a throttle nothing says what a broker can copy, and without a size nothing says what a move weighs. The window
 is then learned, as TCP learns its own: it begins small, and doubles after each step in which at least half of the moves
 in flight ended. What is learned is kept by the process only. A process that resumes the plan begins small again.
