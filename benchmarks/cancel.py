@@ -38,6 +38,8 @@ _TOOL = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 #: Bytes per second into broker 4, and bytes to copy: before the quota holds, one response of up to 10 MB gets through.
 _THROTTLE, _BYTES = 50_000, 80_000_000
 _LONGEST_S = 600.0
+#: What the throttle lets through between two steps may be in transfer: all.
+_SELDOM = {"step_interval": 1800, "stall_after": 3600, "abandoned_after": 3600}
 
 
 class _StartsInTurn:
@@ -95,8 +97,7 @@ def _ours(sandbox: Sandbox, cluster: KafkaCluster, folder: Path, size: int) -> C
     topic = _topic(sandbox, f"by-us-{size}", size)
     with open_journal(f"sqlite:///{folder}/journal.db", cluster.cluster_id) as journal:
         caps = dict.fromkeys(("max_in_flight", "max_in_per_broker", "max_out_per_broker"), size)
-        # What the throttle lets through in half an hour may be in transfer: all.
-        settings = Settings.of({"throttle": _THROTTLE, "step_interval": 1800, "abandoned_after": 3600, **caps})
+        settings = Settings.of({"throttle": _THROTTLE, **_SELDOM, **caps})
         digest = publish_given(cluster, journal, folder / topic, _moves(topic, size), settings)
         runner = PlanRunner(
             ClusterContext(cast("KafkaCluster", _StartsInTurn(cluster)), journal, settings, WHO), digest
