@@ -97,7 +97,7 @@ _MOST_DOUBLINGS = 20
 _FIRST_BYTES, _FIRST_MOVES = 64_000_000, 5
 
 #: The replicas that may be in transfer into one broker at first, however small. What brokers do at the start and at the
-#: end of each comes at once for those that start together, and clients wait meanwhile; with more, none ends sooner.
+#: end of each comes at once for those that start together, and clients wait meanwhile.
 _FIRST_AT_ONCE = 50
 
 #: So many moves must have ended for each one left before more may be in transfer: with fewer left, the brokers would
