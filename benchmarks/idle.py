@@ -63,6 +63,7 @@ async def _measure(dags: int, seconds: float) -> dict[str, Any]:
         os.environ["AIRFLOW_CONN_IDLE"] = json.dumps(described)
         with (
             patch.object(StewardHook, "cluster", lambda _: calls.around("cluster", simulator)),
+            patch.object(StewardHook, "cluster_id", lambda _: simulator.cluster_id),
             patch.object(WatchReporter, "record_success", _counting(counts)),
         ):
             listeners = [_listen(WatchTrigger("idle", event=EVENTS[number % len(EVENTS)])) for number in range(dags)]
