@@ -173,7 +173,7 @@ class Steward:
 
 
 class KafkasTool:
-    """`kafka-reassign-partitions --execute`, and `--verify` after the clock has stopped."""
+    """`kafka-reassign-partitions --execute`, and `--verify` after the clock has stopped; a throttle of 0 is none."""
 
     def __init__(self, sandbox: Sandbox, cluster: KafkaCluster, folder: Path, limit_s: float) -> None:
         self._sandbox = sandbox
@@ -194,9 +194,9 @@ class KafkasTool:
 
     def _execute(self, work: Work, moves: Sequence[Move]) -> None:
         """Raises TimeoutError when not all have arrived at the limit; the tool is ended then."""
-        deadline_s, rate = time.monotonic() + self._limit_s, str(work.throttle)
+        deadline_s, rate = time.monotonic() + self._limit_s, ("--throttle", str(work.throttle)) if work.throttle else ()
         try:
-            run_tool(self._sandbox, self._folder, moves, "--execute", "--throttle", rate, within_s=self._limit_s)
+            run_tool(self._sandbox, self._folder, moves, "--execute", *rate, within_s=self._limit_s)
         except SandboxFailed as error:
             if isinstance(error.__cause__, subprocess.TimeoutExpired):
                 raise TimeoutError from error

@@ -28,7 +28,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from benchmarks.report import table, write_between
+from benchmarks.report import merge_between
 from kafka_steward.assignment import Move
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.records import MoveState
@@ -48,6 +48,8 @@ _EVERY_S = 0.1
 _WHOLE = (200, 2000, 20_000)
 #: The moves in flight of a plan that is stepped.
 _STEPPED = 100
+_HEAD = ("journal", "what", "moves", "s", "longest transaction, s", "others waited, s")
+_WHOLE_HEAD = ("journal", "topics", "moves", "steps", "s", "ms for a move")
 Opener = Callable[[str], Journal]
 
 
@@ -62,25 +64,33 @@ class Took:
     longest_s: float
     others_s: float
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        seconds = (self.seconds, self.longest_s, self.others_s)
+        return _NAMES[self.place], self.what, str(self.moves), *(f"{each:.2f}" for each in seconds)
+
 
 def main() -> None:
     options = _parser().parse_args()
     measured = (_measured_steps, _measured)
-    rows = [
-        took for place in options.places for moves in options.moves for each in measured for took in each(place, moves)
-    ]
-    whole = [
+    steps = (
+        took.cells
+        for place in options.places
+        for moves in options.moves
+        for each in measured
+        for took in each(place, moves)
+    )
+    whole = (
         _run_whole(place, moves, topics=topics)
         for place in options.places
         for topics in (False, True)
         for moves in options.whole
-    ]
-    head = ("journal", "topics", "moves", "steps", "s", "ms for a move")
-    tables = {"large plans": _table(rows), "whole plans": table(head, whole)}
-    for name, text in tables.items():
-        print(text)
-        if options.write:
-            write_between(name, text)
+    )
+    for name, head, rows in (("large plans", _HEAD, steps), ("whole plans", _WHOLE_HEAD, whole)):
+        for cells in rows:
+            print(*cells, sep=" | ", flush=True)
+            if options.write:
+                merge_between(name, head, [cells], keys=3)
 
 
 def _measured_steps(place: str, moves: int) -> Iterator[Took]:
@@ -202,24 +212,12 @@ def _opener(place: str) -> Iterator[Opener]:
             yield lambda cluster_id: open_journal(file, cluster_id)
 
 
-def _table(rows: list[Took]) -> str:
-    head = ("journal", "what", "moves", "s", "longest transaction, s", "others waited, s")
-    return table(
-        head,
-        [
-            (_NAMES[row.place], row.what, str(row.moves), *(f"{each:.2f}" for each in (row.seconds, row.longest_s)),
-             f"{row.others_s:.2f}")
-            for row in rows
-        ],
-    )  # fmt: skip
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--places", nargs="+", default=list(_PLACES), choices=_PLACES, help="where the journal is")
     parser.add_argument("--moves", nargs="+", type=int, default=[1000, 20_000], help="sizes of the plan")
     parser.add_argument("--whole", nargs="+", type=int, default=list(_WHOLE), help="sizes of whole plans")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put each row into docs/benchmarks.md")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The heal by `PlanRunner` in a plain loop: no Airflow."""
+"""The heal in a plain loop, without Airflow: by `PlanRunner`, and by what a plan could be carried out with instead."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.carrying_out import BareRequests, KafkasTool, Way, Work
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.effects import elect_preferred_leaders
@@ -19,17 +22,19 @@ from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal, open_journal
-from kafka_steward.planning.files.formats import read_plan
+from kafka_steward.planning.files.formats import PlanFolder, read_plan
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 
 VICTIM = 2
 _WHO = Actor(person="benchmark")
+_TOOL_LIMIT_S = 300.0
 
 
-def heal(sandbox: Sandbox, folder: Path, partitions: int, settings: Settings) -> Stages:
-    """Kill a broker and heal its partitions."""
-    stages = Stages("Runner in a loop", sandbox.mode, partitions)
+def heal(sandbox: Sandbox, folder: Path, partitions: int, settings: Settings, way: str) -> Stages:
+    """Kill a broker and heal its partitions; `way` is a key of `WAYS`."""
+    name, carry_out = WAYS[way]
+    stages = Stages(name, sandbox.mode, partitions)
     url = f"sqlite:///{folder}/journal.db"
     with (
         KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster,
@@ -38,11 +43,22 @@ def heal(sandbox: Sandbox, folder: Path, partitions: int, settings: Settings) ->
         sandbox.kill(VICTIM)
         _detect(stages, cluster, journal, settings)
         _plan(stages, cluster, journal, folder)
-        _carry_out(stages, cluster, journal, folder, settings)
+        plan = read_plan(str(folder / "plan"))
+        stages.replicas_moved = plan.proof["replicas_moved"]
+        context = ClusterContext(cluster, journal, settings, _WHO)
+        carry_out(_Heal(sandbox, folder, cluster, context), plan, stages)
         with stages.stage("elect"):
             elect_preferred_leaders(cluster, journal, who=_WHO)
     stages.plan_warm_s = _plan_in_warm_session(folder)
     return stages
+
+
+@dataclass(frozen=True)
+class _Heal:
+    sandbox: Sandbox
+    folder: Path
+    cluster: KafkaCluster
+    context: ClusterContext
 
 
 def _detect(stages: Stages, cluster: KafkaCluster, journal: Journal, settings: Settings) -> None:
@@ -68,16 +84,38 @@ def _plan_in_warm_session(folder: Path) -> float:
     return float(json.loads(done.stdout.splitlines()[-1])["seconds"][1])
 
 
-def _carry_out(stages: Stages, cluster: KafkaCluster, journal: Journal, folder: Path, settings: Settings) -> None:
-    plan = read_plan(str(folder / "plan"))
-    stages.replicas_moved = plan.proof["replicas_moved"]
-    runner = PlanRunner(ClusterContext(cluster, journal, settings, _WHO), plan.digest)
+def _by_runner(heal: _Heal, plan: PlanFolder, stages: Stages) -> None:
+    interval_s = heal.context.settings.step_interval
+    runner = PlanRunner(heal.context, plan.digest)
     began = time.monotonic()
 
     def report(progress: Progress) -> None:
         if not progress.waiting:
             stages.seconds.setdefault("submit", time.monotonic() - began)
 
-    publish_plan(ClusterContext(cluster, journal, settings, _WHO), plan)
-    run_to_end(runner, time.sleep, interval_s=lambda: settings.step_interval, report=report)
+    publish_plan(heal.context, plan)
+    run_to_end(runner, time.sleep, interval_s=lambda: interval_s, report=report)
     stages.seconds["catch up"] = time.monotonic() - began - stages.seconds["submit"]
+
+
+def _by_bare_requests(heal: _Heal, plan: PlanFolder, stages: Stages) -> None:
+    way = BareRequests(heal.cluster)
+    _carry_out_at_once(way, plan, stages, throttle=heal.context.settings.throttle)
+
+
+def _by_kafkas_tool(heal: _Heal, plan: PlanFolder, stages: Stages) -> None:
+    way = KafkasTool(heal.sandbox, heal.cluster, heal.folder, _TOOL_LIMIT_S)
+    # With a throttle it fails while a broker of the plan is dead: it sets a rate on every broker of the plan.
+    _carry_out_at_once(way, plan, stages, throttle=0)
+
+
+def _carry_out_at_once(way: Way, plan: PlanFolder, stages: Stages, *, throttle: int) -> None:
+    stages.seconds["catch up"] = way.timed(Work("heal", (), throttle), plan.moves).seconds
+
+
+#: How the plan may be carried out, by name: the name in the table, and the function.
+WAYS: Mapping[str, tuple[str, Callable[[_Heal, PlanFolder, Stages], None]]] = {
+    "plain": ("Runner in a loop", _by_runner),
+    "bare": ("bare requests", _by_bare_requests),
+    "tool": ("kafka-reassign-partitions", _by_kafkas_tool),
+}

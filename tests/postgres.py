@@ -70,6 +70,13 @@ class PostgresServer:
             (number,) = connection.execute(query, [for_s]).fetchone() or (0,)
         return int(number)
 
+    def rows_read(self, database: str, table: str) -> int:
+        """How many rows of a table its statements have read, of connections that have ended since."""
+        query = "SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = %s"
+        with psycopg.connect(host=str(self._folder), port=self.port, user="steward", dbname=database) as connection:
+            (number,) = connection.execute(query, [table]).fetchone() or (0,)
+        return int(number)
+
     def restart(self) -> None:
         """As after a crash: every connection is cut."""
         self._end(signal.SIGQUIT)

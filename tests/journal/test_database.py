@@ -235,6 +235,7 @@ def test_postgresql_ends_a_statement_after_a_quarter_of_a_minute_and_what_was_st
         "-c lock_timeout=15s",
         "statement_timeout=15s",
         "idle_in_transaction_session_timeout=60s",
+        "plan_cache_mode=force_custom_plan",
     ]
 
 

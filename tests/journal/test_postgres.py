@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
 from kafka_steward.hooks.cluster_config import ConnectionFields, journal_url, refuse_airflow_database
+from kafka_steward.journal.audit import Action, AuditRecord, Outcome
 from kafka_steward.journal.sql.database import table_names
 from kafka_steward.journal.sql.postgres import DeadlineConnection, Postgres
 from kafka_steward.journal.store import Journal, open_journal
@@ -168,3 +169,18 @@ def test_the_tables_of_a_database_are_known(postgres: PostgresServer) -> None:
 def test_a_database_that_is_not_there_never_passes_for_one_that_is_not_airflows(postgres: PostgresServer) -> None:
     with pytest.raises(JournalError, match='database "missing" does not exist'):
         refuse_airflow_database(sa.make_url(postgres.url("missing")))
+
+
+def test_audit_rows_are_found_by_their_index_however_small_the_trail_was_at_first(postgres: PostgresServer) -> None:
+    url = postgres.new_database()
+    with open_journal(url, "one") as journal:
+        for first, last in ((0, 50), (50, 4_000)):
+            entries = [audit_record(number) for number in range(first, last)]
+            journal.audit.record_intent(entries)
+            journal.audit.record_outcome(entries[:500], Outcome.DONE)
+    # 500 of 4,000 rows, found without an index, are two millions.
+    assert postgres.rows_read(str(sa.make_url(url).database), "steward_audit") < 50_000
+
+
+def audit_record(partition: int) -> AuditRecord:
+    return AuditRecord(Action.SUBMIT, "because", plan="p", chunk=0, topic="t", partition=partition, attempt=1)
