@@ -194,7 +194,8 @@ class KafkasTool:
 
     def _execute(self, work: Work, moves: Sequence[Move]) -> None:
         """Raises TimeoutError when not all have arrived at the limit; the tool is ended then."""
-        deadline_s, rate = time.monotonic() + self._limit_s, ("--throttle", str(work.throttle)) if work.throttle else ()
+        deadline_s = time.monotonic() + self._limit_s
+        rate = ("--throttle", str(work.throttle)) if work.throttle else ()
         try:
             run_tool(self._sandbox, self._folder, moves, "--execute", *rate, within_s=self._limit_s)
         except SandboxFailed as error:

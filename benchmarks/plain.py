@@ -85,7 +85,6 @@ def _plan_in_warm_session(folder: Path) -> float:
 
 
 def _by_runner(heal: _Heal, plan: PlanFolder, stages: Stages) -> None:
-    interval_s = heal.context.settings.step_interval
     runner = PlanRunner(heal.context, plan.digest)
     began = time.monotonic()
 
@@ -94,7 +93,7 @@ def _by_runner(heal: _Heal, plan: PlanFolder, stages: Stages) -> None:
             stages.seconds.setdefault("submit", time.monotonic() - began)
 
     publish_plan(heal.context, plan)
-    run_to_end(runner, time.sleep, interval_s=lambda: interval_s, report=report)
+    run_to_end(runner, time.sleep, interval_s=lambda: heal.context.settings.step_interval, report=report)
     stages.seconds["catch up"] = time.monotonic() - began - stages.seconds["submit"]
 
 

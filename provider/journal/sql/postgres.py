@@ -43,8 +43,8 @@ _UPGRADE_S, _OTHERS_UPGRADE_S = 600, 25
 _UPGRADE_LOCK = 0x5354_4557_4152_44
 
 #: PostgreSQL aborts a transaction whose process was suspended in the middle, so that it blocks others no longer. It
-#: plans each statement anew (PostgreSQL 12): psycopg prepares what it executes for many rows, and a plan that is kept
-#: suits the table as it was then. To complete a row of an audit trail that was empty then, it would read all rows.
+#: makes a plan for each execution (PostgreSQL 12): psycopg prepares what it executes for many rows, and a plan that is
+#: kept suits the table as it was then. For one row of an audit trail that was empty then, it would read all rows.
 _OPTIONS = (
     f"-c lock_timeout={_STATEMENT_S}s -c statement_timeout={_STATEMENT_S}s -c idle_in_transaction_session_timeout=60s"
     " -c plan_cache_mode=force_custom_plan"
