@@ -7,7 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import util
@@ -125,33 +126,48 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # theirs returns nothing
         """Run the job, and return the plan that it wrote; with `mode`, review it."""
-        made = self._plan_snapshot(self._read_snapshot(), context)
+        self._require_snapshot()
+        made = self._plan_snapshot(self._read_snapshot, context)
         if self.mode is None:
             return made
         facts = review_plan(self, made, mode=self.mode)
         return stop_or_go_on(self, facts, context, mode=self.mode, on_not_healable=self.on_not_healable)
 
-    def _read_snapshot(self) -> SnapshotFolder:
-        """Read the snapshot. Raises PlanError if it is missing, edited, or another one than the task took."""
-        from kafka_steward.planning.files.formats import read_snapshot
-
-        leave_out_pandas()
+    def _require_snapshot(self) -> None:
+        """Keep only address and digest of `snapshot`. Raises AirflowFailException if it has none."""
         with fail_without_retry():
             uri, digest = parse_uri_and_digest(self.snapshot, "snapshot")
         self.snapshot = {"uri": uri, "digest": digest}
-        snapshot = read_snapshot(uri)
-        if digest not in (None, snapshot.digest):
-            raise PlanError(f"The snapshot at {uri} is not the one that was taken; take a new one.")
+
+    def _read_snapshot(self) -> SnapshotFolder:
+        """Read the snapshot. Raises PlanError if it is missing, edited, or another one than the task took."""
+        leave_out_pandas()
+        from kafka_steward.planning.files.formats import read_snapshot
+
+        snapshot = read_snapshot(self.snapshot["uri"])
+        if self.snapshot["digest"] not in (None, snapshot.digest):
+            raise PlanError(f"The snapshot at {snapshot.uri} is not the one that was taken; take a new one.")
         return snapshot
 
-    def _plan_snapshot(self, snapshot: SnapshotFolder, context: Context) -> dict[str, Any]:
-        """Run the job on the snapshot that was read, and return the plan that it wrote."""
-        from kafka_steward.planning.files.formats import read_plan
-
+    def _plan_snapshot(self, read: Callable[[], SnapshotFolder], context: Context) -> dict[str, Any]:
+        """Run the job on the snapshot that `read` returns, and return the plan that it wrote."""
         uri = f"{self.snapshot['uri'].rsplit('/', 1)[0]}/{self.task_id}-plan-{context['ti'].try_number}"
         hook = hook_of(self, context)
         spark = self._configure_spark(find_spark_cluster(self.spark_conn_id or hook.spark_conn_id), uri)
-        self._run_spark_job(spark, uri, hook.settings, context)
+        with ThreadPoolExecutor(max_workers=1) as reader:
+            # Arrow takes a second to import, in which the job starts. The job refuses an edited snapshot, too.
+            reading = reader.submit(read)
+            try:
+                self._run_spark_job(spark, uri, hook.settings, context)
+            except PlanningFailed:
+                reading.result()
+                raise
+        return self._check_result(uri, reading.result())
+
+    def _check_result(self, uri: str, snapshot: SnapshotFolder) -> dict[str, Any]:
+        """Return the plan that the job wrote for the snapshot, checked, with its page."""
+        from kafka_steward.planning.files.formats import read_plan
+
         plan = read_plan(uri)
         _check_plan(snapshot, plan)
         return {**self._plan_result(uri, plan), "page_digest": write_plan_page(uri, plan, snapshot)}
@@ -199,11 +215,9 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
             )
 
     def _run_spark_job(self, spark: SparkCluster, uri: str, settings: Settings, context: Context) -> None:
-        from kafka_steward.execution.plan_requests import settings_options
-
         with TemporaryDirectory(prefix="kafka-steward-") as folder:
             options, failure = Path(folder) / "options.json", Path(folder) / "failure.txt"
-            options.write_text(json.dumps({**settings_options(settings), **self.options}))
+            options.write_text(json.dumps({**settings.planner_options(), **self.options}))
             self.application_args = ["--snapshot", self.snapshot["uri"], "--out", uri]
             self.application_args += ["--operation", self.operation, "--options", str(options)]
             if spark.archive is not None:

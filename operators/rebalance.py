@@ -94,6 +94,7 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
         """Derive the planner's options, and plan unless there is nothing to do."""
         from kafka_steward.execution.plan_requests import no_op_reason, planner_options
 
+        self._require_snapshot()
         with fail_without_retry():
             request, snapshot = RebalanceRequest.of(self.request), self._read_snapshot()
             options = planner_options(request, snapshot, scheduled=is_scheduled(context))
@@ -102,7 +103,7 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
             self.log.info("%s", printable(nothing))
             return {**_NO_PLAN, "operation": request.operation, "nothing": nothing}
         self.operation, self.options = request.operation, {**options, **self.options}
-        return {**self._plan_snapshot(snapshot, context), "operation": request.operation, "nothing": ""}
+        return {**self._plan_snapshot(lambda: snapshot, context), "operation": request.operation, "nothing": ""}
 
 
 def refuse_wrong_form(context: Context) -> None:

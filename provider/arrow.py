@@ -8,15 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
+from threading import get_ident
 from types import ModuleType
 
 
 class _WithoutPandas(MetaPathFinder):
-    """A finder, to be the first one, that does not find pandas."""
+    """A finder, to be the first one, that does not find pandas for the thread that made it."""
+
+    def __init__(self) -> None:
+        self._thread = get_ident()
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:  # noqa: ARG002 - the interface of importlib
         """Raise ImportError for pandas; leave all else to the other finders."""
-        if name == "pandas":
+        if name == "pandas" and get_ident() == self._thread:
             raise ModuleNotFoundError("pandas is left out", name=name)
 
 

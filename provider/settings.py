@@ -231,6 +231,11 @@ class Settings:
         parse_capacities(settings.capacity)
         _refuse_contradictions(settings, set(given))
 
+    def planner_options(self) -> dict[str, Any]:
+        """Return the planner's options that the settings give for every operation."""
+        caps = {"max_in_per_broker": self.max_in_per_broker, "max_out_per_broker": self.max_out_per_broker}
+        return {"chunk_size": self.heal_chunk_size, **caps, "throttle": self.throttle}
+
 
 #: Every setting by its name, in the order of the forms.
 SETTINGS: Mapping[str, Setting] = {each.name: each.metadata["setting"] for each in fields(Settings)}

@@ -30,3 +30,20 @@ def test_who_needs_pandas_still_has_it() -> None:
     assert printed(code).startswith("3 ")
     code = BEGIN + "import pandas as pd; print(pa.Table.from_pandas(pd.DataFrame({'a': [1, 2]})).num_rows)"
     assert printed(code) == "2"
+
+
+def test_another_thread_finds_pandas_meanwhile() -> None:
+    code = """
+import sys, threading
+from kafka_steward.arrow import _WithoutPandas
+finder = _WithoutPandas()
+found = []
+thread = threading.Thread(target=lambda: found.append(finder.find_spec("pandas", None)))
+thread.start()
+thread.join()
+try:
+    finder.find_spec("pandas", None)
+except ModuleNotFoundError as error:
+    print(found, error)
+"""
+    assert printed(code) == "[None] pandas is left out"

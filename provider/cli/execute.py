@@ -13,7 +13,6 @@ from kafka_steward.cli.foreground import Foreground, open_foreground, print_resu
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import SlotTaken
 from kafka_steward.execution import lifecycle
-from kafka_steward.execution.plan_requests import settings_options
 from kafka_steward.execution.plan_resolution import resolve_plan
 from kafka_steward.execution.plan_slot import refuse_taken_slot
 from kafka_steward.execution.publishing import publish_plan
@@ -131,7 +130,7 @@ def _create_plan(foreground: Foreground, document: Any) -> tuple[PlanFolder, Sna
     opened = foreground.opened
     settings, now_ms = opened.settings, opened.journal.now_ms()
     folder = f"{opened.access.workspace}/{opened.cluster.cluster_id}/by-hand/{now_ms}-{uuid.uuid4().hex[:8]}"
-    options = settings_options(settings)
+    options = settings.planner_options()
     try:
         begun = begun_moves(opened.journal)
         take_snapshot(opened.cluster, f"{folder}/snapshot", failed=(), now_ms=now_ms, begun=begun)

@@ -28,7 +28,7 @@ from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.pending_replicas import list_pending
 from kafka_steward.execution.pending_state import target_replication_factors
 from kafka_steward.execution.plan_report import constraint_regressions, plan_tables
-from kafka_steward.execution.plan_requests import no_op_reason, planner_options, settings_options
+from kafka_steward.execution.plan_requests import no_op_reason, planner_options
 from kafka_steward.execution.readiness import check_readiness
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.hooks.steward import ClusterSession
@@ -110,7 +110,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
         if nothing:
             return _report_nothing(call, operation, nothing)
         with _working(f"Planning {len(snapshot.partitions)} partitions"):
-            plan = _make_plan(folder, snapshot, operation, {**settings_options(settings), **options})
+            plan = _make_plan(folder, snapshot, operation, {**settings.planner_options(), **options})
     if not plan.moves and not plan.proof.get("unplaced"):
         return _report_nothing(call, operation, "Nothing has to move: the cluster is as the plan would leave it.")
     files = _write_files(given.file, plan)

@@ -26,16 +26,9 @@ from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_broker
 from kafka_steward.planning.files.options import INTERNAL_TOPICS
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.rebalance_request import RebalanceRequest, compile_patterns
-from kafka_steward.settings import Settings
 
 #: The largest fraction of the cluster's bytes that a scheduled run moves, unless a budget is given.
 SCHEDULED_SHARE = 0.1
-
-
-def settings_options(settings: Settings) -> dict[str, Any]:
-    """Return the planner's options that the cluster's settings give for every operation."""
-    caps = {"max_in_per_broker": settings.max_in_per_broker, "max_out_per_broker": settings.max_out_per_broker}
-    return {"chunk_size": settings.heal_chunk_size, **caps, "throttle": settings.throttle}
 
 
 def planner_options(request: RebalanceRequest, snapshot: SnapshotFolder, *, scheduled: bool) -> dict[str, Any]:

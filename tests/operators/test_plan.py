@@ -7,6 +7,7 @@ import os
 import sys
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.hooks.spark import find_spark_cluster
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.plan_folders import read_plan_page
-from kafka_steward.planning.files.formats import read_plan, write_snapshot
+from kafka_steward.planning.files.formats import SnapshotFolder, read_plan, read_snapshot, write_snapshot
 from kafka_steward.planning.spark.archive import make_archive
 from tests.airflow_home import Connect, context
 
@@ -48,6 +49,23 @@ def snapshot(tmp_path: Path) -> dict[str, str]:
         partitions=pa.Table.from_pylist(partitions),
     )
     return {"uri": uri, "digest": digest}
+
+
+@pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The hooks that would have submitted something; each job fails."""
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk.exceptions import AirflowException
+
+    hooks: list[Any] = []
+
+    def submit(self: SparkSubmitHook, *_: Any) -> None:
+        hooks.append(self)
+        raise AirflowException("The job is not run.")
+
+    monkeypatch.setattr(SparkSubmitHook, "submit", submit)
+    monkeypatch.setattr("kafka_steward.hooks.spark._connection_error", lambda _: None)
+    return hooks
 
 
 def plan_of(snapshot: Any, **more: Any) -> dict[str, Any]:
@@ -87,18 +105,54 @@ def test_a_job_that_fails_is_one_sentence_with_its_last_words(
         plan_of(snapshot, application=str(script))
 
 
-def test_a_snapshot_that_was_edited_is_refused(connect: Connect, snapshot: dict[str, str]) -> None:
+def test_a_snapshot_that_was_edited_is_refused(
+    connect: Connect, snapshot: dict[str, str], submitted: list[Any]
+) -> None:
     connect()
     head = Path(snapshot["uri"]) / "snapshot.json"
     head.write_text(json.dumps({**json.loads(head.read_text()), "taken_ms": 2}))
     with pytest.raises(PlanError, match="edited"):
         plan_of(snapshot)
+    assert len(submitted) == 1
 
 
-def test_a_snapshot_that_is_not_the_one_that_was_taken_is_refused(connect: Connect, snapshot: dict[str, str]) -> None:
+@pytest.mark.parametrize("job_fails", [False, True])
+def test_a_snapshot_that_is_not_the_one_that_was_taken_is_refused(
+    connect: Connect,
+    snapshot: dict[str, str],
+    submitted: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    job_fails: bool,
+) -> None:
     connect()
+    if not job_fails:
+        monkeypatch.setattr(
+            "airflow.providers.apache.spark.hooks.spark_submit.SparkSubmitHook.submit", submitted.append
+        )
     with pytest.raises(PlanError, match="is not the one that was taken"):
         plan_of({**snapshot, "digest": "0" * 64})
+    assert len(submitted) == 1
+
+
+def test_the_snapshot_is_read_while_the_job_runs(
+    connect: Connect, snapshot: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect()
+    job_runs, is_read = Event(), Event()
+
+    def read(uri: str) -> SnapshotFolder:
+        assert job_runs.wait(10)
+        is_read.set()
+        return read_snapshot(uri)
+
+    def submit(*_: Any) -> None:
+        job_runs.set()
+        assert is_read.wait(10)
+
+    monkeypatch.setattr("kafka_steward.planning.files.formats.read_snapshot", read)
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.SparkSubmitHook.submit", submit)
+    with pytest.raises(PlanError, match="There is no plan"):
+        plan_of(snapshot)
 
 
 def test_what_an_earlier_version_returned_without_a_snapshot_fails_for_good_with_a_sentence(connect: Connect) -> None:
@@ -114,23 +168,6 @@ def test_a_remote_master_cannot_read_this_machines_files(connect: Connect, snaps
         SettingError, match=r"Spark runs on spark://master:7077, whose machines cannot read .*workspace"
     ):
         plan_of(snapshot, spark_conn_id="spark_test")
-
-
-@pytest.fixture
-def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The hooks that would have submitted something; each job fails."""
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.sdk.exceptions import AirflowException
-
-    hooks: list[Any] = []
-
-    def submit(self: SparkSubmitHook, *_: Any) -> None:
-        hooks.append(self)
-        raise AirflowException("The job is not run.")
-
-    monkeypatch.setattr(SparkSubmitHook, "submit", submit)
-    monkeypatch.setattr("kafka_steward.hooks.spark._connection_error", lambda _: None)
-    return hooks
 
 
 def own_spark(tmp_path: Path, **extra: Any) -> dict[str, Any]:
