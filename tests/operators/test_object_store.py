@@ -35,6 +35,14 @@ __all__ = [
 #: They download 0.7 GB, and each job copies that.
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 OPERATIONS = ("heal", "rebalance", "expand")
+#: The job as it is for more than a million partitions.
+JOB_THAT_SENDS_NOTHING = """
+import sys
+from functools import partial
+from kafka_steward.planning.spark import job
+job.run = partial(job.run, most_sent=0)
+sys.exit(job.main())
+"""
 
 
 @pytest.fixture
@@ -94,7 +102,9 @@ def test_spark_itself_reads_and_writes_the_store_where_one_task_is_too_small(
 ) -> None:
     make_snapshot(str(tmp_path), "heal", SHARD_ROWS + 2_000, 12)
     snapshot = read_snapshot(str(tmp_path))
-    told = plan_of(snapshot, workspace, "heal")
+    application = tmp_path / "job.py"
+    application.write_text(JOB_THAT_SENDS_NOTHING)
+    told = plan_of(snapshot, workspace, "heal", application=str(application))
     assert told["digest"] == planned(snapshot, "heal", SETTINGS).digest
     assert any(name.startswith("plan.parquet/part-") for name in objects(told["uri"]))
 

@@ -53,11 +53,13 @@ def extra_of(python: Path, archive: str | None, **more: Any) -> dict[str, Any]:
     return {"env_vars": env, **{key: value for key, value in given.items() if value}}
 
 
-def plan_of(snapshot: SnapshotFolder, folder: Path | str, operation: str) -> dict[str, Any]:
+def plan_of(snapshot: SnapshotFolder, folder: Path | str, operation: str, **more: Any) -> dict[str, Any]:
     uri = written(snapshot, f"{folder}/snapshot")
     given = {"uri": uri, "digest": snapshot_digest(uri)}
     # No argument names a Spark: the setting spark_conn_id does.
-    operator = PlanReassignmentOperator(task_id="plan", snapshot=given, operation=operation, conn_id="kafka_test")
+    operator = PlanReassignmentOperator(
+        task_id="plan", snapshot=given, operation=operation, conn_id="kafka_test", **more
+    )
     return operator.execute(context(task_id="plan"))
 
 
