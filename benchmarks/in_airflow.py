@@ -23,7 +23,7 @@ _TASKS = {"find_failures": "find", "plan": "plan", "submit": "submit"}
 def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stages:
     """Kill a broker and let the DAG `heal` do the rest; stages are the tasks' own times."""
     stages = Stages("DAG in Airflow", sandbox.mode, partitions)
-    airflow, journal_url = create_airflow(folder / "airflow", sandbox.bootstrap, grace_s=_GRACE_S, throttle=throttle)
+    airflow, journal_url = create_airflow(folder / "airflow", sandbox.bootstrap, heal_failure_interval=_GRACE_S, throttle=throttle)
     with airflow, KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster:
         dag = AirflowDag(airflow, "heal")
         dag.unpause()

@@ -37,7 +37,7 @@ def fill_by_dag(
     create: Callable[[KafkaCluster, Journal], None],
 ) -> None:
     """Create the topic, start Airflow, then the broker, and let the DAG `fill` do the rest."""
-    airflow, journal_url = create_airflow(folder / "airflow", sandbox.bootstrap, grace_s=-1, throttle=throttle)
+    airflow, journal_url = create_airflow(folder / "airflow", sandbox.bootstrap, heal_failure_interval=-1, throttle=throttle)
     (airflow.dags / "heal.py").write_text(_DAG_FILE)
     with (
         KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster,

@@ -15,7 +15,7 @@ from kafka_steward.sandbox import start
 from kafka_steward.sandbox.airflow import AirflowDag
 
 _GRACE_S = 10.0
-_THROTTLE = 8_000_000
+_SETTINGS = {"heal_failure_interval": _GRACE_S, "throttle": 8_000_000, "heal_chunk_size": 12}
 _KAFKA = {"kraft": "Kafka 4.3 in KRaft mode", "zookeeper": "Kafka 3.9 with ZooKeeper"}
 
 
@@ -57,7 +57,7 @@ def _set_up(stack: ExitStack, screen: Screen, mode: str, home: Path) -> DemoSetu
     screen.print_step("start", "four brokers in three racks")
     sandbox = stack.enter_context(start(mode=mode, brokers=4, racks=3))
     screen.print_step("cluster", f"{_KAFKA[mode]} is up at {sandbox.bootstrap}")
-    airflow, journal_url = create_airflow(home / "airflow", sandbox.bootstrap, grace_s=_GRACE_S, throttle=_THROTTLE)
+    airflow, journal_url = create_airflow(home / "airflow", sandbox.bootstrap, **_SETTINGS)
     stack.enter_context(airflow)
     screen.print_step("airflow", f"api-server, scheduler, dag-processor and triggerer are healthy at {airflow.url}")
     screen.print_step("topics", create_topics(sandbox))

@@ -91,17 +91,18 @@ def demo_folder(*, keep: bool) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def create_airflow(home: Path, bootstrap: str, *, grace_s: float, throttle: int) -> tuple[LocalAirflow, str]:
-    """Return an Airflow that is configured for the cluster, not started yet, and the URL of its journal."""
+def create_airflow(home: Path, bootstrap: str, **settings: Any) -> tuple[LocalAirflow, str]:
+    """Return an Airflow that is configured for the cluster, not started yet, and the URL of its journal.
+
+    `settings` are those of the cluster, by their names.
+    """
     journal_url = f"sqlite:///{home}/journal.db"
     extra = {
         "journal": journal_url,
         "workspace": str(home / "workspace"),
-        "heal_failure_interval": grace_s,
-        "heal_chunk_size": 12,
-        "throttle": throttle,
         # Nobody asked how full this disk is.
         "min_free": 0,
+        **settings,
     }
     connection = {"conn_type": "kafka_steward", "host": bootstrap, "extra": extra}
     airflow = LocalAirflow(
