@@ -15,6 +15,10 @@ from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowDag
 
+_ENDS_WITHIN_S = 900
+#: Seconds between two questions whether a run has ended. Each takes the api-server a tenth of a second on a core, which
+#: the tasks need; what is measured are the tasks' own times.
+_ASKED_EVERY_S = 10
 _GRACE_S = 1.0
 #: The DAG's tasks until the leaders are elected, by the stage that they are.
 _TASKS = {"find_failures": "find", "plan": "plan", "submit": "submit"}
@@ -23,7 +27,8 @@ _TASKS = {"find_failures": "find", "plan": "plan", "submit": "submit"}
 def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stages:
     """Kill a broker and let the DAG `heal` do the rest; stages are the tasks' own times."""
     stages = Stages("DAG in Airflow", sandbox.mode, partitions)
-    airflow, journal_url = create_airflow(folder / "airflow", sandbox.bootstrap, heal_failure_interval=_GRACE_S, throttle=throttle)
+    settings = {"heal_failure_interval": _GRACE_S, "throttle": throttle}
+    airflow, journal_url = create_airflow(folder / "airflow", sandbox.bootstrap, **settings)
     with airflow, KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster:
         dag = AirflowDag(airflow, "heal")
         dag.unpause()
@@ -32,12 +37,17 @@ def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stag
             sandbox.kill(VICTIM)
             with stages.stage("detect"):
                 failure = ask_until(lambda: read_failure(journal, VICTIM), within_s=60)
-            run = ask_until(lambda: _ended(dag), within_s=900, every_s=1)
+            run = wait_for_success(dag)
             due_s = failure.failure_timestamp_ms / 1000 + _GRACE_S
             stages.seconds["start"] = _moment(run["start_date"]) - due_s
             _add_tasks(stages, dag, run)
             stages.replicas_moved = dag.task_result(run["dag_run_id"], "plan")["replicas_moved"]
     return stages
+
+
+def wait_for_success(dag: AirflowDag) -> dict[str, Any]:
+    """Wait until the newest run of the DAG has succeeded; return it. Raises DemoFailed if a task fails."""
+    return ask_until(lambda: _ended(dag), within_s=_ENDS_WITHIN_S, every_s=_ASKED_EVERY_S)
 
 
 def _ended(dag: AirflowDag) -> dict[str, Any] | None:

@@ -9,9 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.in_airflow import wait_for_success
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.demo.story import create_airflow, has_run_succeeded
+from kafka_steward.demo.story import create_airflow
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowDag
@@ -37,7 +38,8 @@ def fill_by_dag(
     create: Callable[[KafkaCluster, Journal], None],
 ) -> None:
     """Create the topic, start Airflow, then the broker, and let the DAG `fill` do the rest."""
-    airflow, journal_url = create_airflow(folder / "airflow", sandbox.bootstrap, heal_failure_interval=-1, throttle=throttle)
+    settings = {"heal_failure_interval": -1, "throttle": throttle}
+    airflow, journal_url = create_airflow(folder / "airflow", sandbox.bootstrap, **settings)
     (airflow.dags / "heal.py").write_text(_DAG_FILE)
     with (
         KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster,
@@ -52,7 +54,7 @@ def fill_by_dag(
             live = pool.submit(_live_s, sandbox.bootstrap.split(","), joining)
             sandbox.restart(joining)
             live_s = live.result(timeout=300)
-        run = ask_until(lambda: _ended(dag), within_s=900, every_s=1)
+        run = wait_for_success(dag)
         _divide(stages, dag, run, live_s)
         stages.replicas_moved = dag.task_result(run["dag_run_id"], "plan")["replicas_moved"]
 
@@ -62,11 +64,6 @@ def _live_s(bootstrap: list[str], broker: int) -> float:
     with KafkaCluster({"bootstrap_servers": bootstrap}) as cluster:
         ask_until(lambda: broker in cluster.live_brokers() or None, within_s=300)
         return time.time()
-
-
-def _ended(dag: AirflowDag) -> dict[str, Any] | None:
-    run = dag.latest_run()
-    return run if run and has_run_succeeded(dag) else None
 
 
 def _divide(stages: Stages, dag: AirflowDag, run: dict[str, Any], live_s: float) -> None:

@@ -151,7 +151,7 @@ def test_the_snapshot_is_read_while_the_job_runs(
 
     monkeypatch.setattr("kafka_steward.planning.files.formats.read_snapshot", read)
     monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.SparkSubmitHook.submit", submit)
-    with pytest.raises(PlanError, match="proof.json: no such file"):
+    with pytest.raises(PlanError, match=r"proof\.json: no such file"):
         plan_of(snapshot)
 
 
