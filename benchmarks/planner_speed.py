@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Make the snapshots, run both jobs on each, print the table and the growth."""
     given = _parser().parse_args(arguments)
     if given.child:
-        print(json.dumps(_child(given.child, given.snapshot, given.out)))
+        print(json.dumps(_child(given.child, given.snapshot, given.out, given.times)))
         return
     began, rows = time.monotonic(), []
     for size in given.sizes:
@@ -132,12 +132,12 @@ def _process(job: str, snapshot: str, out: str) -> Run:
     return Run(tuple(answer["seconds"]), tuple(answer["core_seconds"]), peak, answer["proof"])
 
 
-def _child(job: str, snapshot: str, out: str) -> dict[str, Any]:
+def _child(job: str, snapshot: str, out: str, times: int) -> dict[str, Any]:
     seconds, core = [], []
     with planning_session() as spark:
         # The first job of a session starts the Python workers; that is the session's start, not the job's.
         spark.range(2, numPartitions=2).mapInArrow(_as_they_are, "id long").collect()
-        for _ in ("first", "again"):
+        for _ in range(times):
             began, before = time.monotonic(), spent(os.getpid())
             proof = _floor(spark, snapshot, out) if job == "floor" else run(spark, snapshot, out, job)
             seconds.append(time.monotonic() - began)
@@ -211,6 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS)
     parser.add_argument("--write", action="store_true", help="put each row into docs/benchmarks.md")
     parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--times", type=int, default=2, help=argparse.SUPPRESS)
     parser.add_argument("--snapshot", help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
     return parser
