@@ -49,7 +49,8 @@ def heal(sandbox: Sandbox, folder: Path, partitions: int, settings: Settings, wa
         carry_out(_Heal(sandbox, folder, cluster, context), plan, stages)
         with stages.stage("elect"):
             elect_preferred_leaders(cluster, journal, who=_WHO)
-    stages.plan_warm_s = _plan_in_warm_session(folder)
+    if carry_out is _by_runner:
+        stages.plan_warm_s = _plan_in_warm_session(folder)
     return stages
 
 
