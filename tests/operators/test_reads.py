@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 import pyarrow as pa
@@ -30,15 +31,18 @@ class Reads:
 
     def __init__(self) -> None:
         self._read = Counter[str]()
+        self._elsewhere: int | None = None
 
     def note(self, name: str) -> None:
-        self._read[name] += 1
+        if get_ident() != self._elsewhere:
+            self._read[name] += 1
 
     @contextmanager
     def of_another_process(self) -> Iterator[None]:
-        ours, self._read = self._read, Counter()
+        """Let this thread play another process; the task's other threads go on reading."""
+        self._elsewhere = get_ident()
         yield
-        self._read = ours
+        self._elsewhere = None
 
     def of(self, task: Callable[[], Any]) -> dict[str, int]:
         """What this task reads."""
