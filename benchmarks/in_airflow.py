@@ -39,7 +39,7 @@ def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stag
                 failure = ask_until(lambda: read_failure(journal, VICTIM), within_s=60)
             run = wait_for_success(dag)
             due_s = failure.failure_timestamp_ms / 1000 + _GRACE_S
-            stages.seconds["start"] = _moment(run["start_date"]) - due_s
+            stages.seconds["start"] = to_seconds(run["start_date"]) - due_s
             _add_tasks(stages, dag, run)
             stages.replicas_moved = dag.task_result(run["dag_run_id"], "plan")["replicas_moved"]
     return stages
@@ -59,12 +59,13 @@ def _add_tasks(stages: Stages, dag: AirflowDag, run: dict[str, Any]) -> None:
     """Add the tasks' own times, and what passed between them: Airflow's scheduling."""
     tasks = [task for task in dag.list_tasks(run["dag_run_id"]) if task["task_id"] in _TASKS]
     own = {
-        _TASKS[task["task_id"]]: _moment(task["end_date"]) - _moment(task["start_date"])
+        _TASKS[task["task_id"]]: to_seconds(task["end_date"]) - to_seconds(task["start_date"])
         for task in sorted(tasks, key=lambda task: str(task["start_date"]))
     }
-    whole_s = max(_moment(task["end_date"]) for task in tasks) - _moment(run["start_date"])
+    whole_s = max(to_seconds(task["end_date"]) for task in tasks) - to_seconds(run["start_date"])
     stages.seconds |= {**own, "schedule": whole_s - sum(own.values())}
 
 
-def _moment(text: str) -> float:
+def to_seconds(text: str) -> float:
+    """Return the seconds since the epoch of a time in Airflow's REST API."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

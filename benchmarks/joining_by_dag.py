@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.in_airflow import wait_for_success
+from benchmarks.in_airflow import to_seconds, wait_for_success
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.demo.story import create_airflow
@@ -68,12 +67,8 @@ def _live_s(bootstrap: list[str], broker: int) -> float:
 
 def _divide(stages: Stages, dag: AirflowDag, run: dict[str, Any], live_s: float) -> None:
     ended = {task["task_id"]: task["end_date"] for task in dag.list_tasks(run["dag_run_id"])}
-    before_s = _moment(run["start_date"])
+    before_s = to_seconds(run["start_date"])
     stages.seconds["look"] = before_s - live_s
     for part, task in _ENDS.items():
-        stages.seconds[part] = _moment(ended[task]) - before_s
-        before_s = _moment(ended[task])
-
-
-def _moment(text: str) -> float:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        stages.seconds[part] = to_seconds(ended[task]) - before_s
+        before_s = to_seconds(ended[task])

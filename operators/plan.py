@@ -155,7 +155,7 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
         hook = hook_of(self, context)
         spark = self._configure_spark(find_spark_cluster(self.spark_conn_id or hook.spark_conn_id), uri)
         with ThreadPoolExecutor(max_workers=1) as reader:
-            # Arrow takes a second to import, in which the job starts. The job refuses an edited snapshot, too.
+            # The job starts while Arrow is imported here, and refuses an edited snapshot, too.
             reading = reader.submit(read)
             try:
                 self._run_spark_job(spark, uri, hook.settings, context)

@@ -104,9 +104,9 @@ def test_spark_itself_reads_and_writes_the_store_where_one_task_is_too_small(
     snapshot = read_snapshot(str(tmp_path))
     application = tmp_path / "job.py"
     application.write_text(JOB_THAT_SENDS_NOTHING)
-    told = plan_of(snapshot, workspace, "heal", application=str(application))
-    assert told["digest"] == planned(snapshot, "heal", SETTINGS).digest
-    assert any(name.startswith("plan.parquet/part-") for name in objects(told["uri"]))
+    made = plan_of(snapshot, workspace, "heal", application=str(application))
+    assert made["digest"] == planned(snapshot, "heal", SETTINGS).digest
+    assert any(name.startswith("plan.parquet/part-") for name in objects(made["uri"]))
 
 
 @pytest.fixture(scope="module")
