@@ -41,7 +41,9 @@ def _heal(mode: str, partitions: int, way: str) -> Stages:
         sandbox.fill("orders", _BYTES)
         if way == _AIRFLOW:
             return in_airflow.heal(sandbox, Path(name), partitions, _THROTTLE)
-        settings = Settings.of({"heal_failure_interval": 0, "watch_interval": 0.5, "throttle": _THROTTLE})
+        settings = Settings.of(
+            {"min_free": 0, "heal_failure_interval": 0, "watch_interval": 0.5, "throttle": _THROTTLE}
+        )
         return plain.heal(sandbox, Path(name), partitions, settings, way)
 
 

@@ -87,7 +87,7 @@ def main() -> None:
 def _of_mode(mode: str, options: argparse.Namespace) -> list[Paired]:
     rows = []
     with tempfile.TemporaryDirectory() as name, start(mode=mode, brokers=4, racks=3) as sandbox:
-        place = Place(sandbox, Path(name), Settings.of({"throttle": options.throttle}))
+        place = Place(sandbox, Path(name), Settings.of({"min_free": 0, "throttle": options.throttle}))
         for (to, receivers), order in product(_RECEIVERS.items(), ("one after the other", "at once")):
             plans = [_filled(sandbox, *each, options) for each in zip("ab", receivers, strict=True)]
             rows.append(_measured(place, plans, to=to, order=order))

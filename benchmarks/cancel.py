@@ -97,7 +97,7 @@ def _ours(sandbox: Sandbox, cluster: KafkaCluster, folder: Path, size: int) -> C
     topic = _topic(sandbox, f"by-us-{size}", size)
     with open_journal(f"sqlite:///{folder}/journal.db", cluster.cluster_id) as journal:
         caps = dict.fromkeys(("max_in_flight", "max_in_per_broker", "max_out_per_broker"), size)
-        settings = Settings.of({"throttle": _THROTTLE, **_SELDOM, **caps})
+        settings = Settings.of({"min_free": 0, "throttle": _THROTTLE, **_SELDOM, **caps})
         digest = publish_given(cluster, journal, folder / topic, _moves(topic, size), settings)
         runner = PlanRunner(
             ClusterContext(cast("KafkaCluster", _StartsInTurn(cluster)), journal, settings, WHO), digest

@@ -155,7 +155,7 @@ class Steward:
         self._number = 0
 
     def timed(self, work: Work, moves: Sequence[Move]) -> Span:
-        settings = Settings.of({"throttle": work.throttle})
+        settings = Settings.of({"min_free": 0, "throttle": work.throttle})
         self._number += 1
         with journal_of(self._sandbox, self._cluster) as journal:
             context = ClusterContext(self._cluster, journal, settings, WHO)

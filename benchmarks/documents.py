@@ -84,7 +84,7 @@ def _cell(value: Any) -> str:
 
 
 def _connection(sandbox: Sandbox, folder: Path, name: str) -> str:
-    extra = {"journal": f"sqlite:///{folder}/{name}.db", "workspace": str(folder), "throttle": 0}
+    extra = {"journal": f"sqlite:///{folder}/{name}.db", "workspace": str(folder), "throttle": 0, "min_free": 0}
     if sandbox.zookeeper:
         extra["zookeeper"] = sandbox.zookeeper
     described = {"conn_type": "kafka_steward", "host": sandbox.bootstrap, "extra": extra}

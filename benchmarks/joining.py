@@ -99,7 +99,7 @@ def _create(sandbox: Sandbox, partitions: int, megabytes: int, cluster: KafkaClu
 
 
 def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
-    settings = Settings()
+    settings = Settings(min_free=0)
     with _opened(sandbox, folder) as (cluster, journal):
         ask_until(lambda: _JOINING in cluster.live_brokers() or None, within_s=120)
         with stages.stage("look"):

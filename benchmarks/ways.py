@@ -55,7 +55,7 @@ class Steward:
         self._folder = folder
 
     def move(self, moves: Sequence[Move], throttle: int) -> None:
-        settings = Settings.of({"throttle": throttle})
+        settings = Settings.of({"min_free": 0, "throttle": throttle})
         with self._journal(self._cluster) as journal:
             digest = publish_given(self._cluster, journal, self._folder / "move", moves, settings)
             runner = PlanRunner(ClusterContext(self._cluster, journal, settings, WHO), digest)
@@ -66,7 +66,7 @@ class Steward:
     @contextmanager
     def holding(self, moves: Sequence[Move], throttle: int, *, restarting: int) -> Iterator[None]:
         caps = dict.fromkeys(("max_in_flight", "max_in_per_broker", "max_out_per_broker"), len(moves))
-        settings = Settings.of({"throttle": throttle, **caps})
+        settings = Settings.of({"min_free": 0, "throttle": throttle, **caps})
         with self._journal(self._cluster) as journal:
             digest = publish_given(self._cluster, journal, self._folder / "holding", moves, settings)
             runner = PlanRunner(ClusterContext(self._cluster, journal, settings, WHO), digest)

@@ -103,7 +103,7 @@ def _filled(sandbox: Sandbox, window: str, sizes: Sizes) -> list[Move]:
 def _windowed(
     mode: str, cluster: KafkaCluster, journal: Journal, folder: Path, *, moves: Sequence[Move], throttle: int
 ) -> Windowed:
-    settings = Settings.of({"window": folder.name, "throttle": throttle})
+    settings = Settings.of({"min_free": 0, "window": folder.name, "throttle": throttle})
     began_ms = journal.now_ms()
     digest = publish_given(cluster, journal, folder, moves, settings)
     runner = PlanRunner(ClusterContext(cluster, journal, settings, WHO), digest)

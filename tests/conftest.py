@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kafka_steward.settings import Settings
 from tests.pace import slowdown_at_start
 
 # Its comings and goings would bury what a failed test says.
@@ -36,13 +33,6 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("some")
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Measure how slow the machine is, before the first limit is set; refuse a disk on which no move would start."""
+def pytest_sessionstart() -> None:
+    """Measure how slow the machine is, once, before the first limit is set."""
     slowdown_at_start()
-    disk, least = shutil.disk_usage(tempfile.gettempdir()), Settings().min_free
-    if disk.free < least * disk.total and not session.config.getoption("--quick"):
-        pytest.exit(
-            f"Less than {least:.0%} of the disk of {tempfile.gettempdir()} is free, where real brokers would write: "
-            "plans hold their moves then (min_free). Free some of it, or give --quick.",
-            returncode=pytest.ExitCode.USAGE_ERROR,
-        )

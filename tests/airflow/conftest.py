@@ -93,7 +93,7 @@ class Desk:
     def configure(self, **settings: Any) -> None:
         """Make, or change, the connection of the cluster."""
         quick = {"heal_failure_interval": 5, "heal_retry_interval": 15, "step_interval": 1, "watch_interval": 1}
-        extra = json.dumps({**quick, **self.extra, **settings, "journal": self.journal})
+        extra = json.dumps({**quick, **self._extra, **settings})
         login = {"login": self.login, "password": self.password} if self.login else {}
         self.connect(self.conn_id, conn_type="kafka_steward", host=self.bootstrap, extra=extra, **login)
 
@@ -161,15 +161,19 @@ class Desk:
         from kafka_steward.hooks.steward import ClusterSession
         from kafka_steward.journal.store import open_journal
 
-        extra = {**self.extra, "journal": self.journal}
         given = ConnectionFields(
-            self.conn_id, host=self.bootstrap, login=self.login, password=self.password, extra=extra
+            self.conn_id, host=self.bootstrap, login=self.login, password=self.password, extra=self._extra
         )
         access = cluster_config(given, None, {}, {}, Path("/nowhere"))
         cluster = KafkaCluster(access.client)
         return ClusterSession(
             access, cluster, open_journal(self.journal, cluster.cluster_id, zookeeper=access.zookeeper)
         )
+
+    @property
+    def _extra(self) -> dict[str, Any]:
+        # However full the disk is to which the brokers write.
+        return {"min_free": 0, **self.extra, "journal": self.journal}
 
 
 @pytest.hookimpl(wrapper=True)

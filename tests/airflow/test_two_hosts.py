@@ -44,7 +44,13 @@ with DAG("topic_kafka_apart", schedule=None):
 """
 WORKFLOWS = ("heal", "health", "apply", "rebalance", "cancel", "throttle", "fill", "topic")
 #: Settings of a watch that need not wait for long.
-QUICK = {"heal_failure_interval": 5, "heal_retry_interval": 15, "step_interval": 1, "watch_interval": 1}
+QUICK = {
+    "heal_failure_interval": 5,
+    "heal_retry_interval": 15,
+    "step_interval": 1,
+    "watch_interval": 1,
+    "min_free": 0,
+}
 
 
 @pytest.fixture

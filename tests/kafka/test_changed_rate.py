@@ -22,7 +22,7 @@ from tests.stepping import to_the_end
 from tests.throttles import rates
 
 SLOW, FASTER = 100_000, 150_000
-RULES = Settings(throttle=SLOW)
+RULES = Settings(min_free=0, throttle=SLOW)
 
 
 @pytest.mark.ci

@@ -28,7 +28,7 @@ def test_a_chunk_begins_when_all_of_the_one_before_has_ended_and_the_pause_is_ov
 ) -> None:
     sandbox.create_topics(topic, assignments={number: [1, 2, 3] for number in range(4)})
     moves = [Move(topic, number, (1, 2, 3), (4, 2, 3), number // 2, number % 2, "given") for number in range(4)]
-    settings = Settings(throttle=0, window="chunk", chunk_pause=PAUSE_S)
+    settings = Settings(min_free=0, throttle=0, window="chunk", chunk_pause=PAUSE_S)
     with (
         KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster,
         open_journal(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id) as journal,

@@ -26,7 +26,7 @@ from tests.local_plan import plan_folder
 from tests.simulated_plan import WHO
 from tests.stepping import to_the_end
 
-HEALING = Settings(heal_failure_interval=0, heal_failed_disks=True, min_free=0.0)
+HEALING = Settings(heal_failure_interval=0, heal_failed_disks=True, min_free=0)
 
 
 @pytest.fixture(

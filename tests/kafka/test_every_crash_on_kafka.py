@@ -39,7 +39,7 @@ from tests.manual_plan import plan_by_hand
 from tests.pace import Deadline
 
 WHO = Actor(person="ada")
-RULES = Settings(throttle=2_000_000, max_in_per_broker=1, step_interval=0.1)
+RULES = Settings(min_free=0, throttle=2_000_000, max_in_per_broker=1, step_interval=0.1)
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1)}
 AFTER = {0: (4, 2, 3), 1: (2, 4, 1)}
 #: What is written into each partition: enough to fly for a moment.

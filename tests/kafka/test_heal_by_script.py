@@ -105,7 +105,7 @@ class Script:
 
 @pytest.fixture
 def script(sandbox: Sandbox, tmp_path: Path) -> Iterator[Script]:
-    settings = Settings(heal_failure_interval=GRACE_S, throttle=20_000_000, max_failed_fraction=0.5)
+    settings = Settings(min_free=0, heal_failure_interval=GRACE_S, throttle=20_000_000, max_failed_fraction=0.5)
     with (
         KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster,
         open_journal(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id) as journal,
@@ -164,7 +164,7 @@ def verify_audit(script: Script, digest: str, *, moved: int) -> None:
 def test_a_broker_that_returns_within_the_grace_period_is_not_healed(
     script: Script, sandbox: Sandbox, topic: str
 ) -> None:
-    script.settings = Settings(heal_failure_interval=600, max_failed_fraction=0.5)
+    script.settings = Settings(min_free=0, heal_failure_interval=600, max_failed_fraction=0.5)
     sandbox.create_topics(topic, partitions=4)
     sandbox.kill(2)
 
@@ -194,7 +194,7 @@ def test_the_broker_comes_back_in_the_middle_and_the_rest_is_dropped(
     sandbox.fill(topic, 1_200_000)
     sandbox.kill(1)
     verdict = script.until_due(1)
-    runner = script.plan(verdict.failed, settings=Settings(throttle=SLOW, max_in_per_broker=2))
+    runner = script.plan(verdict.failed, settings=Settings(min_free=0, throttle=SLOW, max_in_per_broker=2))
     assert runner.step().in_flight == 2
     sandbox.restart(1)
     step_until(runner, lambda each: each.satisfied == 4)
@@ -218,7 +218,7 @@ def test_a_target_that_dies_in_the_middle_is_waited_for_with_everything_as_it_wa
     # Kafka's quota lets a burst of some 11 s through before it holds.
     sandbox.fill(topic, 4_000_000)
     sandbox.kill(1)
-    runner = script.plan(script.until_due(1).failed, settings=Settings(throttle=SLOW))
+    runner = script.plan(script.until_due(1).failed, settings=Settings(min_free=0, throttle=SLOW))
     assert runner.step().in_flight == 2
     sandbox.kill(4)
     progress = step_until(runner, lambda each: len(each.held) == 2)
@@ -244,7 +244,7 @@ def test_a_topic_deleted_in_the_middle_is_dropped(script: Script, sandbox: Sandb
     sandbox.create_topics([topic, doomed], assignments={0: [1, 2, 3]})
     sandbox.fill(doomed, 3_000_000)
     sandbox.kill(1)
-    runner = script.plan(script.until_due(1).failed, settings=Settings(throttle=SLOW))
+    runner = script.plan(script.until_due(1).failed, settings=Settings(min_free=0, throttle=SLOW))
     assert runner.step().in_flight == 2
     sandbox.delete_topics(doomed)
     progress = to_the_end(runner)

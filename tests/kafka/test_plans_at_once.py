@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.ci, pytest.mark.apart, pytest.mark.usefixtures("clears
 
 def settings_of(digest: str) -> Settings:
     rate = PLANS[digest][1]
-    return Settings(throttle=rate, max_in_per_broker=MOST_INTO_A_BROKER, step_interval=0.3, stall_after=60)
+    return Settings(min_free=0, throttle=rate, max_in_per_broker=MOST_INTO_A_BROKER, step_interval=0.3, stall_after=60)
 
 
 def run(bootstrap: str, journal_url: str, digest: str) -> PlanStatus:

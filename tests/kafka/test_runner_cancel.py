@@ -26,7 +26,7 @@ from tests.manual_plan import plan_by_hand
 from tests.stepping import to_the_end
 
 WHO = Actor(person="ada")
-SLOW = Settings(throttle=150_000)
+SLOW = Settings(min_free=0, throttle=150_000)
 #: Small ones arrive at once, large ones fly for half a minute: Kafka's quota lets a burst of some 11 s through.
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2), 3: (1, 3, 2)}
 AFTER = {0: (4, 2, 3), 1: (2, 4, 1), 2: (4, 1, 2), 3: (3, 4, 2)}
@@ -69,7 +69,7 @@ def test_a_plan_is_cancelled_in_the_middle_and_rolled_back(
     digest = eventually(small_ones_arrived, within=40).digest
     began = time.monotonic()
     # Another process than the one that began it, and a third one after the cancel.
-    asked = cluster, journal, digest, Settings(throttle=50_000_000), WHO
+    asked = cluster, journal, digest, Settings(min_free=0, throttle=50_000_000), WHO
     assert to_the_end(CancelRunner(*asked, reason="a test")).status is PlanStatus.CANCELLED
     assert time.monotonic() - began < 30
     eventually(lambda: verify_as_before(cluster, journal, digest), within=30)

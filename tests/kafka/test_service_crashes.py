@@ -35,7 +35,7 @@ from tests.postgres import PostgresServer
 pytestmark = pytest.mark.ci
 
 WHO = Actor(person="ada")
-SLOW = Settings(throttle=300_000, max_in_per_broker=2, max_out_per_broker=2)
+SLOW = Settings(min_free=0, throttle=300_000, max_in_per_broker=2, max_out_per_broker=2)
 BEFORE = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2), 3: (1, 3, 2)}
 AFTER = {0: (4, 2, 3), 1: (2, 4, 1), 2: (4, 1, 2), 3: (3, 4, 2)}
 
@@ -139,7 +139,9 @@ def test_postgresql_is_killed_and_the_plan_is_taken_back_after(
         with pytest.raises(JournalError):
             runner.step()
         eventually(postgres.start, within=30, errors=(AssertionError, OSError))
-        undo = CancelRunner(cluster, journal, digest, Settings(throttle=50_000_000), WHO, scope="plan", reason="a test")
+        undo = CancelRunner(
+            cluster, journal, digest, Settings(min_free=0, throttle=50_000_000), WHO, scope="plan", reason="a test"
+        )
         ends(lambda: undo.step().ended)
 
         def as_before() -> None:

@@ -87,7 +87,7 @@ def hung(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> TopicPartition:
 
 def stalling(run: Callable[..., PlanRunner], hung: TopicPartition, topic: str, when_stalled: str) -> PlanRunner:
     moves = [*moves_of(hung.topic, 1), *moves_of(topic, 3, first=1)]
-    return run(moves, Settings(throttle=0, stall_after=STALL_S, when_stalled=when_stalled))
+    return run(moves, Settings(min_free=0, throttle=0, stall_after=STALL_S, when_stalled=when_stalled))
 
 
 @pytest.mark.in_ci("kraft")
@@ -158,7 +158,7 @@ def test_a_throttle_below_what_producers_write_is_detected_and_said_with_the_rat
     throttle = 50_000
     sandbox.create_topics(topic, assignments={0: BEFORE})
     sandbox.fill(topic, 2_000_000)
-    runner = run(moves_of(topic, 1), Settings(throttle=throttle, stall_after=20, when_stalled="wait"))
+    runner = run(moves_of(topic, 1), Settings(min_free=0, throttle=throttle, stall_after=20, when_stalled="wait"))
     with producing(sandbox, topic):
         progress = step_until(runner, lambda each: "will not catch up" in each.sentence, within=120)
         assert f"{topic}-0 will not catch up at a throttle of {throttle} bytes/s: it fell " in progress.sentence
@@ -180,7 +180,7 @@ def test_a_changed_throttle_reaches_its_broker_within_two_steps_and_what_someone
     leaders = {topic: [ConfigChange(ThrottleSide.LEADER.replicas_key, ConfigOp.SET, "0:1,0:2,0:3")]}
     assert cluster.change_topic_configs(leaders) == {topic: None}
     assert set_rates(cluster, ThrottleSide.LEADER, dict.fromkeys(BEFORE, 30_000)) == dict.fromkeys(BEFORE)
-    runner = run(moves_of(topic, 1), Settings(throttle=30_000))
+    runner = run(moves_of(topic, 1), Settings(min_free=0, throttle=30_000))
     digest = runner.step().digest
     assert rates(cluster, FOLLOWER, [4]) == {4: 30_000}
     change_plan_throttle(journal, digest, 20_000, WHO, "peak hour")
@@ -224,7 +224,7 @@ def test_submission_stops_while_a_partition_outside_the_plan_is_under_its_min_is
     sandbox.create_topics(outside.topic, assignments={0: (2, 3)})
     leave_behind(sandbox, cluster, outside, 3)
     sandbox.wait_replicated([topic])
-    runner = run(moves_of(topic, 3), Settings(throttle=0, max_in_flight=1))
+    runner = run(moves_of(topic, 3), Settings(min_free=0, throttle=0, max_in_flight=1))
     assert runner.step().in_flight == 1
     want_in_sync(cluster, outside.topic, 2)
 

@@ -24,7 +24,7 @@ from tests.kafka.test_runner_cancel import WHO, verify_as_before
 from tests.manual_plan import plan_by_hand
 from tests.stepping import to_the_end
 
-ONE = Settings(throttle=0, one_replica_at_a_time=True)
+ONE = Settings(min_free=0, throttle=0, one_replica_at_a_time=True)
 
 
 def begun(cluster: KafkaCluster, journal: Journal, folder: Path, topic: str, after: Assignment) -> PlanRunner:

@@ -29,7 +29,7 @@ def test_the_same_with_zookeeper(script: Script, zookeeper_sandbox: Sandbox, top
 
 
 def heal_in_two_parts(script: Script, sandbox: Sandbox, topic: str) -> None:
-    script.settings = Settings(heal_failure_interval=2, heal_retry_interval=1, max_failed_fraction=0.5)
+    script.settings = Settings(min_free=0, heal_failure_interval=2, heal_retry_interval=1, max_failed_fraction=0.5)
     pairs, threes = f"{topic}-pairs", f"{topic}-threes"
     # Broker 4 has nothing and is gone: as if it were not there yet.
     sandbox.kill(4)

@@ -281,7 +281,9 @@ def test_236_more_is_reassigned_while_a_plan_of_a_dag_is_in_flight(site: Site, t
 
     zookeeper = None if site.sandbox.zookeeper is None else ZooKeeperOptions(site.sandbox.zookeeper)
     with open_journal(f"sqlite:///{tmp_path}/journal.db", site.cluster.cluster_id, zookeeper=zookeeper) as journal:
-        context = ClusterContext(site.cluster, journal, Settings(throttle=int(SLOW["throttle"])), Actor(person="ada"))
+        context = ClusterContext(
+            site.cluster, journal, Settings(min_free=0, throttle=int(SLOW["throttle"])), Actor(person="ada")
+        )
         moves = [Move(site.topic, 0, (1, 2), (4, 2), 0, 0, "balance")]
         plan = plan_by_hand(site.cluster, journal, tmp_path / "plan", moves, operation="rebalance")
         publish_plan(context, plan)
@@ -398,7 +400,7 @@ def test_46_option_2_died_after_the_chunks_and_before_the_failed_entry_was_delet
     eventually(lambda: same(4 in site.cluster.live_brokers(), False), within=60)
     zookeeper = None if site.sandbox.zookeeper is None else ZooKeeperOptions(site.sandbox.zookeeper)
     moves = [Move(site.topic, 0, (4, 2, 3), (1, 2, 3), 0, 0, "broker_failed")]
-    url, rules, who = f"sqlite:///{tmp_path}/journal.db", Settings(throttle=0), Actor(person="ada")
+    url, rules, who = f"sqlite:///{tmp_path}/journal.db", Settings(min_free=0, throttle=0), Actor(person="ada")
     with open_journal(url, site.cluster.cluster_id, zookeeper=zookeeper) as journal:
         for turn, state in enumerate([MoveState.COMPLETED, MoveState.SATISFIED]):
             site.hands.put("/admin/failed_brokers/4", '{"failure_timestamp": 1}')  # the second time: not deleted
