@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from binascii import hexlify
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,44 @@ def test_a_server_that_restarts_costs_nothing(tree: ZkTree, zookeeper: ZooKeeper
     tree.create("/a/b", "kept")
     zookeeper.restart()
     assert tree.children("/a") == ["b"]
+
+
+@contextmanager
+def connections(*, closed: bool) -> Iterator[tuple[str, list[socket.socket]]]:
+    """Yield an address and the connections to it, of which each is closed at once, or never answered."""
+    made: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            while True:
+                try:
+                    made.append(listener.accept()[0])
+                except OSError:
+                    return
+                if closed:
+                    made[-1].close()
+
+        accepting = threading.Thread(target=accept, daemon=True)
+        accepting.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}", made
+        listener.shutdown(socket.SHUT_RDWR)
+    accepting.join(timeout=30)
+    for each in made:
+        each.close()
+
+
+def test_a_connection_that_is_never_answered_leaves_time_for_another_one() -> None:
+    with connections(closed=False) as (address, made), pytest.raises(JournalUnreachable):
+        ZkTree(ZooKeeperOptions(address, timeout_s=4)).get("/a")
+    assert len(made) == 2
+
+
+@pytest.mark.ci
+def test_a_server_that_is_away_is_asked_each_second_or_so() -> None:
+    with connections(closed=True) as (address, made), pytest.raises(JournalUnreachable):
+        ZkTree(ZooKeeperOptions(address)).get("/a")
+    # kazoo's own wait, doubled each time, makes 8 at the most of these 10 s.
+    assert len(made) > 8
 
 
 def test_a_server_that_hangs_is_told_in_words_and_nothing_is_made_later(

@@ -67,6 +67,14 @@ _CHANGES = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permiss
 #: The number of concurrent requests.
 _AT_ONCE = 500
 
+#: The attempts to connect for which a request's time-out has room. A server that is just starting may accept a
+#: connection and never answer on it, for which kazoo waits as long as it lets a session last.
+_ATTEMPTS = 2
+
+#: The longest wait in seconds between two attempts. kazoo's own doubles each time, up to an hour: a connection that
+#: nobody uses meanwhile would be away for as long again as the server was.
+_LONGEST_WAIT_S = 1.0
+
 #: The limits, per opening, on the number and depth of nodes to close; the next opening of the journal continues.
 _MOST, _DEEPEST = 50_000, 12
 
@@ -344,7 +352,8 @@ def start_client(options: ZooKeeperOptions) -> Any:
     """
     client = KazooClient(
         hosts=options.servers,
-        timeout=options.timeout_s,
+        timeout=options.timeout_s / _ATTEMPTS,
+        connection_retry={"max_tries": -1, "max_delay": _LONGEST_WAIT_S},
         auth_data=[("digest", options.digest)] if options.digest else None,
         default_acl=our_acl(options.digest),
         logger=_log,
