@@ -45,7 +45,7 @@ class Way(Protocol):
 
 
 class Steward:
-    """Kafka Steward's `PlanRunner` in a loop, with its plans in `folder`, the sandbox's journal, default settings."""
+    """Kafka Steward's `PlanRunner` in a loop, with its plans in `folder`, the sandbox's journal, on any disk."""
 
     name = "Kafka Steward"
 

@@ -154,11 +154,13 @@ def connections(*, closed: bool) -> Iterator[tuple[str, list[socket.socket]]]:
 
         accepting = threading.Thread(target=accept, daemon=True)
         accepting.start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}", made
-        listener.shutdown(socket.SHUT_RDWR)
-    accepting.join(timeout=30)
-    for each in made:
-        each.close()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}", made
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            accepting.join(timeout=30)
+            for each in made:
+                each.close()
 
 
 def test_a_connection_that_is_never_answered_leaves_time_for_another_one() -> None:
