@@ -12,7 +12,8 @@ controller is not idle. Each move also widens the window by what is copied while
 has upper limits in counts.
 
 Small partitions that start together also end together, and the brokers' clients wait for what the brokers do then. Into
-one broker few are therefore in transfer, and more only when almost all have ended before the next step.
+one broker a step therefore starts few, and of two steps only are in transfer: the broker is busy with the second when
+the first has ended. More are only when almost all have ended before the next step.
 
 Without a throttle nothing says what a broker can copy, and without a size nothing says what a move weighs. The window
 is then learned, as TCP learns its own: it begins small, and doubles after each step in which at least half of the moves
@@ -55,7 +56,7 @@ class LearnedWindow:
     """Findings of the last steps of a process; a new process begins with the defaults.
 
     `doublings` is the number of times that the window of unknown rates and sizes was doubled, `widenings` the number of
-    times that the replicas into one broker were. `slowest_call_ms` is the longest time that the controller took for a
+    times that the replicas which start into one broker were. `slowest_call_ms` is the longest time that the controller took for a
     request of the last step. `stalled` partitions transfer nothing now.
     """
 
@@ -96,9 +97,13 @@ _MOST_DOUBLINGS = 20
 #: The bytes per broker, and the moves of unknown size, with which a window that has to be learned begins.
 _FIRST_BYTES, _FIRST_MOVES = 64_000_000, 5
 
-#: The replicas that may be in transfer into one broker at first, however small. What brokers do at the start and at the
+#: The replicas that a step may start into one broker at first, however small. What brokers do at the start and at the
 #: end of each comes at once for those that start together, and clients wait meanwhile.
-_FIRST_AT_ONCE = 50
+_FIRST_STARTS = 50
+
+#: So many times as many may be in transfer into one broker: it is busy with the next when the first have ended, until a
+#: step notices that and starts further ones.
+_STEPS_IN_TRANSFER = 2
 
 #: So many moves must have ended for each one left before more may be in transfer: with fewer left, the brokers would
 #: have nothing to do until the next step.
@@ -127,8 +132,8 @@ class ConcurrencyLimits:
     None for no limit. A transfer counts with what it can copy until the next step: its bytes, but no more than the
     limit. A move of unknown size counts as `unknown_bytes`, and one of up to `least_bytes` as nothing.
     Without `zero_counts`, a size of 0 is unknown: no throttle limits what an empty partition turns out to be.
-    `at_once` limits the replicas in transfer into one broker as `into` does, but without those that have stalled; None
-    for no limit.
+    `starts` limits the replicas that one step starts into one broker, and `_STEPS_IN_TRANSFER` times as many those in
+    transfer into it, without those that have stalled; None for no limit.
     """
 
     into: int
@@ -139,7 +144,7 @@ class ConcurrencyLimits:
     least_bytes: int = 0
     receivers: int = _RECEIVERS
     zero_counts: bool = True
-    at_once: int | None = None
+    starts: int | None = None
 
     def with_window(
         self,
@@ -169,7 +174,7 @@ class ConcurrencyLimits:
             least_bytes=throttle * submission_ms // 1000,
             receivers=1 if leaders_throttled and throttle else _RECEIVERS,
             zero_counts=throttle > 0,
-            at_once=None if starts_in_turn else _FIRST_AT_ONCE << learned.widenings,
+            starts=None if starts_in_turn else _FIRST_STARTS << learned.widenings,
         )
 
     def under(self, pressure: Pressure | None) -> ConcurrencyLimits:
@@ -184,7 +189,7 @@ class ConcurrencyLimits:
             total=max(1, self.total // _REDUCED),
             bytes_per_broker=None if window is None else window // _REDUCED,
             least_bytes=0,
-            at_once=None if self.at_once is None else self.at_once // _REDUCED,
+            starts=None if self.starts is None else self.starts // _REDUCED,
         )
 
 
@@ -322,8 +327,9 @@ class _BrokerLoad:
     sizes: Mapping[TopicPartition, int]
     window: int | None
     least_bytes: int = 0
-    #: The replicas in transfer, without those that have stalled.
+    #: The replicas in transfer, without those that have stalled, and those of them that were admitted.
     moving_into: Counter[int] = field(default_factory=Counter)
+    admitted_into: Counter[int] = field(default_factory=Counter)
     bytes_into: Counter[int] = field(default_factory=Counter)
     bytes_out_of: Counter[int | None] = field(default_factory=Counter)
 
@@ -355,6 +361,7 @@ class _BrokerLoad:
         if len(fitting) < len(after):
             return False
         self.add_transfer(flow)
+        self.admitted_into.update(flow.into)
         self.rooms |= fitting
         if self.window is not None:
             # The next step comes later by the submission, in which the throttle lets so many bytes through.
@@ -381,9 +388,16 @@ class _BrokerLoad:
 
     def _is_below_limits(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
         sent = self.out_of[flow.out_of]
-        at_once = caps.into if caps.at_once is None else caps.at_once
-        return all(self.into[broker] < caps.into and self.moving_into[broker] < at_once for broker in flow.into) and (
-            sent == 0 or sent + len(flow.into) <= caps.out_of
+        return (
+            all(self.into[broker] < caps.into for broker in flow.into)
+            and (caps.starts is None or self._may_start_into(flow.into, caps.starts))
+            and (sent == 0 or sent + len(flow.into) <= caps.out_of)
+        )
+
+    def _may_start_into(self, brokers: Iterable[int], starts: int) -> bool:
+        return all(
+            self.admitted_into[broker] < starts and self.moving_into[broker] < starts * _STEPS_IN_TRANSFER
+            for broker in brokers
         )
 
     def _is_in_window(self, flow: ActiveTransfer, receivers: int) -> bool:

@@ -223,7 +223,7 @@ def test_small_moves_start_by_the_hundred_and_a_huge_one_alone() -> None:
 
 
 def test_few_of_many_small_moves_start_together_until_almost_all_end_before_the_next_step() -> None:
-    """A ZooKeeper-mode controller starts them one after the other itself."""
+    """Those of two steps are in transfer. A ZooKeeper-mode controller starts them one after the other itself."""
     small = into_4(400, size=1)
 
     def admitted(
@@ -240,8 +240,8 @@ def test_few_of_many_small_moves_start_together_until_almost_all_end_before_the_
 
     moving = ActiveTransfer(frozenset({4}), None, 1)
     assert (admitted(LearnedWindow()), admitted(LearnedWindow(), in_turn=True)) == (50, 400)
-    assert admitted(LearnedWindow(), *[moving] * 40) == 10
-    assert admitted(LearnedWindow(), *[replace(moving, stalled=True)] * 40) == 50, "they must hold nobody up"
+    assert [admitted(LearnedWindow(), *[moving] * those) for those in (50, 51, 99, 100)] == [50, 49, 1, 0]
+    assert admitted(LearnedWindow(), *[replace(moving, stalled=True)] * 100) == 50, "they must hold nobody up"
     assert admitted(LearnedWindow(), pressure=Pressure.OUT_OF_SYNC) == 12
     assert admitted(after(0, 0)) == admitted(after(29, 10)) == 100
     assert admitted(after(30, 10)) == 200
