@@ -12,8 +12,9 @@ controller is not idle. Each move also widens the window by what is copied while
 has upper limits in counts.
 
 Small partitions that start together also end together, and the brokers' clients wait for what the brokers do then. Into
-one broker a step therefore starts few, and of two steps only are in transfer: the broker is busy with the second when
-the first has ended. More are only when almost all have ended before the next step.
+one broker a step therefore starts few, and at first no more are in transfer. As moves end, those of a second step are
+in transfer beside them, so that the broker is busy until a step notices the end of the first. More start only when
+almost all have ended before the next step.
 
 Without a throttle nothing says what a broker can copy, and without a size nothing says what a move weighs. The window
 is then learned, as TCP learns its own: it begins small, and doubles after each step in which at least half of the moves
@@ -56,12 +57,14 @@ class LearnedWindow:
     """Findings of the last steps of a process; a new process begins with the defaults.
 
     `doublings` is the number of times that the window of unknown rates and sizes was doubled, `widenings` the number of
-    times that the replicas which start into one broker were. `slowest_call_ms` is the longest time that the controller took for a
-    request of the last step. `stalled` partitions transfer nothing now.
+    times that the replicas which start into one broker were. `overlaps` is the number of steps that found moves ended,
+    up to those after which the replicas of two steps may be in transfer. `slowest_call_ms` is the longest time that the
+    controller took for a request of the last step. `stalled` partitions transfer nothing now.
     """
 
     doublings: int = 0
     widenings: int = 0
+    overlaps: int = 0
     slowest_call_ms: int = 0
     stalled: frozenset[TopicPartition] = frozenset()
 
@@ -70,9 +73,11 @@ class LearnedWindow:
     ) -> LearnedWindow:
         """Return what is known after a step, which found `ended` moves ended and `remained` in flight."""
         slow = slowest_call_ms > SLOW_CALL_MS
-        doublings = _count_doublings(self.doublings, grows=ended > 0 and ended >= remained, slow=slow)
-        widenings = _count_doublings(self.widenings, grows=ended > 0 and ended >= _ALMOST_ALL * remained, slow=slow)
-        return LearnedWindow(doublings, widenings, slowest_call_ms, frozenset(stalled))
+        most = _MOST_DOUBLINGS
+        doublings = _count_growth(self.doublings, most, grows=ended > 0 and ended >= remained, slow=slow)
+        widenings = _count_growth(self.widenings, most, grows=ended > 0 and ended >= _ALMOST_ALL * remained, slow=slow)
+        overlaps = _count_growth(self.overlaps, _OVERLAPS, grows=ended > 0, slow=slow)
+        return LearnedWindow(doublings, widenings, overlaps, slowest_call_ms, frozenset(stalled))
 
     def after_failure(self, slowest_call_ms: int) -> LearnedWindow:
         """Return what is known after a step that failed: no move is known to have ended.
@@ -83,8 +88,8 @@ class LearnedWindow:
         return self.update(ended=0, remained=0, slowest_call_ms=slowest_ms, stalled=self.stalled)
 
 
-def _count_doublings(known: int, *, grows: bool, slow: bool) -> int:
-    return max(known - 1, 0) if slow else min(known + grows, _MOST_DOUBLINGS)
+def _count_growth(known: int, most: int, *, grows: bool, slow: bool) -> int:
+    return max(known - 1, 0) if slow else min(known + grows, most)
 
 
 #: A request to the controller that takes longer is a sign of pressure. A ZooKeeper-mode controller needs about 15 ms
@@ -101,9 +106,9 @@ _FIRST_BYTES, _FIRST_MOVES = 64_000_000, 5
 #: end of each comes at once for those that start together, and clients wait meanwhile.
 _FIRST_STARTS = 50
 
-#: So many times as many may be in transfer into one broker: it is busy with the next when the first have ended, until a
-#: step notices that and starts further ones.
-_STEPS_IN_TRANSFER = 2
+#: The steps that have found moves ended when those that two steps start may be in transfer: a plan of few small moves
+#: would end little sooner by that.
+_OVERLAPS = 2
 
 #: So many moves must have ended for each one left before more may be in transfer: with fewer left, the brokers would
 #: have nothing to do until the next step.
@@ -132,8 +137,8 @@ class ConcurrencyLimits:
     None for no limit. A transfer counts with what it can copy until the next step: its bytes, but no more than the
     limit. A move of unknown size counts as `unknown_bytes`, and one of up to `least_bytes` as nothing.
     Without `zero_counts`, a size of 0 is unknown: no throttle limits what an empty partition turns out to be.
-    `starts` limits the replicas that one step starts into one broker, and `_STEPS_IN_TRANSFER` times as many those in
-    transfer into it, without those that have stalled; None for no limit.
+    `starts` limits the replicas that one step starts into one broker, and `in_transfer` those in transfer into it as
+    `into` does, but without those that have stalled; None for no limit.
     """
 
     into: int
@@ -145,6 +150,7 @@ class ConcurrencyLimits:
     receivers: int = _RECEIVERS
     zero_counts: bool = True
     starts: int | None = None
+    in_transfer: int | None = None
 
     def with_window(
         self,
@@ -167,6 +173,7 @@ class ConcurrencyLimits:
         window = rated if throttle else _FIRST_BYTES << learned.doublings
         # What a call has beside the controller's work for its moves, and calls with fewer moves, make this too small.
         submission_ms = learned.slowest_call_ms // MAX_BATCH
+        starts = None if starts_in_turn else _FIRST_STARTS << learned.widenings
         return replace(
             self,
             bytes_per_broker=window,
@@ -174,7 +181,8 @@ class ConcurrencyLimits:
             least_bytes=throttle * submission_ms // 1000,
             receivers=1 if leaders_throttled and throttle else _RECEIVERS,
             zero_counts=throttle > 0,
-            starts=None if starts_in_turn else _FIRST_STARTS << learned.widenings,
+            starts=starts,
+            in_transfer=None if starts is None else starts + starts * learned.overlaps // _OVERLAPS,
         )
 
     def under(self, pressure: Pressure | None) -> ConcurrencyLimits:
@@ -190,6 +198,7 @@ class ConcurrencyLimits:
             bytes_per_broker=None if window is None else window // _REDUCED,
             least_bytes=0,
             starts=None if self.starts is None else self.starts // _REDUCED,
+            in_transfer=None if self.in_transfer is None else self.in_transfer // _REDUCED,
         )
 
 
@@ -390,14 +399,9 @@ class _BrokerLoad:
         sent = self.out_of[flow.out_of]
         return (
             all(self.into[broker] < caps.into for broker in flow.into)
-            and (caps.starts is None or self._may_start_into(flow.into, caps.starts))
+            and (caps.starts is None or all(self.admitted_into[broker] < caps.starts for broker in flow.into))
+            and (caps.in_transfer is None or all(self.moving_into[broker] < caps.in_transfer for broker in flow.into))
             and (sent == 0 or sent + len(flow.into) <= caps.out_of)
-        )
-
-    def _may_start_into(self, brokers: Iterable[int], starts: int) -> bool:
-        return all(
-            self.admitted_into[broker] < starts and self.moving_into[broker] < starts * _STEPS_IN_TRANSFER
-            for broker in brokers
         )
 
     def _is_in_window(self, flow: ActiveTransfer, receivers: int) -> bool:

@@ -178,8 +178,8 @@ def test_without_a_throttle_partitions_that_are_said_to_be_empty_start_a_few_at_
     assert world.step().in_flight == 5
     simulator.tick()
     assert world.step().in_flight == 10
-    _, world = plan(200, Settings.of({"throttle": MB, "min_free": 0}), size=0)
-    assert most_in_flight(world) == 100
+    _, world = plan(100, Settings.of({"throttle": MB, "min_free": 0}), size=0)
+    assert most_in_flight(world) == 50
 
 
 def test_the_largest_size_that_kafka_can_say_is_held_with_a_sentence() -> None:

@@ -223,7 +223,7 @@ def test_small_moves_start_by_the_hundred_and_a_huge_one_alone() -> None:
 
 
 def test_few_of_many_small_moves_start_together_until_almost_all_end_before_the_next_step() -> None:
-    """Those of two steps are in transfer. A ZooKeeper-mode controller starts them one after the other itself."""
+    """A ZooKeeper-mode controller starts them one after the other itself."""
     small = into_4(400, size=1)
 
     def admitted(
@@ -240,12 +240,35 @@ def test_few_of_many_small_moves_start_together_until_almost_all_end_before_the_
 
     moving = ActiveTransfer(frozenset({4}), None, 1)
     assert (admitted(LearnedWindow()), admitted(LearnedWindow(), in_turn=True)) == (50, 400)
-    assert [admitted(LearnedWindow(), *[moving] * those) for those in (50, 51, 99, 100)] == [50, 49, 1, 0]
+    assert admitted(LearnedWindow(), *[moving] * 40) == 10
     assert admitted(LearnedWindow(), *[replace(moving, stalled=True)] * 100) == 50, "they must hold nobody up"
     assert admitted(LearnedWindow(), pressure=Pressure.OUT_OF_SYNC) == 12
     assert admitted(after(0, 0)) == admitted(after(29, 10)) == 100
     assert admitted(after(30, 10)) == 200
     assert admitted(after(80, 0, slowest_ms=5001)) == 50
+
+
+def test_as_moves_end_those_that_two_steps_start_are_in_transfer() -> None:
+    small = into_4(400, size=1)
+
+    def admitted(learned: LearnedWindow, moving: int, pressure: Pressure | None = None) -> int:
+        caps = ConcurrencyLimits(1000, 1000, 3000).with_window(
+            learned, throttle=50_000_000, interval_s=2, since_last_ms=0
+        )
+        in_flight = [ActiveTransfer(frozenset({4}), None, 1)] * moving
+        return len(admit_moves(small, in_flight, caps.under(pressure), leaders=dict.fromkeys(leaders(small)), rooms={}))
+
+    def after(known: LearnedWindow, ended: int, slowest_ms: int = 0) -> LearnedWindow:
+        return known.update(ended=ended, remained=50, slowest_call_ms=slowest_ms, stalled=())
+
+    assert admitted(after(LearnedWindow(), 0), 50) == 0
+    one = after(LearnedWindow(), 1)
+    two = after(one, 1)
+    assert [admitted(one, moving) for moving in (0, 50, 75)] == [50, 25, 0]
+    assert [admitted(two, moving) for moving in (0, 49, 50, 51, 99, 100)] == [50, 50, 50, 49, 1, 0]
+    assert after(two, 1) == two, "more would start together"
+    assert (admitted(two, 12, Pressure.OUT_OF_SYNC), admitted(two, 24, Pressure.OUT_OF_SYNC)) == (12, 1)
+    assert after(two, 1, slowest_ms=5001).overlaps == 1
 
 
 @pytest.mark.parametrize(
