@@ -73,11 +73,14 @@ class LearnedWindow:
     ) -> LearnedWindow:
         """Return what is known after a step, which found `ended` moves ended and `remained` in flight."""
         slow = slowest_call_ms > SLOW_CALL_MS
-        most = _MOST_DOUBLINGS
-        doublings = _count_growth(self.doublings, most, grows=ended > 0 and ended >= remained, slow=slow)
-        widenings = _count_growth(self.widenings, most, grows=ended > 0 and ended >= _ALMOST_ALL * remained, slow=slow)
-        overlaps = _count_growth(self.overlaps, _OVERLAPS, grows=ended > 0, slow=slow)
-        return LearnedWindow(doublings, widenings, overlaps, slowest_call_ms, frozenset(stalled))
+        any_ended = ended > 0
+        return LearnedWindow(
+            _count_growth(self.doublings, any_ended and ended >= remained, slow, most=_MOST_DOUBLINGS),
+            _count_growth(self.widenings, any_ended and ended >= _ALMOST_ALL * remained, slow, most=_MOST_DOUBLINGS),
+            _count_growth(self.overlaps, any_ended, slow, most=_OVERLAPS),
+            slowest_call_ms,
+            frozenset(stalled),
+        )
 
     def after_failure(self, slowest_call_ms: int) -> LearnedWindow:
         """Return what is known after a step that failed: no move is known to have ended.
@@ -88,7 +91,7 @@ class LearnedWindow:
         return self.update(ended=0, remained=0, slowest_call_ms=slowest_ms, stalled=self.stalled)
 
 
-def _count_growth(known: int, most: int, *, grows: bool, slow: bool) -> int:
+def _count_growth(known: int, grows: bool, slow: bool, *, most: int) -> int:
     return max(known - 1, 0) if slow else min(known + grows, most)
 
 
@@ -106,11 +109,11 @@ _FIRST_BYTES, _FIRST_MOVES = 64_000_000, 5
 #: end of each comes at once for those that start together, and clients wait meanwhile.
 _FIRST_STARTS = 50
 
-#: The steps that have found moves ended when those that two steps start may be in transfer: a plan of few small moves
-#: would end little sooner by that.
+#: So many steps must have found moves ended before the replicas of two may be in transfer: of a plan with few small
+#: moves, most would otherwise be at the same time.
 _OVERLAPS = 2
 
-#: So many moves must have ended for each one left before more may be in transfer: with fewer left, the brokers would
+#: So many moves must have ended for each one left before more start: with fewer left, the brokers would
 #: have nothing to do until the next step.
 _ALMOST_ALL = 3
 
@@ -397,12 +400,10 @@ class _BrokerLoad:
 
     def _is_below_limits(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
         sent = self.out_of[flow.out_of]
-        return (
-            all(self.into[broker] < caps.into for broker in flow.into)
-            and (caps.starts is None or all(self.admitted_into[broker] < caps.starts for broker in flow.into))
-            and (caps.in_transfer is None or all(self.moving_into[broker] < caps.in_transfer for broker in flow.into))
-            and (sent == 0 or sent + len(flow.into) <= caps.out_of)
-        )
+        counted = ((self.into, caps.into), (self.admitted_into, caps.starts), (self.moving_into, caps.in_transfer))
+        return all(
+            limit is None or all(replicas[broker] < limit for broker in flow.into) for replicas, limit in counted
+        ) and (sent == 0 or sent + len(flow.into) <= caps.out_of)
 
     def _is_in_window(self, flow: ActiveTransfer, receivers: int) -> bool:
         window = self.window

@@ -222,41 +222,37 @@ def test_small_moves_start_by_the_hundred_and_a_huge_one_alone() -> None:
     assert len(admit_moves([huge, *small[1:]], [arriving], caps, leaders={}, rooms={})) == 100
 
 
+def admitted_small(
+    learned: LearnedWindow, *in_flight: ActiveTransfer, in_turn: bool = False, pressure: Pressure | None = None
+) -> int:
+    small = into_4(400, size=1)
+    caps = ConcurrencyLimits(1000, 1000, 3000).with_window(
+        learned, throttle=50_000_000, interval_s=2, since_last_ms=0, starts_in_turn=in_turn
+    )
+    nobody = dict.fromkeys(leaders(small))
+    return len(admit_moves(small, in_flight, caps.under(pressure), leaders=nobody, rooms={}))
+
+
 def test_few_of_many_small_moves_start_together_until_almost_all_end_before_the_next_step() -> None:
     """A ZooKeeper-mode controller starts them one after the other itself."""
-    small = into_4(400, size=1)
-
-    def admitted(
-        learned: LearnedWindow, *in_flight: ActiveTransfer, in_turn: bool = False, pressure: Pressure | None = None
-    ) -> int:
-        caps = ConcurrencyLimits(1000, 1000, 3000).with_window(
-            learned, throttle=50_000_000, interval_s=2, since_last_ms=0, starts_in_turn=in_turn
-        )
-        nobody = dict.fromkeys(leaders(small))
-        return len(admit_moves(small, in_flight, caps.under(pressure), leaders=nobody, rooms={}))
 
     def after(ended: int, remained: int, slowest_ms: int = 0) -> LearnedWindow:
         return LearnedWindow(widenings=1).update(ended=ended, remained=remained, slowest_call_ms=slowest_ms, stalled=())
 
     moving = ActiveTransfer(frozenset({4}), None, 1)
-    assert (admitted(LearnedWindow()), admitted(LearnedWindow(), in_turn=True)) == (50, 400)
-    assert admitted(LearnedWindow(), *[moving] * 40) == 10
-    assert admitted(LearnedWindow(), *[replace(moving, stalled=True)] * 100) == 50, "they must hold nobody up"
-    assert admitted(LearnedWindow(), pressure=Pressure.OUT_OF_SYNC) == 12
-    assert admitted(after(0, 0)) == admitted(after(29, 10)) == 100
-    assert admitted(after(30, 10)) == 200
-    assert admitted(after(80, 0, slowest_ms=5001)) == 50
+    assert (admitted_small(LearnedWindow()), admitted_small(LearnedWindow(), in_turn=True)) == (50, 400)
+    assert admitted_small(LearnedWindow(), *[moving] * 40) == 10
+    assert admitted_small(LearnedWindow(), *[replace(moving, stalled=True)] * 100) == 50, "they must hold nobody up"
+    assert admitted_small(LearnedWindow(), pressure=Pressure.OUT_OF_SYNC) == 12
+    assert admitted_small(after(0, 0)) == admitted_small(after(29, 10)) == 100
+    assert admitted_small(after(30, 10)) == 200
+    assert admitted_small(after(80, 0, slowest_ms=5001)) == 50
 
 
 def test_as_moves_end_those_that_two_steps_start_are_in_transfer() -> None:
-    small = into_4(400, size=1)
-
     def admitted(learned: LearnedWindow, moving: int, pressure: Pressure | None = None) -> int:
-        caps = ConcurrencyLimits(1000, 1000, 3000).with_window(
-            learned, throttle=50_000_000, interval_s=2, since_last_ms=0
-        )
         in_flight = [ActiveTransfer(frozenset({4}), None, 1)] * moving
-        return len(admit_moves(small, in_flight, caps.under(pressure), leaders=dict.fromkeys(leaders(small)), rooms={}))
+        return admitted_small(learned, *in_flight, pressure=pressure)
 
     def after(known: LearnedWindow, ended: int, slowest_ms: int = 0) -> LearnedWindow:
         return known.update(ended=ended, remained=50, slowest_call_ms=slowest_ms, stalled=())
