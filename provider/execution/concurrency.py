@@ -138,7 +138,9 @@ class ConcurrencyLimits:
 
     `bytes_per_broker` limits the bytes in transfer into one broker, and `receivers` times as many those out of one;
     None for no limit. A transfer counts with what it can copy until the next step: its bytes, but no more than the
-    limit. A move of unknown size counts as `unknown_bytes`, and one of up to `least_bytes` as nothing.
+    limit. A move of unknown size counts as `unknown_bytes`, and one of up to `least_bytes` as nothing. A broker with
+    less than `refill_bytes` in transfer would have nothing to do before the next step: one more move starts, however
+    large.
     Without `zero_counts`, a size of 0 is unknown: no throttle limits what an empty partition turns out to be.
     `starts` limits the replicas that one step starts into one broker, and `in_transfer` those in transfer into it as
     `into` does, but without those that have stalled; None for no limit.
@@ -150,6 +152,7 @@ class ConcurrencyLimits:
     bytes_per_broker: int | None = None
     unknown_bytes: int = 0
     least_bytes: int = 0
+    refill_bytes: int = 1
     receivers: int = _RECEIVERS
     zero_counts: bool = True
     starts: int | None = None
@@ -182,6 +185,7 @@ class ConcurrencyLimits:
             bytes_per_broker=window,
             unknown_bytes=max(1, window // (_FIRST_MOVES << learned.doublings)),
             least_bytes=throttle * submission_ms // 1000,
+            refill_bytes=max(1, int(throttle * interval_s)),
             receivers=1 if leaders_throttled and throttle else _RECEIVERS,
             zero_counts=throttle > 0,
             starts=starts,
@@ -200,6 +204,7 @@ class ConcurrencyLimits:
             total=max(1, self.total // _REDUCED),
             bytes_per_broker=None if window is None else window // _REDUCED,
             least_bytes=0,
+            refill_bytes=1,
             starts=None if self.starts is None else self.starts // _REDUCED,
             in_transfer=None if self.in_transfer is None else self.in_transfer // _REDUCED,
         )
@@ -308,9 +313,9 @@ def admit_moves(
 
     A move that exceeds a limit is skipped and does not block the moves behind it. A move that alone exceeds
     `caps.out_of` starts while its leader sends nothing else. A move that alone exceeds `caps.bytes_per_broker` starts
-    while its brokers receive nothing else. Brokers that `rooms` does not name have enough space. `sizes` are the
-    current sizes on the leaders; the planned size replaces a missing one. Pure reorders copy nothing and use no
-    capacity.
+    while its brokers receive less than `caps.refill_bytes` else. Brokers that `rooms` does not name have enough space.
+    `sizes` are the current sizes on the leaders; the planned size replaces a missing one. Pure reorders copy nothing
+    and use no capacity.
     """
     load = _BrokerLoad.of(in_flight, rooms, sizes or {}, caps)
     in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))
@@ -365,7 +370,7 @@ class _BrokerLoad:
             return False
         known = _largest_size(move, self.sizes, zero_counts=caps.zero_counts)
         flow = ActiveTransfer(move.adding, leader, caps.unknown_bytes if known is None else known)
-        if not (self._is_below_limits(flow, caps) and self._is_in_window(flow, caps.receivers)):
+        if not (self._is_below_limits(flow, caps) and self._is_in_window(flow, caps)):
             return False
         size = self.sizes.get(move.topic_partition, move.size_bytes) or 0
         after = {broker: place_replica(self.rooms[broker], size) for broker in flow.into & self.rooms.keys()}
@@ -405,17 +410,17 @@ class _BrokerLoad:
             limit is None or all(replicas[broker] < limit for broker in flow.into) for replicas, limit in counted
         ) and (sent == 0 or sent + len(flow.into) <= caps.out_of)
 
-    def _is_in_window(self, flow: ActiveTransfer, receivers: int) -> bool:
+    def _is_in_window(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
         window = self.window
         if window is None:
             return True
         soon = self._bytes_soon(flow)
         if soon == 0:
             return True
-        sent = self.bytes_out_of[flow.out_of]
+        sent, to_send = self.bytes_out_of[flow.out_of], len(flow.into) * soon
         received = (self.bytes_into[broker] for broker in flow.into)
-        return (sent == 0 or sent + len(flow.into) * soon <= receivers * window) and all(
-            bytes_ == 0 or bytes_ + soon <= window for bytes_ in received
+        return (sent < caps.refill_bytes or sent + to_send <= caps.receivers * window) and all(
+            bytes_ < caps.refill_bytes or bytes_ + soon <= window for bytes_ in received
         )
 
 
