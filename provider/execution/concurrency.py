@@ -140,7 +140,7 @@ class ConcurrencyLimits:
     None for no limit. A transfer counts with what it can copy until the next step: its bytes, but no more than the
     limit. A move of unknown size counts as `unknown_bytes`, and one of up to `least_bytes` as nothing. A broker with
     less than `refill_bytes` in transfer would have nothing to do before the next step: one more move starts, however
-    large.
+    large; 1 for one that transfers nothing.
     Without `zero_counts`, a size of 0 is unknown: no throttle limits what an empty partition turns out to be.
     `starts` limits the replicas that one step starts into one broker, and `in_transfer` those in transfer into it as
     `into` does, but without those that have stalled; None for no limit.
