@@ -7,6 +7,7 @@ import threading
 import time
 from binascii import hexlify
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,15 @@ from kafka_steward.journal.zookeeper.session import CloseNodesRequest, ZkSession
 from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.eventually import eventually
 from tests.journal.certificate import Certificate
+from tests.journal.conftest import PATIENT_S
 from tests.journal.test_plans import moves_of, record_of
 from tests.journal.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.process
 
-#: Seconds: what is promised.
+#: Seconds: what is promised, and what costs nothing.
 NOTICED_S = 30
+PAUSE_S = 4
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def raw(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def tree(zookeeper: ZooKeeperServer, cluster_id: str) -> Iterator[ZkTree]:
-    opened = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id)))
+    opened = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
     yield opened
     opened.close()
 
@@ -172,9 +175,41 @@ def test_a_connection_that_is_never_answered_leaves_time_for_another_one() -> No
 @pytest.mark.ci
 def test_a_server_that_is_away_is_asked_each_second_or_so() -> None:
     with connections(closed=True) as (address, made), pytest.raises(JournalUnreachable):
-        ZkTree(ZooKeeperOptions(address)).get("/a")
+        ZkTree(ZooKeeperOptions(address, timeout_s=10)).get("/a")
     # kazoo's own wait, doubled each time, makes 8 at the most of these 10 s.
     assert len(made) > 8
+
+
+@pytest.mark.ci
+def test_a_pause_of_the_server_fails_no_change(cluster_id: str) -> None:
+    """With defaults. Pauses that a busy machine makes longer do not count."""
+    with ZooKeeperServer() as server, ThreadPoolExecutor() as pool:
+        ours = ZkTree(ZooKeeperOptions(server.at(cluster_id)))
+        others = ZkTree(ZooKeeperOptions(server.at(cluster_id), timeout_s=PATIENT_S))
+        for tree in (ours, others):
+            tree.children("/")
+
+        def resume() -> float:
+            time.sleep(PAUSE_S)
+            server.resume()
+            others.children("/")
+            return time.monotonic() - began_s
+
+        for _ in range(5):
+            began_s = time.monotonic()
+            server.pause()
+            resuming = pool.submit(resume)
+            try:
+                ours.create_all({f"/many/{number}": "x" for number in range(300)})
+            except JournalUnreachable:
+                if resuming.result() < PAUSE_S + 1:
+                    raise
+            else:
+                assert time.monotonic() - began_s > PAUSE_S
+                break
+        assert len(ours.children("/many")) == 300
+        ours.close()
+        others.close()
 
 
 def test_a_server_that_hangs_is_told_in_words_and_nothing_is_made_later(

@@ -23,7 +23,8 @@ class ZooKeeperOptions:
 
     `hosts` is a connect string, `host:port,host:port/chroot`, the same that the brokers use. `digest` is
     `user:password`. `tls` holds kazoo's settings for TLS: `use_ssl`, `verify_certs`, `check_hostname` (all true by
-    default), the files `ca`, `certfile` and `keyfile`, and `keyfile_password`. `kafkas` is True if Kafka keeps its
+    default), the files `ca`, `certfile` and `keyfile`, and `keyfile_password`. `timeout_s` is the longest wait for an
+    answer, in seconds; requests survive a pause of the servers of a quarter of it. `kafkas` is True if Kafka keeps its
     metadata there, so that a ZooKeeper without a Kafka cluster is refused.
 
     Raises SettingError for an invalid setting, and for one that would have no effect.
@@ -32,7 +33,7 @@ class ZooKeeperOptions:
     hosts: str
     digest: str | None = field(default=None, repr=False)
     tls: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    timeout_s: float = 10.0
+    timeout_s: float = 18.0  # as long as a broker waits by default for its own connection to ZooKeeper
     kafkas: bool = False
 
     @property
