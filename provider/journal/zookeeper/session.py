@@ -68,7 +68,8 @@ _CHANGES = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permiss
 _AT_ONCE = 500
 
 #: The attempts to connect for which a request's time-out has room. A server that is just starting may accept a
-#: connection and never answer on it, for which kazoo waits as long as it lets a session last.
+#: connection and never answer on it, for which kazoo waits as long as it lets a session last. More attempts would make
+#: sessions shorter: kazoo drops a connection, and all that was sent on it, after six tenths of one without an answer.
 _ATTEMPTS = 2
 
 #: The longest wait in seconds between two attempts. kazoo's own doubles each time, up to an hour: a connection that
