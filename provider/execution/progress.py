@@ -17,16 +17,23 @@ from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanSt
 #: The weight of the newest interval in the smoothed rate: about the last five polls count.
 _NEWEST = 0.3
 
+#: Seconds without a copied byte after which no time left is stated, and the longest time left that is stated.
+_QUIET_S, _LONGEST_S = 30.0, 365 * 86_400.0
+
 
 @dataclass(frozen=True)
 class TransferRate:
-    """The state observed up to `at_ms`: bytes copied, the time each partition last grew, smoothed bytes per second."""
+    """The state observed up to `at_ms`: bytes copied, the time each partition last grew, smoothed bytes per second.
+
+    `copied_ms` is the time at which bytes were last seen to have been copied. A rate of less than 1 byte/s is 0.
+    """
 
     at_ms: int
     done_bytes: int
     arrived: Mapping[TopicPartition, int] = field(default_factory=dict)
     grew_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     bytes_per_s: float | None = None
+    copied_ms: int | None = None
 
     def update(
         self,
@@ -48,13 +55,22 @@ class TransferRate:
             else at_ms
             for partition, copied in arrived.items()
         }
-        return TransferRate(at_ms, done_bytes, dict(arrived), grew, self._smoothed_rate(at_ms, done_bytes))
+        copied_ms = at_ms if done_bytes > self.done_bytes or self.copied_ms is None else self.copied_ms + unseen_ms
+        rate = self._smoothed_rate(at_ms, done_bytes)
+        return TransferRate(at_ms, done_bytes, dict(arrived), grew, rate, copied_ms)
+
+    @property
+    def steady_bytes_per_s(self) -> float | None:
+        """The rate from which a time left follows; None while nothing has been copied for half a minute."""
+        quiet_ms = 0 if self.copied_ms is None else self.at_ms - self.copied_ms
+        return None if quiet_ms >= _QUIET_S * 1000 else self.bytes_per_s
 
     def _smoothed_rate(self, at_ms: int, done_bytes: int) -> float | None:
         if at_ms <= self.at_ms:
             return self.bytes_per_s
         newest = max(0, done_bytes - self.done_bytes) * 1000 / (at_ms - self.at_ms)
-        return newest if self.bytes_per_s is None else _NEWEST * newest + (1 - _NEWEST) * self.bytes_per_s
+        rate = newest if self.bytes_per_s is None else _NEWEST * newest + (1 - _NEWEST) * self.bytes_per_s
+        return rate if rate >= 1 else 0.0
 
 
 def arrived_bytes(in_flight: Iterable[Move], log_dirs: Mapping[int, BrokerLogDirs]) -> dict[TopicPartition, int]:
@@ -76,10 +92,11 @@ def _received_bytes(move: Move, log_dirs: Mapping[int, BrokerLogDirs]) -> int:
 
 
 def eta_s(left_bytes: int, bytes_per_s: float | None) -> float | None:
-    """Return the seconds until `left_bytes` are copied; None while the rate is unknown or 0."""
+    """Return the seconds until `left_bytes` are copied; None if the rate is unknown or 0, or for more than a year."""
     if left_bytes <= 0:
         return 0.0
-    return left_bytes / bytes_per_s if bytes_per_s else None
+    left_s = left_bytes / bytes_per_s if bytes_per_s else None
+    return None if left_s is None or left_s > _LONGEST_S else left_s
 
 
 def find_stalled(
@@ -210,7 +227,6 @@ def progress_of(
     left_over = filter_unsettled(rows)
     number = len(before) + len(rows)
     total, done = (before.bytes_copied + each for each in _total_and_done_bytes(rows, track))
-    rate = track.bytes_per_s if track else None
     return Progress(
         digest=record.digest,
         status=record.status,
@@ -225,8 +241,8 @@ def progress_of(
         held=tuple(held),
         bytes_total=total,
         bytes_done=done,
-        bytes_per_s=rate,
-        eta_s=eta_s(total - done, rate),
+        bytes_per_s=track.bytes_per_s if track else None,
+        eta_s=eta_s(total - done, track.steady_bytes_per_s if track else None),
         stalled=tuple(stalled),
         chunk=min((row.move.chunk for row in left_over), default=None),
         chunks=1 + max(before.last_chunk, *(row.move.chunk for row in rows), -1),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import LockLost
+from kafka_steward.errors import JournalUnreachable, LockLost
 from kafka_steward.execution.moves import Held
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
@@ -20,6 +20,8 @@ from kafka_steward.journal.observed import ApprovalState, BrokerChange, HeldGrou
 from kafka_steward.journal.paths import BROKER
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import PlanFolder
+
+_log = logging.getLogger(__name__)
 
 #: Seconds between two writes of a plan's progress.
 EVERY_S = 10.0
@@ -36,15 +38,24 @@ class ProgressRecorder:
     _written: dict[str, tuple[float, object]] = field(default_factory=dict, init=False, repr=False)
 
     def record(self, progress: Progress, fence: Fence, *, throttle: int | None) -> None:
-        """Write the progress after a step, under its lock. Raises JournalUnreachable, and no other error."""
+        """Write the progress after a step, under its lock. Raises JournalUnreachable, and no other error.
+
+        What is only shown never ends a step: any other error is logged.
+        """
         reports, now_s = self.journal.plan_reports, self.clock()
         last_s, status = self._written.get(progress.digest, (None, None))
         recent = last_s is not None and now_s - last_s < EVERY_S and status is progress.status
         if reports is None or progress.busy or recent:
             return
-        with suppress(LockLost):  # its successor writes the progress
+        try:
             reports.put_progress(progress_report(progress, throttle), fence, every_ms=int(EVERY_S * 1000))
             self._written[progress.digest] = now_s, progress.status
+        except LockLost:
+            pass  # its successor writes the progress
+        except JournalUnreachable:
+            raise
+        except Exception:  # noqa: BLE001 - what is only shown never ends a step
+            _log.exception("The progress of plan %s could not be recorded.", progress.digest[:12])
 
 
 def progress_report(progress: Progress, throttle: int | None) -> ProgressReport:

@@ -16,7 +16,10 @@ from kafka_steward.execution.progress import (
     eta_s,
     find_stalled,
 )
-from tests.simulated_plan import move
+from kafka_steward.journal import paths
+from kafka_steward.settings import Settings
+from tests.simulated_plan import World, memory_journal, move
+from tests.simulator import Simulator
 
 T0, T1, T2, T3 = (TopicPartition("t", number) for number in range(4))
 WIDE = move("t-0", "123", "453", size=100)
@@ -39,9 +42,10 @@ def test_of_what_arrived_each_move_counts_what_was_planned_at_most() -> None:
 
 def test_a_track_remembers_when_each_partition_grew_and_forgets_what_is_not_seen_any_more() -> None:
     first = TransferRate(10, 5).update(20, 15, {T0: 0, T1: 1, T2: 4})
-    assert first == TransferRate(20, 15, {T0: 0, T1: 1, T2: 4}, {T0: 20, T1: 20, T2: 20}, 1_000.0)
+    assert first == TransferRate(20, 15, {T0: 0, T1: 1, T2: 4}, {T0: 20, T1: 20, T2: 20}, 1_000.0, 20)
     second = first.update(30, 17, {T0: 0, T1: 2, T3: 0})
-    assert second == TransferRate(30, 17, {T0: 0, T1: 2, T3: 0}, {T0: 20, T1: 30, T3: 30}, 0.3 * 200 + 0.7 * 1_000)
+    rate = 0.3 * 200 + 0.7 * 1_000
+    assert second == TransferRate(30, 17, {T0: 0, T1: 2, T3: 0}, {T0: 20, T1: 30, T3: 30}, rate, 30)
     assert second.update(40, 17, {T0: 0, T1: 1, T3: 1}).grew_ms == {T0: 20, T1: 30, T3: 40}, "what shrank did not grow"
 
 
@@ -80,3 +84,21 @@ def test_the_time_left_is_unknown_without_a_rate_and_nothing_without_bytes(
 def test_what_flies_and_has_not_grown_for_so_long_is_stalled(after_s: float, found: tuple[TopicPartition, ...]) -> None:
     track = TransferRate(11_000, 0, grew_ms={T0: 1_000, T1: 6_000, T2: 2_000, TopicPartition("landed", 0): 0})
     assert find_stalled(track, [T3, T2, T1, T0], after_s=after_s) == found, "t-3 was not looked at yet"
+
+
+def test_a_plan_that_waits_for_hours_after_it_has_copied_something_goes_on() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", size=1000)
+    moves = [move("t-0", "123", "423", size=1000), move("t-1", "231", "431", position=1, size=1000)]
+    rules = Settings(throttle=0, max_in_per_broker=1)
+    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+    for _ in range(5):
+        world.step()
+        simulator.tick()
+    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    simulator.run()
+    for _ in range(2_100):
+        progress = world.step()
+        simulator.tick()
+    assert (progress.completed, progress.waiting, progress.eta_s, progress.bytes_per_s) == (1, 1, None, 0)
+    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    assert world.run().completed == 2

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -164,6 +164,23 @@ def test_progress_is_written_each_ten_seconds_and_when_the_status_changes_and_no
     # After the pause this process asks the journal, whose clock says that less time has passed.
     now_s[0] = 3 * EVERY_S
     assert settled(5, status=PlanStatus.STUCK) == 4
+
+
+@pytest.mark.parametrize(
+    "strange", [{"eta_s": float("inf")}, {"eta_s": 1e27}, {"bytes_total": 2**70}, {"bytes_per_s": float("nan")}]
+)
+def test_a_number_that_cannot_be_stored_ends_no_step(
+    journal: Journal, reader: JournalReader, strange: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    now_s, fence = [0.0], cast("Any", LiveFence())
+    recorder = ProgressRecorder(journal, lambda: now_s[0])
+    recorder.record(replace(PROGRESS, **strange), fence, throttle=None)
+    assert "could not be recorded" in caplog.text
+    now_s[0] = EVERY_S
+    recorder.record(PROGRESS, fence, throttle=None)
+    known = plan_data.progress(reader, CLUSTER, DIGEST)
+    assert known is not None
+    assert known.bytes_total == PROGRESS.bytes_total
 
 
 def test_a_process_that_has_lost_the_step_lock_writes_no_progress(journal: Journal, reader: JournalReader) -> None:

@@ -47,6 +47,24 @@ def test_the_rate_is_smoothed_and_the_eta_follows() -> None:
     assert (eta_s(500, 100.0), eta_s(0, None), eta_s(500, None), eta_s(500, 0.0)) == (5.0, 0.0, None, None)
 
 
+def test_after_half_a_minute_without_a_byte_no_time_left_is_stated() -> None:
+    track = TransferRate(0, 0).update(1000, 100, {T0: 100})
+    for second in range(2, 31):
+        track = track.update(second * 1000, 100, {T0: 100})
+        assert track.steady_bytes_per_s is not None
+    assert track.update(31_000, 100, {T0: 100}).steady_bytes_per_s is None
+    again = track.update(31_000, 100, {T0: 100}).update(32_000, 200, {T0: 200})
+    assert again.steady_bytes_per_s == again.bytes_per_s != 0
+
+
+def test_a_rate_fades_to_zero_and_a_time_left_of_more_than_a_year_is_none() -> None:
+    track = TransferRate(0, 0).update(1000, 10**9, {T0: 10**9})
+    for second in range(2, 2002):
+        track = track.update(second * 1000, 10**9, {T0: 10**9})
+    assert track.bytes_per_s == 0
+    assert (eta_s(10**12, 1.0), eta_s(31_536_000, 1.0)) == (None, 31_536_000.0)
+
+
 def test_a_stall_is_no_growth_for_so_long() -> None:
     track = (
         TransferRate(0, 0)

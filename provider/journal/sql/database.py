@@ -137,9 +137,10 @@ class Database:
 
     @contextmanager
     def report_transaction(self, what: str) -> Iterator[sa.Connection]:
-        """Open a transaction for what is only shown: if the database refuses it, that is logged, and not raised.
+        """Open a transaction for what is only shown: if it fails, that is logged, and not raised.
 
-        Within another transaction, a refusal leaves what that one has done before. Raises JournalUnreachable.
+        The database may refuse it, or its driver may not take a value. Within another transaction, a failure leaves
+        what that one has done before. Raises JournalUnreachable.
         """
         try:
             with self.write_transaction() as connection, connection.begin_nested():
@@ -151,7 +152,7 @@ class Database:
             _log.warning("%s could not be recorded: %s", printable(what), printable(str(found)))
         except JournalUnreachable:
             raise
-        except JournalError as error:
+        except Exception as error:  # noqa: BLE001 - what is only shown never ends a step
             _log.warning("%s could not be recorded: %s", printable(what), printable(str(error)))
 
     def next_counter_value(self, connection: sa.Connection, name: str) -> int:
