@@ -12,7 +12,8 @@ in flight
 
 * while it is certainly stale: it equals a state that the list showed in flight, or its leader epoch is no higher than
   before our request (for at most `STALE_LIMIT_S`, in case that reasoning is wrong);
-* for `GRACE_S` after the controller's last response, if it may be either stale or current.
+* for `GRACE_S` after the controller's last response, if it may be either stale or current. A reassignment that only
+  removes replicas is listed with the same replicas that a cancel leaves.
 
 Kafka increments the leader epoch whenever a replica is removed, so no set of replicas recurs with the same epoch. A
 ZooKeeper-mode controller increments it with every change, even a change of the replica order.
@@ -109,17 +110,21 @@ class MetadataReconciler:
         if (
             request is not None
             and request.target is not None
-            and self._may_be_requested_target(request.target, request, seen)
+            and self._may_be_requested_target(request.target, request, was_listed, seen)
         ):
             return seen if request.target == seen.replicas else _reassigning_to(seen, request.target)
         if was_listed is not None and self._is_still_shown(*was_listed, request, seen):
             return _with_reassignment(seen, was_listed[0])
         return seen
 
-    def _may_be_requested_target(self, target: Assignment, request: _AcceptedRequest, seen: Partition) -> bool:
+    def _may_be_requested_target(
+        self, target: Assignment, request: _AcceptedRequest, was: tuple[Reassignment, float] | None, seen: Partition
+    ) -> bool:
         """Return whether the broker shows the requested target, or a state that may be older than the request."""
         if target == seen.replicas or self._now_s - request.at_s < GRACE_S:
             return True
+        if was is not None and was[0].replicas == seen.replicas and not was[0].adding:
+            return False  # another client may have cancelled it: that leaves these replicas, and the same epoch
         raised = self._orders_raise_epochs or frozenset(target) != frozenset(seen.replicas)
         return raised and _is_older_metadata(seen, request)
 
@@ -127,11 +132,15 @@ class MetadataReconciler:
         self, was: Reassignment, at_s: float, request: _AcceptedRequest | None, seen: Partition
     ) -> bool:
         """Return whether the broker still shows, as in flight or not started, a move that has left the list."""
+        cancelled = request is not None and request.target is None
         if was.replicas == seen.replicas:
-            # Without replicas to remove, this state may also be the completed one.
-            return bool(was.removing) or self._now_s - at_s < GRACE_S
-        cancelled = request is not None and request.target is None and _is_older_metadata(seen, request)
-        return cancelled and bool(was.adding)  # if no replica was being added, a cancel changes no replicas
+            if was.adding and was.removing:
+                return True
+            # Without replicas to remove, this may also be the completed state. Without replicas to add, it is the
+            # state after a cancel: certainly after one that Kafka accepted from us, possibly after another client's.
+            return bool(was.adding or not cancelled) and self._now_s - at_s < GRACE_S
+        older = request is not None and _is_older_metadata(seen, request)
+        return cancelled and older and bool(was.adding)  # if no replica was being added, a cancel changes no replicas
 
 
 def _metadata_by_topic(partitions: Mapping[TopicPartition, Partition]) -> dict[str, _TopicMetadata]:

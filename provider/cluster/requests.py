@@ -35,6 +35,8 @@ from kafka_steward.escaping import printable
 #: Errors for a topic that does not exist, and for an invalid topic name: the rest of the request is not affected.
 NO_SUCH_TOPIC = frozenset({3, 17})
 UNKNOWN_ERROR, NONE, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, ELECTION_NOT_NEEDED = -1, 0, 7, 29, 41, 84
+#: A target that Kafka cannot give a partition: it names a broker that is not registered, or twice the same one.
+INVALID_ASSIGNMENT = 39
 
 #: Kafka's errors for a missing right, with the resource of the ACL.
 _RESOURCES = {NOT_AUTHORIZED: "every topic", 31: "the cluster"}

@@ -75,6 +75,10 @@ class Partition:
         """True if a reassignment of the partition is in flight."""
         return bool(self.adding or self.removing)
 
+    def is_recreated(self, topic_id: str | None) -> bool:
+        """Return True if its topic is another one than `topic_id` of the same name; False if either id is unknown."""
+        return None not in (topic_id, self.topic_id) and topic_id != self.topic_id
+
     @property
     def under_replicated(self) -> bool:
         """True if the assigned replicas, except those being added, outnumber the ISR (KIP-352), as in Kafka's tool."""

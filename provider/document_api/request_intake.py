@@ -293,7 +293,7 @@ class PartialCancel:
         snapshot = self._cluster.snapshot(sorted({row.move.topic for row in rows}))
         findings = observe_moves(rows, snapshot)
         self._moves.record_observations([each for each in findings if each.state is not ObservedState.IN_FLIGHT])
-        self._restoring.restore_replica_order(findings)
+        self._restoring.restore_replica_order(findings, snapshot)
         self._restoring.propagate_external_cancel(findings)
         in_flight = [each for each in findings if each.state in {ObservedState.IN_FLIGHT, ObservedState.CANCELLING}]
         blocked = self._cancel_in_flight(in_flight, snapshot)

@@ -9,9 +9,9 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
 from kafka_steward.execution.late_submissions import LateRetraction
-from kafka_steward.execution.move_recovery import EXTERNAL_CANCEL
+from kafka_steward.execution.move_recovery import EXTERNAL_CANCEL, is_unregistered_refusal, unregistered_clause
 from kafka_steward.execution.move_store import Decision, MoveStore
-from kafka_steward.execution.moves import OPEN
+from kafka_steward.execution.moves import OPEN, Event
 from kafka_steward.execution.observe import Observation, ObservedState
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.staging import can_roll_back_stages, stage_number, stage_reached
@@ -35,10 +35,12 @@ class CancelRestoration:
         self._calls = calls
         self._retraction = retraction
 
-    def restore_replica_order(self, findings: Iterable[Observation]) -> None:
+    def restore_replica_order(self, findings: Iterable[Observation], snapshot: Snapshot) -> None:
         """Restore the order of the replicas, and with it the preferred leader: Kafka's cancel loses both.
 
-        The same reassignment removes the replicas that completed stages had added before the cancel.
+        The same reassignment removes the replicas that completed stages had added before the cancel. A KRaft controller
+        accepts no assignment with a broker that was unregistered, not even the one that the partition has. Such a move
+        ends with the replicas that it has.
         """
         lost = {each.row.topic_partition: each for each in findings if each.state is ObservedState.ORDER_CHANGED}
         entries = {
@@ -51,10 +53,28 @@ class CancelRestoration:
         }
         targets = {name: each.row.move.before for name, each in lost.items()}
         found = {name: each.found or () for name, each in lost.items()}
-        self._calls.execute(
+        answers = self._calls.execute(
             entries,
             lambda batch: alter_keeping_factor(self._cluster, {name: targets[name] for name in batch}, found),
             late=lambda batch: self._retraction.retract_submissions({name: targets[name] for name in batch}),
+        )
+        zookeeper_mode = self._cluster.zookeeper_mode
+        refused = {
+            name: error
+            for name, error in answers.items()
+            if is_unregistered_refusal(error, zookeeper_mode=zookeeper_mode)
+        }
+        self._moves.record_decisions(
+            [
+                Decision(
+                    lost[name].row,
+                    Event.DROP,
+                    f"cancelled, and its replicas are {list(found[name])}, but Kafka refuses their original order "
+                    f"{list(targets[name])}{unregistered_clause(targets[name], snapshot)}: {error}",
+                    Cause.ORDER_REFUSED,
+                )
+                for name, error in refused.items()
+            ]
         )
 
     def cancel_unacknowledged(

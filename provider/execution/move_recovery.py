@@ -25,7 +25,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition, name_brokers
+from kafka_steward.cluster.requests import INVALID_ASSIGNMENT
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot, bytes_missing
+from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.moves import OPEN, phase_of
 from kafka_steward.execution.observe import TRANSITION_OF, Observation, ObservedState
 from kafka_steward.execution.staging import part_in_flight, stage_reached
@@ -47,6 +49,21 @@ def cancel_forbidden_reason(originals: Assignment | None, partition: Partition, 
     if not frozenset(originals) & partition.isr & live and new & live:
         return _WOULD_GO_OFFLINE
     return None
+
+
+def is_unregistered_refusal(error: ClusterError | None, *, zookeeper_mode: bool) -> bool:
+    """Return True if Kafka refused an assignment of existing replicas because one of their brokers is unregistered.
+
+    A KRaft controller accepts no assignment that names such a broker, until the broker registers again. In ZooKeeper
+    mode no broker is ever unregistered, only dead.
+    """
+    return isinstance(error, KafkaRefused) and error.code == INVALID_ASSIGNMENT and not zookeeper_mode
+
+
+def unregistered_clause(assignment: Assignment, snapshot: Snapshot) -> str:
+    """Return the brokers of an assignment that the cluster does not list, as a clause; empty if it lists all."""
+    gone = [broker for broker in assignment if broker not in snapshot.brokers]
+    return f", because {name_brokers(gone)} {'is' if len(gone) == 1 else 'are'} not registered" if gone else ""
 
 
 @dataclass(frozen=True)
@@ -137,7 +154,7 @@ def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tup
     partition, move = snapshot.partitions.get(row.topic_partition), row.move
     if partition is None:
         return HIDDEN if row.move.topic in snapshot.hidden else "it no longer exists"
-    if move.topic_id is not None and partition.topic_id is not None and move.topic_id != partition.topic_id:
+    if partition.is_recreated(move.topic_id):
         return "its topic was deleted and re-created"
     expected = partition.replicas == move.after or row.state is not MoveState.COMPLETED
     if partition.reassigning or not expected or row.state is MoveState.FAILED:

@@ -184,12 +184,14 @@ class MoveStore:
                     )
 
     def record_decisions(self, decisions: Sequence[Decision]) -> None:
-        """Record decisions about moves that have not begun; unchanged rows are not written again."""
+        """Record decisions about moves that have not begun, or have ended; unchanged rows are not written again."""
         for some in _split_into_transactions([each for each in decisions if not _is_already_recorded(each)]):
             with self._journal.together():
                 for (event, cause), several in _group_by(some, lambda each: (each.event, each.cause)):
                     rows = [each.row for each in several]
                     told = {each.row.topic_partition: each.sentence for each in several}
+                    submitted = [row.topic_partition for row in rows if row.state is MoveState.SUBMITTED]
+                    delete_in_flight(self._journal.tree, self._plan, submitted)
                     self._audit_event(rows, event, told)
                     self._apply_event(rows, event, told, cause=cause)
 

@@ -262,6 +262,15 @@ class HoldReason(str, Enum):
         _Consequence.TRY_AGAIN,
         "{found}, outside this plan, has fewer replicas in sync than min.insync.replicas; it is retried",
     )
+    #: Kafka rejected a target of existing replicas, for good.
+    BROKER_UNREGISTERED = (
+        "broker_unregistered",
+        _Consequence.DROP,
+        (
+            "one of its brokers is not registered in the cluster any more, and Kafka refused with '{found}'; restart "
+            "that broker, or move its replica to another one"
+        ),
+    )
     #: Kafka rejected the submission.
     KAFKA_REFUSED = "kafka_refused", _Consequence.TRY_AGAIN, "Kafka refused with '{found}'; it is retried"
 

@@ -122,7 +122,7 @@ def observe_move(row: MoveRow, partition: Partition | None, live: frozenset[int]
         return None
     if partition is None:
         return ObservedState.GONE
-    if _is_recreated(row.move.topic_id, partition.topic_id):
+    if partition.is_recreated(row.move.topic_id):
         return ObservedState.RECREATED
     if partition.reassigning:
         return _observe_in_flight(row, partition, live)
@@ -143,11 +143,12 @@ def _observe_at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -
         return _observe_at_target(row, partition, live)
     if stage_reached(row.move, partition.replicas) and row.stage:
         return _observe_between_stages(row, partition, live)
+    # Of a move that only removes replicas, Kafka lists the originals while it is in flight: this comes first.
+    if frozenset(partition.replicas) == frozenset(row.move.before):
+        return _observe_at_originals(row, in_order=partition.replicas == row.move.before)
     if _is_listed_as_in_flight(row.move, partition.replicas):
         return ObservedState.IN_FLIGHT  # it has ended, and the queried broker has stale metadata
-    if frozenset(partition.replicas) != frozenset(row.move.before):
-        return ObservedState.TAKEN_OVER
-    return _observe_at_originals(row, in_order=partition.replicas == row.move.before)
+    return ObservedState.TAKEN_OVER
 
 
 def _observe_at_originals(row: MoveRow, *, in_order: bool) -> ObservedState:
@@ -180,7 +181,3 @@ def _is_listed_as_in_flight(move: Move, replicas: Assignment) -> bool:
     """Return True if Kafka lists the whole move like this in flight: the target, then the replicas to remove."""
     wanted = len(move.after)
     return replicas[:wanted] == move.after and frozenset(replicas[wanted:]) == move.removing
-
-
-def _is_recreated(known: str | None, seen: str | None) -> bool:
-    return known is not None and seen is not None and known != seen

@@ -193,8 +193,7 @@ def preflight(move: Move, inputs: PreflightInputs) -> Held | None:
 
 
 def _check_recreated(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
-    known = move.topic_id is not None and partition.topic_id is not None
-    return _UNREPORTED if known and move.topic_id != partition.topic_id else None
+    return _UNREPORTED if partition.is_recreated(move.topic_id) else None
 
 
 def _check_external_reassignment(_: Move, partition: Partition, __: PreflightInputs) -> _Found:

@@ -37,6 +37,7 @@ from kafka_steward.execution.move_recovery import (
     find_individually_cancelled,
     find_unfinishable_moves,
     is_cancel_safe,
+    is_unregistered_refusal,
     select_individual_cancels,
 )
 from kafka_steward.execution.move_store import Decision, MoveStore
@@ -172,7 +173,7 @@ class Step:
         self._record_decisions(
             [Decision(row, Event.DROP, INDIVIDUAL_CANCEL[cause], cause) for row, cause in over], snapshot
         )
-        self._restoring.restore_replica_order(findings)
+        self._restoring.restore_replica_order(findings, snapshot)
         self._restoring.propagate_external_cancel(findings)
         if self._cancelling:
             self._restoring.cancel_between_stages(self._moves.rows(), snapshot, self._cancelling, Cause.REQUESTED)
@@ -436,9 +437,25 @@ class Step:
         )
         refusals = {name: error for name, error in answers.items() if error is not None}
         self._moves.record_accepted([row for name, row in by_name.items() if name not in refusals])
-        held = [Held.of(name, HoldReason.KAFKA_REFUSED, _error_message(error)) for name, error in refusals.items()]
+        held = [
+            Held.of(name, self._refusal_reason(stages[name], error), _error_message(error))
+            for name, error in refusals.items()
+        ]
         self._moves.record_refused([by_name[name] for name in refusals], held)
-        return held
+        ends = {TopicPartition(why.topic, why.partition): why for why in held if why.code.event is Event.DROP}
+        self._moves.record_decisions(
+            [
+                Decision(row, Event.DROP, ends[row.topic_partition].sentence)
+                for row in self._moves.rows()
+                if row.topic_partition in ends
+            ]
+        )
+        return [why for why in held if why.code.event is Event.HOLD]
+
+    def _refusal_reason(self, move: Move, error: ClusterError) -> HoldReason:
+        refused = is_unregistered_refusal(error, zookeeper_mode=self._cluster.zookeeper_mode)
+        # A replica that is to be added may go to another broker, which the next plan chooses.
+        return HoldReason.BROKER_UNREGISTERED if refused and not move.adding else HoldReason.KAFKA_REFUSED
 
 
 def _parts_in_flight(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:

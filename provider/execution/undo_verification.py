@@ -200,9 +200,10 @@ def _split_expected_moves(
     """Return the moves that must be cancelled or rolled back, and the partitions that were changed externally since."""
     names = {(each.topic, each.partition) for each in alone}
     begun = [row for row in rows if row.attempt and row.topic_partition not in names]
+    refused = [row for row in begun if row.cause is Cause.ORDER_REFUSED and _has_other_order(row, snapshot)]
     if record.status is not PlanStatus.ROLLED_BACK and record.not_taken_back is None:
         begun = [row for row in begun if row.state is MoveState.DROPPED and row.cause is Cause.REQUESTED]
-    others = {
+    others = {row.topic_partition: row.detail for row in refused} | {
         row.topic_partition: why
         for row in begun
         if (why := _external_change_reason(row, snapshot, later.get(row.topic_partition, ()))) is not None
@@ -211,11 +212,16 @@ def _split_expected_moves(
     return expected, [SkippedPartition(*name, why) for name, why in others.items()]
 
 
+def _has_other_order(row: MoveRow, snapshot: Snapshot) -> bool:
+    partition = snapshot.partitions.get(row.topic_partition)
+    return partition is not None and partition.replicas != row.move.before
+
+
 def _external_change_reason(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, MoveRow]]) -> str | None:
     partition = snapshot.partitions.get(row.topic_partition)
     if partition is None:
         return HIDDEN if row.move.topic in snapshot.hidden else "it no longer exists"
-    if None not in (row.move.topic_id, partition.topic_id) and row.move.topic_id != partition.topic_id:
+    if partition.is_recreated(row.move.topic_id):
         return "its topic was deleted and re-created"
     known = {frozenset(row.move.before), frozenset(row.move.after)}
     dead = sorted(frozenset(row.move.before) - snapshot.live)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.requests import INVALID_ASSIGNMENT
 from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
@@ -21,8 +22,8 @@ from kafka_steward.journal.tree import Tree, put_new
 
 #: The size limit of the node in bytes: below ZooKeeper's limit of 1 MB.
 MAX_ZNODE_BYTES = 900_000
-#: Kafka's error codes: a reassignment is in progress; a replica assignment is not valid.
-_IN_PROGRESS, _INVALID = 60, 39
+#: Kafka's error code: a reassignment is in progress.
+_IN_PROGRESS = 60
 
 
 class ZnodeReassignmentClient:
@@ -45,7 +46,9 @@ class ZnodeReassignmentClient:
         live = self._cluster.live_brokers()
         dead = {name: [each for each in target if each not in live] for name, target in targets.items()}
         refused = {
-            name: _build_refusal(_INVALID, f"broker {each[0]} is not live") for name, each in dead.items() if each
+            name: _build_refusal(INVALID_ASSIGNMENT, f"broker {each[0]} is not live")
+            for name, each in dead.items()
+            if each
         }
         batch = _take_first_batch({name: target for name, target in targets.items() if name not in refused})
         waiting = {name: _must_wait_refusal() for name in targets if name not in refused and name not in batch}

@@ -404,6 +404,8 @@ class Cause(str, Enum):
     BROKER_DIED = "broker_died"
     #: A later request has another target for its partition (KIP-236).
     SUPERSEDED = "superseded"
+    #: It was cancelled, and Kafka refused the original order of its replicas: one of their brokers is not registered.
+    ORDER_REFUSED = "order_refused"
     #: An external client cancelled it.
     CANCELLED_ELSEWHERE = "cancelled_elsewhere"
     #: An external client gave the partition another target or assignment.

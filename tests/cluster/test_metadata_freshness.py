@@ -160,3 +160,28 @@ def test_somebody_elses_target_ends_what_was_asked() -> None:
     recent.on_listed(FLYING, 0)
     recent.on_listed({}, 0)
     assert not shown(recent, DONE).reassigning
+
+
+REMOVING = {NAME: Reassignment(OLD, adding=(), removing=(3,))}
+
+
+def test_a_removal_that_we_cancelled_is_over_at_once() -> None:
+    recent = MetadataReconciler()
+    recent.on_accepted({NAME: (1, 2)}, 0)
+    recent.on_listed(REMOVING, 1)
+    assert shown(recent, OLD, REMOVING, epoch=7).removing == (3,)
+    recent.on_accepted({NAME: None}, 2)
+    recent.on_listed({}, 2)
+    back = shown(recent, OLD, epoch=7)
+    assert (back.replicas, back.reassigning) == (OLD, False)
+
+
+def test_a_removal_that_another_client_cancelled_is_over_after_a_while() -> None:
+    recent = MetadataReconciler()
+    assert not shown(recent, OLD, epoch=7).reassigning
+    recent.on_accepted({NAME: (1, 2)}, 0)
+    recent.on_listed(REMOVING, 1)
+    recent.on_listed({}, 2)
+    assert shown(recent, OLD, epoch=7).removing == (3,), "it may have completed, and the broker lacks the news"
+    recent.on_listed({}, 2 + GRACE_S)
+    assert not shown(recent, OLD, epoch=7).reassigning

@@ -12,6 +12,7 @@ from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.move_recovery import cancel_forbidden_reason, plan_rollback_moves
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.rollback import publish_rollback
+from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.records import Phase, PlanStatus
 from kafka_steward.settings import Settings
@@ -260,3 +261,67 @@ def test_what_someone_changed_or_what_needs_a_dead_broker_is_left_alone_and_list
 def test_a_plan_that_runs_is_not_rolled_back(world: World) -> None:
     with pytest.raises(PlanError, match="cannot be rolled back: it has not ended: cancel it first"):
         publish_rollback(ClusterContext(world.simulator, world.journal, Settings(), WHO), world.digest)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("before", "after"), [("456123", "456"), ("123456", "563")])
+def test_the_cancel_of_a_lowered_replication_factor_ends_with_the_originals(mode: str, before: str, after: str) -> None:
+    simulator = Simulator.of("1a 2a 3a 4a 5a 6a", f"t: {before}", mode=mode, size=1000, bandwidth=1)
+    behind(simulator, 4, 5, 6)
+    world = World(simulator, memory_journal(simulator), [move("t-0", before, after)], auto_generated=False)
+    world.step()
+    simulator.tick()
+    world.step()
+    assert world.states() == {"t-0": "submitted"}, "Kafka waits for replicas that are out of sync"
+    request_cancel(world.journal, world.digest, who=WHO, reason="test")
+    assert world.run(steps=6).status is PlanStatus.CANCELLED
+    assert world.replicas("t-0") == tuple(map(int, before))
+    assert simulator.reassignments() == {}
+
+
+def behind(simulator: Simulator, *brokers: int) -> None:
+    """These brokers were dead while producers wrote as much again to each of their partitions."""
+    for broker in brokers:
+        simulator.kill(broker)
+    for partition in simulator.topics.values():
+        if set(brokers) & set(partition.replicas):
+            partition.size *= 2
+            partition.held |= dict.fromkeys(partition.isr, partition.size)
+    for broker in brokers:
+        simulator.restart(broker)
+
+
+def test_a_cancel_ends_when_a_broker_of_the_originals_was_unregistered() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 41", size=1000)
+    rules = Settings(throttle=20)
+    world = World(simulator, memory_journal(simulator), [move("t-0", "41", "21")], settings=rules, auto_generated=False)
+    world.step()
+    simulator.tick()
+    simulator.unregister(4)
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    progress = world.run(steps=8)
+    assert (progress.status, set(world.replicas("t-0"))) == (PlanStatus.CANCELLED, {1, 4})
+    assert simulator.reassignments() == {}
+    assert (world.throttles(), world.borrowed(), world.journal.slot.holders()) == ([], [], ())
+    why = "cancelled, and its replicas are [1, 4], but Kafka refuses their original order [4, 1]"
+    assert why in world.row("t-0").detail
+    assert "broker 4" in world.row("t-0").detail
+    found = verify_undone(simulator, world.journal, world.digest)
+    assert found.ok, "there is nothing to wait for"
+    assert [why in each.why for each in found.left_alone] == [True]
+
+
+def test_a_rollback_ends_too_when_a_broker_of_the_originals_was_unregistered() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 41 23", size=100)
+    moves = [move("t-0", "41", "14"), move("t-1", "23", "13", position=1)]
+    world = World(simulator, memory_journal(simulator), moves, auto_generated=False)
+    assert world.run().completed == 2
+    simulator.unregister(4)
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop", scope="plan")
+    progress = world.run(steps=12)
+    assert progress.ended
+    assert (world.replicas("t-0"), world.replicas("t-1")) == ((1, 4), (2, 3))
+    assert "except for 1 partitions" in progress.sentence
+    found = verify_undone(simulator, world.journal, world.digest)
+    (alone,) = found.left_alone
+    assert ("not registered" in alone.why, found.ok) == (True, True)

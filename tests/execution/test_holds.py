@@ -28,6 +28,7 @@ def test_whom_a_wait_is_for_and_what_it_means() -> None:
         HoldReason.RECREATED: Event.DROP,
         HoldReason.CHANGED_ELSEWHERE: Event.DROP,
         HoldReason.DUPLICATE_REPLICA: Event.DROP,
+        HoldReason.BROKER_UNREGISTERED: Event.DROP,
     }
     assert {reason: reason.event for reason in HoldReason} == dict.fromkeys(HoldReason, Event.HOLD) | ends
 

@@ -67,6 +67,29 @@ def test_a_submitted_move(case: str) -> None:
     assert observe_move(row, partition, LIVE) is expected
 
 
+LOWERED = move("t-0", "1234", "12", topic_id="id1")
+SAME_PLACE = {
+    "cancelled, back in order": (LOWERED, Phase.CANCELLING, seen("1234", "12"), ObservedState.RESTORED),
+    "not begun": (LOWERED, Phase.INTENDED, seen("1234", "12"), ObservedState.NOT_STARTED),
+    "cancelled by someone": (LOWERED, Phase.ACCEPTED, seen("1234", "12"), ObservedState.CANCELLED_EXTERNALLY),
+    "cancelled, order lost": (
+        move("t-0", "1234", "31"),
+        Phase.CANCELLING,
+        seen("3124", "12"),
+        ObservedState.ORDER_CHANGED,
+    ),
+    "in flight": (LOWERED, Phase.ACCEPTED, seen("1234", "3", removing="34"), ObservedState.IN_FLIGHT),
+    "arrived": (LOWERED, Phase.ACCEPTED, seen("12", "12"), ObservedState.ARRIVED),
+}
+
+
+@pytest.mark.parametrize("case", SAME_PLACE)
+def test_a_move_that_only_removes_replicas_is_back_although_kafka_lists_it_so_in_flight(case: str) -> None:
+    lowered, phase, partition, expected = SAME_PLACE[case]
+    row = MoveRow(lowered, MoveState.SUBMITTED, attempt=1, phase=phase)
+    assert observe_move(row, partition, frozenset(range(1, 5))) is expected
+
+
 WIDE = move("t-0", "123", "456", topic_id="id1")
 ALL, ORIGINALS, TWO = frozenset(range(1, 8)), frozenset({1, 2, 3}), frozenset({2, 3})
 COMES, GOES = seen("1234", "123", adding="4"), seen("1234", "1234", removing="4")

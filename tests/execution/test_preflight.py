@@ -174,7 +174,7 @@ NO_PARTITION = {HoldReason.PARTITION_GONE, HoldReason.TOPIC_HIDDEN}
 
 
 def test_every_reason_has_a_case_a_sentence_and_a_check() -> None:
-    not_by_looking = {HoldReason.KAFKA_REFUSED}
+    not_by_looking = {HoldReason.KAFKA_REFUSED, HoldReason.BROKER_UNREGISTERED}
     assert set(CASES) | not_by_looking == set(HoldReason)
     assert all(reason.message for reason in HoldReason)
     assert [reason for reason, _ in CHECKS] == [reason for reason in CASES if reason not in NO_PARTITION]
@@ -188,6 +188,7 @@ def test_what_becomes_of_the_move() -> None:
         HoldReason.RECREATED,
         HoldReason.CHANGED_ELSEWHERE,
         HoldReason.DUPLICATE_REPLICA,
+        HoldReason.BROKER_UNREGISTERED,
     ]
 
 
