@@ -82,7 +82,9 @@ class Guarded:
 
     def alter(self, targets: Any, **more: Any) -> Any:
         for partition in targets:
-            assert self._intended({Action.SUBMIT, Action.REORDER}, partition), f"{partition} was not written down"
+            assert self._intended({Action.SUBMIT, Action.REORDER, Action.ROLL_BACK}, partition), (
+                f"{partition} was not written down"
+            )
         return self._simulator.alter(targets, **more)
 
     def cancel(self, partitions: Any) -> Any:

@@ -12,7 +12,7 @@ from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
 from kafka_steward.execution.cancel_restoration import restore_externally_reordered
 from kafka_steward.execution.effects import alter_keeping_factor
 from kafka_steward.execution.external_reassignments import cancel_external_reassignments, find_external_reassignments
-from kafka_steward.execution.late_submissions import LateRetraction
+from kafka_steward.execution.late_submissions import LateRequest, LateRetraction
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import MoveState
@@ -103,7 +103,7 @@ def late(simulator: Simulator) -> Callable[[], object]:
     """A process that woke too late began it."""
     simulator.alter({T0: MOVE.after})
     retraction = LateRetraction(simulator, memory_journal(simulator), "a" * 64, WHO)
-    return lambda: retraction.cancel_and_restore([MOVE])
+    return lambda: retraction.cancel_and_restore([LateRequest(MOVE)])
 
 
 def of_others(simulator: Simulator) -> Callable[[], object]:

@@ -18,7 +18,7 @@ from kafka_steward.execution.cluster_queries import find_hidden_topics, with_hid
 from kafka_steward.execution.effects import elect_preferred_leaders
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.in_flight_records import record_in_flight
-from kafka_steward.execution.late_submissions import LateRetraction
+from kafka_steward.execution.late_submissions import LateRequest, LateRetraction
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.move_recovery import HIDDEN, plan_rollback_moves
 from kafka_steward.execution.moves import Held, HoldReason
@@ -261,7 +261,7 @@ def test_a_late_request_is_taken_back_when_it_can_be_seen_again(simulator: Simul
     record_in_flight(world.journal.tree, world.digest, [late])
     simulator.alter({T0: late.after})
     simulator.hidden.add("t")
-    LateRetraction(simulator, world.journal, world.digest, WHO).cancel_and_restore([late])
+    LateRetraction(simulator, world.journal, world.digest, WHO).cancel_and_restore([LateRequest(late)])
     watch = FailureDetector(simulator, world.journal, world.settings, WHO)
     watch.poll()
     assert simulator.topics[T0].reassigning

@@ -10,10 +10,10 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.request_intake import PartialCancel
-from kafka_steward.errors import JournalError, KafkaTimeout, LockLost
+from kafka_steward.errors import JournalError, KafkaTimeout, LockLost, PlanError
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.in_flight_records import record_in_flight
-from kafka_steward.execution.late_submissions import LateRetraction
+from kafka_steward.execution.late_submissions import LateAction, LateRequest, LateRetraction, next_late_action
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
@@ -217,7 +217,8 @@ def _refusal() -> Exception:
 
 def place(**rules: Any) -> Place:
     simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123 231", size=400)
-    moves = [move("t-0", "123", "453", size=400), move("t-1", "231", "431", position=1, size=400)]
+    targets = [("t-0", "123", "453"), ("t-1", "231", "431")]
+    moves = [move(*each, position=n, size=400, topic_id="id1") for n, each in enumerate(targets)]
     plan = plan_of(simulator, moves, operation="apply")
     made = Place(simulator, moves, Settings(max_in_per_broker=2, **rules), plan)
     cluster, journal = made.process(Faults())
@@ -557,3 +558,109 @@ def test_a_rate_that_is_set_too_late_is_owed_by_the_plan_that_set_it() -> None:
     assert here.simulator.broker_settings[4] == {RATE: "300"}
     assert here.process(Faults())[1].tree.get(paths.lease("broker", "4", RATE)) is not None
     as_it_was(here, "the rate")
+
+
+# late requests that Kafka completes before they can be cancelled
+
+
+class Quick(Gate):
+    """Kafka completes the request of the gated call before the process goes on."""
+
+    def __init__(self, at: int, here: Place, meanwhile: Callable[[], None]) -> None:
+        super().__init__(at, meanwhile)
+        self._here = here
+
+    def call(self, name: str, act: Callable[[], Any]) -> Any:
+        late = len(self.calls) == self.at
+        answer = super().call(name, act)
+        if late:
+            self._here.simulator.bandwidth = 10_000
+            self._here.simulator.tick()
+        return answer
+
+
+def completed_at_once(mode: str, happens: Callable[[Place], None] = lambda _: None) -> tuple[Place, PlanError | None]:
+    """A process sends its request after another one has rolled the plan back, and Kafka completes it at once."""
+    gate = Gate()
+    runner(place(throttle=0), gate).step()
+    here = place(throttle=0)
+    here.simulator.mode = mode
+
+    def meanwhile() -> None:
+        here.simulator.now_ms += LOCK_TICKS * 1000
+        cancelled_meanwhile(here)
+        happens(here)
+
+    try:
+        runner(here, Quick(gate.calls.index("cluster.alter"), here, meanwhile)).step()
+    except PlanError as error:
+        return here, error
+    return here, None
+
+
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+def test_a_late_request_that_kafka_completed_at_once_is_rolled_back(mode: str) -> None:
+    here, error = completed_at_once(mode)
+    assert error is None
+    here.simulator.run()
+    as_it_was(here, mode)
+    journal = here.process(Faults())[1]
+    rolled_back = journal.audit.rows(plan=here.plan.digest, action=Action.ROLL_BACK)
+    assert [(row.entry.before, row.entry.after) for row in rolled_back] == [
+        ([4, 5, 3], [1, 2, 3]),
+        ([4, 3, 1], [2, 3, 1]),
+    ]
+
+
+def created_anew(at: Place) -> None:
+    at.simulator.delete("t")
+    at.simulator.create("t", [(1, 2, 3), (2, 3, 1)], size=10)
+
+
+def test_what_a_late_request_did_to_a_topic_that_was_created_anew_is_named() -> None:
+    here, error = completed_at_once("kraft", created_anew)
+    assert "t-0 was moved to [4, 5, 3]" in str(error)
+    assert "re-created" in str(error)
+    assert "1 more partitions" in str(error)
+    journal = here.process(Faults())[1]
+    named = journal.audit.rows(plan=here.plan.digest, action=Action.SKIP)
+    assert [(str(row.entry.topic), row.entry.partition) for row in named] == [("t", 0), ("t", 1)]
+    nothing_is_left(here, "created anew")
+
+
+def test_a_late_request_whose_originals_are_dead_is_named_and_left() -> None:
+    _, error = completed_at_once("kraft", lambda at: at.simulator.kill(1))
+    assert "t-0 was moved to [4, 5, 3]" in str(error)
+    assert "its original broker 1 is not live" in str(error)
+
+
+def test_the_watch_rolls_back_what_kafka_completed_for_a_process_that_died() -> None:
+    here = place(throttle=0)
+    cancelled_meanwhile(here)
+    cluster, journal = here.process(Faults())
+    record_in_flight(journal.tree, here.plan.digest, here.moves[:1])
+    here.simulator.alter({T0: (4, 5, 3)})
+    here.simulator.run()
+    assert here.simulator.topics[T0].replicas == (4, 5, 3)
+    FailureDetector(cluster, journal, here.settings, WHO).poll()
+    here.simulator.run()
+    as_it_was(here, "the watch")
+
+
+@pytest.mark.parametrize(
+    ("ended", "action"),
+    [
+        (MoveState.DROPPED, LateAction.ROLL_BACK),
+        (MoveState.COMPLETED, LateAction.ROLL_BACK),
+        (None, LateAction.ROLL_BACK),
+        (MoveState.FAILED, LateAction.LEAVE),
+        (MoveState.SATISFIED, LateAction.NONE),
+    ],
+)
+def test_what_rests_at_the_late_target_goes_back_where_that_is_known(
+    ended: MoveState | None, action: LateAction
+) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 423")
+    snapshot = simulator.snapshot()
+    request = LateRequest(move("t-0", "123", "423"), ended)
+    assert next_late_action(request, snapshot.partitions[T0], snapshot.live) is action
