@@ -38,7 +38,7 @@ class MemoryMoves:
         attempt: int | None,
         isr_seen: bool | None,
         phase: Phase | None = None,
-        stage: int = 0,
+        stage: int | None = None,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
     ) -> int:

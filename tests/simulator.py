@@ -5,6 +5,7 @@ Time passes only in `tick`. It knows Kafka's traps, and passes the contract of t
 * a cancelled reassignment keeps the set of replicas and loses their order;
 * submitting the originals of a move in flight wedges a KRaft partition until a null cancel; ZooKeeper mode reverts;
 * KRaft takes a dead target and hangs; ZooKeeper mode refuses it;
+* an unclean election takes the first live replica of the list, in which the target of a move in flight stands first;
 * an alter whose answer was lost may be applied much later.
 """
 
@@ -22,6 +23,7 @@ from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, Partit
 from kafka_steward.errors import BrokerUnreachable, ClusterError, ClusterUnreachable, KafkaRefused, KafkaTimeout
 
 TICK_MS = 1000
+UNCLEAN = "unclean.leader.election.enable"
 DISK = 1_000_000_000
 
 
@@ -37,6 +39,7 @@ class Replicated:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     wedged: bool = False
+    topic: str = ""
     offline: set[int] = field(default_factory=set)
     held: dict[int, int] = field(default_factory=dict)
 
@@ -101,7 +104,7 @@ class Simulator:
         self.topic_settings[topic] = {}
         for number, replicas in enumerate(assignments):
             isr = set(replicas) & self.alive
-            partition = Replicated(replicas, topic_id, size, isr, None, held=dict.fromkeys(isr, size))
+            partition = Replicated(replicas, topic_id, size, isr, None, topic=topic, held=dict.fromkeys(isr, size))
             self.topics[TopicPartition(topic, number)] = partition
             self._elect(partition)
 
@@ -285,7 +288,7 @@ class Simulator:
         self._reached()
         for topic in sorted(self.hidden & set(topics)):
             raise refusal_error(NOT_AUTHORIZED, None, f"reading the settings of {topic}")
-        defaults = {} if own_only else {"min.insync.replicas": "1"}
+        defaults = {} if own_only else {"min.insync.replicas": "1", UNCLEAN: "false"}
         known = {topic: {**defaults, **self.topic_settings[topic]} for topic in topics if topic in self.topic_settings}
         return {topic: {name: of[name] for name in names if name in of} for topic, of in known.items()}
 
@@ -347,7 +350,7 @@ class Simulator:
         new = assignments or self._placed(len(there), count, factor, known)
         for number, replicas in enumerate(new, len(there)):
             isr = set(replicas) & self.alive
-            partition = Replicated(replicas, there[0].topic_id, 0, isr, None, held=dict.fromkeys(isr, 0))
+            partition = Replicated(replicas, there[0].topic_id, 0, isr, None, topic=topic, held=dict.fromkeys(isr, 0))
             self.topics[TopicPartition(topic, number)] = partition
             self._elect(partition)
         return None
@@ -457,6 +460,12 @@ class Simulator:
     def _elect(self, partition: Replicated) -> None:
         able = [broker for broker in partition.replicas if broker in partition.isr & self.alive]
         partition.leader = able[0] if able else None
+        live = [broker for broker in partition.replicas if broker in self.alive - partition.offline]
+        if not able and live and self.topic_settings[partition.topic].get(UNCLEAN) == "true":
+            # The first live one leads, whatever it has, and the others delete what they have beyond that.
+            partition.leader, partition.isr = live[0], {live[0]}
+            partition.size = partition.held.get(live[0], 0)
+            partition.held = {broker: min(held, partition.size) for broker, held in partition.held.items()}
 
     def _change_topic(self, topic: str, changes: Sequence[ConfigChange]) -> KafkaRefused | None:
         if topic in self.hidden:

@@ -42,7 +42,7 @@ def tree(monkeypatch: pytest.MonkeyPatch) -> SharedTree:
     return tree
 
 
-@pytest.mark.parametrize("word", ["AlterReplicaLogDirs", "unclean", "remote.storage", "remote_log"])
+@pytest.mark.parametrize("word", ["AlterReplicaLogDirs", "remote.storage", "remote_log"])
 def test_what_the_page_says_is_never_asked_for_is_in_no_module(word: str) -> None:
     sources = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     assert len(sources) > 200

@@ -14,7 +14,7 @@ from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event
 from kafka_steward.execution.observe import Observation, ObservedState
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.staging import can_roll_back_stages, stage_number, stage_reached
+from kafka_steward.execution.staging import can_roll_back_stages, is_between_stages, stage_number, stage_reached
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import Cause, MoveRow
 from kafka_steward.journal.store import Journal
@@ -96,7 +96,8 @@ class CancelRestoration:
         for each in unheard:
             partition = found.get(each.row.topic_partition)
             if partition is None or not partition.reassigning:
-                stage = 0 if partition is None else stage_reached(each.row.move, partition.replicas)
+                between = partition is not None and is_between_stages(each.row, partition.replicas)
+                stage = stage_reached(each.row.move, partition.replicas) if partition and between else 0
                 asked[each.row.topic_partition] = replace(each.row, stage=stage), each.sentence, each.cause
         entries = {
             name: [self._moves.build_audit_record(Action.CANCEL, row, _UNACKNOWLEDGED)]

@@ -30,7 +30,7 @@ from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot, byte
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.moves import OPEN, phase_of
 from kafka_steward.execution.observe import TRANSITION_OF, Observation, ObservedState
-from kafka_steward.execution.staging import part_in_flight, stage_reached
+from kafka_steward.execution.staging import is_between_stages, part_in_flight
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 
 #: The reason for a partition whose topic an ACL hides: its state is unknown.
@@ -94,7 +94,7 @@ def _explains_replicas(row: MoveRow, found: Assignment) -> bool:
     """
     target = row.move.after
     there = row.state in {MoveState.COMPLETED, MoveState.SUBMITTED} and found[: len(target)] == target
-    return there or (row.attempt > 0 and stage_reached(row.move, found) > 0)
+    return there or is_between_stages(row, found)
 
 
 def plan_rollback_moves(
@@ -130,14 +130,14 @@ def _has_changed_partition(row: MoveRow, snapshot: Snapshot) -> bool:
     """
     partition = snapshot.partitions.get(row.topic_partition)
     given_up = row.state in {MoveState.SATISFIED, MoveState.DROPPED} and row.attempt > 0
-    left_so = given_up and partition is not None and _is_as_move_left_it(row.move, partition)
+    left_so = given_up and partition is not None and _is_as_move_left_it(row, partition)
     taken_over = row.state is MoveState.FAILED and partition is not None
     return row.state is MoveState.COMPLETED or left_so or taken_over
 
 
-def _is_as_move_left_it(move: Move, partition: Partition) -> bool:
-    in_disorder = frozenset(partition.replicas) == frozenset(move.before)
-    return in_disorder or partition.replicas == move.after or stage_reached(move, partition.replicas) > 0
+def _is_as_move_left_it(row: MoveRow, partition: Partition) -> bool:
+    in_disorder = frozenset(partition.replicas) == frozenset(row.move.before)
+    return in_disorder or partition.replicas == row.move.after or is_between_stages(row, partition.replicas)
 
 
 def _is_at_originals(row: MoveRow, snapshot: Snapshot) -> bool:

@@ -211,7 +211,9 @@ class MoveStore:
         taken = [row.topic_partition for row in rows] if state is ObservedState.TAKEN_OVER else []
         others = self._journal.plans.submissions_by_others(self._plan, taken)
         details = {finding.row.topic_partition: _observation_message(finding, meaning, others) for finding in findings}
-        self._apply_event(rows, event, details, cause=CAUSES.get(state))
+        # Back at its original replicas, a move begins with its first stage again.
+        stage = 0 if state is ObservedState.RESTORED else None
+        self._apply_event(rows, event, details, cause=CAUSES.get(state), stage=stage)
 
     def _record_seen_in_flight(self, findings: Iterable[Observation]) -> None:
         """Mark moves that are seen in flight as accepted, whether or not Kafka's answer arrived.

@@ -9,7 +9,13 @@ from enum import Enum
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.moves import OPEN, Event, phase_of
-from kafka_steward.execution.staging import is_rolling_back, part_in_flight, stage_reached, target_in_flight
+from kafka_steward.execution.staging import (
+    is_between_stages,
+    is_rolling_back,
+    part_in_flight,
+    stage_reached,
+    target_in_flight,
+)
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 
 
@@ -141,7 +147,7 @@ def _observe_in_flight(row: MoveRow, partition: Partition, live: frozenset[int])
 def _observe_at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
     if partition.replicas == row.move.after:
         return _observe_at_target(row, partition, live)
-    if stage_reached(row.move, partition.replicas) and row.stage:
+    if is_between_stages(row, partition.replicas):
         return _observe_between_stages(row, partition, live)
     # Of a move that only removes replicas, Kafka lists the originals while it is in flight: this comes first.
     if frozenset(partition.replicas) == frozenset(row.move.before):

@@ -41,10 +41,11 @@ class PreflightInputs:
 
     `disabled` says by whom, since when and why reassignments are disabled; it is empty while they are enabled
     (KIP-236). `unapproved` is the plan's short digest if a required approval is missing. `bouncing` are brokers that
-    announced a shutdown (KIP-46). `min_isr` is min.insync.replicas by topic, where known. `sizes` are the partitions'
-    current sizes on their leaders, where the leaders report them. `rooms` maps a broker to the bytes that each of its
-    log directories may still receive before less than `min_free` of its volume is left, where known. `silent` are
-    receiving brokers that did not report their log directories. `cordoned` brokers receive no new replicas (KIP-1066).
+    announced a shutdown (KIP-46). `min_isr` is min.insync.replicas by topic, where known. `unclean` are topics that
+    allow unclean leader elections. `sizes` are the partitions' current sizes on their leaders, where the leaders report
+    them. `rooms` maps a broker to the bytes that each of its log directories may still receive before less than
+    `min_free` of its volume is left, where known. `silent` are receiving brokers that did not report their log
+    directories. `cordoned` brokers receive no new replicas (KIP-1066).
     `under_min_isr_elsewhere` are partitions outside the plan that are under their min ISR, `out_of_sync_elsewhere`
     those with a live replica out of the ISR. `left_bytes` are the bytes that each partition in flight has yet to copy
     to a broker, where known. `auto_generated` is the flag of KIP-46.
@@ -56,6 +57,7 @@ class PreflightInputs:
     unapproved: str = ""
     bouncing: frozenset[int] = frozenset()
     min_isr: Mapping[str, int] = field(default_factory=dict)
+    unclean: frozenset[str] = frozenset()
     sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
     rooms: Mapping[int, tuple[LogDirRoom, ...]] = field(default_factory=dict)
     silent: frozenset[int] = frozenset()
@@ -179,14 +181,17 @@ _Found = str | None
 _UNREPORTED = ""
 
 
-def preflight(move: Move, inputs: PreflightInputs) -> Held | None:
-    """Return the first reason, in the order of CHECKS, that prevents `move`; None if it may be submitted."""
+def preflight(move: Move, inputs: PreflightInputs, *, begun: bool = False) -> Held | None:
+    """Return the first reason, in the order of CHECKS, that prevents `move`; None if it may be submitted.
+
+    `begun` is True for what remains of a move whose first stage has completed: it has replicas that its end removes.
+    """
     partition = inputs.snapshot.partitions.get(move.topic_partition)
     if partition is None:
         hidden = move.topic in inputs.snapshot.hidden
         return Held.of(move.topic_partition, HoldReason.TOPIC_HIDDEN if hidden else HoldReason.PARTITION_GONE)
     for reason, check in CHECKS:
-        found = check(move, partition, inputs)
+        found = None if begun and reason in _BEFORE_IT_BEGINS else check(move, partition, inputs)
         if found is not None:
             return Held.of(move.topic_partition, reason, found)
     return None
@@ -307,6 +312,9 @@ CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, PreflightInputs], 
     (HoldReason.DISK_FULL, _check_disk_full),
     (HoldReason.UNDER_MIN_ISR_ELSEWHERE, _check_under_min_isr_elsewhere),
 )
+
+#: The checks of a move as a whole, which its remaining stages would not pass or need.
+_BEFORE_IT_BEGINS = frozenset({HoldReason.SATISFIED, HoldReason.BELOW_MIN_ISR})
 
 
 def _lowest_broker(brokers: frozenset[int]) -> _Found:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
+from kafka_steward.execution.cluster_queries import MIN_ISR
 from kafka_steward.execution.moves import OPEN
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.preflight import (
@@ -30,7 +31,7 @@ from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
 from kafka_steward.journal.tree import Tree
 
-_MIN_ISR = "min.insync.replicas"
+_UNCLEAN = "unclean.leader.election.enable"
 #: Topics whose settings are read between two checks of the step lock.
 _TOPICS = 1000
 
@@ -55,18 +56,20 @@ class ClusterStrain:
 class KnownFacts:
     """The facts that a process read for preflight in its last steps.
 
-    `min_isr` is min.insync.replicas by topic, None if it is not set, and `sizes` are the sizes on the leaders.
+    `min_isr` is min.insync.replicas by topic, None if it is not set, `unclean` are those topics that allow unclean
+    leader elections, and `sizes` are the sizes on the leaders.
     """
 
     strain: ClusterStrain | None = None
     min_isr: dict[str, int | None] = field(default_factory=dict)
+    unclean: set[str] = field(default_factory=set)
     sizes: dict[TopicPartition, int] = field(default_factory=dict)
     read_ms: int = 0
 
     def expire(self, now_ms: int) -> None:
         """Forget settings and sizes that are too old."""
         if not 0 <= now_ms - self.read_ms < _FACTS_MS:
-            self.min_isr, self.sizes, self.read_ms = {}, {}, now_ms
+            self.min_isr, self.unclean, self.sizes, self.read_ms = {}, set(), {}, now_ms
 
     def needs_look(self, now_ms: int) -> bool:
         """Return True if the partitions outside the plan have to be looked at."""
@@ -102,6 +105,7 @@ def load_preflight_inputs(
         unapproved=record.digest[:12] if unapproved else "",
         bouncing=restarting_brokers(journal.tree, fence.now_ms),
         min_isr=min_isr,
+        unclean=frozenset(facts.unclean),
         sizes=sizes,
         rooms=compute_rooms(log_dirs, min_free=context.settings.min_free, arriving=arriving),
         silent=(receiving & snapshot.live) - log_dirs.keys(),
@@ -135,14 +139,18 @@ def restarting_brokers(tree: Tree, now_ms: int) -> frozenset[int]:
 
 
 def _fetch_min_isr(cluster: ClusterPort, topics: Collection[str], facts: KnownFacts, fence: Fence) -> dict[str, int]:
-    """Return min.insync.replicas, by topic; a topic without the setting is left out."""
+    """Return min.insync.replicas, by topic; a topic without the setting is left out.
+
+    In the same request, it is read which topics allow unclean leader elections.
+    """
     asked = sorted(set(topics) - facts.min_isr.keys())
     for start in range(0, len(asked), _TOPICS):
         # Reading a hundred thousand topics takes longer than the lifetime of the step lock: the check renews it.
         fence.check()
         some = asked[start : start + _TOPICS]
-        values = cluster.topic_configs(some, [_MIN_ISR])
-        told = {topic: values.get(topic, {}).get(_MIN_ISR) for topic in some}
+        values = cluster.topic_configs(some, [MIN_ISR, _UNCLEAN])
+        told = {topic: values.get(topic, {}).get(MIN_ISR) for topic in some}
+        facts.unclean |= {topic for topic in some if values.get(topic, {}).get(_UNCLEAN) == "true"}
         facts.min_isr |= {topic: None if value is None else int(value) for topic, value in told.items()}
     found = ((topic, facts.min_isr[topic]) for topic in topics)
     return {topic: value for topic, value in found if value is not None}

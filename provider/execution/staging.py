@@ -1,17 +1,24 @@
-"""Staged moves, which add one replica of a partition at a time: the next reassignment. Pure.
+"""Staged moves, which are executed as a series of reassignments: the next one. Pure.
 
-A move that adds several replicas may be executed as a series of reassignments, its *stages*, each of which adds one.
-Until the last stage the partition keeps all its original replicas, in their order, and the new replicas follow them.
-The last stage adds the last new replica and removes the replicas that leave. From 123 to 456, the stages are 1234,
-12345, 456. So the preferred leader stays as long as possible, and a cancel between stages copies nothing: all original
-replicas are present, and only the new ones are removed.
+A move is executed in *stages* for one of two reasons. Until the last stage the partition keeps its original replicas,
+in their order, and the new replicas follow them. So the preferred leader stays as long as possible, and a cancel
+between stages copies nothing: the original replicas are present, and only the new ones are removed.
+
+* `one_replica_at_a_time`: each stage adds one replica. The last one adds the last new replica and removes the replicas
+  that leave. From 123 to 456, the stages are 1234, 12345, 456. A kept replica that is not in sync would stall a stage.
+  Then all remaining replicas are submitted at once. So a partition that a heal makes fully replicated never waits for
+  its second new replica.
+* Unclean leader elections are allowed (`unclean.leader.election.enable`). While a move is in flight, Kafka lists the
+  target first and then the replicas that leave. When the ISR is lost, it elects the first live replica of that list: a
+  new one that has copied a part only, before a live original that has more. Kafka then deletes the better copy, and
+  messages are lost. So a stage adds all new replicas behind the live originals, and the last stage, which copies
+  nothing, brings the replicas to the target. From 12 to 31, the stages are 123, 31. Replicas on dead brokers that leave
+  are removed by the first stage, because they would stall it. A partition with one live original has no better copy
+  beside its leader: it moves at once.
 
 The assignment of a partition between two stages determines the next stage. Only one number is stored, with each
-submission: the row's `stage`, the number of new replicas after its completion. That number distinguishes a completed
-stage from a cancelled one.
-
-A kept replica that is not in sync would stall a stage. Then all remaining replicas are submitted at once. So a
-partition that a heal makes fully replicated never waits for its second new replica.
+submission: the row's `stage`, the number of new replicas after its completion, and one more for the last stage. That
+number distinguishes a completed stage from a cancelled one, and a staged move from one that another client moved.
 """
 
 from __future__ import annotations
@@ -21,31 +28,46 @@ from dataclasses import replace
 
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.moves import OPEN
-from kafka_steward.journal.records import MoveRow
+from kafka_steward.execution.moves import OPEN, phase_of
+from kafka_steward.journal.records import MoveRow, Phase
 
 
 def stage_reached(move: Move, replicas: Collection[int]) -> int:
     """Return the number of new replicas if `replicas`, in any order, is an assignment of `move` between two stages.
 
-    Returns 0 if it is not. A move that adds one replica has no such assignment.
+    Returns 0 if it is not. With all new replicas, those that leave may be missing: they were on dead brokers.
     """
-    new = _new_replicas(move)
-    here = len(move.adding & frozenset(replicas))
-    return here if here < len(new) and frozenset(replicas) == frozenset((*move.before, *new[:here])) else 0
+    new, found = _new_replicas(move), frozenset(replicas)
+    here = len(move.adding & found)
+    if tuple(replicas) == move.after or not found <= frozenset((*move.before, *new[:here])):
+        return 0
+    lacking = frozenset(move.before) - found
+    partly = here == len(new) and lacking <= move.removing and len(lacking) < len(move.before)
+    return here if not lacking or partly else 0
+
+
+def is_between_stages(row: MoveRow, replicas: Collection[int]) -> bool:
+    """Return True if `replicas`, in any order, are those between two stages of a move that is executed in stages."""
+    return row.stage > 0 and stage_reached(row.move, replicas) > 0
+
+
+def rests_between_stages(row: MoveRow, partition: Partition) -> bool:
+    """Return True if the move is to be continued with its next stage."""
+    return row.state in OPEN and not partition.reassigning and is_between_stages(row, partition.replicas)
 
 
 def intermediate_assignments(move: Move) -> list[Assignment]:
-    """Return the assignments of `move` between its stages, first to last."""
+    """Return the assignments of `move` between its stages, first to last, while no broker is dead."""
     new = _new_replicas(move)
-    return [(*move.before, *new[:count]) for count in range(1, len(new))]
+    between = [(*move.before, *new[:count]) for count in range(1, len(new) + 1)]
+    return [assignment for assignment in between if assignment != move.after]
 
 
 def remaining_move(row: MoveRow, partition: Partition | None) -> Move:
     """Return the remaining part of a move: the whole move, or the remaining stages if it is between stages."""
-    if partition is None or not _is_between_stages(row, partition):
-        return row.move
-    return replace(row.move, before=partition.replicas)
+    return (
+        replace(row.move, before=partition.replicas) if partition and rests_between_stages(row, partition) else row.move
+    )
 
 
 def can_roll_back_stages(row: MoveRow, partition: Partition | None, live: frozenset[int]) -> bool:
@@ -53,18 +75,43 @@ def can_roll_back_stages(row: MoveRow, partition: Partition | None, live: frozen
 
     The removal of the new replicas would stall on a dead original broker (ZooKeeper).
     """
-    return partition is not None and _is_between_stages(row, partition) and frozenset(row.move.before) <= live
+    return partition is not None and rests_between_stages(row, partition) and frozenset(row.move.before) <= live
 
 
-def next_stage(move: Move, partition: Partition, live: frozenset[int]) -> Move:
-    """Return the reassignment that adds the next replica of `move`, whose `before` is the current assignment.
+def next_stage(move: Move, partition: Partition, live: frozenset[int], *, one_at_a_time: bool, unclean: bool) -> Move:
+    """Return the next reassignment of `move`, whose `before` is the current assignment: a stage, or all of it.
 
-    Returns the whole move if it adds fewer than two replicas, or if not all replicas in `before` are live and in sync.
+    With `one_at_a_time`, a move that adds several replicas adds one, if all replicas in `before` are live and in sync.
+    With `unclean`, the topic allows unclean leader elections.
     """
     new = _new_replicas(move)
-    if len(new) < 2 or not frozenset(move.before) <= partition.isr & live:
-        return move
-    return replace(move, after=(*move.before, new[0]))
+    if one_at_a_time and len(new) > 1 and frozenset(move.before) <= partition.isr & live:
+        return replace(move, after=(*move.before, new[0]))
+    if unclean and _puts_new_before_live(move, live):
+        kept = tuple(broker for broker in move.before if broker in live or broker in move.after)
+        return replace(move, after=(*kept, *new))
+    return move
+
+
+def _puts_new_before_live(move: Move, live: frozenset[int]) -> bool:
+    """Return True if Kafka would list a new replica before one of several live original ones."""
+    originals = frozenset(move.before) & live
+    listed = [broker for broker in (*move.after, *move.before) if broker in originals | move.adding]
+    return len(originals) > 1 and bool(move.adding) and not originals <= frozenset(listed[: len(originals)])
+
+
+def as_completed_stage(row: MoveRow, partition: Partition) -> Partition:
+    """Return the partition as after the stage in flight, if all new replicas are in the ISR; otherwise as it is.
+
+    Kafka completes a stage only when the original replicas are in the ISR as well, and one of them may lag for long.
+    The last stage replaces the one in flight. A move that is being cancelled stays as it is.
+    """
+    target = target_in_flight(row.move, partition)
+    if target is None or target == row.move.after or not row.stage or phase_of(row) is Phase.CANCELLING:
+        return partition
+    return (
+        replace(partition, replicas=target, adding=(), removing=()) if row.move.adding <= partition.isr else partition
+    )
 
 
 def target_in_flight(move: Move, partition: Partition) -> Assignment | None:
@@ -72,7 +119,8 @@ def target_in_flight(move: Move, partition: Partition) -> Assignment | None:
     if not partition.reassigning:
         return None
     target = tuple(broker for broker in partition.replicas if broker not in partition.removing)
-    stages = not partition.removing and stage_reached(move, target)
+    removed, originals_first = frozenset(partition.removing), target[:1] and target[0] not in move.adding
+    stages = partition.adding and originals_first and removed <= move.removing and stage_reached(move, target)
     return target if target == move.after or stages else None
 
 
@@ -85,25 +133,24 @@ def is_rolling_back(move: Move, partition: Partition) -> bool:
 def part_in_flight(row: MoveRow, partition: Partition | None) -> Move:
     """Return the part of a submitted move that is in flight: the whole move, or one stage."""
     target = None if partition is None else target_in_flight(row.move, partition)
-    if partition is None or target is None or frozenset(partition.adding) == row.move.adding:
+    if (
+        partition is None
+        or target is None
+        or (target, frozenset(partition.adding)) == (row.move.after, row.move.adding)
+    ):
         return row.move
     before = tuple(broker for broker in partition.replicas if broker not in partition.adding)
     return replace(row.move, before=before, after=target)
 
 
 def stage_number(move: Move, target: Assignment) -> int:
-    """Return the number of new replicas in `target`."""
-    return len(move.adding & frozenset(target))
+    """Return the number of the stage with this target: that of its new replicas, and one more for the last stage."""
+    return len(move.adding & frozenset(target)) + (target == move.after)
 
 
 def stage_text(move: Move, stage: int) -> str:
     """Return the number of new replicas at a stage as text; empty for a whole move, which is stage 0."""
-    return f"{stage} of {len(move.adding)} new replicas" if stage else ""
-
-
-def _is_between_stages(row: MoveRow, partition: Partition) -> bool:
-    tried = row.state in OPEN and row.attempt > 0 and not partition.reassigning
-    return tried and stage_reached(row.move, partition.replicas) > 0
+    return f"{min(stage, len(move.adding))} of {len(move.adding)} new replicas" if stage else ""
 
 
 def _new_replicas(move: Move) -> list[int]:

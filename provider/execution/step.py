@@ -8,7 +8,7 @@ a crash harmless: journal, fence, Kafka, journal.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
@@ -54,7 +54,7 @@ from kafka_steward.execution.preflight_inputs import (
 )
 from kafka_steward.execution.progress import arrived_bytes
 from kafka_steward.execution.settled_moves import KnownMoves, SettledMoves
-from kafka_steward.execution.staging import next_stage, part_in_flight
+from kafka_steward.execution.staging import as_completed_stage, next_stage, part_in_flight
 from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.execution.verdicts import KnownVerdicts
@@ -205,6 +205,17 @@ class Step:
         )
 
     def _take_snapshot(self) -> Snapshot:
+        """Return what Kafka shows; a stage that waits for replicas that lag counts as complete."""
+        snapshot = self._poll()
+        staged = [row for row in self._moves.rows() if row.stage and row.topic_partition in snapshot.partitions]
+        if not (staged and self._starting):
+            return snapshot
+        found = {
+            row.topic_partition: as_completed_stage(row, snapshot.partitions[row.topic_partition]) for row in staged
+        }
+        return replace(snapshot, partitions={**snapshot.partitions, **found})
+
+    def _poll(self) -> Snapshot:
         """Return the topics of the moves in flight, of those that may start, and of all reassignments in flight.
 
         Before moves start, it is the whole cluster, unless that was looked at just before (`ClusterStrain`). A move
@@ -349,8 +360,8 @@ class Step:
         self._record_decisions(
             [*decisions, *(Decision(row, why.code.event, why.sentence) for row, why in held)], snapshot
         )
-        ready = [each.left for each in verdicts if each.held is None]
-        chosen = self._admit_ready_moves([self._next_part(move, snapshot) for move in ready], rows, inputs)
+        ready = [self._next_part(each.left, inputs) for each in verdicts if each.held is None]
+        chosen = self._admit_ready_moves(ready, rows, inputs)
         refused = self._submit_moves(chosen) if chosen else []
         return [why for _, why in held if why.code.event is Event.HOLD] + refused
 
@@ -370,11 +381,16 @@ class Step:
                 named[name] = Held.of(name, HoldReason.CHANGED_ELSEWHERE, str(list(found)), by=describe_actor(plan))
         return [(row, named.get(row.topic_partition, why)) for row, why in held]
 
-    def _next_part(self, move: Move, snapshot: Snapshot) -> Move:
+    def _next_part(self, move: Move, inputs: PreflightInputs) -> Move:
         """Return the part of a move that is submitted now: all of it, or its next stage."""
-        if not self._settings.one_replica_at_a_time:
-            return move
-        return next_stage(move, snapshot.partitions[move.topic_partition], snapshot.live)
+        snapshot = inputs.snapshot
+        return next_stage(
+            move,
+            snapshot.partitions[move.topic_partition],
+            snapshot.live,
+            one_at_a_time=self._settings.one_replica_at_a_time,
+            unclean=move.topic in inputs.unclean,
+        )
 
     def _admit_ready_moves(self, ready: Sequence[Move], rows: Sequence[MoveRow], inputs: PreflightInputs) -> list[Move]:
         settings, snapshot = self._settings, inputs.snapshot

@@ -19,7 +19,7 @@ from kafka_steward.execution.cluster_queries import readable_topic_configs, with
 from kafka_steward.execution.move_recovery import HIDDEN, describe_actor, find_changing_plan
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.rollback import SkippedPartition, find_left_alone, read_audited_skips
-from kafka_steward.execution.staging import stage_reached
+from kafka_steward.execution.staging import is_between_stages
 from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.execution.throttles import list_leased_rates
 from kafka_steward.journal import paths
@@ -225,7 +225,7 @@ def _external_change_reason(row: MoveRow, snapshot: Snapshot, later: Sequence[tu
         return "its topic was deleted and re-created"
     known = {frozenset(row.move.before), frozenset(row.move.after)}
     dead = sorted(frozenset(row.move.before) - snapshot.live)
-    if stage_reached(row.move, partition.replicas):
+    if is_between_stages(row, partition.replicas):
         return (
             f"its original broker {dead[0]} is not live, so it keeps the replicas {list(partition.replicas)}"
             if dead

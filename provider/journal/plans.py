@@ -302,11 +302,11 @@ class Plans:
         attempt: int | None = None,
         isr_seen: bool | None = None,
         phase: Phase | None = None,
-        stage: int = 0,
+        stage: int | None = None,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
     ) -> None:
-        """Set the state of some partitions; `attempt`, `isr_seen` and `unacknowledged` are kept if None is passed.
+        """Set the state of some partitions; `attempt`, `isr_seen`, `stage` and `unacknowledged` are kept if None.
 
         `detail` is one text for all partitions, or one per partition. A chunk whose partitions are all settled is
         deleted (KIP-46).

@@ -418,7 +418,7 @@ class MoveRow:
 
     `attempt` counts submissions, and `submitted_ms` is the time of the last one. `isr_seen` is True once the ISR was
     observed to contain the whole target. `detail` is for users only; decisions use typed fields: `phase` of a submitted
-    move, None otherwise; `stage`, the number of new replicas once the submitted stage has completed, 0 if the whole
+    move, None otherwise; `stage`, the number of the stage that was submitted last (`execution.staging`), 0 if the whole
     move is one stage; and `cause`. `unacknowledged` is True if Kafka has not answered a submission, which may therefore
     still start.
     """
@@ -449,7 +449,7 @@ class MoveRow:
         attempt: int | None = None,
         isr_seen: bool | None = None,
         phase: Phase | None = None,
-        stage: int = 0,
+        stage: int | None = None,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
     ) -> MoveRow:
@@ -464,7 +464,7 @@ class MoveRow:
             settled_ms=now_ms if state.settled else None,
             isr_seen=self.isr_seen if isr_seen is None else isr_seen,
             phase=phase,
-            stage=stage,
+            stage=self.stage if stage is None else stage,
             cause=cause,
             unacknowledged=self.unacknowledged if unacknowledged is None else unacknowledged,
         )

@@ -167,5 +167,5 @@ def test_a_failed_log_directory_is_named_also_when_no_other_broker_is_live() -> 
 def test_a_plan_changed_a_partition_if_it_submitted_a_move_to_where_it_is(
     state: MoveState, attempt: int, found: str, by_plan: bool
 ) -> None:
-    others = [("d1", MoveRow(move("t-0", "123", "456"), state, attempt=attempt))]
+    others = [("d1", MoveRow(move("t-0", "123", "456"), state, attempt=attempt, stage=attempt))]
     assert find_changing_plan(brokers(found), others) == ("d1" if by_plan else None)

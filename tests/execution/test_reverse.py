@@ -43,7 +43,7 @@ def test_a_plan_is_taken_back_from_where_each_partition_is_the_last_move_first()
     moves = [replace(MOVE, partition=n, position=n, size_bytes=10 + n) for n in range(4)]
     rows = [
         MoveRow(moves[0], COMPLETED),
-        MoveRow(moves[1], DROPPED, attempt=1),
+        MoveRow(moves[1], DROPPED, attempt=1, stage=1),
         MoveRow(moves[2], SATISFIED, attempt=1),
         MoveRow(moves[3], DROPPED, attempt=2),
     ]
@@ -77,7 +77,7 @@ def test_a_plan_is_taken_back_from_where_each_partition_is_the_last_move_first()
         (MoveRow(MOVE, MoveState.FAILED, attempt=1), part("t-0", "4571", adding="7"), "123456", changed("4571")),
         (MoveRow(MOVE, COMPLETED), THERE, "23456", "its original broker 1 is not live"),
         (MoveRow(MOVE, COMPLETED), THERE, "2456", "its original brokers 1 and 3 are not live"),
-        (MoveRow(MOVE, DROPPED, attempt=1), part("t-0", "1234"), "13456", "its original broker 2 is not live"),
+        (MoveRow(MOVE, DROPPED, attempt=1, stage=1), part("t-0", "1234"), "13456", "its original broker 2 is not live"),
     ],
 )
 def test_what_is_left_alone_is_named_with_the_reason(

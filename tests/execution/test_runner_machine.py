@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain, combinations
 from typing import Any, ClassVar
 
 import pytest
@@ -44,7 +45,7 @@ from tests.crash import Died, Faults
 from tests.crash_environment import LOCK_TICKS, Place
 from tests.rings import tried
 from tests.simulated_plan import FOLLOWERS, RATE, WHO, heal_moves, move, plan_of
-from tests.simulator import Simulator
+from tests.simulator import UNCLEAN, Simulator
 
 BROKERS = (1, 2, 3, 4)
 #: Steps within which an undisturbed plan of this size must end, attempts and a lock to run out included.
@@ -56,6 +57,7 @@ class RunnerMachine(RuleBasedStateMachine):
     """One heal plan, one cluster, and everything that may happen to them; it may be taken back at any moment."""
 
     staggered: ClassVar[bool] = False
+    unclean: ClassVar[bool] = False
     histories: ClassVar[int] = 0
     happened: ClassVar[int] = 0
 
@@ -230,6 +232,8 @@ class RunnerMachine(RuleBasedStateMachine):
                         there.after,
                         *intermediate_assignments(there),
                         *(intermediate_assignments(back) if self.undoing else ()),
+                        *(_without_dead(there) if self.unclean else ()),
+                        *(_without_dead(back) if self.unclean and self.undoing else ()),
                     ),
                 )
             assert frozenset(partition.replicas) in sets, f"{name} is at {partition.replicas}"
@@ -334,9 +338,28 @@ class StaggeredMachine(RunnerMachine):
             move("t-2", "12", "1234", position=2),
             move("u-0", "213", "451", position=3),
         ]
+        if self.unclean:
+            simulator.topic_settings["t"][UNCLEAN] = "true"
         self.plan_for(simulator, moves, operation="apply")
 
 
+class UncleanMachine(StaggeredMachine):
+    """The same with a topic that allows unclean elections, whose new replicas come behind all live originals."""
+
+    staggered = False
+    unclean = True
+
+
+def _without_dead(there: Move) -> list[Assignment]:
+    """Return the assignments of a move with all new replicas, and without some of those that leave: dead ones."""
+    kept = [broker for broker in there.before if broker in there.after]
+    leaving = sorted(there.removing)
+    subsets = chain.from_iterable(combinations(leaving, size) for size in range(len(leaving) + 1))
+    return [(*kept, *some, *sorted(there.adding)) for some in subsets]
+
+
+TestUncleanMachine = UncleanMachine.TestCase
+TestUncleanMachine.settings = settings(max_examples=tried(30), stateful_step_count=30, deadline=None)
 TestStaggeredMachine = StaggeredMachine.TestCase
 TestStaggeredMachine.settings = settings(max_examples=tried(30), stateful_step_count=30, deadline=None)
 TestRunnerMachine = RunnerMachine.TestCase

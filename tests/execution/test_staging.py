@@ -42,6 +42,10 @@ from tests.simulator import Simulator
 __all__ = ["simulator"]
 
 
+def next_one(move: Move, seen: Partition, live: frozenset[int]) -> Move:
+    return next_stage(move, seen, live, one_at_a_time=True, unclean=False)
+
+
 def partition(
     replicas: Assignment, *, isr: Assignment = (), adding: Assignment = (), removing: Assignment = ()
 ) -> Partition:
@@ -50,29 +54,29 @@ def partition(
 
 def test_the_originals_stay_until_the_last_replica_is_there() -> None:
     whole, live = move("t-0", "123", "456"), frozenset(range(1, 8))
-    first = next_stage(whole, partition((1, 2, 3)), live)
+    first = next_one(whole, partition((1, 2, 3)), live)
     assert (first.before, first.after) == ((1, 2, 3), (1, 2, 3, 4))
     left = move("t-0", "12345", "456")
-    assert next_stage(left, partition((1, 2, 3, 4, 5)), live) == left
-    assert intermediate_assignments(whole) == [(1, 2, 3, 4), (1, 2, 3, 4, 5)]
+    assert next_one(left, partition((1, 2, 3, 4, 5)), live) == left
+    assert intermediate_assignments(whole) == [(1, 2, 3, 4), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5, 6)]
 
 
 def test_what_adds_one_replica_is_one_reassignment_as_ever() -> None:
     for whole in (move("t-0", "123", "423"), move("t-0", "123", "231"), move("t-0", "1234", "12")):
-        assert next_stage(whole, partition(whole.before), frozenset(range(1, 8))) == whole
-        assert intermediate_assignments(whole) == []
+        assert next_one(whole, partition(whole.before), frozenset(range(1, 8))) == whole
+        assert intermediate_assignments(whole) == ([(1, 2, 3, 4)] if 4 in whole.adding else [])
 
 
 def test_a_replica_that_is_not_in_sync_or_dead_would_hang_a_stride_so_all_comes_at_once() -> None:
     whole, live = move("t-0", "123", "456"), frozenset(range(1, 8))
-    assert next_stage(whole, partition((1, 2, 3), isr=(1, 2)), live) == whole
-    assert next_stage(whole, partition((1, 2, 3)), live - {3}) == whole
+    assert next_one(whole, partition((1, 2, 3), isr=(1, 2)), live) == whole
+    assert next_one(whole, partition((1, 2, 3)), live - {3}) == whole
 
 
 def test_a_place_between_two_strides_is_told_from_every_other() -> None:
     whole = move("t-0", "123", "456")
     assert [stage_reached(whole, each) for each in ((1, 2, 3, 4), (5, 4, 3, 2, 1))] == [1, 2]
-    others = [(1, 2, 3), (4, 5, 6), (1, 2, 3, 5), (1, 2, 4), (1, 2, 3, 4, 7), (1, 2, 3, 4, 5, 6)]
+    others = [(1, 2, 3), (4, 5, 6), (6, 5, 4), (1, 2, 3, 5), (1, 2, 4), (1, 2, 3, 4, 7), (1, 4, 5)]
     assert [stage_reached(whole, each) for each in others] == [0] * len(others)
     assert target_in_flight(whole, partition((1, 2, 3, 4), adding=(4,))) == (1, 2, 3, 4)
     assert target_in_flight(whole, partition((1, 2, 3, 7), adding=(7,))) is None
@@ -81,10 +85,10 @@ def test_a_place_between_two_strides_is_told_from_every_other() -> None:
 
 def test_two_new_replicas_are_two_strides_and_a_later_one_begins_where_the_partition_is() -> None:
     live, two = frozenset(range(1, 8)), move("t-0", "123", "453", size=7)
-    assert next_stage(two, partition((1, 2, 3)), live) == replace(two, after=(1, 2, 3, 4))
-    assert intermediate_assignments(two) == [(1, 2, 3, 4)]
+    assert next_one(two, partition((1, 2, 3)), live) == replace(two, after=(1, 2, 3, 4))
+    assert intermediate_assignments(two) == [(1, 2, 3, 4), (1, 2, 3, 4, 5)]
     left = move("t-0", "3124", "456")
-    assert next_stage(left, partition((3, 1, 2, 4)), live) == replace(left, after=(3, 1, 2, 4, 5))
+    assert next_one(left, partition((3, 1, 2, 4)), live) == replace(left, after=(3, 1, 2, 4, 5))
 
 
 WIDE = move("t-0", "123", "456", size=7)
@@ -94,16 +98,27 @@ FOUR = partition((1, 2, 3, 4))
 @pytest.mark.parametrize(
     ("row", "seen", "rests"),
     [
-        (MoveRow(WIDE, MoveState.WAITING, attempt=1), FOUR, True),
-        (MoveRow(WIDE, MoveState.HELD, attempt=1), partition((5, 1, 4, 2, 3)), True),
+        (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), FOUR, True),
+        (MoveRow(WIDE, MoveState.HELD, attempt=1, stage=2), partition((5, 1, 4, 2, 3)), True),
         (MoveRow(WIDE, MoveState.WAITING), FOUR, False),
-        (MoveRow(WIDE, MoveState.SUBMITTED, attempt=1), FOUR, False),
-        (MoveRow(WIDE, MoveState.WAITING, attempt=1), partition((1, 2, 3, 4), adding=(4,)), False),
-        (MoveRow(WIDE, MoveState.WAITING, attempt=1), partition((1, 2, 3)), False),
-        (MoveRow(WIDE, MoveState.WAITING, attempt=1), partition((1, 2, 3, 5)), False),
-        (MoveRow(WIDE, MoveState.WAITING, attempt=1), None, False),
+        (MoveRow(WIDE, MoveState.WAITING, attempt=1), FOUR, False),
+        (MoveRow(WIDE, MoveState.SUBMITTED, attempt=1, stage=1), FOUR, False),
+        (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3, 4), adding=(4,)), False),
+        (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3)), False),
+        (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3, 5)), False),
+        (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), None, False),
     ],
-    ids=["waits", "held, in any order", "never tried", "submitted", "flies", "at the start", "elsewhere", "gone"],
+    ids=[
+        "waits",
+        "held, in any order",
+        "never tried",
+        "not in stages",
+        "submitted",
+        "flies",
+        "at the start",
+        "elsewhere",
+        "gone",
+    ],
 )
 def test_what_rests_halfway_goes_on_from_there_and_can_go_back(
     row: MoveRow, seen: Partition | None, rests: bool
@@ -166,8 +181,9 @@ def test_it_goes_back_when_only_what_arrived_is_let_go_of(seen: Partition, back:
 
 
 def test_a_submission_says_how_many_new_replicas_there_will_be() -> None:
-    assert [stage_number(WIDE, target) for target in ((1, 2, 3), (1, 2, 3, 4), (4, 5, 6))] == [0, 1, 3]
-    assert [stage_text(WIDE, stage) for stage in (0, 1, 3)] == ["", "1 of 3 new replicas", "3 of 3 new replicas"]
+    assert [stage_number(WIDE, target) for target in ((1, 2, 3), (1, 2, 3, 4), (4, 5, 6))] == [0, 1, 4]
+    assert [stage_text(WIDE, stage) for stage in (0, 1)] == ["", "1 of 3 new replicas"]
+    assert stage_text(WIDE, 3) == stage_text(WIDE, 4) == "3 of 3 new replicas", "the last stage only removes"
 
 
 # the whole way

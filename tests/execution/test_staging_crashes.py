@@ -16,15 +16,21 @@ from tests.crash import Died, Faults, points
 from tests.crash_environment import LOCK_TICKS, Place, persist
 from tests.rings import one_in
 from tests.simulated_plan import FOLLOWERS, WHO, move, plan_of
-from tests.simulator import Simulator
+from tests.simulator import UNCLEAN, Simulator
 
 T0 = TopicPartition("t", 0)
 
 
-def staggered() -> Place:
-    simulator = Simulator.of("1a 2b 3c 4a 5b 6c 7a", "t: 123", size=100)
-    moves = [move("t-0", "123", "456", size=100)]
-    settings = Settings(throttle=100, one_replica_at_a_time=True)
+def staged(*, unclean: bool) -> Place:
+    """One replica at a time, or all new ones behind the originals, of which one lags."""
+    size = 300 if unclean else 100
+    simulator = Simulator.of("1a 2b 3c 4a 5b 6c 7a", "t: 123", size=size)
+    moves = [move("t-0", "123", "451" if unclean else "456", size=size)]
+    settings = Settings(throttle=100, one_replica_at_a_time=not unclean)
+    if unclean:
+        simulator.topic_settings["t"][UNCLEAN] = "true"
+        simulator.topics[T0].isr.discard(2)
+        simulator.topics[T0].held[2] = -2_000
     return Place(simulator, moves, settings, plan_of(simulator, moves, operation="apply"))
 
 
@@ -60,14 +66,17 @@ def verify(place: Place, move: Move) -> None:
     assert [path for path in place.stores[0]._nodes if not path.startswith(kept)] == []
 
 
+@pytest.mark.parametrize("unclean", [False, True], ids=["one at a time", "unclean elections"])
 @pytest.mark.parametrize("cancel_at", [None, 2], ids=["to its end", "cancelled in the middle"])
-def test_whatever_dies_or_is_lost_the_next_process_goes_on_with_the_next_stride(cancel_at: int | None) -> None:
-    quiet, place = Faults(), staggered()
+def test_whatever_dies_or_is_lost_the_next_process_goes_on_with_the_next_stage(
+    cancel_at: int | None, *, unclean: bool
+) -> None:
+    quiet, place = Faults(), staged(unclean=unclean)
     status = go(place, quiet, cancel_at=cancel_at).status
     assert status is (PlanStatus.COMPLETED if cancel_at is None else PlanStatus.CANCELLED)
     verify(place, place.moves[0])
     for at, kind, call in points(quiet.calls, every=one_in(17)):
-        place = staggered()
+        place = staged(unclean=unclean)
         try:
             try:
                 go(place, Faults(at, kind), cancel_at=cancel_at)

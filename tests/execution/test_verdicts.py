@@ -26,9 +26,9 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[Move]:
     """The moves of which preflight is asked."""
     asked: list[Move] = []
 
-    def counted(given: Move, inputs: PreflightInputs) -> object:
+    def counted(given: Move, inputs: PreflightInputs, *, begun: bool) -> object:
         asked.append(given)
-        return preflight(given, inputs)
+        return preflight(given, inputs, begun=begun)
 
     monkeypatch.setattr(verdicts, "preflight", counted)
     return asked

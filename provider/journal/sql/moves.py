@@ -93,20 +93,20 @@ class MoveTable:
         attempt: int | None,
         isr_seen: bool | None,
         phase: Phase | None = None,
-        stage: int = 0,
+        stage: int | None = None,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
     ) -> int:
         """Set the state of some rows, and return the number of rows that exist.
 
-        `attempt`, `isr_seen` and `unacknowledged` are kept if None is passed. Only a submission passes `attempt`, and
-        sets the time of submission. `detail` is one text for all partitions, or one per partition.
+        `attempt`, `isr_seen`, `stage` and `unacknowledged` are kept if None is passed. Only a submission passes
+        `attempt`, and sets the time of submission. `detail` is one text for all partitions, or one per partition.
         """
-        changes: dict[str, Any] = {"state": state, "phase": phase, "stage": stage, "cause": cause}
+        changes: dict[str, Any] = {"state": state, "phase": phase, "cause": cause}
         changes["settled_ms"] = now_ms() if state.settled else None
         if state is MoveState.SUBMITTED and attempt is not None:
             changes["submitted_ms"] = now_ms()
-        kept = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
+        kept = {"attempt": attempt, "isr_seen": isr_seen, "stage": stage, "unacknowledged": unacknowledged}
         changes |= {name: value for name, value in kept.items() if value is not None}
         this = (_move.c.topic == sa.bindparam("of_topic")) & (_move.c.partition == sa.bindparam("of_partition"))
         update = (

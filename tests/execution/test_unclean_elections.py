@@ -1,0 +1,232 @@
+"""Moves of topics that allow unclean leader elections: no new replica is elected before a better one (both modes)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import Assignment
+from kafka_steward.cluster.state import Partition
+from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.staging import as_completed_stage, next_stage, part_in_flight
+from kafka_steward.journal import paths
+from kafka_steward.journal.records import MoveRow, MoveState, Phase, PlanStatus
+from kafka_steward.settings import Settings
+from tests.execution.staged_moves import T0, submitted
+from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, heal_moves, memory_journal, move
+from tests.simulator import UNCLEAN, Simulator
+
+UNTHROTTLED = Settings(throttle=0)
+
+
+@pytest.fixture(params=["kraft", "zookeeper"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def unclean(mode: str, replicas: str, *, size: int = 180) -> Simulator:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", f"t: {replicas}", mode=mode, size=size, bandwidth=30)
+    simulator.topic_settings["t"][UNCLEAN] = "true"
+    return simulator
+
+
+def lags(simulator: Simulator, broker: int, *, by: int) -> None:
+    """A live replica that does not catch up any more."""
+    partition = simulator.topics[T0]
+    partition.isr.discard(broker)
+    partition.held[broker] = partition.size - by
+    simulator.topic_settings["t"][FOLLOWERS] = f"{T0.partition}:{broker}"
+    simulator.broker_settings[broker][RATE] = "0"
+
+
+def applied(simulator: Simulator, before: str, after: str, **more: Any) -> World:
+    moves = [move("t-0", before, after, size=180)]
+    return World(simulator, memory_journal(simulator), moves, settings=UNTHROTTLED, auto_generated=False, **more)
+
+
+def stage(before: str, after: str, live: str, *, unclean: bool = True, one_at_a_time: bool = False) -> str:
+    seen = Partition("t", 0, tuple(map(int, before)), frozenset(map(int, before)), int(before[0]))
+    asked, serving = move("t-0", before, after), frozenset(map(int, live))
+    found = next_stage(asked, seen, serving, one_at_a_time=one_at_a_time, unclean=unclean)
+    return "".join(map(str, found.after))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "live", "expected"),
+    [
+        ("12", "31", "12345", "123"),
+        ("12", "34", "12345", "1234"),
+        ("12", "312", "12345", "123"),
+        ("123", "412", "12345", "1234"),
+        ("12", "13", "12345", "123"),
+        ("12", "123", "12345", "123"),
+        ("12", "21", "12345", "21"),
+        ("123", "12", "12345", "12"),
+        ("1", "2", "12345", "2"),
+        ("12", "31", "1345", "31"),
+        ("123", "412", "1245", "124"),
+        ("123", "423", "2345", "234"),
+        ("123", "234", "2345", "234"),
+        ("123", "453", "2345", "2345"),
+    ],
+)
+def test_all_live_originals_stand_before_the_new_replicas(before: str, after: str, live: str, expected: str) -> None:
+    assert stage(before, after, live) == expected
+    assert stage(before, after, live, unclean=False) == after
+
+
+def test_one_at_a_time_the_last_stage_copies_nothing_either() -> None:
+    assert stage("123", "456", "12345678", one_at_a_time=True) == "1234"
+    assert stage("12345", "456", "12345678", one_at_a_time=True) == "123456"
+    assert stage("123456", "456", "12345678", one_at_a_time=True) == "456"
+
+
+STAGED = move("t-0", "12", "31")
+COMES = Partition("t", 0, (1, 2, 3), frozenset({1, 3}), 1, adding=(3,))
+
+
+def test_a_stage_whose_new_replicas_are_in_sync_counts_as_complete_whatever_else_lags() -> None:
+    submitted_row = MoveRow(STAGED, MoveState.SUBMITTED, attempt=1, phase=Phase.ACCEPTED, stage=1)
+    done = as_completed_stage(submitted_row, COMES)
+    assert (done.replicas, done.reassigning, done.isr) == ((1, 2, 3), False, COMES.isr)
+    waiting = MoveRow(STAGED, MoveState.WAITING, attempt=1, stage=1)
+    assert not as_completed_stage(waiting, COMES).reassigning
+    for row, seen in (
+        (MoveRow(STAGED, MoveState.SUBMITTED, attempt=1, phase=Phase.CANCELLING, stage=1), COMES),
+        (MoveRow(STAGED, MoveState.SUBMITTED, attempt=1, phase=Phase.ACCEPTED), COMES),
+        (submitted_row, Partition("t", 0, (1, 2, 3), frozenset({1, 2}), 1, adding=(3,))),
+        (submitted_row, Partition("t", 0, (3, 1, 2), frozenset({1, 3}), 1, adding=(3,), removing=(2,))),
+        (submitted_row, Partition("t", 0, (1, 2, 5), frozenset({1, 5}), 1, adding=(5,))),
+    ):
+        assert as_completed_stage(row, seen) is seen
+
+
+def test_what_is_in_flight_is_the_stage_with_all_new_replicas_and_then_the_rest() -> None:
+    row = MoveRow(STAGED, MoveState.SUBMITTED, attempt=1, phase=Phase.ACCEPTED, stage=1)
+    first = part_in_flight(row, COMES)
+    assert (first.before, first.after) == ((1, 2), (1, 2, 3))
+    last = part_in_flight(row, Partition("t", 0, (3, 1, 2), frozenset({1, 2, 3}), 1, removing=(2,)))
+    assert (last.before, last.after, last.adding) == ((3, 1, 2), (3, 1), frozenset())
+
+
+def test_when_the_only_replica_in_sync_dies_the_better_of_the_others_leads(mode: str) -> None:
+    simulator = unclean(mode, "12")
+    lags(simulator, 2, by=20)
+    world = applied(simulator, "12", "31")
+    world.step()
+    simulator.tick()
+    assert simulator.topics[T0].held[3] == 30
+    simulator.kill(1)
+    simulator.tick()
+    assert (simulator.topics[T0].leader, simulator.topics[T0].size) == (2, 160), "3 has 30 of 180 messages"
+    simulator.restart(1)
+    assert world.run().status is PlanStatus.COMPLETED
+    assert (world.replicas("t-0"), simulator.topics[T0].size) == ((3, 1), 160)
+
+
+def test_the_move_completes_although_what_leaves_never_catches_up(mode: str) -> None:
+    simulator = unclean(mode, "12")
+    lags(simulator, 2, by=20)
+    world = applied(simulator, "12", "31")
+    assert world.run().status is PlanStatus.COMPLETED
+    assert submitted(world) == [([1, 2], [1, 2, 3]), ([1, 2, 3], [3, 1])]
+    assert (world.replicas("t-0"), simulator.topics[T0].size) == ((3, 1), 180)
+    assert world.row("t-0").attempt == 2
+
+
+def test_a_topic_that_forbids_unclean_elections_moves_at_once(mode: str) -> None:
+    simulator = unclean(mode, "12")
+    simulator.topic_settings["t"][UNCLEAN] = "false"
+    world = applied(simulator, "12", "31")
+    assert world.run().status is PlanStatus.COMPLETED
+    assert submitted(world) == [([1, 2], [3, 1])]
+
+
+def test_a_heal_moves_at_once_where_one_replica_is_left(mode: str) -> None:
+    simulator = unclean(mode, "12")
+    simulator.kill(1)
+    world = World(simulator, memory_journal(simulator), heal_moves(simulator, 1, 3), settings=UNTHROTTLED, failed=(1,))
+    assert world.run().status is PlanStatus.COMPLETED
+    assert submitted(world) == [([1, 2], [3, 2])]
+
+
+def test_a_heal_puts_what_is_left_before_the_new_replica_until_that_is_in_sync(mode: str) -> None:
+    simulator = unclean(mode, "123")
+    simulator.kill(1)
+    lags(simulator, 3, by=10)
+    world = World(simulator, memory_journal(simulator), heal_moves(simulator, 1, 4), settings=UNTHROTTLED, failed=(1,))
+    world.step()
+    simulator.tick()
+    assert simulator.topics[T0].leader == 2
+    simulator.kill(2)
+    assert (simulator.topics[T0].leader, simulator.topics[T0].size) == (3, 170)
+    simulator.restart(2)
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.replicas("t-0") == (4, 2, 3)
+    assert [after for _, after in submitted(world)] == [[2, 3, 4], [4, 2, 3]]
+
+
+def test_a_heal_is_not_taken_for_needless_between_its_stages(mode: str) -> None:
+    simulator = unclean(mode, "123")
+    simulator.kill(1)
+    world = World(simulator, memory_journal(simulator), heal_moves(simulator, 1, 4), settings=UNTHROTTLED, failed=(1,))
+    progress = world.run()
+    assert (progress.completed, progress.satisfied, world.replicas("t-0")) == (1, 0, (4, 2, 3))
+
+
+@pytest.mark.parametrize("steps", range(12))
+@pytest.mark.parametrize(("before", "after"), [("12", "31"), ("12", "34"), ("12", "312"), ("123", "451")])
+def test_a_cancel_at_any_moment_ends_at_the_originals_in_their_order(
+    mode: str, steps: int, before: str, after: str
+) -> None:
+    simulator = unclean(mode, before)
+    lags(simulator, 2, by=20)
+    world = applied(simulator, before, after)
+    for _ in range(steps):
+        world.step()
+        simulator.tick()
+    simulator.broker_settings[2].clear()
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop", scope="plan")
+    progress = world.run()
+    assert progress.status in {PlanStatus.ROLLED_BACK, PlanStatus.CANCELLED}
+    assert (world.replicas("t-0"), simulator.reassignments()) == (tuple(map(int, before)), {})
+    assert simulator.topics[T0].size == 180
+
+
+def test_between_the_stages_the_switch_holds_and_a_crash_changes_nothing(mode: str) -> None:
+    simulator = unclean(mode, "12")
+    lags(simulator, 2, by=20)
+    world = applied(simulator, "12", "31")
+    world.step()
+    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    simulator.tick(8)
+    for _ in range(3):
+        world.runner = world.new_runner()
+        world.step()
+    assert (world.states(), simulator.topics[T0].replicas) == ({"t-0": "held"}, (1, 2, 3))
+    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    world.runner = world.new_runner()
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.replicas("t-0") == (3, 1)
+
+
+def test_a_rollback_is_staged_too(mode: str) -> None:
+    simulator = unclean(mode, "12")
+    world = applied(simulator, "12", "31")
+    assert world.run().completed == 1
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop", scope="plan")
+    assert world.run().status is PlanStatus.ROLLED_BACK
+    record = world.journal.plans.get(world.digest)
+    assert record is not None
+    rows = world.journal.audit.rows(plan=str(record.rolled_back_by), action="submit")
+    assert [tuple(row.entry.after) for row in rows] == [(3, 1, 2), (1, 2)]
+
+
+def test_the_minimum_isr_of_the_move_is_that_of_its_originals(mode: str) -> None:
+    simulator = unclean(mode, "12")
+    simulator.topic_settings["t"]["min.insync.replicas"] = "2"
+    world = applied(simulator, "12", "34")
+    assert world.run().status is PlanStatus.COMPLETED
+    final: Assignment = world.replicas("t-0")
+    assert final == (3, 4)
