@@ -405,17 +405,29 @@ class PlanRunner:
         return PlanStatus.PREEMPTED if record.status is PlanStatus.IDLE else record.status
 
     def _defer_or_mark_stuck(self, record: PlanRecord, fence: Fence, step: Step, stepped: StepResult) -> Progress:
-        """Defer the open moves of a heal to the next plan; any other plan becomes stuck and needs a person."""
+        """Defer the open moves of a heal to the next plan; any other plan becomes stuck and needs a person.
+
+        Moves of partitions without a leader are dropped: no plan can copy them, and this one must not wait for them.
+        """
         why = stepped.held[0].sentence if stepped.held else "no move could be started"
         tries = record.attempts + 1
-        if record.auto_generated:
-            try:
+        leaderless = {
+            TopicPartition(held.topic, held.partition): held.sentence
+            for held in stepped.held
+            if (partition := stepped.snapshot.partitions.get(TopicPartition(held.topic, held.partition))) is not None
+            and partition.leader is None
+        }
+        if not (record.auto_generated or leaderless):
+            return self._mark_stuck(record, fence, tries, why)
+        try:
+            if record.auto_generated:
                 step.drop_open_moves(stepped.snapshot, f"{HANDED_BACK} after {tries} attempts: {why}")
-            except ClusterError as error:
-                return self._record_failure(record, fence, error)
-            record = self._update_record(record, fence, attempts=0, reason=why)
-            return progress_of(record, self._journal.plans.rows(self._digest), held=stepped.held)
-        return self._mark_stuck(record, fence, tries, why)
+            else:
+                step.drop_moves(stepped.snapshot, leaderless)
+        except ClusterError as error:
+            return self._record_failure(record, fence, error)
+        record = self._update_record(record, fence, attempts=0, reason=why)
+        return progress_of(record, self._journal.plans.rows(self._digest), held=stepped.held)
 
     def _record_failure(self, record: PlanRecord, fence: Fence, error: ClusterError) -> Progress:
         if self._settle_only:

@@ -264,6 +264,11 @@ class Step:
         rows = [row for row in self._moves.rows() if row.state in OPEN]
         self._record_decisions([Decision(row, Event.DROP, sentence, cause) for row in rows], snapshot)
 
+    def drop_moves(self, snapshot: Snapshot, sentences: Mapping[TopicPartition, str]) -> None:
+        """Drop the moves of these partitions that have not begun, each with its message. Raises ClusterError."""
+        rows = [row for row in self._moves.rows() if row.state in OPEN and row.topic_partition in sentences]
+        self._record_decisions([Decision(row, Event.DROP, sentences[row.topic_partition]) for row in rows], snapshot)
+
     def _record_decisions(self, decisions: Sequence[Decision], snapshot: Snapshot) -> None:
         """Record decisions.
 

@@ -234,3 +234,26 @@ def test_the_loop_hurries_while_places_fall_free(simulator: Simulator) -> None:
     assert run_to_end(world.runner, wait, interval_s=lambda: 2).ended
     assert len(waits) >= 4
     assert max(waits) <= 0.3
+
+
+@pytest.mark.parametrize("after", ["4", "41"])
+def test_a_partition_without_a_live_replica_does_not_keep_a_plan_from_ending(after: str) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 12 5", size=100)
+    simulator.kill(5)
+    moves = [move("t-0", "12", "32"), move("t-1", "5", after, position=1)]
+    rules = Settings(throttle=0, max_attempts=3)
+    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+    progress = world.run()
+    assert progress.ended
+    assert (progress.completed, progress.dropped, world.journal.slot.holders()) == (1, 1, ())
+    assert "bring back one of the brokers 5" in world.row("t-1").detail
+
+
+def test_a_plan_that_waits_for_more_than_partitions_without_a_leader_needs_a_person() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 12 5", size=100)
+    simulator.kill(5)
+    moves = [move("t-0", "12", "52"), move("t-1", "5", "4", position=1)]
+    rules = Settings(throttle=0, max_attempts=3)
+    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+    assert world.run().waits_for_person
+    assert world.states() == {"t-0": "held", "t-1": "dropped"}
