@@ -131,19 +131,18 @@ class ThrottleLeases:
         silent = [broker for broker in brokers if broker not in now]
         if insist and silent and side is ThrottleSide.FOLLOWER:
             raise BrokerUnreachable(silent[0], f"Broker {silent[0]} does not respond, so its throttle cannot be set.")
-        changes, before = {}, {}
+        changes, before, leases = {}, {}, {}
         for broker in sorted(now):
             had = now[broker].get(side.rate_key)
-            wanted = self._record_rate(("broker", str(broker), side.rate_key), rate, had)
-            if wanted is not None:
+            lease, wanted = self._record_rate(("broker", str(broker), side.rate_key), rate, had)
+            if lease is not None and wanted is not None:
                 changes[broker], before[broker] = ConfigChange(side.rate_key, ConfigOp.SET, wanted), had
+                leases[broker] = lease
         entries = self._build_rate_audit(Action.THROTTLE, changes, before)
         answers = self._calls.execute(
             entries,
             lambda batch: self._change_rates(changes, batch),
-            late=lambda batch: self._record_late_rates(
-                side, {broker: (changes[broker].value, before[broker]) for broker in batch}
-            ),
+            late=lambda batch: self._record_late_rates(side, {broker: leases[broker] for broker in batch}),
         )
         tolerated = () if insist else (BrokerUnreachable,)
         self._raise_first_error([error for error in answers.values() if not isinstance(error, tolerated)])
@@ -272,22 +271,23 @@ class ThrottleLeases:
         before = None if had is None else noted.before
         return replace(noted, before=before, entries={**noted.entries, self._plan: mine})
 
-    def _record_rate(self, key: _Key, rate: str | None, now: str | None) -> str | None:
-        """Record the rate that this plan requests; return the rate to set, or None to set none."""
+    def _record_rate(self, key: _Key, rate: str | None, now: str | None) -> tuple[ThrottleLease | None, str | None]:
+        """Record the rate that this plan requests; return the lease, and the rate to set, None to set none."""
         _, known = self._read_leases().get(key, (None, None))
         noted, wanted = decide_rate(known, self._plan, rate, now)
         if noted is not None:
             self._write_lease(key, noted)
-        return wanted
+        return noted, wanted
 
-    def _record_late_rates(self, side: ThrottleSide, late: Mapping[int, tuple[str | None, str | None]]) -> None:
-        """Record again the rates that were set after the step lock was lost.
+    def _record_late_rates(self, side: ThrottleSide, late: Mapping[int, ThrottleLease]) -> None:
+        """Record again the rates that were set after the step lock was lost, given their leases until then.
 
         The process that releases the leases of ended plans then finds them.
         """
-        for broker, (rate, before) in late.items():
+        for broker, lease in late.items():
             key = "broker", str(broker), side.rate_key
-            self._write_late_lease(key, partial(lease_late_rate, plan=self._plan, rate=rate or "0", before=before))
+            noted = partial(lease_late_rate, plan=self._plan, rate=lease.ours or "0", before=lease.before)
+            self._write_late_lease(key, noted)
 
     def _record_late_entries(self, side: ThrottleSide, late: Mapping[str, Collection[str]]) -> None:
         for topic, added in late.items():
