@@ -40,6 +40,7 @@ READS = {
     "hidden_topics",
     "topic_configs",
     "broker_configs",
+    "broker_rates",
 }
 #: Writes that are not one change: some of it may be made, and the rest not.
 IN_PARTS = {"create_all", "delete_all"}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal_error
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, Partition, Reassignment, Snapshot
 from kafka_steward.errors import BrokerUnreachable, ClusterError, ClusterUnreachable, KafkaRefused, KafkaTimeout
@@ -78,6 +78,8 @@ class Simulator:
         self.topics: dict[TopicPartition, Replicated] = {}
         self.topic_settings: dict[str, dict[str, str]] = {}
         self.broker_settings: dict[int, dict[str, str]] = {broker: {} for broker in brokers}
+        #: What is set for all brokers; a broker's own settings hide it.
+        self.broker_defaults: dict[str, str] = {}
         self.late: list[tuple[int, dict[TopicPartition, Assignment | None]]] = []
         #: Brokers that get nothing new, topics for which no ACL gives us a right, whether they exist or not, failed log
         #: directories, brokers that tell no sizes.
@@ -295,13 +297,14 @@ class Simulator:
     def broker_configs(
         self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
     ) -> dict[int, dict[str, str]]:
-        del own_only  # brokers have no defaults here
         self._reached()
-        return {
-            broker: {name: self.broker_settings[broker][name] for name in names if name in self.broker_settings[broker]}
-            for broker in brokers
-            if broker in self.alive
-        }
+        defaults = {} if own_only else self.broker_defaults
+        known = {broker: {**defaults, **self.broker_settings[broker]} for broker in brokers if broker in self.alive}
+        return {broker: {name: of[name] for name in names if name in of} for broker, of in known.items()}
+
+    def broker_rates(self, brokers: Collection[int], key: str) -> dict[int, BrokerRate]:
+        own = self.broker_configs(brokers, [key], own_only=True)
+        return {broker: BrokerRate(of.get(key), self.broker_defaults.get(key)) for broker, of in own.items()}
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         self._reached()
@@ -439,7 +442,7 @@ class Simulator:
         return f"{name.partition}:{broker}" in listed or "*" in listed
 
     def _rate(self, broker: int) -> int:
-        rate = self.broker_settings[broker].get("follower.replication.throttled.rate")
+        rate = {**self.broker_defaults, **self.broker_settings[broker]}.get("follower.replication.throttled.rate")
         return self.bandwidth if rate is None else int(rate) * TICK_MS // 1000
 
     def _complete(self, partition: Replicated) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster import configs
+from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttle_rates import ThrottleSide
+from tests.eventually import eventually
 
-__all__ = ["add_entries", "entries", "rates", "set_rates"]
+__all__ = ["add_entries", "entries", "rates", "set_for_all_brokers", "set_rates"]
 
 
 def entries(replicas: Mapping[TopicPartition, Collection[int]]) -> dict[str, tuple[str, ...]]:
@@ -45,3 +49,16 @@ def set_rates(cluster: ClusterPort, side: ThrottleSide, wanted: Mapping[int, int
     return cluster.change_broker_configs(
         {broker: [ConfigChange(side.rate_key, ConfigOp.SET, str(rate))] for broker, rate in wanted.items()}
     )
+
+
+def set_for_all_brokers(cluster: KafkaCluster, key: str, value: str | None) -> None:
+    """Set the cluster-wide default of a brokers' setting, or delete it; returns when every broker shows that."""
+    change = ConfigChange(key, ConfigOp.DELETE) if value is None else ConfigChange(key, ConfigOp.SET, value)
+    request = partial(configs.change_configs_request, configs.BROKER, {"": [change]})
+    assert configs.parse_config_changes(cluster._transport.send_to_controller(request, change=True)) == {"": None}
+
+    def shown() -> None:
+        told = cluster.broker_rates(sorted(cluster.live_brokers()), key)
+        assert {rate.inherited for rate in told.values()} == {value}
+
+    eventually(shown)

@@ -22,7 +22,7 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster import configs, requests
 from kafka_steward.cluster.config_freshness import SHOWN_WITHIN_S, RecentConfigChanges
-from kafka_steward.cluster.configs import ConfigChange
+from kafka_steward.cluster.configs import BrokerRate, ConfigChange
 from kafka_steward.cluster.connection import validate_config
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot, without_stray_replicas
@@ -265,6 +265,23 @@ class KafkaCluster:
         )
         return {
             broker: configs.parse_config_values(answer, own_only=own_only)[str(broker)]
+            for broker, answer in answers.items()
+        }
+
+    def broker_rates(self, brokers: Collection[int], key: str) -> dict[int, BrokerRate]:
+        """Return the rate `key` of each broker: its own, and the one for all brokers where it applies; see BrokerRate.
+
+        Kafka before 3.9 shows a rate for all brokers and does not apply it. Each request is sent to the broker itself;
+        brokers that do not respond are left out.
+        """
+        asked = {
+            broker: partial(configs.describe_configs_request, configs.BROKER, [str(broker)], [key], synonyms=True)
+            for broker in brokers
+        }
+        answers = self._transport.send_to_responding(asked)
+        applies = self._transport.session().applies_default_rates
+        return {
+            broker: configs.parse_broker_rate(answer, key, defaults_apply=applies(broker))
             for broker, answer in answers.items()
         }
 

@@ -6,6 +6,7 @@ value temporarily has to know the source: a value that was not set before is del
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -17,8 +18,12 @@ from kafka_steward.cluster import requests
 from kafka_steward.errors import KafkaRefused, KafkaTimeout
 
 TOPIC, BROKER = 2, 4
-#: DescribeConfigs' sources that mean "set on this very resource": DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG.
-_OWN_SOURCES = frozenset({1, 2})
+#: DescribeConfigs' sources: DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG.
+_ON_TOPIC, _ON_BROKER, _FOR_ALL_BROKERS = 1, 2, 3
+#: The sources that mean "set on this very resource".
+_OWN_SOURCES = frozenset({_ON_TOPIC, _ON_BROKER})
+#: A rate that Kafka applies, a number of 64 bits. It shows the spaces with which it was set.
+_RATE = re.compile(r"\s*\+?([0-9]{1,19})\s*")
 
 
 class ConfigOp(str, Enum):
@@ -45,15 +50,25 @@ class ConfigChange:
     value: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerRate:
+    """A rate of a broker in whole bytes per second: the one set on it, and the one that applies otherwise; or None."""
+
+    own: str | None = None
+    inherited: str | None = None
+
+
 def parse_list(value: str | None) -> tuple[str, ...]:
     """Return the entries of a list as Kafka stores it, a comma-separated string."""
     return tuple(entry.strip() for entry in (value or "").split(",") if entry.strip())
 
 
-def describe_configs_request(kind: int, names: Collection[str], keys: Collection[str]) -> Any:
-    """Return the request that reads `keys` of the resources `names`."""
+def describe_configs_request(
+    kind: int, names: Collection[str], keys: Collection[str], *, synonyms: bool = False
+) -> Any:
+    """Return the request that reads `keys` of the resources `names`, with `synonyms` also values that others hide."""
     return DescribeConfigsRequest(
-        resources=[(kind, name, sorted(keys)) for name in names], include_synonyms=False, include_documentation=False
+        resources=[(kind, name, sorted(keys)) for name in names], include_synonyms=synonyms, include_documentation=False
     )
 
 
@@ -61,18 +76,45 @@ def parse_config_values(
     response: Any, *, own_only: bool, missing: Collection[int] = frozenset()
 ) -> dict[str, dict[str, str]]:
     """Return values by resource and key; leave out keys without a value, and resources with an error in `missing`."""
-    values: dict[str, dict[str, str]] = {}
+    return {
+        name: {
+            str(entry.name): str(entry.value)
+            for entry in entries
+            if entry.value is not None and (not own_only or entry.config_source in _OWN_SOURCES)
+        }
+        for name, entries in _described_entries(response, missing).items()
+    }
+
+
+def parse_broker_rate(response: Any, key: str, *, defaults_apply: bool) -> BrokerRate:
+    """Return the rate `key` of the one broker in the response to a request with `synonyms`.
+
+    The value in the broker's file is left out: Kafka shows it, and does not apply it to a rate of replication. Without
+    `defaults_apply`, so is the one that is set for all brokers. A value that is no rate counts as none.
+    """
+    (entries,) = _described_entries(response).values()
+    of_key = [entry for entry in entries if entry.name == key]
+    shown = {entry.config_source: entry.value for entry in of_key}
+    shown |= {each.source: each.value for entry in of_key for each in entry.synonyms or () if each.name == key}
+    inherited = shown.get(_FOR_ALL_BROKERS) if defaults_apply else None
+    return BrokerRate(_parse_rate(shown.get(_ON_BROKER)), _parse_rate(inherited))
+
+
+def _parse_rate(value: Any) -> str | None:
+    matched = _RATE.fullmatch(str(value))
+    return str(int(matched[1])) if matched else None
+
+
+def _described_entries(response: Any, missing: Collection[int] = frozenset()) -> dict[str, Any]:
+    """Return the entries by resource; leave out resources with an error in `missing`. Raises KafkaRefused."""
+    entries = {}
     for result in response.results:
         name, code = str(result.resource_name), int(result.error_code)
         if code and code not in missing:
             raise requests.refusal_error(code, result.error_message, f"reading the settings of {name}")
         if not code:
-            values[name] = {
-                str(entry.name): str(entry.value)
-                for entry in result.configs
-                if entry.value is not None and (not own_only or entry.config_source in _OWN_SOURCES)
-            }
-    return values
+            entries[name] = result.configs
+    return entries
 
 
 def change_configs_request(

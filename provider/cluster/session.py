@@ -41,6 +41,8 @@ _SECRET_LOGGERS = ("kafka.admin.client", "kafka.net.connection", "kafka.protocol
 _DESCRIBE_QUORUM, _DESCRIBE_CLUSTER = 55, 60
 #: The divisor of the bootstrap time-out for one server: a stalled server must not use up the time of the others.
 _SERVER_SHARE = 3
+#: The first version that applies a rate of replication that is set for all brokers (KAFKA-10190).
+_APPLIES_DEFAULT_RATES = (3, 9)
 
 
 class Session:
@@ -94,6 +96,14 @@ class Session:
     def kafka_version(self) -> str:
         """The newest Kafka version, such as "4.3", all of whose requests the broker that responded first supports."""
         return ".".join(map(str, self.manager.broker_version_data.broker_version[:2]))
+
+    def applies_default_rates(self, broker: int) -> bool:
+        """Return whether a broker that has just responded applies a throttle rate for all brokers, as since Kafka 3.9.
+
+        During an upgrade each broker has a version of its own.
+        """
+        connection = self.manager._conns.get(broker)  # noqa: SLF001 - a public look would connect where it is gone
+        return bool((connection or self.manager).broker_version >= _APPLIES_DEFAULT_RATES)
 
     def close(self) -> None:
         """Close the connections and stop the thread. In a forked child do nothing: both belong to the parent."""

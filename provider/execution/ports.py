@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.cluster.configs import ConfigChange
+from kafka_steward.cluster.configs import BrokerRate, ConfigChange
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.journal.audit import Actor
@@ -83,6 +83,12 @@ class ClusterPort(Protocol):
         self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
     ) -> dict[int, dict[str, str]]:
         """Return values by broker and key; with `own_only` only those set on the broker itself."""
+
+    def broker_rates(self, brokers: Collection[int], key: str) -> dict[int, BrokerRate]:
+        """Return the rate `key` of each broker: its own, and the one that applies without it.
+
+        A broker that does not answer is left out.
+        """
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         """Change single keys of topics."""

@@ -11,6 +11,10 @@ While plans move replicas, a broker gets the strictest of the plans' rates and o
 them. An external rate that is set later stays unchanged for as long as it exists. When it is cleared, our rate is set
 again, and the original external rate counts as withdrawn: a cleared rate is not restored. A rate that we set before and
 that shows again counts as ours: a broker may report a change late, and another tool may restore the value it found.
+
+A broker without an external rate of its own has the rate that is set for all brokers. A rate of ours would hide it. So
+none is set while the rate for all brokers is at least as strict, whenever that was set, and ours is taken back. Where
+it is looser, ours stays.
 """
 
 from __future__ import annotations
@@ -88,35 +92,32 @@ _REMEMBERED = 20
 
 
 def decide_rate(
-    known: ThrottleLease | None, plan: str, rate: str | None, now: str | None
+    known: ThrottleLease | None, plan: str, rate: str | None, now: str | None, inherited: str | None = None
 ) -> tuple[ThrottleLease | None, str | None]:
-    """Return the throttle lease to store for a broker, and the rate to set; None to leave the current rate.
+    """Return the throttle lease to store for a broker, and the rate that is to be set on it; None for none.
 
     `known` is the stored lease. `rate` is the rate that `plan` requests, None for the rate that it requested before.
-    `now` is the broker's current rate, None if none is set on the broker. All rates are in bytes per second.
+    `now` is the broker's current rate, None if none is set on the broker, and `inherited` the one that applies then,
+    None if there is none. All rates are in bytes per second. The lease has a rate of ours if the broker is to have it.
     """
     noted = known or ThrottleLease(now, None)
     if rate is None and plan not in noted.entries:
-        return known, None
+        return known, now
     entries = dict(noted.entries) if rate is None else {**noted.entries, plan: (rate,)}
     noted = replace(noted, entries=entries)
     asked = _strictest_rate(entries, noted.ours)
     if asked is None:
-        return noted, None
-    if noted.ours is None:
+        return noted, now
+    if now is None or (noted.ours is None and now not in noted.earlier):
         noted = replace(noted, before=now)
-    elif now is None:
-        noted = replace(noted, before=None)
-    elif now not in _known_rates(noted):
+    elif now not in {noted.ours, noted.before, *noted.earlier}:
         if int(now) <= asked or str(asked) == noted.ours:
-            return noted, None
+            return noted, now
         noted = replace(noted, before=now)  # a stricter rate was requested after the external one was set
-    return _set_own_rate(noted, asked, now)
-
-
-def effective_rate(lease: ThrottleLease, now: str | None) -> str | None:
-    """Return the rate that counts as current: an earlier rate of ours that still shows is equal to the last one."""
-    return lease.ours if now in lease.earlier else now
+    without_us = inherited if noted.before is None else noted.before
+    if without_us is not None and int(without_us) <= asked:
+        return _with_own_rate(noted, None), noted.before  # what applies without us is at least as strict
+    return _with_own_rate(noted, str(asked)), str(asked)
 
 
 def lease_late_rate(known: ThrottleLease | None, plan: str, rate: str, before: str | None) -> ThrottleLease:
@@ -127,24 +128,15 @@ def lease_late_rate(known: ThrottleLease | None, plan: str, rate: str, before: s
     return replace(known, entries={**known.entries, plan: known.entries.get(plan, (rate,))}, earlier=earlier)
 
 
-def _set_own_rate(noted: ThrottleLease, asked: int, now: str | None) -> tuple[ThrottleLease, str | None]:
-    if noted.before is not None and int(noted.before) <= asked:
-        if noted.ours is None:
-            return noted, None  # the external rate is at least as strict, and stays
-        asked = int(noted.before)
-    wanted = str(asked)
-    earlier = _unique_rates((*noted.earlier, *filter(None, (noted.ours,))), wanted)
-    return replace(noted, ours=wanted, earlier=earlier), None if now == wanted else wanted
+def _with_own_rate(noted: ThrottleLease, ours: str | None) -> ThrottleLease:
+    earlier = _unique_rates((*noted.earlier, *filter(None, (noted.ours,))), ours)
+    return replace(noted, ours=ours, earlier=earlier)
 
 
 def _strictest_rate(entries: Mapping[str, tuple[str, ...]], ours: str | None) -> int | None:
     """Return the strictest rate that a plan requests; an entry without a rate requests the rate that was set."""
     rates = [of[0] if of else ours for of in entries.values()]
     return min((int(rate) for rate in rates if rate is not None), default=None)
-
-
-def _known_rates(noted: ThrottleLease) -> set[str | None]:
-    return {noted.ours, noted.before, *noted.earlier}
 
 
 def _unique_rates(rates: tuple[str, ...], but: str | None) -> tuple[str, ...]:
@@ -158,13 +150,16 @@ def missing_entries(value: str | None, wanted: Collection[str]) -> tuple[str, ..
 
 
 def rate_restoring_change(now: str | None, lease: ThrottleLease, key: str) -> ConfigChange | None:
-    """Return the change that restores a leased rate; None if another client has changed it since: it is not ours then.
+    """Return the change that restores a leased rate.
 
-    A rate that shows the previous value is restored all the same: a broker shows a change a moment after it was made.
-    Our own change may still be on its way, and would then never be removed.
+    None if we have set none, or if another client has changed it since: it is not ours then. An earlier rate of ours
+    that still shows is ours. A rate that shows the previous value while ours is set is restored all the same: a broker
+    shows a change a moment after it was made. Our own change may still be on its way, and would then never be removed.
     """
-    if now not in (lease.ours, lease.before):
-        return None
-    if lease.before is None:
-        return ConfigChange(key, ConfigOp.DELETE)
-    return ConfigChange(key, ConfigOp.SET, lease.before)
+    removable = {*lease.earlier, *((lease.ours, lease.before) if lease.ours is not None else ())}
+    return rate_change(lease.before, key) if now in removable else None
+
+
+def rate_change(rate: str | None, key: str) -> ConfigChange:
+    """Return the change that sets a broker's own rate; None deletes it."""
+    return ConfigChange(key, ConfigOp.DELETE) if rate is None else ConfigChange(key, ConfigOp.SET, rate)

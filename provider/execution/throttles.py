@@ -18,7 +18,7 @@ from functools import partial
 from typing import TypeAlias
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp, parse_list
+from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
 from kafka_steward.errors import (
     BrokerUnreachable,
     ClusterError,
@@ -33,9 +33,9 @@ from kafka_steward.execution.throttle_rates import (
     ThrottleDemand,
     ThrottleSide,
     decide_rate,
-    effective_rate,
     lease_late_rate,
     missing_entries,
+    rate_change,
     rate_restoring_change,
 )
 from kafka_steward.journal import paths
@@ -127,22 +127,27 @@ class ThrottleLeases:
     ) -> None:
         if not brokers:
             return
-        now = self._cluster.broker_configs(brokers, [side.rate_key], own_only=True)
+        now = self._cluster.broker_rates(brokers, side.rate_key)
         silent = [broker for broker in brokers if broker not in now]
         if insist and silent and side is ThrottleSide.FOLLOWER:
             raise BrokerUnreachable(silent[0], f"Broker {silent[0]} does not respond, so its throttle cannot be set.")
-        changes, before, leases = {}, {}, {}
-        for broker in sorted(now):
-            had = now[broker].get(side.rate_key)
-            lease, wanted = self._record_rate(("broker", str(broker), side.rate_key), rate, had)
-            if lease is not None and wanted is not None:
-                changes[broker], before[broker] = ConfigChange(side.rate_key, ConfigOp.SET, wanted), had
-                leases[broker] = lease
-        entries = self._build_rate_audit(Action.THROTTLE, changes, before)
+        changes, leases = dict[int, ConfigChange](), dict[int, ThrottleLease]()
+        for broker, shown in sorted(now.items()):
+            noted, wanted = self._record_rate(("broker", str(broker), side.rate_key), rate, shown)
+            if noted is not None and wanted != shown.own:
+                changes[broker], leases[broker] = rate_change(wanted, side.rate_key), noted
+        before = {broker: now[broker].own for broker in changes}
+        ours = {broker: change for broker, change in changes.items() if leases[broker].ours is not None}
+        returned = {broker: change for broker, change in changes.items() if broker not in ours}
+        entries = self._build_rate_audit(Action.THROTTLE, ours, before)
+        entries |= self._build_rate_audit(Action.UNTHROTTLE, returned, before, _APPLIES_WITHOUT_US)
         answers = self._calls.execute(
             entries,
             lambda batch: self._change_rates(changes, batch),
-            late=lambda batch: self._record_late_rates(side, {broker: leases[broker] for broker in batch}),
+            # A rate that was taken back too late leaves nothing of ours.
+            late=lambda batch: self._record_late_rates(
+                side, {broker: leases[broker] for broker in batch if broker in ours}
+            ),
         )
         tolerated = () if insist else (BrokerUnreachable,)
         self._raise_first_error([error for error in answers.values() if not isinstance(error, tolerated)])
@@ -202,13 +207,13 @@ class ThrottleLeases:
             if (broker := paths.broker_from_name(name)) is not None and (broker, side) not in need.brokers
         }
         able = sorted(mine.keys() & live)
-        reached = self._cluster.broker_configs(able, [side.rate_key], own_only=True) if able else {}
+        reached = self._cluster.broker_rates(able, side.rate_key) if able else {}
         changes, before = {}, {}
-        for broker, values in reached.items():
-            lease, now = mine[broker][1], values.get(side.rate_key)
-            change = rate_restoring_change(effective_rate(lease, now), lease, side.rate_key)
-            if change is not None and lease.ours is not None and lease.entries.keys() == {self._plan}:
-                changes[broker], before[broker] = change, now
+        for broker, shown in reached.items():
+            lease = mine[broker][1]
+            change = rate_restoring_change(shown.own, lease, side.rate_key)
+            if change is not None and lease.entries.keys() == {self._plan}:
+                changes[broker], before[broker] = change, shown.own
         entries = self._build_rate_audit(Action.UNTHROTTLE, changes, before)
         answers = self._calls.execute(entries, lambda batch: self._change_rates(changes, batch))
         self._remove_lease_entries(
@@ -271,16 +276,16 @@ class ThrottleLeases:
         before = None if had is None else noted.before
         return replace(noted, before=before, entries={**noted.entries, self._plan: mine})
 
-    def _record_rate(self, key: _Key, rate: str | None, now: str | None) -> tuple[ThrottleLease | None, str | None]:
-        """Record the rate that this plan requests; return the lease, and the rate to set, None to set none."""
+    def _record_rate(self, key: _Key, rate: str | None, shown: BrokerRate) -> tuple[ThrottleLease | None, str | None]:
+        """Record the rate that this plan requests; return the lease and the rate that is to be set on the broker."""
         _, known = self._read_leases().get(key, (None, None))
-        noted, wanted = decide_rate(known, self._plan, rate, now)
+        noted, wanted = decide_rate(known, self._plan, rate, shown.own, shown.inherited)
         if noted is not None:
             self._write_lease(key, noted)
         return noted, wanted
 
     def _record_late_rates(self, side: ThrottleSide, late: Mapping[int, ThrottleLease]) -> None:
-        """Record again the rates that were set after the step lock was lost, given their leases until then.
+        """Record again the rates of ours that were set after the step lock was lost, given their leases until then.
 
         The process that releases the leases of ended plans then finds them.
         """
@@ -366,7 +371,7 @@ class ThrottleLeases:
         return {**others, self._plan: mine} if mine else others
 
     def _build_rate_audit(
-        self, action: Action, changes: Mapping[int, ConfigChange], before: Mapping[int, str | None]
+        self, action: Action, changes: Mapping[int, ConfigChange], before: Mapping[int, str | None], reason: str = ""
     ) -> dict[int, list[AuditRecord]]:
         """Return one audit row for each broker. A rate that is leased again gets a row of its own."""
         earlier = [row.entry for row in self._journal.audit.rows(plan=self._plan, action=action)] if changes else []
@@ -375,7 +380,7 @@ class ThrottleLeases:
             broker: [
                 AuditRecord(
                     action,
-                    _REASONS[action],
+                    reason or _REASONS[action],
                     plan=self._plan,
                     broker=broker,
                     attempt=times[broker],
@@ -419,6 +424,7 @@ _REASONS = {
     Action.THROTTLE: "a replica will be copied to this broker",
     Action.UNTHROTTLE: "the copy that needed it has ended",
 }
+_APPLIES_WITHOUT_US = "the rate that applies without it is at least as strict"
 
 
 def release_leases_of_plans(

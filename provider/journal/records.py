@@ -248,9 +248,9 @@ class ThrottleLease(Document):
     """`/steward/throttle_leases/...`: a throttle lease, a setting of Kafka that we changed temporarily.
 
     `before` is the previous value (None: it was not set). `entries` maps each plan to the entries that it added to a
-    list setting, or to the one rate that it requests. `ours` is the rate that we set, None while another client's
-    stricter rate is left in place; `earlier` lists the rates that we had set before it. The lease is released when no
-    plan is left in `entries`, and the setting is restored only if its current value is still ours.
+    list setting, or to the one rate that it requests. `ours` is the rate that we set, None while a rate of another
+    client, at least as strict, is left in place; `earlier` lists the rates that we had set before it. The lease is
+    released when no plan is left in `entries`, and the setting is restored only if its current value is still ours.
     """
 
     before: str | None
@@ -263,7 +263,9 @@ class ThrottleLease(Document):
         """Build the lease. A rate of ours, and the one before it, are numbers."""
         lease = super().from_fields(fields, source)
         rates = [lease.before, lease.ours]
-        if lease.ours is not None and not all(each is None or _RATE.fullmatch(each) for each in rates):
+        if (lease.ours is not None or lease.earlier) and not all(
+            each is None or _RATE.fullmatch(each) for each in rates
+        ):
             fields.raise_error(
                 f"has the rates {json_excerpt(rates)} where whole numbers of bytes per second are expected"
             )

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
-from kafka_steward.cluster import client
+from kafka_steward.cluster import client, configs
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.config_freshness import RecentConfigChanges
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp
+from kafka_steward.cluster.session import Session
 from kafka_steward.errors import BrokerUnreachable, KafkaRefused
 
 KEY = "follower.replication.throttled.rate"
@@ -114,6 +115,61 @@ def test_a_topic_that_may_not_be_read_is_a_refusal() -> None:
     transport: Any = SimpleNamespace(send_to_any=lambda _: answer_of({"secret": 29, "t": 0}))
     with pytest.raises(KafkaRefused, match="secret"):
         over(transport).topic_configs(["secret", "t"], ["min.insync.replicas"])
+
+
+def described(*values: tuple[int, str | None], shown: bool = True) -> Any:
+    """What a broker tells of its rate, the value that it shows first: source and value."""
+    synonyms = [SimpleNamespace(name=KEY, source=source, value=value) for source, value in values]
+    entry = SimpleNamespace(
+        name=KEY, value=values[0][1], config_source=values[0][0], synonyms=synonyms if shown else None
+    )
+    result = SimpleNamespace(resource_name="1", error_code=0, error_message=None, configs=[entry])
+    return SimpleNamespace(results=[result])
+
+
+@pytest.mark.parametrize(
+    ("answer", "rate"),
+    [
+        (described((2, "50"), (3, "7"), (4, "3")), BrokerRate("50", "7")),
+        (described((2, "50"), (4, "3")), BrokerRate("50", None)),
+        (described((3, "7"), (4, "3")), BrokerRate(None, "7")),
+        (described((4, "3")), BrokerRate(None, None)),
+        (described((2, "50"), shown=False), BrokerRate("50", None)),
+        (described((3, "7"), shown=False), BrokerRate(None, "7")),
+        (SimpleNamespace(results=[SimpleNamespace(resource_name="1", error_code=0, configs=[])]), BrokerRate()),
+        (described((2, " 50 "), (3, "+007")), BrokerRate("50", "7")),
+        (described((2, str(2**63 - 1)), (3, "0")), BrokerRate(str(2**63 - 1), "0")),
+        *((described((2, value), (3, value)), BrokerRate()) for value in (None, "", "-1", "1.5", "fast", "9" * 20)),
+    ],
+)
+def test_a_rate_is_the_brokers_own_and_the_one_for_all_brokers_never_the_files(answer: Any, rate: BrokerRate) -> None:
+    """What Kafka 3.9.2 and 4.3.1 were seen to apply."""
+    assert configs.parse_broker_rate(answer, KEY, defaults_apply=True) == rate
+
+
+def test_a_rate_for_all_brokers_counts_where_the_broker_has_kafka_3_9_or_later() -> None:
+    """Kafka before it shows the rate and does not apply it (KAFKA-10190): a copy would not be throttled at all."""
+    versions = {1: (3, 8), 2: (3, 9), 3: (4, 3)}
+    connections = {broker: SimpleNamespace(broker_version=version) for broker, version in versions.items()}
+    session = Session(None, SimpleNamespace(broker_version=(3, 9), _conns=connections))
+    asked: list[Any] = []
+
+    def answers(requests: Mapping[int, Any]) -> dict[int, Any]:
+        asked.extend(request() for request in requests.values())
+        return {broker: described((2, "50"), (3, "7")) for broker in requests}
+
+    cluster = over(SimpleNamespace(session=lambda: session, send_to_responding=answers))
+    inherited = {1: None, 2: "7", 3: "7", 4: "7"}  # the connection to 4 has ended since
+    assert cluster.broker_rates([1, 2, 3, 4], KEY) == {each: BrokerRate("50", of) for each, of in inherited.items()}
+    assert [request.include_synonyms for request in asked] == [True] * 4, "one request for both"
+
+
+def test_a_rate_that_may_not_be_read_is_a_refusal() -> None:
+    refused = SimpleNamespace(
+        results=[SimpleNamespace(resource_name="1", error_code=31, error_message=None, configs=[])]
+    )
+    with pytest.raises(KafkaRefused, match="reading the settings of 1"):
+        configs.parse_broker_rate(refused, KEY, defaults_apply=True)
 
 
 def answer_of(topics: Mapping[str, int]) -> Any:

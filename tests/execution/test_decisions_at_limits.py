@@ -121,7 +121,7 @@ def test_a_submitted_move_of_a_topic_that_we_may_not_describe_is_hidden_and_not_
 
 def test_a_rate_that_someone_set_and_that_a_plan_then_requests_stays_theirs() -> None:
     known = ThrottleLease(None, "50", {"p": ("50",)})
-    assert decide_rate(known, "p", "20", "20") == (ThrottleLease(None, "50", {"p": ("20",)}), None)
+    assert decide_rate(known, "p", "20", "20") == (ThrottleLease(None, "50", {"p": ("20",)}), "20")
 
 
 def test_a_rate_that_was_set_late_replaces_none_that_the_plan_requested_since() -> None:

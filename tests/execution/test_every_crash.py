@@ -33,7 +33,7 @@ from tests.cancelling import CancelRunner
 from tests.crash import FREE, Died, Faults, points
 from tests.crash_environment import LOCK_TICKS, Place, persist
 from tests.rings import one_in
-from tests.simulated_plan import WHO, heal_moves, move, plan_of
+from tests.simulated_plan import RATE, WHO, heal_moves, move, plan_of
 from tests.simulator import Simulator
 
 
@@ -88,7 +88,23 @@ def cancelled() -> Place:
     return place
 
 
-SCENARIOS = {"healing": healing, "rescued": rescued, "came back": came_back, "cancelled": cancelled}
+def outdone() -> Place:
+    """A stricter rate for all brokers appears in the middle, and is withdrawn before the end."""
+    place = healing()
+    place.happenings = {
+        1: lambda each: each.broker_defaults.update({RATE: "30"}),
+        3: lambda each: each.broker_defaults.clear(),
+    }
+    return place
+
+
+SCENARIOS = {
+    "healing": healing,
+    "rescued": rescued,
+    "came back": came_back,
+    "cancelled": cancelled,
+    "outdone": outdone,
+}
 
 
 def verify(place: Place, progress: Progress) -> None:
@@ -216,6 +232,7 @@ NEVER_IN_A_STEP = {
     "ended.delete": "purges what ended long ago",
     "moves.unsettled_partitions": "read where plans share the slot; a poll, or a claim of the slot, can be repeated",
     "moves.delete": "purges what ended long ago; a purge can be repeated",
+    "cluster.broker_configs": "read before a topic is created",
     "cluster.elect_leaders": "a task after the heal; electing again is no error",
     "cluster.hidden_topics": "asked only where a topic is not to be seen",
 }

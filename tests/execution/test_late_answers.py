@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -557,6 +558,39 @@ def test_a_rate_that_is_set_too_late_is_owed_by_the_plan_that_set_it() -> None:
     runner(here, Gate(gate.calls.index("cluster.change_broker_configs"), meanwhile)).step()
     assert here.simulator.broker_settings[4] == {RATE: "300"}
     assert here.process(Faults())[1].tree.get(paths.lease("broker", "4", RATE)) is not None
+    as_it_was(here, "the rate")
+
+
+def slower(at: Place) -> None:
+    """The plan asks for less."""
+    at.settings = replace(at.settings, throttle=30)
+
+
+def stricter_for_all(at: Place) -> None:
+    """A stricter rate is set for all brokers, so that the plan's is taken back."""
+    at.simulator.broker_defaults[RATE] = "7"
+
+
+def looser_for_all(at: Place) -> None:
+    """The rate for all brokers, for which the plan had taken back its own, becomes a looser one."""
+    stricter_for_all(at)
+    runner(at, Faults()).step()
+    at.simulator.broker_defaults[RATE] = "70"
+
+
+@pytest.mark.parametrize("changed", [slower, stricter_for_all, looser_for_all])
+def test_a_rate_that_is_changed_too_late_leaves_none_of_ours(changed: Callable[[Place], None]) -> None:
+    gate = Gate()
+    quiet, here = begun(throttle=50), begun(throttle=50)
+    for each in (quiet, here):
+        changed(each)
+    runner(quiet, gate).step()
+
+    def meanwhile() -> None:
+        here.simulator.now_ms += LOCK_TICKS * 1000
+        cancelled_meanwhile(here)
+
+    runner(here, Gate(gate.calls.index("cluster.change_broker_configs"), meanwhile)).step()
     as_it_was(here, "the rate")
 
 

@@ -203,6 +203,10 @@ class RunnerMachine(RuleBasedStateMachine):
         self.simulator.broker_settings[broker][RATE] = rate
         self.foreign[str(broker)] = rate
 
+    @rule(rate=st.sampled_from([None, "10", "66"]))
+    def someone_else_sets_a_rate_for_all_brokers(self, rate: str | None) -> None:
+        self.simulator.broker_defaults = {} if rate is None else {RATE: rate}
+
     @rule(after=st.integers(1, 4))
     def an_answer_is_lost_and_it_is_applied_late(self, after: int) -> None:
         self.late, whole = True, self.simulator.alter

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.cluster.configs import BrokerRate
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.lifecycle import change_plan_throttle
 from kafka_steward.execution.upkeep import pause_idle_plans
@@ -45,8 +46,8 @@ class Behind:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._simulator, name)
 
-    def broker_configs(self, brokers: Any, *_: Any, **__: Any) -> Any:
-        return {broker: {} for broker in brokers}
+    def broker_rates(self, brokers: Any, *_: Any) -> Any:
+        return {broker: BrokerRate() for broker in brokers}
 
 
 def test_a_rate_that_no_broker_shows_yet_is_given_back_too(simulator: Simulator) -> None:
@@ -235,6 +236,127 @@ def test_a_stricter_rate_that_was_there_all_the_time_is_there_in_the_end(simulat
     world.step()
     end(world)
     assert (rates(world), world.borrowed()) == ({4: "7"}, [])
+
+
+LEADER_RATE = "leader.replication.throttled.rate"
+
+
+def applying(world: World, broker: int, key: str = RATE) -> str | None:
+    """The rate that Kafka applies."""
+    return {**world.simulator.broker_defaults, **world.simulator.broker_settings[broker]}.get(key)
+
+
+@pytest.mark.parametrize("leaders", [False, True])
+def test_a_stricter_rate_for_all_brokers_applies_whenever_it_is_set(simulator: Simulator, leaders: bool) -> None:
+    """And where it is looser, or there is none, the plan's own: each step follows."""
+    simulator.broker_defaults[RATE] = simulator.broker_defaults[LEADER_RATE] = "7"
+    world = slow(simulator, throttle_leaders=leaders)
+    keys = [RATE, LEADER_RATE] if leaders else [RATE]
+    for default in ("7", "9", "70", "3", "50", None, "49", "51", None, "0"):
+        simulator.broker_defaults = {} if default is None else dict.fromkeys((RATE, LEADER_RATE), default)
+        for _ in range(2):
+            world.step()
+            for key in keys:
+                strict = default is not None and int(default) <= 50
+                assert applying(world, 4 if key is RATE else 2, key) == (default if strict else "50")
+                assert key in simulator.broker_settings[4 if key is RATE else 2] or strict, "ours hides it"
+    simulator.broker_defaults = dict.fromkeys((RATE, LEADER_RATE), "70")
+    world.step()
+    end(world)
+    assert (rates(world), world.borrowed(), applying(world, 4)) == ({}, [], "70")
+
+
+def test_nothing_is_set_or_told_where_a_rate_for_all_brokers_is_as_strict(simulator: Simulator) -> None:
+    simulator.broker_defaults[RATE] = "50"
+    world = slow(simulator)
+    world.step()
+    end(world)
+    told = [
+        row.entry for action in (Action.THROTTLE, Action.UNTHROTTLE) for row in world.journal.audit.rows(action=action)
+    ]
+    assert [entry for entry in told if entry.topic is None] == []
+    assert (rates(world), world.borrowed()) == ({}, [])
+
+
+def test_a_rate_that_is_taken_back_is_told_with_its_reason(simulator: Simulator) -> None:
+    world = slow(simulator)
+    world.step()
+    simulator.broker_defaults[RATE] = "7"
+    world.step()
+    rows = [row.entry for row in world.journal.audit.rows(plan=world.digest, action=Action.UNTHROTTLE)]
+    assert [(entry.broker, entry.before, entry.after, entry.reason) for entry in rows] == [
+        (4, "50", None, "the rate that applies without it is at least as strict")
+    ]
+
+
+def test_a_brokers_own_rate_from_before_hides_the_one_for_all_brokers_and_is_there_in_the_end(
+    simulator: Simulator,
+) -> None:
+    simulator.broker_settings[4][RATE] = "70"
+    world = slow(simulator)
+    world.step()
+    simulator.broker_defaults[RATE] = "7"
+    world.step()
+    assert rates(world) == {4: "50"}
+    end(world)
+    assert (rates(world), world.borrowed()) == ({4: "70"}, [])
+
+
+def test_the_rate_of_a_plan_is_compared_with_the_one_for_all_brokers_when_it_is_changed(simulator: Simulator) -> None:
+    simulator.broker_defaults[RATE] = "30"
+    world = slow(simulator)
+    world.step()
+    for rate, expected in ((20, {4: "20"}), (40, {}), (0, {}), (29, {4: "29"})):
+        change_plan_throttle(world.journal, world.digest, rate, WHO, "why")
+        world.step()
+        assert rates(world) == expected
+    end(world)
+    assert (rates(world), world.borrowed()) == ({}, [])
+
+
+def test_plans_that_share_a_broker_follow_the_rate_for_all_brokers_until_the_last_has_ended(
+    simulator: Simulator,
+) -> None:
+    simulator.broker_defaults[RATE] = "30"
+    world = slow(simulator)
+    world.step()
+    moves = [move("t-5", "321", "324", size=1)]
+    other = World(simulator, world.journal, moves, settings=Settings(throttle=20), auto_generated=False)
+    world.journal.slot.release(world.digest)
+    for _ in range(2):
+        other.step()
+        world.step()
+        assert rates(world) == {4: "20"}
+    end(other)
+    world.step()
+    assert rates(world) == {}
+    simulator.broker_defaults.clear()
+    world.step()
+    assert rates(world) == {4: "50"}
+
+
+def test_who_only_tends_a_plan_follows_the_rate_for_all_brokers_too(simulator: Simulator) -> None:
+    world = slow(simulator, abandoned_after=20)
+    world.step()
+    simulator.tick(30)
+    for default, expected in (("7", {}), ("70", {4: "50"})):
+        simulator.broker_defaults[RATE] = default
+        for _ in range(2):
+            pause_idle_plans(simulator, world.journal, world.settings, WHO)
+        assert rates(world) == expected
+
+
+def test_a_rate_that_shows_again_after_it_was_taken_back_is_taken_back_again(simulator: Simulator) -> None:
+    """A request of ours came late, or another tool has put back what it found."""
+    world = slow(simulator)
+    world.step()
+    simulator.broker_defaults[RATE] = "7"
+    for _ in range(2):
+        world.step()
+        assert rates(world) == {}
+        simulator.broker_settings[4][RATE] = "50"
+    end(world)
+    assert (rates(world), world.borrowed()) == ({}, [])
 
 
 def test_another_tools_rate_that_was_put_over_ours_and_taken_off_again_does_not_come_back(simulator: Simulator) -> None:

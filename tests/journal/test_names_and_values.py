@@ -102,6 +102,7 @@ def test_json_of_twenty_levels_is_read() -> None:
         (Lock, '{"version": 1, "owner": "x", "life_ms": 1, "claim": 9007199254740992}'),
         (Lock, '{"version": 1, "owner": "\\u001b[2J", "life_ms": 1, "claim": 1}'),
         (ThrottleLease, '{"version": 1, "before": "x", "ours": "y", "entries": {}}'),
+        (ThrottleLease, '{"version": 1, "before": "x", "entries": {}, "earlier": ["50"]}'),
         (ThrottleLease, '{"version": 1, "entries": {"no digest": []}}'),
         (ThrottleLease, '{"version": 1, "entries": {"abc": ["a:b"]}}'),
     ],

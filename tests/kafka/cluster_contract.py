@@ -6,13 +6,13 @@ Where the modes of Kafka differ, the test says how; a simulator that did not kno
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import BrokerUnreachable, KafkaRefused
 from kafka_steward.execution.throttle_rates import ThrottleSide
@@ -40,6 +40,10 @@ class Place(ABC):
     @abstractmethod
     def restart(self, broker: int) -> None:
         """Until it serves."""
+
+    @abstractmethod
+    def set_for_all_brokers(self, key: str, value: str | None) -> None:
+        """Set the cluster-wide default of a setting of brokers, or delete it; until every broker shows that."""
 
     @abstractmethod
     def eventually(self, assertion: Callable[[], Value]) -> Value:
@@ -76,6 +80,10 @@ def at_rest(place: Place) -> Partition:
 
 def same(found: object, expected: object) -> None:
     assert found == expected
+
+
+def assert_some(sizes: Mapping[tuple[TopicPartition, int], int]) -> None:
+    assert any(sizes.values())
 
 
 class ClusterContract:
@@ -188,6 +196,31 @@ class ClusterContract:
         place.eventually(lambda: same(place.port.topic_configs(there, [key], own_only=True), {place.topic: {}}))
         minimum = place.port.topic_configs([place.topic, "nowhere"], ["min.insync.replicas"])
         assert minimum == {place.topic: {"min.insync.replicas": "1"}}
+
+    def test_a_rate_for_all_brokers_applies_to_one_without_its_own_and_shows_beside_it(self, place: Place) -> None:
+        key, name = ThrottleSide.FOLLOWER.rate_key, TopicPartition(place.topic, 0)
+        slow, fast = str(SLOW_BYTES_PER_S), str(FAST_BYTES_PER_S)
+        place.create((1, 2, 3), size=4_000_000)
+        assert add_entries(place.port, ThrottleSide.FOLLOWER, entries({name: [4]})) == {place.topic: None}
+        assert place.port.broker_rates([3, 4, 9], key) == {3: BrokerRate(), 4: BrokerRate()}
+        place.set_for_all_brokers(key, slow)
+        try:
+            assert place.port.broker_rates([3, 4], key) == dict.fromkeys((3, 4), BrokerRate(None, slow))
+            limit(place, FAST_BYTES_PER_S)
+            assert place.port.broker_rates([3, 4], key) == {3: BrokerRate(None, slow), 4: BrokerRate(fast, slow)}
+            assert place.port.broker_configs([4], [key]) == {4: {key: fast}}
+            assert place.port.change_broker_configs({4: [ConfigChange(key, ConfigOp.DELETE)]}) == {4: None}
+            assert place.port.broker_rates([4], key) == {4: BrokerRate(None, slow)}
+            assert place.port.broker_configs([4], [key]) == {4: {key: slow}}
+            assert place.port.alter({name: (4, 2, 3)}) == {name: None}
+            # The quota lets a fetch through, and then nothing for seconds.
+            place.eventually(lambda: assert_some(place.port.log_sizes({4: [name]})))
+            for _ in range(5):
+                assert name in place.port.reassignments()
+        finally:
+            place.set_for_all_brokers(key, None)
+        assert place.eventually(lambda: at_rest(place)).replicas == (4, 2, 3)
+        assert place.port.broker_rates([4], key) == {4: BrokerRate()}
 
     def test_what_a_dead_broker_changes(self, place: Place) -> None:
         """One test, for a death takes its time: KRaft takes a dead target and waits, ZooKeeper mode refuses it."""

@@ -15,6 +15,7 @@ from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 from tests.kafka.cluster_contract import FAST_BYTES_PER_S, ClusterContract, Place, assert_hides
 from tests.simulator import Simulator
+from tests.throttles import set_for_all_brokers
 
 Value = TypeVar("Value")
 
@@ -24,7 +25,7 @@ class RealPlace(Place):
 
     def __init__(self, sandbox: Sandbox, port: KafkaCluster, topic: str) -> None:
         super().__init__(port, sandbox.mode, topic)
-        self._sandbox = sandbox
+        self._sandbox, self._cluster = sandbox, port
 
     def create(self, *replicas: Assignment, size: int = 0) -> None:
         self._sandbox.create_topics(self.topic, assignments=dict(enumerate(replicas)))
@@ -36,6 +37,9 @@ class RealPlace(Place):
 
     def restart(self, broker: int) -> None:
         self._sandbox.restart(broker)
+
+    def set_for_all_brokers(self, key: str, value: str | None) -> None:
+        set_for_all_brokers(self._cluster, key, value)
 
     def eventually(self, assertion: Callable[[], Value]) -> Value:
         return eventually(assertion, within=60)
@@ -56,6 +60,10 @@ class SimulatedPlace(Place):
 
     def restart(self, broker: int) -> None:
         self._simulator.restart(broker)
+
+    def set_for_all_brokers(self, key: str, value: str | None) -> None:
+        self._simulator.broker_defaults.pop(key, None)
+        self._simulator.broker_defaults.update({} if value is None else {key: value})
 
     def eventually(self, assertion: Callable[[], Value]) -> Value:
         def or_tick() -> Value:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster import configs
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp, parse_list
 from kafka_steward.execution.effects import AuditedCalls
@@ -19,7 +17,7 @@ from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
-from tests.throttles import entries, rates, set_rates
+from tests.throttles import entries, rates, set_for_all_brokers, set_rates
 
 FOLLOWER = ThrottleSide.FOLLOWER
 LIVE = frozenset({1, 2, 3, 4})
@@ -115,23 +113,29 @@ def test_a_stricter_rate_of_somebody_is_left_alone(
     assert rates(cluster, FOLLOWER, [2]) == {2: 500_000}
 
 
-def test_a_rate_for_all_brokers_is_not_taken_for_a_brokers_own(
+def test_a_rate_for_all_brokers_is_not_taken_for_a_brokers_own_and_applies_while_it_is_as_strict(
     sandbox: Sandbox, cluster: KafkaCluster, leases: ThrottleLeases, topic: str
 ) -> None:
-    def set_for_all(change: ConfigChange) -> None:
-        request = partial(configs.change_configs_request, configs.BROKER, {"": [change]})
-        assert configs.parse_config_changes(cluster._transport.send_to_controller(request, change=True)) == {"": None}
+    def applying() -> set[str]:
+        return {of[FOLLOWER.rate_key] for of in cluster.broker_configs([1], [FOLLOWER.rate_key]).values()}
 
     sandbox.create_topics(topic, assignments={0: [4]})
-    set_for_all(ConfigChange(FOLLOWER.rate_key, ConfigOp.SET, "5000000"))
+    needed = need(topic, 1)
+    set_for_all_brokers(cluster, FOLLOWER.rate_key, "500000")
     try:
-        eventually(lambda: same(cluster.broker_configs([1], [FOLLOWER.rate_key]), {1: {FOLLOWER.rate_key: "5000000"}}))
-        assert rates(cluster, FOLLOWER, [1]) == {1: None}
-        leases.acquire(need(topic, 1), 1_000_000)
+        leases.acquire(needed, 1_000_000)
+        assert (rates(cluster, FOLLOWER, [1]), applying()) == ({1: None}, {"500000"})
+        for default, own in (("5000000", 1_000_000), ("300000", None), (None, 1_000_000), ("1000000", None)):
+            set_for_all_brokers(cluster, FOLLOWER.rate_key, default)
+            leases.ensure(needed, 1_000_000, LIVE)
+            assert rates(cluster, FOLLOWER, [1]) == {1: own}
+            assert applying() == {str(own or default)}
+        set_for_all_brokers(cluster, FOLLOWER.rate_key, "5000000")
+        leases.ensure(needed, 1_000_000, LIVE)
         assert leases.release(NO_DEMAND, LIVE) == []
-        assert rates(cluster, FOLLOWER, [1]) == {1: None}
+        assert (rates(cluster, FOLLOWER, [1]), applying()) == ({1: None}, {"5000000"})
     finally:
-        set_for_all(ConfigChange(FOLLOWER.rate_key, ConfigOp.DELETE))
+        set_for_all_brokers(cluster, FOLLOWER.rate_key, None)
 
 
 def write(cluster: KafkaCluster, topic: str, value: str) -> None:
