@@ -18,7 +18,7 @@ class CheckReassignmentOperator(StewardOperator):
 
     `reassignment` is the document, or its text. The task fails without a retry, with a message for each fault: a topic,
     partition or broker that does not exist, a broker that is not live, a partition or a broker that is listed twice, a
-    partition with fewer replicas than min.insync.replicas that the reassignment adds none to (KIP-236).
+    partition that would have fewer replicas than it has, and than min.insync.replicas.
     Returns `{"reassignment", "partitions"}`: the document in the planner's format, and the number of partitions.
 
     >>> CheckReassignmentOperator(

@@ -195,17 +195,17 @@ class Move:
         return frozenset(self.before) - frozenset(self.after)
 
 
-def too_few_originals_reason(originals: int, target: int, min_isr: int | None) -> str:
-    """Return why a partition has too few original replicas to be reassigned on request, as a clause; else empty.
+def below_min_isr_reason(before: int, after: int, min_isr: int | None) -> str:
+    """Return why a partition must not go from `before` to `after` replicas, as a clause; empty if it may.
 
-    KIP-236 keeps at least as many replicas as there were originally (`top`) while a reassignment is in flight, and
-    writes need `min_isr` of them. A request that adds replicas is exempt: it is the way out.
+    With fewer replicas than `min_isr`, its producers with acks=all would fail. A partition that has fewer already may
+    move: it does not become worse.
     """
-    if min_isr is None or originals >= min_isr or target > originals:
+    if min_isr is None or after >= before or after >= min_isr:
         return ""
     return (
-        f"its {originals} original replicas are fewer than min.insync.replicas, {min_isr}; ask for more replicas than "
-        "it has, or lower min.insync.replicas of its topic"
+        f"it would go from {before} to {after} replicas, and min.insync.replicas is {min_isr}; ask for more "
+        "replicas, or lower min.insync.replicas of its topic"
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kafka_steward.assignment import Assignment, TopicPartition, too_few_originals_reason
+from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.move_recovery import HIDDEN
 
@@ -159,10 +159,18 @@ def _too_few_replicas_reason(
 ) -> str:
     """Return why the partition has too few original replicas (`top` in KIP-236); empty when it has enough.
 
-    A request for the original replicas cancels the reassignment in flight, and needs no more replicas than there were.
+    The KIP keeps at least as many replicas as there were originally while a reassignment is in flight, and writes need
+    min.insync.replicas of them. A request for the original replicas cancels the reassignment in flight, and needs no
+    more replicas than there were.
     """
     originals = partition.replicas if flight is None or flight.originals is None else flight.originals
     if flight is not None and asked.replicas == originals:
         return ""
     least = sight.min_isr.get(asked.partition.topic)
-    return too_few_originals_reason(len(originals), len(asked.replicas), least)
+    # A request that adds replicas is exempt: it is the way out.
+    if least is None or len(originals) >= least or len(asked.replicas) > len(originals):
+        return ""
+    return (
+        f"its {len(originals)} original replicas are fewer than min.insync.replicas, {least}; ask for more replicas "
+        "than it has, or lower min.insync.replicas of its topic"
+    )

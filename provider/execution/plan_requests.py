@@ -17,7 +17,7 @@ from kafka_steward.assignment import (
     Operation,
     TopicPartition,
     begin_with_brokers,
-    too_few_originals_reason,
+    below_min_isr_reason,
 )
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
@@ -158,10 +158,8 @@ def _assignment_faults(
     if partition is None:
         hidden = name.topic in snapshot.hidden
         yield f"{name} may or may not exist: {HIDDEN}." if hidden else f"{name} does not exist."
-    elif partition.replicas != replicas:
-        why = too_few_originals_reason(len(partition.replicas), len(replicas), min_isr.get(name.topic))
-        if why:
-            yield f"{name} is refused: {why}."
+    elif why := below_min_isr_reason(len(partition.replicas), len(replicas), min_isr.get(name.topic)):
+        yield f"{name} is refused: {why}."
     for broker in replicas:
         if broker in snapshot.live:
             continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.assignment import Move, TopicPartition, below_min_isr_reason
 from kafka_steward.cluster.state import BrokerLogDirs, Directory, Partition, Snapshot
 from kafka_steward.execution.moves import Held, HoldReason
 
@@ -262,8 +262,8 @@ def _check_no_leader(move: Move, partition: Partition, _: PreflightInputs) -> _F
 
 
 def _check_below_min_isr(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
-    least = inputs.min_isr.get(move.topic, len(move.after))
-    return str(least) if len(move.after) < least and len(move.after) <= len(move.before) else None
+    least = inputs.min_isr.get(move.topic)
+    return str(least) if below_min_isr_reason(len(move.before), len(move.after), least) else None
 
 
 def _check_disk_unknown(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition, too_few_originals_reason
+from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition, below_min_isr_reason
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import (
     PlanFolder,
@@ -112,17 +112,15 @@ def _find_fault(
     """Return the first fault of the target of a partition that exists; empty if there is none."""
     try:
         _refuse_impossible_move(name, target, row, states)
-        _refuse_too_few_originals(name, target, row)
+        _refuse_below_min_isr(name, target, row)
         _refuse_cordoned(name, set(target) - set(row["replicas"]), cordoned)
     except PlanError as error:
         return str(error)
     return ""
 
 
-def _refuse_too_few_originals(name: TopicPartition, target: Assignment, row: Mapping[str, Any]) -> None:
-    if list(target) == row["replicas"]:
-        return
-    why = too_few_originals_reason(len(row["replicas"]), len(target), row["min_isr"])
+def _refuse_below_min_isr(name: TopicPartition, target: Assignment, row: Mapping[str, Any]) -> None:
+    why = below_min_isr_reason(len(row["replicas"]), len(target), row["min_isr"])
     if why:
         raise PlanError(f"The reassignment of {name} is refused: {why}.")
 

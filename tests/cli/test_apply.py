@@ -65,17 +65,17 @@ def test_an_order_alone_may_change(scene: Scene) -> None:
     assert scene.replicas()[0] == (3, 1, 2)
 
 
-def test_top_below_min_insync_replicas_is_refused_unless_replicas_are_added(
+def test_a_partition_is_refused_fewer_replicas_than_min_insync_replicas_and_moved_if_it_has_as_few_already(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.simulator.topic_settings["t"]["min.insync.replicas"] = "4"
-    assert scene.call("apply", scene.file("t-0: 124")) == 1
+    assert scene.call("apply", scene.file("t-0: 12")) == 1
     assert capsys.readouterr().err == (
-        "The reassignment of t-0 is refused: its 3 original replicas are fewer than min.insync.replicas, 4; ask for "
-        "more replicas than it has, or lower min.insync.replicas of its topic.\n"
+        "The reassignment of t-0 is refused: it would go from 3 to 2 replicas, and min.insync.replicas is 4; ask "
+        "for more replicas, or lower min.insync.replicas of its topic.\n"
     )
-    assert scene.call("apply", scene.file("t-0: 1234", "t-1: 231")) == 0
-    assert scene.replicas()[0] == (1, 2, 3, 4)
+    assert scene.call("apply", scene.file("t-0: 124", "t-1: 2314")) == 0
+    assert scene.replicas()[:2] == [(1, 2, 4), (2, 3, 1, 4)]
 
 
 WRONG: list[tuple[Any, str]] = [

@@ -54,6 +54,15 @@ def test_the_files_lead_there_and_back(scene: Scene, capsys: pytest.CaptureFixtu
     assert scene.replicas() == before
 
 
+def test_a_partition_with_fewer_replicas_than_min_insync_replicas_is_drained_too(scene: Scene) -> None:
+    scene.simulator.create("single", [(1,), (2,)])
+    scene.simulator.topic_settings["single"]["min.insync.replicas"] = "2"
+    file = scene.folder / "drain.json"
+    assert scene.call("plan", "drain", "--brokers", "1", "--file", str(file)) == 0
+    assert scene.call("apply", str(file)) == 0
+    assert not [replicas for replicas in (*scene.replicas(), *scene.replicas("single")) if 1 in replicas]
+
+
 def test_the_folder_keeps_snapshot_plan_and_proof(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     folder = scene.folder / "kept"
     found = planned(scene, capsys, "drain", "--brokers", "1", "--folder", str(folder))
@@ -119,15 +128,20 @@ def test_a_plan_of_a_real_cluster_can_be_applied(
     connect: Connect, sandbox: Sandbox, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sandbox.create_topics(topic, partitions=3, assignments={number: [1, 2, 3] for number in range(3)})
+    # As many a topic that was created with the defaults: one replica, and a minimum of two.
+    single = f"{topic}-single"
+    sandbox.create_topics(single, assignments={0: [3], 1: [4]}, configs={"min.insync.replicas": "2"})
     conn_id = connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 8000})
     before = assignments(sandbox, topic)
     file = tmp_path / "drain.json"
-    words = ("drain", "--brokers", "3", "--topics", topic, "--file", str(file), "--output", "json")
+    words = ("drain", "--brokers", "3", "--topics", f"{topic}.*", "--file", str(file), "--output", "json")
     assert run("plan", *words, "--cluster", conn_id) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {each["topic"] for each in found["moves"]} == {topic}
+    assert {each["topic"] for each in found["moves"]} == {topic, single}
     assert (assignments(sandbox, topic), throttles(sandbox)) == (before, {})
     assert run("apply", str(file), "--cluster", conn_id) == 0
-    after = assignments(sandbox, topic)[topic]
-    assert after == {each["partition"]: tuple(each["replicas"]) for each in found["moves"]}
-    assert not [replicas for replicas in after.values() if 3 in replicas]
+    after = assignments(sandbox, topic)
+    assert after[topic] == {
+        each["partition"]: tuple(each["replicas"]) for each in found["moves"] if each["topic"] == topic
+    }
+    assert not [replicas for of in after.values() for replicas in of.values() if 3 in replicas]

@@ -88,14 +88,15 @@ def test_what_names_live_brokers_and_known_partitions_is_let_through() -> None:
     validate_against_cluster({TopicPartition("t", 0): (2, 1), TopicPartition("t", 1): (1,)}, SNAPSHOT, {"t": 1})
 
 
-def test_fewer_replicas_than_min_insync_replicas_are_refused_unless_some_are_added() -> None:
+def test_fewer_replicas_than_min_insync_replicas_are_refused_unless_there_are_as_few_already() -> None:
     name, least = TopicPartition("t", 1), {"t": 3}
     validate_against_cluster({name: (1, 2)}, SNAPSHOT, least)  # as it is
+    validate_against_cluster({name: (2, 1)}, SNAPSHOT, least)
     with pytest.raises(PlanError) as refused:
-        validate_against_cluster({name: (2, 1)}, SNAPSHOT, least)
+        validate_against_cluster({name: (1,)}, SNAPSHOT, least)
     assert str(refused.value) == (
-        "The reassignment cannot be executed. t-1 is refused: its 2 original replicas are fewer than "
-        "min.insync.replicas, 3; ask for more replicas than it has, or lower min.insync.replicas of its topic."
+        "The reassignment cannot be executed. t-1 is refused: it would go from 2 to 1 replicas, and "
+        "min.insync.replicas is 3; ask for more replicas, or lower min.insync.replicas of its topic."
     )
     with pytest.raises(PlanError) as refused:
         validate_against_cluster({name: (2, 1, 3)}, SNAPSHOT, least)

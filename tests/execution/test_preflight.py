@@ -203,7 +203,7 @@ WIDE = move("t-0", "123", "451")
         (WIDE, outlook(5, 4), HoldReason.TARGET_DEAD, 4),
         (move("t-0", "123", "124"), outlook(2, 1), HoldReason.KEPT_REPLICA_DEAD, 1),
         (move("t-0", "123", "12"), outlook(2), HoldReason.KEPT_REPLICA_DEAD, 2),
-        (move("t-0", "123", "124"), outlook(min_isr={"t": 4}), HoldReason.BELOW_MIN_ISR, 4),
+        (move("t-0", "123", "12"), outlook(min_isr={"t": 4}), HoldReason.BELOW_MIN_ISR, 4),
         (WIDE, outlook(rooms={5: free((0, 99)), 4: free((0, 0))}), HoldReason.DISK_FULL, 4),
         (WIDE, outlook(rooms={5: free((0, 99)), 4: free((0, 100))}), HoldReason.DISK_FULL, 5),
         (
@@ -273,3 +273,22 @@ def test_the_first_that_stands_in_the_way_is_named(
 )
 def test_what_may_begin(asked: Move, seen: PreflightInputs) -> None:
     assert preflight(asked, seen) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "min_isr", "held"),
+    [
+        ("1", "2", 2, False),
+        ("12", "34", 3, False),
+        ("12", "21", 3, False),
+        ("1", "12", 3, False),
+        ("123", "12", 2, False),
+        ("123", "1", 2, True),
+        ("123", "12", 4, True),
+    ],
+)
+def test_a_partition_may_move_that_becomes_no_worse(before: str, after: str, min_isr: int, *, held: bool) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", f"t: {before}")
+    inputs = PreflightInputs(simulator.snapshot(), min_isr={"t": min_isr})
+    found = preflight(move("t-0", before, after), inputs)
+    assert (found is not None and found.code is HoldReason.BELOW_MIN_ISR) is held
