@@ -102,7 +102,7 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
     scope: Scope = "plan" if request.scope == "plan" else "pending"
     ask = partial(
         request_cancel, journal, record.digest, who=call.who, reason=request.reason or "a user requested it",
-        scope=scope, even_if_disabled=request.even_if_disabled,
+        scope=scope, even_if_disabled=request.even_if_disabled, number=call.request_number,
     )  # fmt: skip
     foreground.retry(ask, stays="Ctrl-C stops, and the plan stays unchanged.")
     progress = foreground.run_plan(record.digest)
@@ -156,8 +156,8 @@ def _cancel_everything(foreground: Foreground, request: CancelRequest) -> Exit:
 
 def _request_all_cancels(foreground: Foreground, request: CancelRequest) -> tuple[list[str], list[ExternalCancel]]:
     """Request the cancel of each plan and cancel external reassignments; repeat until Kafka shows their end."""
-    opened = foreground.opened
-    ask = partial(cancel_everything, opened.cluster, opened.journal, request, foreground.call.who)
+    call, opened = foreground.call, foreground.opened
+    ask = partial(cancel_everything, opened.cluster, opened.journal, request, call.who, number=call.request_number)
     plans: dict[str, None] = {}
     external: dict[TopicPartition, ExternalCancel] = {}
     for _ in range(_POLLS):

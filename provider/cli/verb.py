@@ -22,7 +22,7 @@ from kafka_steward.cli import Exit
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import escape_csv_cell, printable
 from kafka_steward.hooks import steward
-from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.audit import Actor, event_number
 from kafka_steward.journal.render import Table
 from kafka_steward.journal.store import Journal
 
@@ -106,6 +106,11 @@ class CommandContext:
         except (KeyError, OSError):
             # A container may run under a user id without a name.
             return Actor(person=f"uid {os.getuid()}")
+
+    @cached_property
+    def request_number(self) -> int:
+        """The number of this call's request in the audit trail, for what is asked repeatedly until it is answered."""
+        return event_number()
 
     @property
     def reason(self) -> str:

@@ -15,7 +15,7 @@ from kafka_steward.execution.moves import OPEN, Event
 from kafka_steward.execution.observe import Observation, ObservedState
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.staging import can_roll_back_stages, is_between_stages, stage_number, stage_reached
-from kafka_steward.journal.audit import Action, Actor
+from kafka_steward.journal.audit import Action, Actor, event_number
 from kafka_steward.journal.records import Cause, MoveRow
 from kafka_steward.journal.store import Journal
 
@@ -134,9 +134,9 @@ def restore_externally_reordered(cluster: ClusterPort, journal: Journal, plan: s
         return
     with journal.step_lock() as fence:
         moves = MoveStore(journal, plan, who, fence)
-        now_s = journal.now_ms() // 1000
+        number = event_number()
         entries = {
-            name: [moves.build_audit_record(Action.REORDER, row, _LOST, attempt=now_s, after=list(row.move.before))]
+            name: [moves.build_audit_record(Action.REORDER, row, _LOST, attempt=number, after=list(row.move.before))]
             for name, row in rows.items()
         }
         AuditedCalls(journal.audit, fence).execute(

@@ -22,7 +22,7 @@ from kafka_steward.execution.external_reassignments import (
 from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import delete_or_quarantine
 from kafka_steward.journal.locks import Fence
@@ -63,7 +63,8 @@ def send_cancel_signal(journal: Journal, request: CancelRequest, who: Actor) -> 
     what = f"plan {request.plan[:12]}" if request.plan else "everything that is pending"
     also = ", and the completed moves are rolled back" if request.scope == "plan" else ""
     sentence = f"The cancel of {what} is signalled{also}: {_cancel_reason(request)}."
-    journal.audit.record(AuditRecord(Action.REQUEST, sentence, plan=request.plan or "", who=who))
+    entry = AuditRecord(Action.REQUEST, sentence, plan=request.plan or "", attempt=event_number(), who=who)
+    journal.audit.record(entry)
     return sentence
 
 
@@ -86,10 +87,11 @@ def consume_cancel_signal(
     except DocumentError:
         request = CancelRequest()
     request = replace(request, reason=request.reason or f"{paths.CANCEL_IN_PROGRESS} was created")
+    number = event_number(node.path, node.modified_id)  # it is read until the cluster shows the end of the cancels
     if request.plan:
-        outcome = _request_cancels(journal, [request.plan], request, who)
+        outcome = _request_cancels(journal, [request.plan], request, who, number)
     else:
-        outcome = cancel_everything(cluster, journal, request, who, fence=fence)
+        outcome = cancel_everything(cluster, journal, request, who, fence=fence, number=number)
     if outcome.is_pending and journal.tree.now_ms() - node.modified_ms < _PENDING_MS:
         return None
     sentences = outcome.sentences or (f"{paths.CANCEL_IN_PROGRESS} was created, and there was nothing to cancel.",)
@@ -103,15 +105,21 @@ def consume_cancel_signal(
 
 
 def cancel_everything(
-    cluster: ClusterPort, journal: Journal, request: CancelRequest, who: Actor, *, fence: Fence | None = None
+    cluster: ClusterPort,
+    journal: Journal,
+    request: CancelRequest,
+    who: Actor,
+    *,
+    fence: Fence | None = None,
+    number: int | None = None,
 ) -> CancelOutcome:
     """Request the cancel of each pending plan, and cancel external reassignments; the steps of the plans do the rest.
 
-    `who` executes the request, which `request.person` made. A repeated call requests nothing twice. Raises the errors
-    of `consume_cancel_signal`.
+    `who` executes the request, which `request.person` made. A call that is repeated with the same `number` requests
+    nothing twice. Raises the errors of `consume_cancel_signal`.
     """
     plans = pending_plans(journal)
-    outcome = _request_cancels(journal, plans, request, who)
+    outcome = _request_cancels(journal, plans, request, who, number)
     external = find_external_reassignments(cluster, journal, plans)
     if not external:
         return outcome
@@ -131,20 +139,27 @@ def pending_plans(journal: Journal) -> list[str]:
     return unfinished + [each.digest for each in records if each is not None and each.status is PlanStatus.ABANDONED]
 
 
-def _request_cancels(journal: Journal, plans: Sequence[str], request: CancelRequest, who: Actor) -> CancelOutcome:
-    refusals = {digest: _try_request_cancel(journal, digest, request, who) for digest in plans}
+def _request_cancels(
+    journal: Journal, plans: Sequence[str], request: CancelRequest, who: Actor, number: int | None
+) -> CancelOutcome:
+    refusals = {digest: _try_request_cancel(journal, digest, request, who, number) for digest in plans}
     reason = _cancel_reason(request)
     messages = [refusal or f"Plan {digest[:12]} is cancelled: {reason}." for digest, refusal in refusals.items()]
     return CancelOutcome(tuple(digest for digest in plans if not refusals[digest]), (), tuple(messages))
 
 
-def _try_request_cancel(journal: Journal, digest: str, request: CancelRequest, who: Actor) -> str:
+def _try_request_cancel(journal: Journal, digest: str, request: CancelRequest, who: Actor, number: int | None) -> str:
     """Request the cancel of one plan; return why it cannot be cancelled, or an empty string."""
     scope: Scope = "plan" if request.scope == "plan" else "pending"
-    requester, anyway = _requesting_actor(request, who), request.even_if_disabled
     try:
         request_cancel(
-            journal, digest, who=requester, reason=_cancel_reason(request), scope=scope, even_if_disabled=anyway
+            journal,
+            digest,
+            who=_requesting_actor(request, who),
+            reason=_cancel_reason(request),
+            scope=scope,
+            even_if_disabled=request.even_if_disabled,
+            number=number,
         )
     except PlanError as error:
         return str(error)

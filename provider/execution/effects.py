@@ -16,7 +16,7 @@ from kafka_steward.cluster.transport import batches
 from kafka_steward.errors import ClusterError, KafkaRefused, LockLost
 from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome
+from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome, event_number
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.store import Journal
 
@@ -180,14 +180,14 @@ def elect_preferred_leaders(
     """
     snapshot = cluster.snapshot({name.topic for name in partitions} if partitions is not None else None)
     wanted = find_not_led_by_preferred(snapshot, partitions)
-    entries = {name: [_build_election_record(name, snapshot, plan, journal.now_ms(), who)] for name in wanted}
+    entries = {name: [_build_election_record(name, snapshot, plan, who)] for name in wanted}
     answers = AuditedCalls(journal.audit, None).execute(entries, cluster.elect_leaders)
     refused = {name: str(error) for name, error in answers.items() if error is not None}
     refused |= {name: HIDDEN for name in sorted(partitions or ()) if name.topic in snapshot.hidden}
     return ElectionResult(tuple(name for name in wanted if name not in refused), refused)
 
 
-def _build_election_record(name: TopicPartition, snapshot: Snapshot, plan: str, now_ms: int, who: Actor) -> AuditRecord:
+def _build_election_record(name: TopicPartition, snapshot: Snapshot, plan: str, who: Actor) -> AuditRecord:
     partition = snapshot.partitions[name]
     return AuditRecord(
         Action.ELECT,
@@ -195,7 +195,7 @@ def _build_election_record(name: TopicPartition, snapshot: Snapshot, plan: str, 
         plan=plan,
         topic=name.topic,
         partition=name.partition,
-        attempt=now_ms // 1000,
+        attempt=event_number(),
         before=partition.leader,
         after=partition.replicas[0],
         who=who,

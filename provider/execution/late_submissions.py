@@ -24,7 +24,7 @@ from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, record_in_flight
 from kafka_steward.execution.moves import SETTLED
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code, event_number
 from kafka_steward.journal.records import MoveRow, MoveState, Phase, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 
@@ -207,7 +207,7 @@ class LateRetraction:
             plan=self.plan,
             topic=move.topic,
             partition=move.partition,
-            attempt=self.journal.now_ms() // 1000,
+            attempt=event_number(),
             before=list(move.after),
             after=list(move.before),
             who=self.who,

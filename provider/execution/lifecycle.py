@@ -22,7 +22,7 @@ from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.moves import filter_unsettled
 from kafka_steward.execution.plan_slot import release_slot
-from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import quarantine_unreadable
 from kafka_steward.journal.locks import Fence
@@ -148,6 +148,7 @@ def request_cancel(
     reason: str,
     scope: Scope = "pending",
     even_if_disabled: bool = False,
+    number: int | None = None,
 ) -> PlanRecord:
     """Request that the pending moves of a plan are cancelled; return the plan's record with the request.
 
@@ -156,25 +157,31 @@ def request_cancel(
     repeated request can extend an earlier one, but never narrows it. Moves that an abandoned plan left in flight are
     pending too.
 
+    Each request has a row in the audit trail, also one that adds nothing. A caller that repeats one request passes its
+    `number` each time (`event_number`): it then has one row.
+
     Raises PlanError for an unknown plan, for one that has ended if only pending moves are to be cancelled, and if
     others keep changing the record.
     """
     wanted = CancelRequest(None, scope, who.person, reason, even_if_disabled)
-    return run_with_repair(journal, who, lambda: _write_cancel_request(journal, digest, wanted, who))
+    words = "cancel" if scope == "pending" else "cancel, and roll back completed moves"
+    attempt = event_number() if number is None else number
+    entry = AuditRecord(Action.REQUEST, f"{words}: {reason}", plan=digest, attempt=attempt, who=who)
+    return run_with_repair(journal, who, lambda: _write_cancel_request(journal, digest, wanted, entry))
 
 
-def _write_cancel_request(journal: Journal, digest: str, wanted: CancelRequest, who: Actor) -> PlanRecord:
-    scope, reason = wanted.scope, wanted.reason
+def _write_cancel_request(journal: Journal, digest: str, wanted: CancelRequest, entry: AuditRecord) -> PlanRecord:
+    scope = wanted.scope
     for _ in range(_TRIES):
         record = _require_cancellable(journal, digest, scope)
         both = wanted if record.cancel is None else record.cancel.merge(wanted)
         status, earlier = _status_if_reopened(journal, record), _rollback_to_repeat(journal, record, scope)
         if (both, status, earlier) == (record.cancel, record.status, record.earlier_rollback):
+            journal.audit.record_request(entry, has_effect=False)
             return record
-        now_s = journal.now_ms() // 1000
-        words = "cancel" if scope == "pending" else "cancel, and roll back completed moves"
-        journal.audit.record(AuditRecord(Action.REQUEST, f"{words}: {reason}", plan=digest, attempt=now_s, who=who))
-        updated = journal.plans.try_update(record, cancel=both, status=status, earlier_rollback=earlier)
+        with journal.together():
+            journal.audit.record_request(entry, has_effect=True)
+            updated = journal.plans.try_update(record, cancel=both, status=status, earlier_rollback=earlier)
         if updated is not None:
             return updated
     raise PlanError(
@@ -217,8 +224,9 @@ def resume_plan(journal: Journal, digest: str, who: Actor, reason: str = "a user
     record = _require_unfinished(journal, digest)
     if record.status is not PlanStatus.STUCK:
         return record
-    journal.audit.record(AuditRecord(Action.RESUME, reason, plan=digest, attempt=journal.now_ms() // 1000, who=who))
-    return journal.plans.update(record, status=PlanStatus.RUNNING, attempts=0, reason=reason)
+    with journal.together():
+        journal.audit.record(AuditRecord(Action.RESUME, reason, plan=digest, attempt=event_number(), who=who))
+        return journal.plans.update(record, status=PlanStatus.RUNNING, attempts=0, reason=reason)
 
 
 def abandon_plan(journal: Journal, digest: str, who: Actor, reason: str) -> PlanRecord:
@@ -228,8 +236,13 @@ def abandon_plan(journal: Journal, digest: str, who: Actor, reason: str) -> Plan
     """
     record = _require_unfinished(journal, digest)
     sentence = f"Plan {digest[:12]} was abandoned: {reason}"
-    journal.audit.record(AuditRecord(Action.FINISH, sentence, plan=digest, after={"status": "abandoned"}, who=who))
-    ended = journal.plans.update(record, status=PlanStatus.ABANDONED, reason=sentence, live_brokers=())
+    # A cancel may reopen the plan, which then ends a second time.
+    entry = AuditRecord(
+        Action.FINISH, sentence, plan=digest, attempt=event_number(), after={"status": "abandoned"}, who=who
+    )
+    with journal.together():
+        journal.audit.record(entry)
+        ended = journal.plans.update(record, status=PlanStatus.ABANDONED, reason=sentence, live_brokers=())
     release_slot(journal, digest, who)
     return ended
 
@@ -238,23 +251,26 @@ def change_plan_throttle(journal: Journal, digest: str, throttle: int, who: Acto
     """Limit a plan's moves to `throttle` bytes per second into one broker, 0 for no throttle.
 
     The rate applies to this plan, regardless of the process that steps it and of the settings. The plan's next step
-    sets it on the brokers. If the plan has that rate already, nothing is changed. Raises the errors of `resume_plan`.
+    sets it on the brokers. If the plan has that rate already, the request is recorded, and nothing is changed. Raises
+    the errors of `resume_plan`.
     """
+    number = event_number()
     for _ in range(_TRIES):
         record = _require_unfinished(journal, digest)
-        if record.throttle == throttle:
-            return record
         entry = AuditRecord(
             Action.REQUEST,
             f"throttle: {reason}",
             plan=digest,
-            attempt=journal.now_ms() // 1000,
+            attempt=number,
             before=record.throttle,
             after={"throttle": throttle},
             who=who,
         )
+        if record.throttle == throttle:
+            journal.audit.record_request(entry, has_effect=False)
+            return record
         with suppress(VersionConflict), journal.together():  # a step may have changed it in between
-            journal.audit.record(entry)
+            journal.audit.record_request(entry, has_effect=True)
             return journal.plans.update(record, throttle=throttle)
     raise VersionConflict(
         f"Plan {digest[:12]} was changed by other processes at every attempt, and its throttle was not "

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.errors import SlotTaken
 from kafka_steward.execution.failures import is_plan_abandoned
-from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -106,9 +106,7 @@ def claim_slot(journal: Journal, record: PlanRecord, who: Actor) -> None:
     for other in map(journal.plans.get, journal.slot.preempt_with(record.digest)):
         if other is None or other.status.finished or other.status is PlanStatus.PREEMPTED:
             continue
-        journal.audit.record(
-            AuditRecord(Action.PAUSE, sentence, plan=other.digest, attempt=journal.now_ms() // 1000, who=who)
-        )
+        journal.audit.record(AuditRecord(Action.PAUSE, sentence, plan=other.digest, attempt=event_number(), who=who))
         # A plan that is being stepped at this moment finds at its next step that it no longer holds the plan slot.
         reason = f"Plan {other.digest[:12]} waits: {sentence}."
         journal.plans.try_update(other, status=PlanStatus.PREEMPTED, reason=reason)
@@ -151,9 +149,7 @@ def release_slot(journal: Journal, digest: str, who: Actor) -> None:
     if record is None or not record.status.waits:
         return
     sentence = f"plan {digest[:12]}, which preempted it, has ended"
-    journal.audit.record(
-        AuditRecord(Action.RESUME, sentence, plan=record.digest, attempt=journal.now_ms() // 1000, who=who)
-    )
+    journal.audit.record(AuditRecord(Action.RESUME, sentence, plan=record.digest, attempt=event_number(), who=who))
     journal.plans.try_update(record, status=PlanStatus.RUNNING, reason=sentence)  # unless a step has changed it already
 
 

@@ -17,7 +17,7 @@ from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.progress_reports import report_answer, report_publication
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
@@ -48,7 +48,7 @@ def approve_plan(journal: Journal, approval: Approval, who: Actor) -> Approval:
     """
     who = replace(who, person=approval.person)
     reason = f"approved{f': {approval.reason}' if approval.reason else ''}"
-    journal.audit.record(AuditRecord(Action.APPROVE, reason, plan=approval.plan, after=approval.values(), who=who))
+    _record_answer(journal, AuditRecord(Action.APPROVE, reason, plan=approval.plan, after=approval.values(), who=who))
     path = paths.approval(approval.plan)
     there = journal.tree.get(path)
     if there is not None and read_approval(journal, approval.plan) is None:
@@ -61,8 +61,14 @@ def approve_plan(journal: Journal, approval: Approval, who: Actor) -> Approval:
 
 def reject_plan(journal: Journal, plan: str, who: Actor, *, person: str | None, reason: str) -> None:
     """Record that a plan was rejected, by a person or because nobody answered. Raises JournalError."""
-    journal.audit.record(AuditRecord(Action.REJECT, f"rejected: {reason}", plan=plan, who=replace(who, person=person)))
+    who = replace(who, person=person)
+    _record_answer(journal, AuditRecord(Action.REJECT, f"rejected: {reason}", plan=plan, who=who))
     report_answer(journal, plan, approved=False, person=person, reason=reason)
+
+
+def _record_answer(journal: Journal, entry: AuditRecord) -> None:
+    # A task that repeats an answer repeats the same answer of the same person, whatever it still has to write.
+    journal.audit.record_request(replace(entry, attempt=event_number()), has_effect=False)
 
 
 def read_approval(journal: Journal, digest: str) -> Approval | None:

@@ -57,7 +57,7 @@ from kafka_steward.execution.settled_moves import SettledMoves
 from kafka_steward.execution.step import Step, StepMemory, StepResult
 from kafka_steward.execution.throttles import list_leased_rates, release_leases_of_plans
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, AuditRecord
+from kafka_steward.journal.audit import Action, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import Fence, PlanSlot, StepLock
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
@@ -441,7 +441,7 @@ class PlanRunner:
     def _mark_stuck(self, record: PlanRecord, fence: Fence, tries: int, why: str) -> Progress:
         reason = f"Plan {self._digest[:12]} is stuck after {tries} attempts and needs operator action: {why}"
         self._journal.audit.record(
-            AuditRecord(Action.STUCK, reason, plan=self._digest, attempt=self._journal.now_ms() // 1000, who=self._who)
+            AuditRecord(Action.STUCK, reason, plan=self._digest, attempt=event_number(), who=self._who)
         )
         record = self._update_record(record, fence, status=PlanStatus.STUCK, attempts=tries, reason=reason)
         return progress_of(record, self._journal.plans.rows(self._digest))

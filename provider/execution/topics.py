@@ -36,7 +36,7 @@ from kafka_steward.execution.cluster_queries import (
 )
 from kafka_steward.execution.pending_replicas import delete_pending, list_pending, reconcile_pending, record_pending
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, event_number
 from kafka_steward.journal.records import (
     DEFERRED_PARTITIONS,
     FAILED_BROKERS,
@@ -232,7 +232,7 @@ def _submit_topic(
         Action.CREATE,
         "a user requested the topic",
         topic=wanted.topic,
-        attempt=journal.now_ms() // 1000,
+        attempt=event_number(),
         after=after | placed,
         who=who,
     )
@@ -505,7 +505,7 @@ def _create_partitions(
         Action.CREATE,
         "a user requested more partitions",
         topic=topic,
-        attempt=journal.now_ms() // 1000,
+        attempt=event_number(),
         before=len(there),
         after=count,
         who=who,

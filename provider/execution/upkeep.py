@@ -19,7 +19,7 @@ from kafka_steward.execution.rollback import is_cancel_unfinished
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttles import release_leases_of_plans
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus, list_throttle_leases
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -58,9 +58,7 @@ def _mark_idle(journal: Journal, record: PlanRecord, settings: Settings, who: Ac
     )
     if journal.plans.try_update(record, status=PlanStatus.IDLE, reason=sentence) is None:
         return []  # another process steps it now
-    journal.audit.record(
-        AuditRecord(Action.PAUSE, sentence, plan=record.digest, attempt=journal.now_ms() // 1000, who=who)
-    )
+    journal.audit.record(AuditRecord(Action.PAUSE, sentence, plan=record.digest, attempt=event_number(), who=who))
     return [sentence]
 
 

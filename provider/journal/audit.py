@@ -3,13 +3,16 @@
 A row is written before a change to Kafka (`intended`) and completed after it. A decision that changes nothing is one
 row, completed at once. Completed rows are never changed again, and are deleted only when a user archives them. Each
 action of a plan is written once per (plan, chunk, partition, broker, action, attempt): a step that is repeated after a
-crash adds no second row.
+crash adds no second row. What may happen to a plan any number of times, such as a request of a person, has the number
+of an event as its attempt (`event_number`), and is never taken for a row that exists.
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +20,21 @@ if TYPE_CHECKING:
     from kafka_steward.journal.sql.audit import AuditTable
 
 
-#: A larger `attempt` is the second in which an action was done, which distinguishes its repetitions.
+#: A larger `attempt` is the number of an event, or, in a row of an earlier release, the second of the event.
 _MOST_ATTEMPTS = 1_000_000_000
 
 #: Rows per page, since the trail may be long.
 _PAGE = 500
+
+
+def event_number(*identity: object) -> int:
+    """Return the `attempt` of an event that may happen again, such as a request: no other event has the number.
+
+    An event that is recorded repeatedly is named by its `identity`: then the number is the same each time, and the
+    event has one row.
+    """
+    drawn = hashlib.sha256(repr(identity).encode()).digest() if identity else secrets.token_bytes(8)
+    return _MOST_ATTEMPTS + (int.from_bytes(drawn[:8], "big") >> 2)  # 62 bits: the sum fits into a column of 64 bits
 
 
 class Action(str, Enum):
@@ -187,6 +200,21 @@ class Audit:
         """Record a decision that changes nothing: one row, completed at once."""
         self._table.insert([entry], Outcome(outcome), detail)
 
+    def record_request(self, entry: AuditRecord, *, has_effect: bool) -> None:
+        """Record a request, whose `attempt` is the number of an event: one row, completed at once.
+
+        A further try of an Airflow task repeats the request of the try before it. Without an effect, that is not
+        recorded again.
+        """
+        if has_effect or not self._is_repeated(entry):
+            self.record(entry)
+
+    def _is_repeated(self, entry: AuditRecord) -> bool:
+        if entry.who.run_id is None:
+            return False
+        rows = self.rows(plan=entry.plan, action=entry.action)
+        return any(_without_try(row.entry) == _without_try(entry) for row in rows)
+
     def record_all(self, entries: Sequence[AuditRecord]) -> None:
         """Record several decisions, each in one row that is completed at once."""
         self._table.insert(entries, Outcome.DONE, "")
@@ -221,3 +249,7 @@ class Audit:
         """Return the matching rows, oldest first; with `limit`, only the newest `limit` of them."""
         chosen = None if action is None else Action(action)
         return self._table.select(plan=plan, action=chosen, topic=topic, since_ms=since_ms, limit=limit)
+
+
+def _without_try(entry: AuditRecord) -> tuple[Actor, str, Any]:
+    return replace(entry.who, try_number=None), entry.reason, entry.after

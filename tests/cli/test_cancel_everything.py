@@ -15,7 +15,7 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.hooks.steward import StewardHook
-from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import MoveState, PlanRecord
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
@@ -57,6 +57,9 @@ def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: C
             f"Plan {digest[:12]} was cancelled by {getuser()} (fire); none of its 1 moves had completed.",
         ]
         assert not opened.cluster.reassignments()
+        # The command asks until Kafka shows the end of all cancels: that is one request.
+        requests = opened.journal.audit.rows(plan=digest, action=Action.REQUEST)
+        assert [(row.entry.reason, row.entry.who.person) for row in requests] == [("cancel: fire", getuser())]
     assert assignments(sandbox, topic) == {ours: BEFORE, theirs: {**BEFORE, 1: tuple(kept)}}
 
 

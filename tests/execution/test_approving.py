@@ -42,11 +42,13 @@ def test_the_journal_says_who_approved_which_digest_and_when(journal: Journal) -
     assert row.entry.after["answered_ms"] == 5
 
 
-def test_an_approval_is_given_once_and_a_retry_changes_nothing(journal: Journal) -> None:
+def test_the_first_approval_counts_and_a_retry_changes_nothing(journal: Journal) -> None:
     approve_plan(journal, YES, WHO)
     again = approve_plan(journal, Approval(DIGEST, "bob", "me too", 9), WHO)
     assert (again.person, refuse_unapproved(journal, DIGEST).person) == ("ann", "ann")
-    assert len(journal.audit.rows(plan=DIGEST)) == 1
+    assert [row.entry.who.person for row in journal.audit.rows(plan=DIGEST)] == ["ann", "bob"]
+    approve_plan(journal, YES, replace(WHO, try_number=2))
+    assert len(journal.audit.rows(plan=DIGEST)) == 2
 
 
 def test_an_approval_holds_for_no_other_digest(journal: Journal) -> None:

@@ -153,8 +153,9 @@ def test_the_rate_that_was_asked_for_of_a_plan_wins_over_all_settings_and_is_tol
         world.runner = world.new_runner()
         world.step()
         assert rates(world) == {4: "20"}
-    (told,) = [row.entry for row in world.journal.audit.rows(plan=world.digest, action=Action.REQUEST)]
-    assert (told.reason, told.after, told.who) == ("throttle: peak hour", {"throttle": 20}, WHO)
+    told, again = [row.entry for row in world.journal.audit.rows(plan=world.digest, action=Action.REQUEST)]
+    assert (told.reason, told.before, told.after, told.who) == ("throttle: peak hour", None, {"throttle": 20}, WHO)
+    assert (again.reason, again.before, again.after) == ("throttle: again", 20, {"throttle": 20})
     end(world)
     assert (world.throttles(), world.borrowed()) == ([], [])
     with pytest.raises(PlanError, match="has already ended"):
