@@ -48,7 +48,8 @@ Moves the replicas in throttled chunks, waits until they are in sync, and elects
 the progress, the button *Plan* each move. Clearing the task resumes the plan; the DAG `cancel` stops it.
 """
 _REPORT_DOC = """
-Verifies in Kafka what the plan did, and says what was moved, what was not and why, and what is left to do.
+Verifies in Kafka what the plan did, and says what was moved, what was not and why, and what is left to do. It fails if
+nothing was moved, unless somebody cancelled the plan.
 """
 #: A Spark job that stalls must not block a run indefinitely; the largest plans take minutes.
 _LONGEST_PLANNING = timedelta(hours=2)
@@ -130,6 +131,9 @@ class Workflow:
             "on_failure_callback": self.notifiers(on_failed) or None,
         }
         default_args = {**retrying, **options.pop("default_args", {})}
+        if isinstance(schedule, list):
+            # A run that leaves something undone fails. Airflow must not pause the DAG for it: its watch would end, too.
+            ours["max_consecutive_failed_dag_runs"] = 0
         chosen = {**ours, **options, "default_args": default_args}
         # The author's own tags replace the first one; the page finds the DAG by the other two.
         chosen["tags"] = [*(chosen["tags"] or ()), cluster_tag(self.conn_id), workflow_tag(name)]

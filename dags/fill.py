@@ -29,7 +29,8 @@ into the workspace, for the plan. If no live broker can take a replica, the task
 `sentence` say why.
 """
 _REPORT_DOC = """
-Says which topics have all their replicas now, and how many replicas wait for a broker to join.
+Says which topics have all their replicas now, and how many replicas wait for a broker to join. It fails if the plan
+added none, unless somebody cancelled it.
 """
 
 

@@ -32,7 +32,8 @@ plan; changes nothing. If none is to be healed now, the task is skipped, and its
 during an outage, in which nothing is healed, it fails.
 """
 _REPORT_DOC = """
-Verifies in Kafka that every partition is fully replicated again; if one is not, it says which brokers are missing.
+Verifies in Kafka that every partition is fully replicated again; if one is not, it says which brokers are missing. It
+fails if the plan left some of its own partitions undone, unless somebody cancelled it.
 """
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.assignment import name_brokers
 from kafka_steward.deprecated import keep_former_names
@@ -21,7 +21,7 @@ from kafka_steward.value_parsing import parse_broker_ids, require_choice
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.plan_report import DrainStatus
+    from kafka_steward.execution.plan_report import DrainStatus, PlanOutcome
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.records import PlanRecord
 
@@ -34,12 +34,18 @@ _LISTED = 50
 #: Kafka deletes removed replicas asynchronously: seconds to wait for that, and seconds between two polls.
 _DELETED_WITHIN_S, _POLL_S = 120.0, 2.0
 
+_NO_ROWS = "The journal no longer has the moves of the plan, so what it moved is not known."
+
 
 @dataclass(frozen=True)
 class _EndedPlan:
-    """The journal's facts about the plan: its record, the effect of a cancel, and the audit rows by action."""
+    """The journal's facts about the plan: its record, what it did, the effect of a cancel, and audit rows by action.
+
+    `record` and `outcome` are None if the plan was not published, or is no longer in the journal.
+    """
 
     record: PlanRecord | None
+    outcome: PlanOutcome | None
     cancelled: str
     audit: Mapping[str, int]
 
@@ -56,21 +62,26 @@ class _EndedPlan:
 class ReportPlanOperator(LinkedToPlan, StewardOperator):
     """Verifies what a plan did, reports it, and notifies `on_done`.
 
-    `plan` and `submitted` are the results of those tasks. All reports hold `sentence`, `digest`, `partitions`,
-    `replicas_moved` and `lower_bound`; after a cancel, `sentence` states its effect on the plan. `verify` selects the
-    verification:
+    `plan` and `submitted` are the results of those tasks. All reports hold `sentence`, `digest`, `status`,
+    `partitions`, `replicas_moved` and `lower_bound`; after a cancel, `sentence` states its effect on the plan.
+    `partitions` and `replicas_moved` count what was moved, by the journal's rows: None if those are gone, and if a
+    rollback was published; `lower_bound` is the plan's. `verify` selects the verification:
 
     `outcome` (event `done`) accounts for each planned partition. `review` and `answer` are the results of the tasks
     that review the plan and request approval; those of skipped tasks may be missing. `brokers` were drained: they must
-    be empty, on disk too, unless the plan left replicas on them, which the report then states. Adds `status`,
-    `not_done`, `not_done_count`, `empty`, `audit`.
+    be empty, on disk too, unless the plan left replicas on them, which the report then states. Adds `not_done`,
+    `not_done_count`, `empty`, `audit`.
 
     `heal` (event `healed`) verifies that the cluster is fully replicated; if it is not, or after a cancel, the event is
     `not_healable`, and `on_not_healable` is notified instead. `brokers` were healed. Adds `cluster_id`, `brokers`,
     `under_replicated`, `left`, `audit`, `cancelled`.
 
-    `fill` (event `filled`) reconciles the pending replicas (KIP-409). Adds `settled` and `dropped`, which count
-    partitions, and `pending`, which counts the replicas that still are; until version 0.3 `owed` repeats it.
+    `fill` (event `filled`, or `done` if no replica was added) reconciles the pending replicas (KIP-409). Adds `settled`
+    and `dropped`, which count partitions, and `pending`, which counts the replicas that still are; until version 0.3
+    `owed` repeats it.
+
+    After the notification, the task fails without a retry if the plan has failed: none of its moves was made. So does a
+    heal that leaves partitions of its own undone, unless a user cancelled or abandoned it.
 
     >>> ReportPlanOperator(task_id="report", verify="heal", brokers=[3], plan={"digest": "3f2a"}, submitted={"left": 0})
     <Task(ReportPlanOperator): report>
@@ -118,33 +129,45 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             elif self.verify == "heal":
                 event, found = self._report_heal(opened, ended)
             else:
-                event, found = "filled", self._report_fill(opened, ended, context)
-        numbers = {name: known.get(name, 0) for name in ("partitions", "replicas_moved", "lower_bound")}
-        facts = {"digest": known.get("digest"), **numbers, **found}
+                event, found = self._report_fill(opened, ended, context)
+        numbers = {**self._count_moved(ended), "lower_bound": known.get("lower_bound", 0)}
+        facts = {"digest": known.get("digest"), "status": self._final_status(ended), **numbers, **found}
         self.log.info("%s", printable(facts["sentence"]))
         for name, why in facts.get("not_done", ()):
             self.log.warning("%s was not moved: %s", printable(name), printable(why))
         if ended.audit:
             self.log.info("Audit trail of the plan: %s", printable(ended.audit_sentence))
         notify(self.on_not_healable if event == "not_healable" else self.on_done, context, event, facts)
+        undone = facts["status"] == "failed" or (facts["status"] == "completed" and facts.get("left"))
+        if undone and not ended.cancelled:
+            context["ti"].xcom_push("return_value", facts)  # Airflow stores no result of a task that fails
+            raise AirflowFailException(printable(facts["sentence"]))
         return facts
 
-    def _report_plan(self, opened: ClusterSession, ended: _EndedPlan) -> dict[str, Any]:
-        from kafka_steward.execution.plan_report import summarize_outcome
+    def _final_status(self, ended: _EndedPlan) -> str:
+        """Return the status of the plan in the journal, or, if it is gone, the one with which it was submitted."""
+        return str((self.submitted or {}).get("status", "")) if ended.record is None else ended.record.status.value
 
+    def _count_moved(self, ended: _EndedPlan) -> dict[str, int | None]:
+        if not self.submitted:
+            return {"partitions": 0, "replicas_moved": 0}
+        found = None if ended.is_reverted else ended.outcome
+        return {
+            "partitions": None if found is None else found.moved,
+            "replicas_moved": None if found is None else found.replicas_placed,
+        }
+
+    def _report_plan(self, opened: ClusterSession, ended: _EndedPlan) -> dict[str, Any]:
         left: list[tuple[str, str]] = []
         if not self.submitted:
             status, sentence = self._explain_not_submitted()
         else:
-            digest, status = self.submitted["digest"], str(self.submitted["status"])
-            outcome = summarize_outcome(opened.journal.plans.rows(digest))
-            left = list(outcome.not_done)
+            digest, status = self.submitted["digest"], self._final_status(ended)
+            left = list(ended.outcome.not_done) if ended.outcome else []
             sentence = ended.cancelled or f"Plan {digest[:12]}, {status}:"
             if not (ended.cancelled and ended.is_reverted):
-                sentence += f" {outcome.sentence}"
-            if self.plan.get("unplaced"):
-                sentence += f" {self.plan['unplaced']} partitions could not be placed; proof.json at "
-                sentence += f"{self.plan['uri']} says why."
+                sentence += f" {ended.outcome.sentence if ended.outcome else _NO_ROWS}"
+            sentence += self._unplaced_sentence()
         drained = self._wait_for_drain(opened, complete=status == "completed" and not left)
         return {
             "sentence": sentence if drained is None else f"{sentence} {drained.sentence}",
@@ -154,6 +177,10 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             "empty": None if drained is None else drained.is_empty,
             "audit": sum(ended.audit.values()),
         }
+
+    def _unplaced_sentence(self) -> str:
+        number = self.plan.get("unplaced")
+        return f" {number} partitions could not be placed; proof.json at {self.plan['uri']} says why." if number else ""
 
     def _explain_not_submitted(self) -> tuple[str, str]:
         review, answer = self.review or {}, self.answer or {}
@@ -187,13 +214,9 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
 
         snapshot = opened.cluster.snapshot()
         behind = sum(partition.under_replicated for partition in snapshot.partitions.values())
-        left = self.submitted["left"]
-        brokers = name_brokers(sorted(self.brokers)) if self.brokers else "no broker"
-        message = f"Healed {brokers}: {self.plan['replicas_moved']} replicas of "
-        message += f"{self.submitted['partitions']} partitions moved."
-        if ended.cancelled:
-            message = f"Not all of {brokers} was healed. {ended.cancelled}"
-        healed = not (behind or left or ended.cancelled)
+        left = self.submitted["left"] if ended.record is None else ended.record.left
+        done = self._final_status(ended) == "completed" and not (left or ended.cancelled)
+        message, healed = self._heal_message(ended, done=done), done and not behind
         if healed:
             rows = opened.journal.plans.rows(str(self.plan["digest"]))
             uneven = describe_leader_shortfall(snapshot, {broker for row in rows for broker in row.move.adding})
@@ -212,15 +235,39 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             "cancelled": bool(ended.cancelled),
         }
 
-    def _report_fill(self, opened: ClusterSession, ended: _EndedPlan, context: Context) -> dict[str, Any]:
+    def _heal_message(self, ended: _EndedPlan, *, done: bool) -> str:
+        """Return the message about the brokers, which begins with what is missing if not all is `done`."""
+        brokers = name_brokers(sorted(self.brokers)) if self.brokers else "no broker"
+        record, outcome, missing = ended.record, ended.outcome, f"Not all of {brokers} was healed"
+        if ended.cancelled:
+            return f"{missing}. {ended.cancelled}"
+        if record is None or outcome is None:
+            return f"{f'Healed {brokers}' if done else missing}. {_NO_ROWS}"
+        if done:
+            returned = f", {outcome.satisfied} no longer needed to move" if outcome.satisfied else ""
+            return (
+                f"Healed {brokers}: {outcome.replicas_placed} replicas of {outcome.moved} partitions moved{returned}."
+            )
+        abandoned = f" {record.reason.rstrip('.')}." if self._final_status(ended) == "abandoned" else ""
+        made = outcome.replica_sentence("replaced") if outcome.replicas_needed else "its plan had nothing to move."
+        return f"{missing}: {made}{abandoned}{self._unplaced_sentence()}"
+
+    def _report_fill(self, opened: ClusterSession, ended: _EndedPlan, context: Context) -> tuple[str, dict[str, Any]]:
         _, pending, missing = reconcile_and_log(self, opened, context)
         states = Counter(each.state.value for each in pending)
         still = (
             f"{missing} replicas are still pending, and are added when brokers join." if missing else NOTHING_PENDING
         )
-        moved, partitions = self.plan.get("replicas_moved", 0), self.submitted.get("partitions", 0)
-        return {
-            "sentence": f"{ended.cancelled or f'Filled {moved} replicas of {partitions} partitions.'} {still}",
+        outcome = ended.outcome
+        if outcome is None:
+            filled = _NO_ROWS
+        elif outcome.not_done:
+            filled = f"Not all was filled: {outcome.replica_sentence('added')}"
+        else:
+            filled = f"Filled {outcome.replicas_placed} replicas of {outcome.moved} partitions."
+        # A message must not say "filled" of a plan that added nothing.
+        return "filled" if outcome is not None and outcome.replicas_placed else "done", {
+            "sentence": f"{ended.cancelled or filled} {still}",
             "settled": states["settled"],
             "dropped": states["dropped"],
             "pending": missing,
@@ -229,10 +276,14 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
 
 
 def _read_ended_plan(opened: ClusterSession, digest: str) -> _EndedPlan:
+    from kafka_steward.execution.plan_report import summarize_outcome
     from kafka_steward.execution.rollback import describe_cancel_outcome
 
-    record = opened.journal.plans.get(digest)
-    cancelled = "" if record is None else describe_cancel_outcome(opened.journal, record)
-    return _EndedPlan(
-        record, cancelled, Counter(row.entry.action.value for row in opened.journal.audit.rows(plan=digest))
-    )
+    plans, audited = opened.journal.plans, opened.journal.audit.rows(plan=digest)
+    actions = Counter(row.entry.action.value for row in audited)
+    record = plans.get(digest)
+    if record is None:
+        return _EndedPlan(None, None, "", actions)
+    rows = plans.rows(digest, record)
+    cancelled = describe_cancel_outcome(opened.journal, record, rows)
+    return _EndedPlan(record, summarize_outcome(rows), cancelled, actions)

@@ -48,8 +48,10 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
     when a user marked it so, and not when a user cleared it. A process that is killed at once cannot do that; use the
     cancel DAG then. With `require_approval`, a plan is rejected without a retry unless the journal holds the approval
     of its digest, which ApprovePlanOperator writes. If the plan is cancelled externally the task ends: at once, or
-    after the rollback if one was requested. Returns `{"digest", "status", "sentence", "partitions", "left"}`. Fails
-    when the plan stalls (a retry resumes it), and without a retry when it is blocked and needs operator action.
+    after the rollback if one was requested. Returns `{"digest", "status", "sentence", "partitions", "left"}`, where
+    `partitions` are the planned ones; for the status `failed`, which a plan has of which nothing moved, it is
+    ReportPlanOperator that fails. Fails when the plan stalls (a retry resumes it), and without a retry when it is
+    blocked and needs operator action.
     `on_started` is notified when the plan begins (event `started`), `on_problem` before such a failure.
 
     With `elect_leaders`, the task then waits until the plan's replicas are in the ISR, as IsrCatchUpSensor does, for at

@@ -26,6 +26,7 @@ from kafka_steward.demo.screen import (
     merged_audit_table,
 )
 from kafka_steward.errors import StewardError
+from kafka_steward.execution.plan_report import summarize_outcome
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
@@ -162,7 +163,7 @@ def play_demo(setup: DemoSetup) -> DemoResult:
         if left or _VICTIM in after.hosting_brokers:
             raise DemoFailed(f"The plan {record.digest[:12]} ended, and {left} partitions are under-replicated.")
         seconds = time.monotonic() - killed
-        moved, bound = proof["replicas_moved"], proof["lower_bound"]
+        outcome = summarize_outcome(journal.plans.rows(record.digest))
         trail = journal.audit.rows(since_ms=began_ms)
         setup.screen.print_table(
             f"The audit trail of this run ({len(trail)} rows, similar rows merged; times in UTC)",
@@ -171,7 +172,8 @@ def play_demo(setup: DemoSetup) -> DemoResult:
         setup.screen.print_table("Brokers, before and after", broker_table(before, after))
         moments = [("before", before), ("broker dead", dead), ("healed", after)]
         setup.screen.print_table("The cluster", cluster_table(moments))
-        return DemoResult(_VICTIM, record.partitions, moved, bound, left, seconds)
+        placed, bound = outcome.replicas_placed, proof["lower_bound"]
+        return DemoResult(_VICTIM, outcome.moved, placed, bound, left, seconds)
 
 
 def _kill_broker(setup: DemoSetup, before: Snapshot) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import DocumentError
+from kafka_steward.execution.moves import final_status
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.document import NewerDocument
@@ -115,7 +116,7 @@ def _rebuild_plan_record(journal: Journal, digest: str) -> str | None:
         digest,
         journal.cluster_id,
         operation,
-        status=PlanStatus.COMPLETED if over else PlanStatus.STUCK,
+        status=final_status(rows) if over else PlanStatus.STUCK,
         failed_brokers=tuple(facts.get("brokers_failed") or ()) if heals else (),
         auto_generated=heals,
         reason=f"The record of plan {digest[:12]} could not be read, and was re-created from its rows; resume or "

@@ -20,7 +20,7 @@ from kafka_steward.assignment import Operation, name_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.document_repair import run_with_repair
-from kafka_steward.execution.moves import filter_unsettled
+from kafka_steward.execution.moves import filter_unsettled, final_status
 from kafka_steward.execution.plan_slot import release_slot
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -65,12 +65,12 @@ def completion_of(
 
     `leased_brokers` are dead brokers that still have our throttle.
     """
-    status = PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
+    status = final_status(rows, cancelled=cancelled)
     broken = [row for row in rows if not _is_fully_replicated(row, snapshot)]
     # Moves that a person cancelled must not be planned again without being requested.
     again = not cancelled and any(row.cause not in _EXTERNAL_CAUSES for row in broken)
     left = record.left + len(broken)
-    sentence = _completion_message(record, rows, left, leased_brokers, "cancelled" if cancelled else "complete")
+    sentence = _completion_message(record, rows, left, leased_brokers, _ENDS[status])
     return PlanCompletion(left, () if again else record.live_brokers, sentence, status)
 
 
@@ -114,6 +114,13 @@ def _is_fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:
     return partition is None or frozenset(partition.replicas) <= snapshot.live - partition.offline
 
 
+_ENDS = {
+    PlanStatus.COMPLETED: "is complete",
+    PlanStatus.FAILED: "has failed",
+    PlanStatus.CANCELLED: "is cancelled",
+}
+
+
 def _completion_message(
     record: PlanRecord, rows: Sequence[MoveRow], left: int, leased_brokers: Sequence[int], how: str
 ) -> str:
@@ -130,7 +137,7 @@ def _completion_message(
         parts.append(f"{left} {'left alone' if rolling_back else 'still not fully replicated'}")
     if leased_brokers:
         parts.append(f"the throttle of {name_brokers(leased_brokers)} is released on return")
-    return f"Plan {record.digest[:12]} is {how}: {', '.join(parts)}."
+    return f"Plan {record.digest[:12]} {how}: {', '.join(parts)}."
 
 
 #: The scope of a request: cancel the pending moves of a plan (KIP-236), or also roll back its completed moves.

@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.journal.records import MoveRow, MoveState, Phase
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
 
 
 class Event(str, Enum):
@@ -104,6 +104,20 @@ OPEN = frozenset({MoveState.WAITING, MoveState.HELD})
 
 #: States in which a move does not change any more.
 SETTLED = frozenset(state for state in MoveState if state.settled)
+
+
+#: Settled states of moves that left nothing undone.
+DONE = frozenset({MoveState.COMPLETED, MoveState.SATISFIED})
+
+
+def final_status(rows: Sequence[MoveRow], *, cancelled: bool | None = None) -> PlanStatus:
+    """Return the status in which a plan ends whose moves are all settled.
+
+    Without `cancelled`, the causes of its moves say whether a person cancelled it.
+    """
+    if cancelled or (cancelled is None and any(row.cause is Cause.REQUESTED for row in rows)):
+        return PlanStatus.CANCELLED
+    return PlanStatus.FAILED if rows and not any(row.state in DONE for row in rows) else PlanStatus.COMPLETED
 
 
 def next_state(state: MoveState, event: Event) -> MoveState:

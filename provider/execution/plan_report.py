@@ -23,6 +23,7 @@ from kafka_steward.assignment import (
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import escape_markdown, printable
+from kafka_steward.execution.moves import DONE
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers
 
@@ -209,11 +210,17 @@ def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlanOutcome:
-    """The counts of partitions by result; `not_done` lists the planned partitions that were not moved, with reasons."""
+    """What a plan did, by its rows: the counts of partitions by result, and of the replicas that it placed.
+
+    `not_done` lists the planned partitions that were not moved, with reasons. `replicas_needed` are the planned
+    replicas, without those of partitions that no longer needed to move.
+    """
 
     moved: int
     satisfied: int
     not_done: Sequence[tuple[str, str]]
+    replicas_placed: int = 0
+    replicas_needed: int = 0
 
     @property
     def sentence(self) -> str:
@@ -230,13 +237,31 @@ class PlanOutcome:
             f"{why.rstrip('.')}.{more}"
         )
 
+    def replica_sentence(self, verb: str) -> str:
+        """Return a clause about the replicas that were placed, such as `replaced`, and the first that was not.
+
+        It ends a message: `0 of 2 replicas were replaced: big-1, <why>. 1 more partition was not moved.`
+        """
+        message = f"{self.replicas_placed} of {self.replicas_needed} replicas were {verb}"
+        if not self.not_done:
+            return f"{message}."
+        (name, why), more = self.not_done[0], len(self.not_done) - 1
+        others = f" {more} more partition{' was' if more == 1 else 's were'} not moved." if more else ""
+        return f"{message}: {name}, {why.rstrip('.')}.{others}"
+
 
 def summarize_outcome(rows: Sequence[MoveRow]) -> PlanOutcome:
     """Return the outcome of a finished plan from its rows."""
-    counts = Counter(row.state for row in rows)
-    done = (MoveState.COMPLETED, MoveState.SATISFIED)
-    left = [(str(row.topic_partition), row.detail or row.state.value) for row in rows if row.state not in done]
-    return PlanOutcome(counts[MoveState.COMPLETED], counts[MoveState.SATISFIED], left)
+    counts, replicas = Counter(row.state for row in rows), Counter[MoveState]()
+    for row in rows:
+        replicas[row.state] += len(row.move.adding)
+    return PlanOutcome(
+        counts[MoveState.COMPLETED],
+        counts[MoveState.SATISFIED],
+        [(str(row.topic_partition), row.detail or row.state.value) for row in rows if row.state not in DONE],
+        replicas[MoveState.COMPLETED],
+        replicas.total() - replicas[MoveState.SATISFIED],
+    )
 
 
 #: The number of partitions that a message names; the others are only counted.

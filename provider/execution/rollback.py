@@ -13,11 +13,12 @@ from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.move_recovery import RollbackMoves, plan_rollback_moves
+from kafka_steward.execution.moves import final_status
 from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot, release_slot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import cancel_outcome_message
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
-from kafka_steward.journal.records import ROLLS_BACK, Cause, MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import ROLLS_BACK, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_digest, plan_table
 
@@ -94,14 +95,15 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     undone = journal.plans.get(str(record.extra.get(ROLLS_BACK) or "none"))
     if undone is None or not undone.status.finished or undone.rolled_back_by not in {None, record.digest}:
         return  # another rollback was published since
-    if record.status is not PlanStatus.COMPLETED:
+    if not record.status.ended_by_itself:
         _link_rollback(journal, undone, record)
         return
     if undone.rolled_back_by == record.digest and undone.not_taken_back is not None:
         return
     alone = len(find_left_alone(journal, record.digest))
     status = _status_without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK
-    message = f"reverted in part by plan {record.digest[:12]}, {alone} partitions left alone"
+    extent = "not reverted" if record.status is PlanStatus.FAILED else "reverted in part"
+    message = f"{extent} by plan {record.digest[:12]}, {alone} partitions left alone"
     reason = message if alone else f"rolled back by plan {record.digest[:12]}"
     # Another process that finds it ended does this too.
     journal.plans.try_update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_taken_back=alone)
@@ -130,7 +132,7 @@ def find_unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | No
     """Return the rollback of a plan if it was itself cancelled or abandoned, otherwise None."""
     record = journal.plans.get(digest)
     rollback = None if record is None or record.rolled_back_by is None else journal.plans.get(record.rolled_back_by)
-    if rollback is None or not rollback.status.finished or rollback.status is PlanStatus.COMPLETED:
+    if rollback is None or not rollback.status.finished or rollback.status.ended_by_itself:
         return None
     return rollback
 
@@ -158,7 +160,7 @@ def is_rollback_unfinished(journal: Journal, record: PlanRecord) -> bool:
     if record.rolled_back_by in {None, record.earlier_rollback}:
         return True
     rollback = journal.plans.get(str(record.rolled_back_by))
-    if rollback is None or rollback.status is PlanStatus.COMPLETED:
+    if rollback is None or rollback.status.ended_by_itself:
         # A process that crashed may not have recorded its end.
         return record.status is not PlanStatus.ROLLED_BACK and record.not_taken_back is None
     return not rollback.status.finished
@@ -168,8 +170,7 @@ def _status_without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus
     """Return the status with which a plan ended by itself, also when an earlier rollback reverted all of it."""
     if undone.status is not PlanStatus.ROLLED_BACK:
         return undone.status
-    cancelled = any(row.cause is Cause.REQUESTED for row in journal.plans.rows(undone.digest))
-    return PlanStatus.CANCELLED if cancelled else PlanStatus.COMPLETED
+    return final_status(journal.plans.rows(undone.digest))
 
 
 def _link_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> None:

@@ -245,7 +245,7 @@ class PlanRunner:
         with self._journal.step_lock():
             record = self._read_record()
             known = None if record.rolled_back_by is None else self._journal.plans.get(record.rolled_back_by)
-            if known is not None and known.status is PlanStatus.COMPLETED and not self._can_roll_back_more(record):
+            if known is not None and known.status.ended_by_itself and not self._can_roll_back_more(record):
                 if record.earlier_rollback is not None:
                     self._journal.plans.update(record, earlier_rollback=None)
                 return known.digest

@@ -53,6 +53,8 @@ class PlanStatus(str, Enum):
     STUCK = "stuck"
     #: Everything that could be done is done.
     COMPLETED = "completed"
+    #: It ended by itself, and none of its moves was made or was no longer needed.
+    FAILED = "failed"
     #: The pending reassignments were cancelled (KIP-236).
     CANCELLED = "cancelled"
     #: Every partition is back at its original replicas.
@@ -64,6 +66,11 @@ class PlanStatus(str, Enum):
     def finished(self) -> bool:
         """True if the state is final."""
         return self in _FINISHED
+
+    @property
+    def ended_by_itself(self) -> bool:
+        """True if it ended without a decision of a person: as far as it could be executed, it was."""
+        return self in {PlanStatus.COMPLETED, PlanStatus.FAILED}
 
     @property
     def waits(self) -> bool:
@@ -85,7 +92,13 @@ _LONGEST_LIFE_MS = 3_600_000
 #: Characters that are kept of a plan's reason: our messages, which quote messages of others.
 _SENTENCES = 10_000
 
-_FINISHED = {PlanStatus.COMPLETED, PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK, PlanStatus.ABANDONED}
+_FINISHED = {
+    PlanStatus.COMPLETED,
+    PlanStatus.FAILED,
+    PlanStatus.CANCELLED,
+    PlanStatus.ROLLED_BACK,
+    PlanStatus.ABANDONED,
+}
 
 
 def _read_status(fields: FieldReader, key: str) -> PlanStatus:

@@ -76,7 +76,7 @@ _SHOWN: Mapping[str, str] = {
     "brokers": "Brokers",
     "status": "Status",
     "partitions": "Partitions",
-    "replicas_moved": "Replicas moved",
+    "replicas_moved": "Replicas",
     "left": "Partitions left",
     "under_replicated": "Under-replicated",
     "above": "Above the limit",

@@ -55,8 +55,8 @@ def check_broker_failures(opened: ClusterSession, arguments: Mapping[str, Any]) 
 def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Check that all replicas are in the ISR: of the cluster, of `partitions` ([topic, partition]), or of a `plan`.
 
-    `plan` is a digest. A plan's replicas on brokers that have failed since are not waited for: the heal of that failure
-    replaces them. Raises PlanError for an unknown plan, and RequestError for a partition that does not exist.
+    `plan` is a digest. A plan's replicas on brokers that are not live are not waited for, only counted: a heal replaces
+    them. Raises PlanError for an unknown plan, and RequestError for a partition that does not exist.
     """
     from kafka_steward.execution.plan_report import find_out_of_sync
 
@@ -66,9 +66,8 @@ def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> Che
         if isinstance(waits, CheckResult):
             return waits
         behind = find_out_of_sync(snapshot, [name for name in waits if name in snapshot.partitions])
-        return _catch_up_result(
-            [one for one in behind if one.reassigning or snapshot.live & set(one.missing)], len(waits)
-        )
+        waited_for = [one for one in behind if one.reassigning or snapshot.live & set(one.missing)]
+        return _catch_up_result(waited_for, len(waits), dead=[one for one in behind if one not in waited_for])
     given = arguments.get("partitions")
     partitions = None if given is None else [TopicPartition(str(topic), int(number)) for topic, number in given]
     missing = [] if partitions is None else [name for name in partitions if name not in snapshot.partitions]
@@ -134,14 +133,25 @@ def _partitions_of_plan(opened: ClusterSession, digest: str) -> list[TopicPartit
     return [row.move.topic_partition for row in opened.journal.plans.rows(digest) if row.state.value in moved]
 
 
-def _catch_up_result(behind: Sequence[OutOfSyncPartition], of: int) -> CheckResult:
-    if not behind:
-        return CheckResult(True, f"All replicas of {of} partitions are in sync.", {"partitions": of, "missing": 0})
-    replicas = sum(len(one.missing) for one in behind)
-    named = " ".join(one.sentence for one in behind[:_NAMED])
-    more = f" And {len(behind) - _NAMED} more." if len(behind) > _NAMED else ""
-    sentence = f"{replicas} replicas of {len(behind)} of {of} partitions are not in sync. {named}{more}"
-    return CheckResult(False, sentence, {"partitions": of, "missing": len(behind)})
+def _catch_up_result(
+    behind: Sequence[OutOfSyncPartition], of: int, dead: Sequence[OutOfSyncPartition] = ()
+) -> CheckResult:
+    missing = behind or dead
+    value = {"partitions": of, "missing": len(missing)}
+    if not missing:
+        return CheckResult(True, f"All replicas of {of} partitions are in sync.", value)
+    which = f"{sum(len(one.missing) for one in missing)} replicas of {len(missing)} of {of} partitions"
+    left_out = len(missing) - _NAMED
+    if behind:
+        named = " ".join(one.sentence for one in behind[:_NAMED])
+        more = f" And {left_out} more." if left_out > 0 else ""
+        return CheckResult(False, f"{which} are not in sync. {named}{more}", value)
+    named = ", ".join(f"{one.topic}-{one.partition}" for one in dead[:_NAMED])
+    more = f" and {left_out} more" if left_out > 0 else ""
+    sentence = (
+        f"{which} are on brokers that are not live, and are not waited for: {named}{more}. All others are in sync."
+    )
+    return CheckResult(True, sentence, value)
 
 
 CHECKS: Mapping[str, Callable[[ClusterSession, Mapping[str, Any]], CheckResult]] = {

@@ -30,6 +30,7 @@ _TONES = {
 }
 _PLAN_TONES = {
     PlanStatus.STUCK: "bad",
+    PlanStatus.FAILED: "bad",
     PlanStatus.RUNNING: "busy",
     PlanStatus.PUBLISHED: "busy",
     PlanStatus.PREEMPTED: "warn",

@@ -294,7 +294,8 @@ def test_a_plan_that_ended_otherwise_than_asked_for_has_failed(
     assert scene.call("apply", scene.file(*ALL)) == 1
     told = capsys.readouterr()
     assert (told.out, told.err.splitlines()[-1]) == ("", scene.plan.reason)
-    assert "0 of 4 partitions moved, 4 dropped." in scene.plan.reason
+    assert scene.plan.status is PlanStatus.FAILED
+    assert "has failed: 0 of 4 partitions moved, 4 dropped." in scene.plan.reason
 
 
 def test_a_cluster_that_does_not_answer_is_one_sentence(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

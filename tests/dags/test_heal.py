@@ -14,7 +14,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, Asset
 from airflow.serialization.serialized_objects import DagSerialization
 
-from kafka_steward.dags import broker_failed, heal
+from kafka_steward.dags import broker_failed, fill, heal, rebalance
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
@@ -44,6 +44,20 @@ def test_the_three_lines_are_found_in_safe_mode(tmp_path: Path) -> None:
 def test_it_is_paused_runs_once_at_a_time_and_catches_nothing_up() -> None:
     dag = heal()
     assert (dag.dag_id, dag.is_paused_upon_creation, dag.max_active_runs, dag.catchup) == ("heal", True, 1, False)
+
+
+def test_failed_runs_pause_no_dag_whose_watch_would_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_CONSECUTIVE_FAILED_DAG_RUNS_PER_DAG", "3")
+    made = [
+        heal(),
+        fill(),
+        rebalance(on_join=True),
+        rebalance(schedule="@daily"),
+        heal(max_consecutive_failed_dag_runs=5),
+    ]
+    assert [dag.max_consecutive_failed_dag_runs for dag in made] == [0, 0, 0, 3, 5]
+    read = DagSerialization.from_dict(DagSerialization.to_dict(made[0]))
+    assert read.max_consecutive_failed_dag_runs == 0
 
 
 def test_its_tasks_follow_each_other() -> None:

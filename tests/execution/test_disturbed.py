@@ -52,7 +52,8 @@ def test_a_heal_hands_back_what_it_cannot_do_and_the_next_may_take_it(simulator:
     world = heal(simulator, settings=Settings(throttle=0, max_attempts=3))
     simulator.kill(4)
     progress = world.run()
-    assert progress.status is PlanStatus.COMPLETED
+    assert progress.status is PlanStatus.FAILED
+    assert progress.sentence.endswith("has failed: 0 of 5 partitions moved, 5 dropped, 5 still not fully replicated.")
     assert progress.dropped == 5
     assert progress.left == 5
     record = world.journal.plans.get(world.digest)

@@ -134,7 +134,7 @@ def test_a_heal_that_gives_up_takes_back_what_was_never_answered(simulator: Simu
         world.step()  # what it was asked has timed out, and so does its cancel
     cluster.away = False
     progress = world.run()
-    assert (progress.status, progress.dropped) == (PlanStatus.COMPLETED, 1)
+    assert (progress.status, progress.dropped) == (PlanStatus.FAILED, 1)
     nothing_flies(world, cluster)
 
 
@@ -186,7 +186,7 @@ def test_a_cancel_of_an_earlier_plan_does_not_make_its_submission_the_latest(sim
     assert later.run().completed == 1
     simulator.tick()
     request_cancel(world.journal, world.digest, who=WHO, reason="stop")
-    assert world.run().status is PlanStatus.COMPLETED
+    assert world.run().status is PlanStatus.FAILED
     assert world.states() == {"t-0": "failed"}
     LateRetraction(cluster, world.journal, later.digest, WHO).retract_submissions({T0: (5, 2, 3)})
     assert "cancel" not in later.actions()

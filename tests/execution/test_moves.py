@@ -12,10 +12,11 @@ from kafka_steward.execution.moves import (
     TRANSITIONS,
     Event,
     filter_unsettled,
+    final_status,
     next_state,
     phase_of,
 )
-from kafka_steward.journal.records import MoveRow, MoveState, Phase
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
 from tests.simulated_plan import move
 
 
@@ -83,3 +84,27 @@ def test_a_row_that_names_no_phase_assumes_least() -> None:
 def test_unsettled_keeps_the_order() -> None:
     rows = [MoveRow(move(f"t-{n}", "123", "423"), state) for n, state in enumerate(MoveState)]
     assert [row.state for row in filter_unsettled(rows)] == [MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED]
+
+
+@pytest.mark.parametrize(
+    ("states", "status"),
+    [
+        ([], PlanStatus.COMPLETED),
+        ([MoveState.COMPLETED], PlanStatus.COMPLETED),
+        ([MoveState.SATISFIED], PlanStatus.COMPLETED),
+        ([MoveState.DROPPED, MoveState.COMPLETED], PlanStatus.COMPLETED),
+        ([MoveState.FAILED, MoveState.SATISFIED], PlanStatus.COMPLETED),
+        ([MoveState.DROPPED], PlanStatus.FAILED),
+        ([MoveState.DROPPED, MoveState.FAILED], PlanStatus.FAILED),
+    ],
+)
+def test_a_plan_of_which_nothing_moved_has_failed(states: list[MoveState], status: PlanStatus) -> None:
+    rows = [MoveRow(move(f"t-{n}", "123", "423"), state) for n, state in enumerate(states)]
+    assert final_status(rows) is final_status(rows, cancelled=False) is status
+    assert final_status(rows, cancelled=True) is PlanStatus.CANCELLED
+
+
+def test_the_causes_of_the_moves_say_whether_a_person_cancelled_the_plan() -> None:
+    rows = [MoveRow(move("t-0", "123", "423"), MoveState.DROPPED, cause=Cause.REQUESTED)]
+    assert final_status(rows) is PlanStatus.CANCELLED
+    assert final_status(rows, cancelled=False) is PlanStatus.FAILED

@@ -20,9 +20,9 @@ DETAILS = {
 
 def test_what_was_planned_and_not_moved_is_listed_with_its_reason() -> None:
     states = [*DETAILS, MoveState.COMPLETED, MoveState.SATISFIED, MoveState.COMPLETED]
-    rows = [MoveRow(move(f"t-{n}", "123", "423"), state, DETAILS[state]) for n, state in enumerate(states)]
+    rows = [MoveRow(move(f"t-{n}", "123", "453"), state, DETAILS[state]) for n, state in enumerate(states)]
     left = [("t-2", "the topic was deleted."), ("t-3", "failed"), ("t-4", "held")]
-    assert summarize_outcome(rows) == PlanOutcome(3, 2, left)
+    assert summarize_outcome(rows) == PlanOutcome(3, 2, left, replicas_placed=6, replicas_needed=12)
     assert summarize_outcome([]) == PlanOutcome(0, 0, [])
 
 
@@ -49,3 +49,22 @@ def test_what_was_planned_and_not_moved_is_listed_with_its_reason() -> None:
 )
 def test_the_sentence_names_the_first_and_counts_the_others(outcome: PlanOutcome, sentence: str) -> None:
     assert outcome.sentence == sentence
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sentence"),
+    [
+        (PlanOutcome(3, 2, [], 4, 4), "4 of 4 replicas were replaced."),
+        (PlanOutcome(0, 0, [("t-0", "why.")], 0, 2), "0 of 2 replicas were replaced: t-0, why."),
+        (
+            PlanOutcome(1, 0, [("t-0", "why"), ("t-1", "other")], 1, 3),
+            "1 of 3 replicas were replaced: t-0, why. 1 more partition was not moved.",
+        ),
+        (
+            PlanOutcome(1, 0, [("t-0", "why"), ("t-1", ""), ("t-2", "")], 1, 4),
+            "1 of 4 replicas were replaced: t-0, why. 2 more partitions were not moved.",
+        ),
+    ],
+)
+def test_replicas_are_counted_by_what_was_placed(outcome: PlanOutcome, sentence: str) -> None:
+    assert outcome.replica_sentence("replaced") == sentence

@@ -104,7 +104,7 @@ def test_someone_elses_cancel_of_a_stride_is_heeded_and_the_strides_before_it_go
     world.step()
     simulator.cancel([T0])
     progress = world.run()
-    assert progress.status is PlanStatus.COMPLETED
+    assert progress.status is PlanStatus.FAILED
     assert (world.replicas("t-0"), world.row("t-0").detail) == ((1, 2, 3), "someone else cancelled it")
 
 

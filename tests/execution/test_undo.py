@@ -271,6 +271,28 @@ def test_what_is_left_alone_is_listed_by_any_process(world: World) -> None:
     assert find_unfinished_cancels(world.journal) == []
 
 
+def test_a_rollback_of_which_nothing_moves_has_ended_and_leaves_its_partitions_alone(world: World) -> None:
+    land(world)
+    world.simulator.bandwidth = 1
+    stepper = undo(world)
+    stepper.step()
+    for n in range(4):
+        world.simulator.cancel([TopicPartition("t", n)])
+        world.simulator.alter({TopicPartition("t", n): (1, 2, 3, 4)})
+    world.simulator.bandwidth = 5000
+    finished(world, stepper)
+    rollback = str(stepper.rollback)
+    assert record(world, rollback).status is PlanStatus.FAILED
+    assert [(each.topic, each.partition) for each in stepper.left_alone] == [("t", n) for n in range(4)]
+    assert (record(world).status, record(world).not_taken_back) == (PlanStatus.COMPLETED, 4)
+    assert record(world).reason == f"not reverted by plan {rollback[:12]}, 4 partitions left alone"
+    assert find_unfinished_cancels(world.journal) == []
+    # Asked for again, it finds nothing more that can go back, and publishes no further rollback of the same moves.
+    again = undo(world)
+    finished(world, again)
+    assert again.rollback == rollback
+
+
 def test_what_needed_a_dead_broker_goes_back_when_asked_again_after_its_return(world: World) -> None:
     land(world)
     world.simulator.kill(1)

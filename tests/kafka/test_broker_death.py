@@ -57,7 +57,7 @@ def test_a_kept_replica_dies_in_the_middle_of_a_rebalance_and_the_heal_is_whole(
     assert script.under_replicated() == ""
     sandbox.restart(2)
     ended = to_the_end(moving)
-    assert (ended.status, ended.dropped, ended.left) == (PlanStatus.COMPLETED, 2, 0)
+    assert (ended.status, ended.dropped, ended.left) == (PlanStatus.FAILED, 2, 0)
     details = [row.detail for row in script.journal.plans.rows(ended.digest)]
     assert all("changed its replicas" in detail for detail in details), details
     assert all(2 not in replicas for replicas in script.replicas(topic).values())

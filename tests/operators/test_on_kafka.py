@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped, TaskDeferred
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, WrongCluster
@@ -147,6 +147,51 @@ def written_plan(opened: ClusterSession, topic: str, uri: str) -> str:
     move = Move(topic, 0, partition.replicas, after, 0, 0, "given", topic_id=partition.topic_id)
     head = {"cluster_id": opened.cluster.cluster_id, "snapshot_digest": "s", "operation": "heal", "options": {}}
     return write_plan(uri, plan_table([move]), {**head, "replicas_moved": 1, "brokers_failed": [], "unplaced": []})
+
+
+@pytest.mark.in_ci("kraft")
+@pytest.mark.ci
+def test_a_heal_of_which_nothing_moved_fails_its_report_and_is_due_again(
+    connect: Connect, sandbox: Sandbox, topic: str, tmp_path: Path
+) -> None:
+    extra = {"heal_failure_interval": 0, "step_interval": 0.5, "max_attempts": 2, "max_failed_fraction": 0.6}
+    conn_id = connect(host=sandbox.bootstrap, extra=extra)
+    sandbox.create_topics(topic, assignments={0: [1, 4], 1: [1, 4]})
+    with StewardHook(conn_id).open() as opened:
+        found_partitions = opened.cluster.snapshot([topic]).partitions
+        moves = [
+            Move(topic, number, (1, 4), (1, 2), 0, number, "broker_failed", topic_id=partition.topic_id)
+            for (_, number), partition in sorted(found_partitions.items())
+        ]
+        head = {"cluster_id": opened.cluster.cluster_id, "snapshot_digest": "s", "operation": "heal", "options": {}}
+        proof = {**head, "replicas_moved": 2, "lower_bound": 2, "brokers_failed": [4], "unplaced": []}
+        digest = write_plan(f"{tmp_path}/plan", plan_table(moves), proof)
+        plan = {"uri": f"{tmp_path}/plan", "digest": digest, "replicas_moved": 2, "lower_bound": 2, "partitions": 2}
+        for broker in (4, 2):  # the failed one, and the target of its heal
+            sandbox.kill(broker)
+        eventually(lambda: _assert_live(opened, 1, 3), within=60)
+        submit = SubmitReassignmentOperator(task_id="submit", conn_id=conn_id, plan=plan, deferrable=False)
+        result = submit.execute(context(task_id="submit"))
+        assert (result["status"], result["left"]) == ("failed", 2)
+        told: list[Any] = []
+        report = ReportPlanOperator(
+            task_id="report", conn_id=conn_id, verify="heal", brokers=[4], plan=plan, submitted=result,
+            on_not_healable=told.append,
+        )  # fmt: skip
+        with pytest.raises(
+            AirflowFailException, match=r"^Not all of broker 4 was healed: 0 of 2 replicas were replaced"
+        ):
+            report.execute(context(task_id="report"))
+        facts = [each["kafka_steward"] for each in told]
+        assert [(each["event"], each["partitions"], each["replicas_moved"]) for each in facts] == [
+            ("not_healable", 0, 0)
+        ]
+        due = eventually(lambda: found(conn_id), within=60, errors=(AirflowSkipException,))
+        assert 4 in due["brokers"]
+
+
+def _assert_live(opened: ClusterSession, *brokers: int) -> None:
+    assert set(opened.cluster.live_brokers()) == set(brokers)
 
 
 def edited(uri: str) -> None:

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.pending_state import PROPAGATION_MS
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS
+from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS, MoveState, PlanRecord, PlanStatus
 from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
@@ -21,11 +21,11 @@ from kafka_steward.planning.files.formats import plan_table, read_snapshot, writ
 from tests.airflow_home import context
 from tests.builders import planned
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster, make_cluster
-from tests.simulated_plan import count_pending
+from tests.simulated_plan import count_pending, move
 
 __all__ = ["make_cluster"]
 
-MADE = {"replicas_moved": 2, "lower_bound": 2}
+MADE = {"replicas_moved": 3, "lower_bound": 3}
 
 
 def find(**options: Any) -> dict[str, Any]:
@@ -151,19 +151,29 @@ def test_what_finds_them_takes_the_same_snapshot(make_cluster: MakeCluster) -> N
 def test_the_report_settles_what_was_filled_and_notifies(make_cluster: MakeCluster) -> None:
     cluster = owing(make_cluster)
     cluster.restart(3)
-    cluster.alter({TopicPartition("orders", number): (1, 2, 3) for number in range(2)})
+    names = [TopicPartition("orders", number) for number in range(2)]
+    moves = [move(str(name), "12", "123", position=name.partition) for name in names]
+    plan = PlanRecord("f" * 64, cluster.cluster_id, "fill")
+    record = cluster.journal.plans.publish(plan, [*moves, move("other-0", "12", "123", position=2)])
+    for state, some in ((MoveState.COMPLETED, names), (MoveState.DROPPED, [TopicPartition("other", 0)])):
+        cluster.journal.plans.set_move_states(plan.digest, some, state, "its topic was deleted", fence=None)
+    cluster.journal.plans.update(record, status=PlanStatus.COMPLETED)
+    cluster.alter(dict.fromkeys(names, (1, 2, 3)))
     cluster.run()
     notified: list[Any] = []
-    facts = report(MADE, {"partitions": 2}, on_done=notified.append)
+    facts = report({**MADE, "digest": plan.digest}, {"partitions": 3}, on_done=notified.append)
     assert facts == {
-        "sentence": "Filled 2 replicas of 2 partitions. No replica is pending.",
+        "sentence": "Not all was filled: 2 of 3 replicas were added: other-0, its topic was deleted. No replica is "
+        "pending.",
+        "status": "completed",
         "settled": 2,
         "dropped": 0,
         "pending": 0,
         "owed": 0,
         "partitions": 2,
-        "digest": None,
-        **MADE,
+        "digest": plan.digest,
+        "replicas_moved": 2,
+        "lower_bound": 3,
     }
     assert [each["kafka_steward"] for each in notified] == [{"event": "filled", **facts}]
     assert count_pending(cluster.journal.tree) == 0

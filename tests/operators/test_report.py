@@ -9,16 +9,24 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import DownstreamTasksSkipped
+from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
-from kafka_steward.assignment import Move, MoveReason
+from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
+from kafka_steward.execution.lifecycle import abandon_plan, request_cancel
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
+from kafka_steward.settings import Settings
 from tests.airflow_home import context
+from tests.operators.simulated import CONN_ID, Cluster, MakeCluster, make_cluster
+from tests.simulated_plan import WHO, heal_moves, move
+
+__all__ = ["make_cluster"]
 
 PLAN = {"uri": "/plan", "digest": "3f2a91c0" * 8, "replicas_moved": 6, "lower_bound": 6, "partitions": 5, "unplaced": 0}
 
@@ -69,24 +77,44 @@ def test_a_heal_goes_on_with_an_empty_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("isr", "status", "event", "end"),
+    ("isr", "status", "event", "sentence"),
     [
-        ({1, 2}, PlanStatus.COMPLETED, "healed", "Every partition of the cluster is fully replicated."),
-        ({1}, PlanStatus.COMPLETED, "not_healable", "under-replicated, 1 that this plan left. Dead brokers: 2."),
-        ({1, 2}, PlanStatus.CANCELLED, "not_healable", "Dead brokers: none."),
+        (
+            {1, 2},
+            PlanStatus.COMPLETED,
+            "healed",
+            "Healed broker 3: 1 replicas of 1 partitions moved. Every partition of the cluster is fully replicated.",
+        ),
+        (
+            {1},
+            PlanStatus.COMPLETED,
+            "not_healable",
+            (
+                "Healed broker 3: 1 replicas of 1 partitions moved. 1 partitions are still under-replicated, 0 that "
+                "this plan left. Dead brokers: 2."
+            ),
+        ),
+        (
+            {1, 2},
+            PlanStatus.CANCELLED,
+            "not_healable",
+            (
+                "Not all of broker 3 was healed. Plan 3f2a was cancelled by ann (not now); 1 of 1 moves had completed, "
+                "and stay. 0 partitions are still under-replicated, 0 that this plan left. Dead brokers: none."
+            ),
+        ),
     ],
+    ids=["healed", "others are behind", "cancelled"],
 )
 def test_the_report_at_the_end(
-    monkeypatch: pytest.MonkeyPatch, isr: set[int], status: PlanStatus, event: str, end: str
+    monkeypatch: pytest.MonkeyPatch, isr: set[int], status: PlanStatus, event: str, sentence: str
 ) -> None:
-    cancelled, left = status is PlanStatus.CANCELLED, 2 - len(isr)
     record = PlanRecord("3f2a", "c", "heal", status=status, cancel=CancelRequest(person="ann", reason="not now"))
+    rows = [MoveRow(Move("orders", 0, (1, 3), (1, 2), 0, 0, MoveReason.BROKER_FAILED), MoveState.COMPLETED)]
     people = People()
-    facts = heal_reported(monkeypatch, people, snapshot_of(1, isr), record, left=left)
-    became = "Plan 3f2a was cancelled by ann (not now); none of its 0 moves had completed."
-    begins = f"Not all of broker 3 was healed. {became}"
-    assert facts["sentence"].startswith(begins if cancelled else "Healed broker 3: 6 replicas of 5 partitions moved. ")
-    assert facts["sentence"].endswith(end)
+    facts = heal_reported(monkeypatch, people, snapshot_of(1, isr), record, rows=rows)
+    assert facts["sentence"] == sentence
+    assert (facts["partitions"], facts["replicas_moved"], facts["lower_bound"]) == (1, 1, 6)
     assert people.events == [event]
 
 
@@ -128,6 +156,8 @@ def test_what_a_rollback_reverted_is_not_reported_as_moved(
     )
     facts = report.execute(context())
     assert facts["sentence"] == f"Plan 3f2a was cancelled by ann (not now){sentence}"
+    moved = None if record.rolled_back_by else 1
+    assert (facts["partitions"], facts["replicas_moved"]) == (moved, moved)
     assert (people.events, people.sentences) == (["done"], [facts["sentence"]])
 
 
@@ -143,12 +173,11 @@ def heal_reported(
     snapshot: Snapshot,
     record: PlanRecord,
     *,
-    left: int = 0,
     rows: Sequence[MoveRow] = (),
 ) -> dict[str, Any]:
     journal_of(monkeypatch, snapshot, record, rows)
     report = ReportPlanOperator(
-        task_id="report", verify="heal", brokers=[3], plan=PLAN, submitted={"partitions": 5, "left": left},
+        task_id="report", verify="heal", brokers=[3], plan=PLAN, submitted={"partitions": 5, "left": 0},
         on_done=people, on_not_healable=people,
     )  # fmt: skip
     return report.execute(context())
@@ -163,8 +192,165 @@ def journal_of(
         journal=SimpleNamespace(
             audit=SimpleNamespace(rows=lambda **_: []),
             plans=SimpleNamespace(
-                get=lambda digest: None if digest == record.rolled_back_by else record, rows=lambda _: rows
+                get=lambda digest: None if digest == record.rolled_back_by else record, rows=lambda *_: rows
             ),
         ),
     )
     monkeypatch.setattr(StewardHook, "open", lambda _: nullcontext(opened))
+
+
+class Ran:
+    """A plan on a simulated cluster, and its report; what is planned is never what is counted."""
+
+    def __init__(self, cluster: Cluster, moves: Sequence[Move], operation: str = "heal", *, left: int = 0) -> None:
+        self.cluster, self.people, self.operation, self.digest = cluster, People(), operation, "3f2a91c0" * 8
+        self.settings = Settings(throttle=0, max_attempts=2)
+        auto = operation == "heal"
+        record = PlanRecord(self.digest, cluster.cluster_id, operation, auto_generated=auto, left=left)
+        cluster.journal.plans.publish(record, moves)
+        self.runner = PlanRunner(ClusterContext(cluster, cluster.journal, self.settings, WHO), self.digest)
+
+    def run(self) -> Ran:
+        for _ in range(60):
+            progress = self.runner.step()
+            if progress.ended:
+                self.submitted = {"digest": self.digest, "status": progress.status.value, "left": progress.left}
+                return self
+            self.cluster.tick()
+        raise AssertionError(progress)
+
+    def report(self, **more: Any) -> dict[str, Any]:
+        made = {**PLAN, "digest": self.digest, **more}
+        verify = self.operation if self.operation in {"heal", "fill"} else "outcome"
+        brokers = [1] if verify == "heal" else ()
+        report = ReportPlanOperator(
+            task_id="report",
+            conn_id=CONN_ID,
+            verify=verify,
+            plan=made,
+            submitted={**self.submitted, "partitions": 5},
+            brokers=brokers,
+            on_done=self.people,
+            on_not_healable=self.people,
+        )
+        self.context = context(task_id="report")
+        return report.execute(self.context)
+
+    def fail(self, **more: Any) -> dict[str, Any]:
+        """Return the facts of a report that fails for good, with the sentence that people are told."""
+        with pytest.raises(AirflowFailException) as failed:
+            self.report(**more)
+        facts: dict[str, Any] = self.context["ti"].xcoms["return_value"]
+        assert self.people.sentences == [str(failed.value)] == [facts["sentence"]]
+        return facts
+
+
+def test_a_heal_of_which_nothing_moved_fails_and_people_are_told_once(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "t: 123 231")
+    moves = heal_moves(cluster, 1, 4)
+    cluster.lose(1, 4)
+    ran = Ran(cluster, moves).run()
+    facts = ran.fail()
+    assert facts["sentence"] == (
+        "Not all of broker 1 was healed: 0 of 2 replicas were replaced: t-0, deferred to the next plan after 2 "
+        "attempts: t-0 was not moved: target broker 4 is not live; it is retried. 1 more partition was not moved. "
+        "2 partitions are still under-replicated, 2 that this plan left. Dead brokers: 1."
+    )
+    assert (facts["status"], facts["partitions"], facts["replicas_moved"], facts["left"]) == ("failed", 0, 0, 2)
+    assert ran.people.events == ["not_healable"]
+
+
+def test_a_heal_that_leaves_some_of_its_own_fails(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c 4a 5a", "t: 123 231")
+    cluster.lose(1, 5)
+    moves = [move("t-0", "123", "423"), move("t-1", "231", "235", position=1)]
+    ran = Ran(cluster, moves, left=3).run()
+    facts = ran.fail(unplaced=3)
+    assert facts["sentence"].startswith("Not all of broker 1 was healed: 1 of 2 replicas were replaced: t-1, deferred")
+    assert (
+        "it is retried. 3 partitions could not be placed; proof.json at /plan says why. 1 partitions"
+        in (facts["sentence"])
+    )
+    assert facts["sentence"].endswith("under-replicated, 4 that this plan left. Dead brokers: 1.")
+    assert (facts["status"], facts["partitions"], facts["replicas_moved"]) == ("completed", 1, 1)
+
+
+def test_a_heal_that_found_no_place_for_anything_fails(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c", "t: 123")
+    cluster.lose(1)
+    assert Ran(cluster, [], left=1).run().fail(unplaced=1)["sentence"] == (
+        "Not all of broker 1 was healed: its plan had nothing to move. 1 partitions could not be placed; proof.json at "
+        "/plan says why. 1 partitions are still under-replicated, 1 that this plan left. Dead brokers: 1."
+    )
+
+
+def test_a_heal_whose_own_work_is_done_does_not_fail_for_others(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "t: 123", "other: 23")
+    cluster.lose(1)
+    ran = Ran(cluster, [move("t-0", "123", "423")]).run()
+    cluster.topics[TopicPartition("other", 0)].isr.discard(3)
+    assert ran.report()["sentence"] == (
+        "Healed broker 1: 1 replicas of 1 partitions moved. 1 partitions are still under-replicated, 0 that this plan "
+        "left. Dead brokers: none."
+    )
+    assert ran.people.events == ["not_healable"]
+
+
+def test_a_broker_that_came_back_needed_no_heal(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "t: 123")
+    ran = Ran(cluster, [move("t-0", "123", "423")]).run()
+    assert ran.report()["sentence"] == (
+        "Healed broker 1: 0 replicas of 0 partitions moved, 1 no longer needed to move. Every partition of the cluster "
+        "is fully replicated."
+    )
+    assert ran.people.events == ["healed"]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "abandoned"])
+def test_a_heal_that_a_person_ended_does_not_fail(make_cluster: MakeCluster, how: str) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "t: 123 231")
+    moves = heal_moves(cluster, 1, 4)
+    cluster.lose(1)
+    ran = Ran(cluster, moves)
+    if how == "cancelled":
+        request_cancel(cluster.journal, ran.digest, who=WHO, reason="not now")
+    else:
+        abandon_plan(cluster.journal, ran.digest, WHO, "it will be back")
+    facts = ran.run().report()
+    assert facts["sentence"].startswith(
+        f"Not all of broker 1 was healed. Plan {ran.digest[:12]} was cancelled by ada (not now); none of its 2 moves "
+        if how == "cancelled"
+        else "Not all of broker 1 was healed: 0 of 2 replicas were replaced: t-0, waiting. 1 more partition was not "
+        f"moved. Plan {ran.digest[:12]} was abandoned: it will be back. 2 partitions are still under-replicated"
+    )
+    assert (facts["status"], ran.people.events) == (how, ["not_healable"])
+
+
+def test_what_a_plan_moved_is_not_invented_once_it_is_gone(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "t: 123")
+    cluster.lose(1)
+    ran = Ran(cluster, [move("t-0", "123", "423")]).run()
+    cluster.tick()
+    cluster.journal.plans.purge(cluster.now_ms)
+    facts = ran.report()
+    assert facts["sentence"].startswith("Healed broker 1. The journal no longer has the moves of the plan, so what it")
+    assert (facts["partitions"], facts["replicas_moved"], facts["lower_bound"]) == (None, None, 6)
+
+
+def test_a_fill_that_added_nothing_fails_and_is_not_told_as_filled(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "t: 12")
+    ran = Ran(cluster, [move("t-0", "12", "124")], "fill")
+    cluster.delete("t")
+    facts = ran.run().fail()
+    assert facts["sentence"].startswith("Not all was filled: 0 of 1 replicas were added: t-0, ")
+    assert (facts["status"], facts["replicas_moved"], ran.people.events) == ("failed", 0, ["done"])
+
+
+def test_a_plan_that_failed_fails_its_report(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "t: 123", "doomed: 123")
+    moves = [move("doomed-0", "123", "423"), move("t-0", "123", "423", position=1)]
+    ran = Ran(cluster, moves[:1], "apply")
+    cluster.delete("doomed")
+    facts = ran.run().fail()
+    assert facts["sentence"].startswith(f"Plan {ran.digest[:12]}, failed: 0 partitions were moved. 1 partition was not")
+    assert (facts["partitions"], facts["replicas_moved"], ran.people.events) == (0, 0, ["done"])

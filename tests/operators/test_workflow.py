@@ -318,7 +318,13 @@ def test_what_changed_since_the_approval_is_reported_and_never_replaced(desk: De
     desk.simulator.delete("orders")
     desk.simulator.create("orders", [(1, 2, 3)] * 4)
     done = submit(desk, made)
-    facts = report(plan=made, review={"stop": ""}, answer=answer, submitted=done)
+    told = context()
+    task = ReportPlanOperator(
+        task_id="report", conn_id="kafka_test", plan=made, review={"stop": ""}, answer=answer, submitted=done
+    )
+    with pytest.raises(AirflowFailException, match=f"^Plan {made['digest'][:12]}, failed: 0 partitions were moved"):
+        task.execute(told)
+    facts = told["ti"].xcoms["return_value"]
     planned_moves = len(read_plan(made["uri"]).moves)
     assert facts["not_done_count"] == planned_moves > 0
     assert all("deleted and re-created" in why for _, why in facts["not_done"])

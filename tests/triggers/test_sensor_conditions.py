@@ -11,7 +11,7 @@ from kafka_steward.errors import RequestError
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.wait import CheckResult, evaluate_check
-from tests.simulated_plan import WHO, memory_journal
+from tests.simulated_plan import WHO, World, heal_moves, memory_journal
 from tests.simulator import Simulator
 
 
@@ -60,3 +60,19 @@ def test_a_cluster_is_healthy_when_no_measure_is_above_its_limit() -> None:
     assert evaluate_check("healthy", place, {"limits": {"under_replicated_partitions": 1}}).met
     with pytest.raises(RequestError, match="There is no measure 'lag'"):
         evaluate_check("healthy", place, {"limits": {"lag": 0}})
+
+
+def test_replicas_on_dead_brokers_are_not_waited_for_and_not_called_in_sync() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312 234 123")
+    moves = heal_moves(simulator, 1, 4)
+    simulator.kill(1)
+    simulator.kill(4)
+    world = World(simulator, memory_journal(simulator), moves, Settings(throttle=0, max_attempts=2), failed=(1,))
+    world.run()
+    place = SimpleNamespace(cluster=simulator, journal=world.journal, settings=world.settings)
+    assert evaluate_check("caught_up", place, {"plan": world.digest}) == CheckResult(  # type: ignore[arg-type]
+        True,
+        "4 replicas of 4 of 4 partitions are on brokers that are not live, and are not waited for: t-0, t-1, t-2 and 1 "
+        "more. All others are in sync.",
+        {"partitions": 4, "missing": 4},
+    )

@@ -153,7 +153,7 @@ def test_a_plan_shows_the_predicted_bytes_and_duration_beside_the_real_ones(
 def test_a_plan_shows_before_and_after_its_proof_and_its_moves_in_pages(scene: Scene, visit: Visit) -> None:
     client = visit(everything())
     first = client.get(f"plan?conn={MOVING}&digest={RUNNING}").text
-    for words in ("Replicas moved 300", "Fewest possible 300, proven", "approved by bob: looks right", "waiting 225"):
+    for words in ("Replicas planned 300", "Fewest possible 300, proven", "approved by bob: looks right", "waiting 225"):
         assert words in shown(first)
     assert '<rect class="fill" width="120.0" height="8"/>' in first, "the longest bar"
     seen, text = [], first
