@@ -113,11 +113,18 @@ DONE = frozenset({MoveState.COMPLETED, MoveState.SATISFIED})
 def final_status(rows: Sequence[MoveRow], *, cancelled: bool | None = None) -> PlanStatus:
     """Return the status in which a plan ends whose moves are all settled.
 
-    Without `cancelled`, the causes of its moves say whether a person cancelled it.
+    Without `cancelled`, the causes of its moves say whether a person cancelled it. A plan of which later requests have
+    replaced every move is cancelled, too.
     """
-    if cancelled or (cancelled is None and any(row.cause is Cause.REQUESTED for row in rows)):
+    if cancelled or (cancelled is None and any(row.cause in _CANCELLED for row in rows)):
         return PlanStatus.CANCELLED
-    return PlanStatus.FAILED if rows and not any(row.state in DONE for row in rows) else PlanStatus.COMPLETED
+    if not rows or any(row.state in DONE for row in rows):
+        return PlanStatus.COMPLETED
+    return PlanStatus.CANCELLED if all(row.cause is Cause.SUPERSEDED for row in rows) else PlanStatus.FAILED
+
+
+#: The causes of moves that ended because a person cancelled their plan.
+_CANCELLED = frozenset({Cause.REQUESTED, Cause.ORDER_REFUSED})
 
 
 def next_state(state: MoveState, event: Event) -> MoveState:

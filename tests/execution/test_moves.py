@@ -108,3 +108,12 @@ def test_the_causes_of_the_moves_say_whether_a_person_cancelled_the_plan() -> No
     rows = [MoveRow(move("t-0", "123", "423"), MoveState.DROPPED, cause=Cause.REQUESTED)]
     assert final_status(rows) is PlanStatus.CANCELLED
     assert final_status(rows, cancelled=False) is PlanStatus.FAILED
+    refused = [MoveRow(move("t-0", "41", "21"), MoveState.DROPPED, cause=Cause.ORDER_REFUSED)]
+    assert final_status(refused) is PlanStatus.CANCELLED
+
+
+def test_a_plan_whose_moves_were_all_replaced_by_later_requests_is_cancelled() -> None:
+    replaced = MoveRow(move("t-0", "123", "423"), MoveState.DROPPED, cause=Cause.SUPERSEDED)
+    assert final_status([replaced], cancelled=False) is PlanStatus.CANCELLED
+    lost = MoveRow(move("t-1", "123", "423"), MoveState.DROPPED)
+    assert final_status([replaced, lost], cancelled=False) is PlanStatus.FAILED
