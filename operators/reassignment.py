@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow.sdk import Context
 
+from kafka_steward.escaping import printable
 from kafka_steward.operators.base import StewardOperator, fail_without_retry
 
 __all__ = ["CheckReassignmentOperator"]
@@ -18,7 +19,9 @@ class CheckReassignmentOperator(StewardOperator):
 
     `reassignment` is the document, or its text. The task fails without a retry, with a message for each fault: a topic,
     partition or broker that does not exist, a broker that is not live, a partition or a broker that is listed twice, a
-    partition that would have fewer replicas than it has, and than min.insync.replicas.
+    partition that would have fewer replicas than it has, and than min.insync.replicas, a replica that would move to
+    another log directory of its broker. A directory that is named for an added replica is logged: the broker chooses
+    it.
     Returns `{"reassignment", "partitions"}`: the document in the planner's format, and the number of partitions.
 
     >>> CheckReassignmentOperator(
@@ -37,14 +40,18 @@ class CheckReassignmentOperator(StewardOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Parse the reassignment and validate it against the cluster."""
         from kafka_steward.execution.cluster_queries import readable_min_isr, with_hidden_topics
+        from kafka_steward.execution.named_directories import check_directories
         from kafka_steward.execution.plan_requests import parse_assignments, validate_against_cluster
 
         with fail_without_retry():
-            given = parse_assignments(self.reassignment)
+            given, named = parse_assignments(self.reassignment)
             with self.open(context) as opened:
                 snapshot = with_hidden_topics(opened.cluster, opened.cluster.snapshot(), {name.topic for name in given})
                 min_isr, _ = readable_min_isr(opened.cluster, sorted({name.topic for name in given} & snapshot.topics))
                 validate_against_cluster(given, snapshot, min_isr)
+                note = check_directories(opened.cluster, snapshot, named)
+        if note:
+            self.log.info("%s", printable(note))
         self.log.info("The reassignment names %d partitions, all of which exist, on live brokers.", len(given))
         entries = [
             {"topic": name.topic, "partition": name.partition, "replicas": list(to)} for name, to in given.items()

@@ -12,13 +12,14 @@ import sqlalchemy as sa
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.requests import elect_leaders_request
 from kafka_steward.errors import JournalError, PlanError
+from kafka_steward.execution.named_directories import check_directories
 from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.schema.upgrade import VERSION_TABLE
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.planning.files.reassignment import parse_reassignment
 from tests.journal.test_plans import moves_of, record_of
 from tests.memory_tree import MemoryTree
+from tests.simulator import Simulator
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("provider", "operators", "sensors", "dags")
@@ -49,12 +50,13 @@ def test_what_the_page_says_is_never_asked_for_is_in_no_module(word: str) -> Non
     assert [path.name for path in sources if word in path.read_text()] == []
 
 
-def test_a_reassignment_that_names_a_directory_is_refused() -> None:
-    entry = {"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["/disk-1", "any"]}
-    with pytest.raises(PlanError, match="names the log directory"):
-        parse_reassignment({"version": 1, "partitions": [entry]})
-    entry["log_dirs"] = ["any", "any"]
-    assert parse_reassignment({"version": 1, "partitions": [entry]}) == {TopicPartition("t", 0): (1, 2)}
+def test_a_reassignment_that_moves_a_replica_within_its_broker_is_refused() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 12")
+    asked = {(TopicPartition("t", 0), 1): "/disk-1", (TopicPartition("t", 0), 3): "/disk-2"}
+    assert 'is taken as "any"' in check_directories(simulator, simulator.snapshot(), asked)
+    asked[TopicPartition("t", 0), 2] = "/disk-2"
+    with pytest.raises(PlanError, match=r"names the log directory .*use kafka-reassign-partitions\.$"):
+        check_directories(simulator, simulator.snapshot(), asked)
 
 
 def test_only_the_preferred_leader_is_elected() -> None:

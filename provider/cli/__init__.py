@@ -346,9 +346,11 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
 
 _APPLY = """\
 FILE.json has the format of kafka-reassign-partitions: {"version": 1, "partitions": [{"topic": "orders",
-"partition": 0, "replicas": [4, 2, 3]}, ...]}. It is validated against the cluster, then executed within the
-throttle and the connection's other settings, a few partitions at a time. Ctrl-C or a kill stops it: moves in
-flight then continue in Kafka, and any process can resume or cancel the plan.
+"partition": 0, "replicas": [4, 2, 3]}, ...]}. It may be the whole output of --execute, which has the rollback. The
+broker chooses the log directory of a replica that it does not hold, also if the file names one. The file is
+validated against the cluster, then executed within the throttle and the connection's other settings, a few
+partitions at a time. Ctrl-C or a kill stops it: moves in flight then continue in Kafka, and any process can resume
+or cancel the plan.
 
 While reassignments are disabled, or another plan holds the plan slot, nothing is planned or published: exit code
 1, and a message that says by whom, or which plan. With --wait it waits for that first, and says so; Ctrl-C then

@@ -13,6 +13,7 @@ from kafka_steward.cli.foreground import Foreground, open_foreground, print_resu
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import SlotTaken
 from kafka_steward.execution import lifecycle
+from kafka_steward.execution.named_directories import check_directories
 from kafka_steward.execution.plan_resolution import resolve_plan
 from kafka_steward.execution.plan_slot import refuse_taken_slot
 from kafka_steward.execution.publishing import publish_plan
@@ -21,7 +22,7 @@ from kafka_steward.execution.rollback import is_cancel_unfinished
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot
-from kafka_steward.planning.files.reassignment import parse_reassignment, read_json
+from kafka_steward.planning.files.reassignment import parse_directories, parse_reassignment, read_assignment
 from kafka_steward.planning.local import plan_apply_locally
 
 #: Seconds between two checks with `--wait`.
@@ -32,7 +33,7 @@ _INTERRUPTED = "Interrupted before a plan was published; nothing was changed."
 
 def apply_file(call: CommandContext) -> Exit:
     """Plan and execute the reassignment of a file."""
-    document = read_json(call.arguments.file, "reassignment")
+    document = read_assignment(call.arguments.file, "reassignment")
     partitions = parse_reassignment(document).keys()
     with open_foreground(call) as foreground:
         return _apply_document(foreground, document, partitions)
@@ -132,6 +133,7 @@ def _create_plan(foreground: Foreground, document: Any) -> tuple[PlanFolder, Sna
     folder = f"{opened.access.workspace}/{opened.cluster.cluster_id}/by-hand/{now_ms}-{uuid.uuid4().hex[:8]}"
     options = settings.planner_options()
     try:
+        _check_directories(foreground, document)
         begun = begun_moves(opened.journal)
         take_snapshot(opened.cluster, f"{folder}/snapshot", failed=(), now_ms=now_ms, begun=begun)
         snapshot = read_snapshot(f"{folder}/snapshot")
@@ -141,6 +143,17 @@ def _create_plan(foreground: Foreground, document: Any) -> tuple[PlanFolder, Sna
         print_error(_INTERRUPTED)
         raise
     return plan, snapshot
+
+
+def _check_directories(foreground: Foreground, document: Any) -> None:
+    """Print which log directories the brokers choose. Raises PlanError for a move within a broker."""
+    named = parse_directories(document)
+    if not named:
+        return
+    cluster = foreground.opened.cluster
+    note = check_directories(cluster, cluster.snapshot(sorted({name.topic for name, _ in named})), named)
+    if note:
+        print_error(note)
 
 
 def _execute_plan(foreground: Foreground, digest: str) -> Exit:

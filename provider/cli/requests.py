@@ -14,6 +14,7 @@ from kafka_steward.cli.document_facts import iso_time, partition_facts, requests
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.document_api.document_status import WaitingDocument, read_document_status
 from kafka_steward.document_api.request_documents import (
+    named_directories,
     parse_reassignment_text,
     parse_topics_text,
     queue_add,
@@ -30,6 +31,7 @@ from kafka_steward.document_api.request_status import (
 )
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.cancel_signal import send_cancel_signal
+from kafka_steward.execution.named_directories import check_directories
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.hooks.steward import ClusterSession
@@ -42,7 +44,7 @@ from kafka_steward.planning.local import plan_topics_locally
 
 def add_to_queue(call: CommandContext) -> None:
     """Queue the reassignment of a file."""
-    text = _read_file(call.arguments.file)
+    text = _read_submission(call)
     with call.journal() as journal:
         count = queue_add(journal, text, who=call.who)
     sentence = f"{count} partitions are queued; each leaves the queue when it starts."
@@ -142,7 +144,7 @@ def _propose_moves(
 
 def add_request(call: CommandContext) -> None:
     """Create a request with the reassignment of a file."""
-    text = _read_file(call.arguments.file)
+    text = _read_submission(call)
     with call.journal() as journal:
         name, count = request_add(journal, text, who=call.who)
     sentence = f"{count} partitions are requested by {name}; a watch executes it."
@@ -197,6 +199,22 @@ def signal_cancel(call: CommandContext) -> None:
     print_error(
         "A watch, or the next step of a running plan, executes it; to follow it:", f"  {call.command_line('status')}"
     )
+
+
+def _read_submission(call: CommandContext) -> str:
+    """Return the reassignment of the file, and print which log directories the brokers choose.
+
+    The cluster is asked only if directories are named. Raises PlanError for a move within a broker.
+    """
+    text = _read_file(call.arguments.file)
+    named = named_directories(parse_reassignment_text(text))
+    if named:
+        with call.hook.open() as opened:
+            snapshot = opened.cluster.snapshot(sorted({name.topic for name, _ in named}))
+            note = check_directories(opened.cluster, snapshot, named)
+        if note:
+            print_error(note)
+    return text
 
 
 def _read_file(path: str) -> str:

@@ -27,6 +27,7 @@ from kafka_steward.journal.paths import REQUEST, request_number
 from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, put_new, remove, replace_text
+from kafka_steward.planning.files.reassignment import Replica, directories_by_replica, find_assignment
 
 #: Maximum number of requests per read: thousands are read in batches. A batch ends earlier at MAX_BYTES.
 BATCH = 1000
@@ -132,28 +133,35 @@ def read_queue(tree: Tree) -> RequestDocument | None:
 def parse_document(node: Node, read: Callable[[Node], Request] = Request.from_node) -> RequestDocument:
     """Return the document in `node`.
 
-    What `read` cannot read, a partition that is named twice, and a chosen log directory, is a parse error.
+    Parse errors are what `read` cannot read, a partition that is named twice, and log directories that are not one for
+    each replica.
     """
     try:
         request = read(node)
     except DocumentError as error:
         return RequestDocument(node, (), str(error))
     legacy = request.legacy
-    asked = [RequestedAssignment(each.topic_partition, each.replicas, node.path, legacy) for each in request.partitions]
+    asked = [
+        RequestedAssignment(each.topic_partition, each.replicas, node.path, legacy, each.log_dirs)
+        for each in request.partitions
+    ]
     twice = _find_repeated([each.partition for each in asked])
     if twice is not None:
         return RequestDocument(node, (), f"{node.path} names {twice} twice; correct it.")
-    why = _log_dirs_refusal(node.path, request.partitions)
-    return RequestDocument(node, (), why) if why else RequestDocument(node, asked, is_accepted=request.accepted)
+    fault = _log_dirs_fault(request.partitions)
+    if fault:
+        return RequestDocument(node, (), f"{node.path} {fault}.")
+    return RequestDocument(node, asked, is_accepted=request.accepted)
 
 
 def parse_reassignment_text(text: str) -> tuple[ChunkPartition, ...]:
     """Return the partitions of a reassignment that a user submits, in either format of KIP-236.
 
-    Raises DocumentError for any other text; RequestError if it has no partition, a partition without brokers, one that
-    is named twice, or a chosen log directory (KIP-113).
+    `text` may also be the output of kafka-reassign-partitions. Raises DocumentError for any other text; RequestError if
+    it has several assignments, no partition, a partition without brokers, one that is named twice, or log directories
+    that are not one for each replica (KIP-113).
     """
-    asked = Request.from_json(text, "The reassignment").partitions
+    asked = Request.from_json(find_assignment(text, "The reassignment"), "The reassignment").partitions
     if not asked:
         raise RequestError('The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.')
     names = [each.topic_partition for each in asked]
@@ -163,10 +171,19 @@ def parse_reassignment_text(text: str) -> tuple[ChunkPartition, ...]:
     empty = next((each.topic_partition for each in asked if not each.replicas), None)
     if empty is not None:
         raise RequestError(f"The reassignment names no broker for {empty}; name its replicas, or leave it out.")
-    why = _log_dirs_refusal("The reassignment", asked)
-    if why:
-        raise RequestError(why)
+    fault = _log_dirs_fault(asked)
+    if fault:
+        raise RequestError(f"The reassignment {fault}.")
     return asked
+
+
+def named_directories(asked: Iterable[ChunkPartition]) -> dict[Replica, str]:
+    """Return the log directories that a parsed reassignment names (KIP-113)."""
+    return {
+        replica: path
+        for each in asked
+        for replica, path in directories_by_replica(each.topic_partition, each.replicas, each.log_dirs).items()
+    }
 
 
 def parse_topics_text(text: str) -> list[str]:
@@ -183,14 +200,13 @@ def parse_topics_text(text: str) -> list[str]:
     return topics
 
 
-def _log_dirs_refusal(what: str, asked: Iterable[ChunkPartition]) -> str:
-    """Return why the log directories in a reassignment cannot be honoured (KIP-113); empty if the brokers choose."""
+def _log_dirs_fault(asked: Iterable[ChunkPartition]) -> str:
+    """Return which log directories are not one for each replica (KIP-113), as a clause; empty if there are none."""
     for each in asked:
-        given = each.extra.get("log_dirs")
-        if given is not None and given != ["any"] * len(each.replicas):
+        if each.log_dirs is not None and len(each.log_dirs) != len(each.replicas):
             return (
-                f"{what} has log_dirs {json_excerpt(given)} for {each.topic_partition} (KIP-113), and Kafka Steward "
-                'leaves that choice to the brokers; write "any" for each replica, or use kafka-reassign-partitions.'
+                f"has log_dirs {json_excerpt(each.log_dirs)} for {each.topic_partition}, which are not one for each of "
+                f"its {len(each.replicas)} replicas; correct it"
             )
     return ""
 

@@ -36,6 +36,7 @@ from kafka_steward.execution.late_submissions import LateRetraction
 from kafka_steward.execution.move_recovery import HIDDEN, cancel_forbidden_reason
 from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event
+from kafka_steward.execution.named_directories import chosen_by_broker_note, held_directories
 from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
@@ -45,6 +46,7 @@ from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import Cause, MoveRow
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
+from kafka_steward.planning.files.reassignment import Replica
 from kafka_steward.settings import Settings
 
 _MIN_ISR = "min.insync.replicas"
@@ -90,9 +92,8 @@ class RequestIntake:
         for document in documents:
             if document.parse_error:
                 self._refuse_document(document, admitted)
-        decisions = decide_requests(
-            (asked for document in readable for asked in document.requested), self._load_cluster_view(readable, plans)
-        )
+        view = self._load_cluster_view(readable, plans)
+        decisions = decide_requests((asked for document in readable for asked in document.requested), view)
         begun = [each for each in decisions if each.outcome in _BEGINS]
         if not self._mark_accepted(readable, {each.asked.source for each in begun}, admitted):
             admitted.unfinished = True  # one was removed or changed since it was read: the next poll decides again
@@ -105,6 +106,7 @@ class RequestIntake:
         for decision in decisions:
             if decision.outcome not in _BEGINS:
                 self._record_decision(decision, admitted)
+        admitted.sentences += _directory_notes(begun, view)
         self._publish_plans(begun, readable, admitted)
         return admitted
 
@@ -114,7 +116,9 @@ class RequestIntake:
         values, refused = readable_topic_configs(self._cluster, sorted(topics & snapshot.topics), [_MIN_ISR])
         min_isr = {topic: int(of[_MIN_ISR]) for topic, of in values.items() if _MIN_ISR in of}
         words = {topic: error.message for topic, error in refused.items()}
-        return ClusterView(snapshot, active_reassignments(self._journal, plans), min_isr, words)
+        named = {replica for document in documents for asked in document.requested for replica in asked.directories}
+        held = held_directories(self._cluster, snapshot, named)
+        return ClusterView(snapshot, active_reassignments(self._journal, plans), min_isr, words, held)
 
     def _mark_accepted(
         self, documents: Sequence[RequestDocument], begun: Collection[str], admitted: IntakeResult
@@ -229,6 +233,15 @@ def active_reassignments(journal: Journal, plans: DocumentPlans) -> dict[TopicPa
                     row.move.after, row.move.before, has_legacy_source(plan), plan.digest
                 )
     return found
+
+
+def _directory_notes(decisions: Sequence[RequestDecision], view: ClusterView) -> list[str]:
+    """Return which documents name log directories that the brokers choose instead."""
+    named: dict[str, dict[Replica, str]] = {}
+    for each in decisions:
+        named.setdefault(each.asked.source, {}).update(each.asked.directories)
+    notes = (chosen_by_broker_note(source, directories, view.directories) for source, directories in named.items())
+    return [note for note in notes if note]
 
 
 def _superseded_plan(decision: RequestDecision) -> str:

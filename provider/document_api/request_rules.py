@@ -16,16 +16,27 @@ from enum import Enum
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.move_recovery import HIDDEN
+from kafka_steward.execution.named_directories import other_directory_reason
+from kafka_steward.planning.files.reassignment import Replica, directories_by_replica
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedAssignment:
-    """One requested partition; `source` is the document's path, `legacy` the route that the document states."""
+    """One requested partition; `source` is the document's path, `legacy` the route that the document states.
+
+    `log_dirs` has a log directory for each replica, or "any" (KIP-113).
+    """
 
     partition: TopicPartition
     replicas: Assignment
     source: str
     legacy: bool = False
+    log_dirs: tuple[str, ...] | None = None
+
+    @property
+    def directories(self) -> dict[Replica, str]:
+        """The log directories that are named."""
+        return directories_by_replica(self.partition, self.replicas, self.log_dirs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +54,14 @@ class ClusterView:
     """The input of `decide_requests`: cluster state, reassignments in flight or waiting, and known min.insync.replicas.
 
     `min_isr` is by topic. `refused` has Kafka's error message for each topic whose settings it does not let us read.
+    `directories` are the log directories in which the brokers hold the replicas for which a document names one.
     """
 
     snapshot: Snapshot
     active: Mapping[TopicPartition, ActiveReassignment] = field(default_factory=dict)
     min_isr: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
+    directories: Mapping[Replica, str] = field(default_factory=dict)
 
 
 class RequestOutcome(Enum):
@@ -103,6 +116,7 @@ def _decide_request(asked: RequestedAssignment, sight: ClusterView, earlier: Req
         _invalid_target_reason(asked, partition, sight)
         or _other_api_reason(asked, partition, flight, earlier)
         or _too_few_replicas_reason(asked, partition, flight, sight)
+        or other_directory_reason(asked.directories, sight.directories)
     )
     if why:
         return RequestDecision(asked, RequestOutcome.REFUSE, why)

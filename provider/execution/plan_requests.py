@@ -24,7 +24,12 @@ from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_brokers
 from kafka_steward.planning.files.options import INTERNAL_TOPICS
-from kafka_steward.planning.files.reassignment import parse_reassignment
+from kafka_steward.planning.files.reassignment import (
+    Replica,
+    find_assignment,
+    parse_directories,
+    parse_reassignment,
+)
 from kafka_steward.rebalance_request import RebalanceRequest, compile_patterns
 
 #: The largest fraction of the cluster's bytes that a scheduled run moves, unless a budget is given.
@@ -119,17 +124,22 @@ def _drop_unset_options(options: Mapping[str, Any]) -> dict[str, Any]:
 _TOLD = 5
 
 
-def parse_assignments(document: Mapping[str, Any] | str) -> dict[TopicPartition, Assignment]:
-    """Parse a document, or its text, in the format of kafka-reassign-partitions.
+def parse_assignments(
+    document: Mapping[str, Any] | str,
+) -> tuple[dict[TopicPartition, Assignment], dict[Replica, str]]:
+    """Parse a document, or its text, in the format of kafka-reassign-partitions; also of that tool's output.
 
-    Returns the replicas by partition. Raises PlanError for invalid JSON and for an invalid document.
+    Returns the replicas by partition, and the log directories that are named. Raises PlanError for invalid JSON, for
+    several assignments, and for an invalid document.
     """
-    return parse_reassignment(_parse_json(document) if isinstance(document, str) else document)
+    given = _parse_json(document) if isinstance(document, str) else document
+    return parse_reassignment(given), parse_directories(given)
 
 
 def _parse_json(text: str) -> Any:
+    found = find_assignment(text, "The reassignment")
     try:
-        return json.loads(text)
+        return json.loads(found)
     except ValueError as error:
         raise PlanError(f"The reassignment is not JSON: {error}; paste a file of kafka-reassign-partitions.") from error
 

@@ -61,7 +61,10 @@ class AnnouncedRestartDocument(Document):
 
 @dataclass(frozen=True)
 class ChunkPartition(Document):
-    """One partition of a chunk, a request, or Kafka's own reassignment JSON. `original_replicas` is KIP-236's."""
+    """One partition of a chunk, a request, or Kafka's own reassignment JSON. `original_replicas` is KIP-236's.
+
+    `log_dirs` is KIP-113's: a log directory for each replica, or "any".
+    """
 
     VERSION_IS = FieldPresence.NEVER
 
@@ -70,6 +73,7 @@ class ChunkPartition(Document):
     replicas: Assignment
     original_replicas: Assignment | None = None
     topic_id: str | None = None
+    log_dirs: tuple[str, ...] | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.cli.scene import CLUSTER, Scene
 from tests.object_store import bucket, objects, s3_environment, s3_server
+from tests.tool_output import generate_output
 
 __all__ = ["bucket", "s3_environment", "s3_server"]
 
@@ -397,6 +399,50 @@ def test_interrupted_while_it_waits_nothing_is_changed(
     assert "Interrupted before a plan was published; nothing was changed." in capsys.readouterr().err
     assert scene.journal.plans.latest(1) == []
     assert scene.replicas() == BEFORE
+
+
+def with_directories(name: str, *log_dirs: str) -> dict[str, Any]:
+    topic, _, digits = name.partition(": ")
+    replicas = [int(digit) for digit in digits]
+    return {"topic": "t", "partition": int(topic[2:]), "replicas": replicas, "log_dirs": log_dirs}
+
+
+def test_the_rollback_that_kafkas_tool_prints_is_carried_out(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = Path(scene.file(*(with_directories(name, *["/disk-1"] * 3) for name in ("t-0: 123", "t-1: 231"))))
+    saved = saved.rename(saved.with_name("rollback.json"))
+    assert scene.call("apply", scene.file(*ALL)) == 0
+    capsys.readouterr()
+    output = saved.with_name("executed.txt")
+    output.write_text(f"Current partition replica assignment\n\n{saved.read_text()}\n\nSave this to use")
+    assert scene.call("apply", str(output)) == 0
+    assert scene.replicas()[:2] == BEFORE[:2]
+    error = capsys.readouterr().err
+    note = 'names a log directory (KIP-113) for t-0 on broker 1, t-1 on broker 3; it is taken as "any"'
+    assert note in error
+    assert error.index(note) < error.index("Plan ")
+    assert scene.call("apply", str(saved)) == 0  # nothing is added any more
+    assert "KIP-113" not in capsys.readouterr().err
+
+
+def test_a_move_within_a_broker_is_refused_before_anything_is_planned(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = scene.file(with_directories("t-0: 423", "any", "/disk-1", "/disk-2"))
+    assert scene.call("apply", file) == Exit.FAILED
+    error = capsys.readouterr().err
+    assert 'it names the log directory "/disk-2" (KIP-113) for t-0 on broker 3' in error
+    assert error.count("\n") == 1
+    assert (scene.journal.plans.latest(1), scene.replicas()) == ([], BEFORE)
+
+
+def test_a_file_with_two_assignments_is_one_sentence(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    file = scene.folder / "generated.txt"
+    file.write_text(generate_output("4.3"))
+    assert scene.call("apply", str(file)) == Exit.FAILED
+    error = capsys.readouterr().err
+    assert f"The reassignment file {file} has two assignments, in the lines 2 and 5; keep one of these lines." in error
+    assert error.count("\n") == 1
+    assert scene.journal.plans.latest(1) == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\udc80"])

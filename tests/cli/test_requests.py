@@ -20,6 +20,7 @@ from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.cli.scene import Scene
 from tests.protocol.simulated_watch import document
+from tests.tool_output import generate_output
 
 WATCH = Actor(task_id="watch")
 MOVED = {"topic": "t", "partition": 0, "replicas": [4, 2, 3]}
@@ -60,6 +61,36 @@ def test_the_queue_is_listed_as_the_document_that_is_added(scene: Scene, capsys:
     assert capsys.readouterr().out.endswith("partition  replicas\n")
     assert scene.call("queue", "remove") == Exit.DONE
     assert output_of(scene, capsys, "queue", "list") == {"version": 1, "partitions": []}
+
+
+@pytest.mark.parametrize("verb", ["queue", "requests"])
+def test_a_submission_may_name_directories_and_be_what_kafkas_tool_printed(
+    scene: Scene, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    file = Path(scene.file({**MOVED, "log_dirs": ["/disk-2", "/disk-1", "/disk-1"]}))
+    file.write_text(f"Current partition replica assignment\n\n{file.read_text()}\n\nSave this to use")
+    assert scene.call(verb, "add", str(file)) == Exit.DONE
+    said = capsys.readouterr().err
+    assert 'names a log directory (KIP-113) for t-0 on broker 4; it is taken as "any"' in said
+    poll(scene, 30)
+    assert scene.replicas()[0] == (4, 2, 3)
+
+
+@pytest.mark.parametrize("verb", ["queue", "requests"])
+def test_a_submission_that_moves_a_replica_within_a_broker_is_refused(
+    scene: Scene, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    file = scene.file({**MOVED, "log_dirs": ["any", "/disk-2", "any"]})
+    assert scene.call(verb, "add", file) == Exit.FAILED
+    error = capsys.readouterr().err
+    assert 'it names the log directory "/disk-2" (KIP-113) for t-0 on broker 2, which has it in "/disk-1"' in error
+    assert error.count("\n") == 1
+    printed = scene.folder / "generated.txt"
+    printed.write_text(generate_output("4.3"))
+    assert scene.call(verb, "add", str(printed)) == Exit.FAILED
+    assert "has two assignments, in the lines 2 and 5; keep one" in capsys.readouterr().err
+    assert scene.journal.tree.get(paths.REASSIGN_QUEUE) is None
+    assert scene.journal.tree.children(paths.REASSIGNMENT_REQUESTS) == []
 
 
 @pytest.mark.parametrize("output", [(), ("--output", "json"), ("--output", "csv")])

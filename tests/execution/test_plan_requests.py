@@ -11,6 +11,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.plan_requests import parse_assignments, validate_against_cluster
 from tests.execution.looks import look, part
+from tests.tool_output import CURRENT, DISKS, execute_output, generate_output
 
 DOCUMENT = {
     "version": 1,
@@ -24,7 +25,15 @@ SNAPSHOT = look("12", part("t-0", "17"), part("t-1", "12"), fenced="3")
 
 @pytest.mark.parametrize("document", [DOCUMENT, json.dumps(DOCUMENT)], ids=["parsed", "text"])
 def test_a_document_is_read_parsed_or_as_text(document: Any) -> None:
-    assert parse_assignments(document) == {TopicPartition("t", 1): (3, 1), TopicPartition("t", 0): (1, 2)}
+    assert parse_assignments(document)[0] == {TopicPartition("t", 1): (3, 1), TopicPartition("t", 0): (1, 2)}
+
+
+def test_a_document_is_read_with_the_directories_that_it_names_and_as_kafkas_tool_printed_it() -> None:
+    named = {(TopicPartition("t", 0), 1): DISKS[0], (TopicPartition("t", 0), 2): DISKS[1]}
+    for document in (CURRENT["4.3"], execute_output("4.3")):
+        assert parse_assignments(document) == ({TopicPartition("t", 0): (1, 2)}, named)
+    with pytest.raises(PlanError, match=r"^The reassignment has two assignments, in the lines 2 and 5; keep one"):
+        parse_assignments(generate_output("4.3"))
 
 
 @pytest.mark.parametrize(

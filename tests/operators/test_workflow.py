@@ -355,6 +355,14 @@ def test_what_changed_since_the_approval_is_reported_and_never_replaced(desk: De
             {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 4]}]},
             "orders-0 names broker 4, which is not live.",
         ),
+        (
+            {
+                "partitions": [
+                    {"topic": "orders", "partition": 0, "replicas": [1, 2, 3], "log_dirs": ["any", "/disk-2", "any"]}
+                ]
+            },
+            'names the log directory "/disk-2" .* for orders-0 on broker 2, which has it in "/disk-1"',
+        ),
     ],
 )
 def test_a_reassignment_that_cannot_be_carried_out_is_refused_with_a_sentence(
@@ -372,6 +380,16 @@ def test_a_reassignment_that_leaves_fewer_replicas_than_min_insync_replicas_is_r
     check = CheckReassignmentOperator(task_id="check", reassignment=given, conn_id="kafka_test")
     with pytest.raises(AirflowFailException, match="orders-0 is refused: it would go from 3 to 2 replicas"):
         check.execute(context())
+
+
+def test_the_directory_of_an_added_replica_is_left_to_the_broker_and_logged(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {"topic": "orders", "partition": 0, "replicas": [4, 2, 3]}
+    given = {"version": 1, "partitions": [{**entry, "log_dirs": ["/disk-2", "/disk-1", "any"]}]}
+    check = CheckReassignmentOperator(task_id="check", reassignment=given, conn_id="kafka_test")
+    assert check.execute(context())["reassignment"] == {"version": 1, "partitions": [entry]}
+    assert 'names a log directory (KIP-113) for orders-0 on broker 4; it is taken as "any"' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("as_text", [True, False])

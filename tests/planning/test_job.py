@@ -13,13 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.formats import SnapshotFolder, read_plan
+from kafka_steward.planning.files.formats import SnapshotFolder, read_plan, read_snapshot
 from kafka_steward.planning.spark import job
-from kafka_steward.planning.spark.job import main
+from kafka_steward.planning.spark.job import main, parse_command_line
 from kafka_steward.planning.spark.jvm import QUICK_JAVA
 from kafka_steward.planning.spark.pipeline import run
 from tests.builders import cluster, planned, written
 from tests.local_plan import plan_folder
+from tests.tool_output import CURRENT, PROPOSED, execute_output, generate_output, one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -169,6 +170,29 @@ def test_the_command_line_reports_an_error_in_one_line(
     assert words in printed.err
     assert printed.err.count("\n") == 1
     assert printed.out == ""
+
+
+@pytest.mark.parametrize("version", ["3.9", "4.3"])
+def test_what_kafkas_tool_prints_is_the_current_assignment(tmp_path: Path, version: str) -> None:
+    (tmp_path / "brokers.json").write_text('[{"id": 1}, {"id": 2}, {"id": 3}]')
+    for printed in (generate_output(version), execute_output(version), one_line(CURRENT[version])):
+        (tmp_path / "current.json").write_text(printed)
+        files = ["--current", str(tmp_path / "current.json"), "--brokers", str(tmp_path / "brokers.json")]
+        request = parse_command_line([*files, "--operation", "rebalance", "--out", str(tmp_path / "plan")])
+        assert read_snapshot(request.snapshot).partitions["replicas"].to_pylist() == [[1, 2]]
+
+
+def test_a_plan_of_a_reassignment_that_names_directories_takes_them_as_any_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job, "_plan_with_spark", lambda _: {"moves": 1})
+    for given, noted in ((PROPOSED, False), (CURRENT["4.3"], True)):
+        (tmp_path / "options.json").write_text(json.dumps({"reassignment": given}))
+        options = ["--operation", "apply", "--options", str(tmp_path / "options.json")]
+        assert main(["--snapshot", "a", "--out", "b", *options]) == 0
+        printed = capsys.readouterr()
+        assert ('names (KIP-113) are taken as "any"' in printed.err, printed.err.count("\n")) == (noted, int(noted))
+        assert printed.out == '{"moves": 1}\n'
 
 
 def test_the_message_of_a_failure_is_also_written_into_a_file(

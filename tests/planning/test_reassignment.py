@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,18 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
-from kafka_steward.planning.files.reassignment import parse_reassignment, reassignment_json, snapshot_tables
+from kafka_steward.planning.files.reassignment import (
+    find_assignment,
+    parse_directories,
+    parse_reassignment,
+    read_assignment,
+    reassignment_json,
+    snapshot_tables,
+)
 from tests.builders import cluster, plan_with, planned
 from tests.rings import tried
 from tests.strategies import clusters
+from tests.tool_output import CURRENT, PROPOSED, execute_output, generate_output
 
 SLOW = settings(deadline=None, max_examples=tried(40), suppress_health_check=[HealthCheck.too_slow])
 
@@ -152,24 +161,77 @@ def test_wrong_brokers_are_refused_with_one_message(brokers: object, sentence: s
         snapshot_tables(document(t0=[1]), brokers)
 
 
-@pytest.mark.parametrize(
-    ("log_dirs", "sentence"),
-    [
-        (["any", "any"], None),
-        (None, None),
-        (["any", "/d2"], 'The reassignment of t-0 names the log directory "/d2" (KIP-113)'),
-        (["any"], "The reassignment of t-0 has log_dirs that are not one for each of its 2 replicas."),
-        ("any", "The reassignment of t-0 has log_dirs that are not one for each of its 2 replicas."),
-        ([1, "any"], "The reassignment of t-0 names the log directory 1 (KIP-113)"),
-    ],
-)
-def test_log_directories_are_left_to_the_brokers_or_refused(log_dirs: object, sentence: str | None) -> None:
+@pytest.mark.parametrize("log_dirs", [["any", "any"], ["/d1", "any"], ["any"], "any", [1, "any"], None])
+def test_log_directories_of_the_current_assignment_are_ignored(log_dirs: object) -> None:
     given = document(t0=[1, 2])
     given["partitions"][0]["log_dirs"] = log_dirs
-    if sentence is None:
-        assert parse_reassignment(given) == {TopicPartition("t", 0): (1, 2)}
-        return
-    for read in (parse_reassignment, lambda one: snapshot_tables(one, [{"id": 1}, {"id": 2}])):
+    _, parts = snapshot_tables(given, [{"id": 1}, {"id": 2}])
+    assert parts["replicas"].to_pylist() == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("log_dirs", "named"),
+    [
+        (None, {}),
+        (["any", "any"], {}),
+        (["any", "/d2"], {(TopicPartition("t", 0), 2): "/d2"}),
+        (["/d1", "/d2"], {(TopicPartition("t", 0), 1): "/d1", (TopicPartition("t", 0), 2): "/d2"}),
+    ],
+)
+def test_log_directories_that_a_reassignment_names_are_read(log_dirs: object, named: object) -> None:
+    given = document(t0=[1, 2])
+    given["partitions"][0]["log_dirs"] = log_dirs
+    assert parse_reassignment(given) == {TopicPartition("t", 0): (1, 2)}
+    assert parse_directories(given) == named
+
+
+@pytest.mark.parametrize("log_dirs", [["any"], "any", [1, "any"], [], ["any", "/d2", "any"]])
+def test_log_directories_that_are_not_one_for_each_replica_are_refused(log_dirs: object) -> None:
+    given = document(t0=[1, 2])
+    given["partitions"][0]["log_dirs"] = log_dirs
+    for read in (parse_reassignment, parse_directories):
         with pytest.raises(PlanError) as refused:
             read(given)
-        assert str(refused.value).startswith(sentence)
+        assert str(refused.value) == (
+            "The reassignment of t-0 has log_dirs that are not one for each of its 2 replicas; name a directory or "
+            '"any" for each, or leave log_dirs out.'
+        )
+
+
+@pytest.mark.parametrize("version", ["3.9", "4.3"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_current_assignment_is_found_in_what_kafkas_tool_printed(version: str, end: str) -> None:
+    for printed in (generate_output(version), execute_output(version)):
+        found = find_assignment(printed.replace("\n", end), "G", current=True)
+        assert json.loads(found) == CURRENT[version]
+    assert json.loads(find_assignment(execute_output(version).replace("\n", end), "G")) == CURRENT[version]
+
+
+def test_a_text_without_the_headings_of_kafkas_tool_is_left_as_it_is() -> None:
+    for text in ("", "{", json.dumps(PROPOSED, indent=2), "Current partition replica assignment: none"):
+        assert find_assignment(text, "G") == text
+
+
+def test_one_of_several_assignments_is_not_chosen() -> None:
+    both = generate_output("4.3")
+    with pytest.raises(PlanError) as refused:
+        find_assignment(both, "The file G")
+    assert str(refused.value) == "The file G has two assignments, in the lines 2 and 5; keep one of these lines."
+    with pytest.raises(PlanError, match=r"^The file G has two assignments, in the lines 2 and 9; keep one"):
+        find_assignment(both + "\n" + execute_output("4.3"), "The file G", current=True)
+    with pytest.raises(PlanError, match=r"^The file G has 3 assignments, in the lines 2, 5 and 9; keep one"):
+        find_assignment(both + "\n" + execute_output("4.3"), "The file G")
+
+
+def test_a_fault_in_what_kafkas_tool_printed_is_reported_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "G"
+    for text, place in (
+        (execute_output("4.3")[:90], "line 3 column"),
+        ("Current partition replica assignment\n", "line 1 column 1"),
+        ("x\nCurrent partition replica assignment\n\nnone", "line 4 column 1"),
+        (f"{json.dumps(PROPOSED)}\n{json.dumps(PROPOSED)}", "Extra data: line 2 column 1"),
+    ):
+        file.write_text(text)
+        for current in (True, False):
+            with pytest.raises(PlanError, match=f"^The assignment file {file} does not contain JSON: .*{place}"):
+                read_assignment(str(file), "assignment", current=current)

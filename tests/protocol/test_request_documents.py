@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api import request_documents
 from kafka_steward.document_api.manual_chunks import ManualChunks
-from kafka_steward.document_api.request_documents import parse_reassignment_text, read_queue, read_requests
+from kafka_steward.document_api.request_documents import (
+    named_directories,
+    parse_reassignment_text,
+    read_queue,
+    read_requests,
+)
 from kafka_steward.document_api.request_rules import RequestedAssignment
 from kafka_steward.errors import RequestError
 from kafka_steward.journal import paths
@@ -113,11 +119,8 @@ def test_the_queue_is_one_document(tree: MemoryTree) -> None:
     [
         (document(["t-0 23", "t-1 23", "t-0 23"]), "{path} names t-0 twice; correct it."),
         (
-            with_log_dirs("any", "/d2"),
-            (
-                '{path} has log_dirs ["any", "/d2"] for t-0 (KIP-113), and Kafka Steward leaves that choice to the '
-                'brokers; write "any" for each replica, or use kafka-reassign-partitions.'
-            ),
+            with_log_dirs("/d2"),
+            '{path} has log_dirs ["/d2"] for t-0, which are not one for each of its 2 replicas; correct it.',
         ),
         ("[]", "{path} holds a list where an object is expected; correct or delete it."),
         ("ö" * (MAX_BYTES // 2 + 1), "{path} has more than the 1000000 bytes of a document; split it into several."),
@@ -140,16 +143,25 @@ def test_one_that_is_as_long_as_a_document_may_be_is_read(tree: MemoryTree) -> N
     assert (len(paper.node.data), paper.parse_error) == (MAX_BYTES, "")
 
 
-def test_log_directories_are_left_to_the_brokers_or_refused_in_every_document(tree: MemoryTree) -> None:
-    for text in (with_log_dirs("any", "any"), with_log_dirs("any"), with_log_dirs("/d1", "any")):
-        accepted = text == with_log_dirs("any", "any")
-        node = tree.create_sequential(paths.CHUNK_PREFIX, text)
-        chunk = ManualChunks(tree).read_next(())
-        assert chunk is not None
-        assert (chunk.node, bool(chunk.requested), not chunk.parse_error) == (node, accepted, accepted)
-        tree.delete(node.path, version=0)
-        if accepted:
-            assert [each.replicas for each in parse_reassignment_text(text)] == [(2, 3)]
-        else:
-            with pytest.raises(RequestError, match=r"^The reassignment has log_dirs "):
-                parse_reassignment_text(text)
+@pytest.mark.parametrize(
+    ("log_dirs", "accepted"),
+    [(("any", "any"), True), (("/d1", "any"), True), (("any",), False), (("/d1", 2), False), ("any", False)],
+)
+def test_log_directories_of_every_document_are_one_for_each_replica(
+    tree: MemoryTree, log_dirs: Any, accepted: bool
+) -> None:
+    text = json.dumps({"partitions": [{"topic": "t", "partition": 0, "replicas": [2, 3], "log_dirs": log_dirs}]})
+    tree.create(paths.REASSIGN_QUEUE, text)
+    tree.create_sequential(paths.REQUEST_PREFIX, text)
+    tree.create_sequential(paths.CHUNK_PREFIX, text)
+    read = (read_queue(tree), read_requests(tree)[0][0], ManualChunks(tree).read_next(()))
+    named = {(T0, 2): "/d1"} if accepted and log_dirs[0] == "/d1" else {}
+    for paper in read:
+        assert paper is not None
+        assert [asked.directories for asked in paper.requested] == ([named] if accepted else [])
+        assert (not paper.parse_error) is accepted
+    if accepted:
+        assert named_directories(parse_reassignment_text(text)) == named
+    else:
+        with pytest.raises(RequestError, match=r"^The reassignment.* has .?log_dirs"):
+            parse_reassignment_text(text)

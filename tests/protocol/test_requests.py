@@ -55,6 +55,32 @@ def test_both_of_the_kips_formats_are_understood() -> None:
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 3), (2, 3, 4))
 
 
+@pytest.mark.parametrize("path", [paths.REQUEST_PREFIX, paths.CHUNK_PREFIX, paths.REASSIGN_QUEUE])
+def test_directories_that_a_document_names_are_judged_by_those_of_the_brokers(path: str) -> None:
+    yard = Yard()
+    entries = [
+        {"topic": "t", "partition": 0, "replicas": [1, 3], "log_dirs": ["/disk-1", "/disk-2"]},
+        {"topic": "t", "partition": 1, "replicas": [2, 3, 4], "log_dirs": ["any", "/disk-2", "any"]},
+    ]
+    text = json.dumps({"partitions": entries})
+    put = yard.journal.tree.create if path == paths.REASSIGN_QUEUE else yard.journal.tree.create_sequential
+    node = put(path, text)
+    said = yard.look().sentences
+    note = (
+        f'{node.path} names a log directory (KIP-113) for t-0 on broker 3; it is taken as "any": the broker chooses '
+        "the directory of a replica that it does not hold."
+    )
+    (plan,) = [sentence for sentence in said if sentence.startswith("Plan ")]
+    assert said.index(note) < said.index(plan)
+    assert (
+        f'{node.path} asks to move t-1 to [2, 3, 4]: refused, it names the log directory "/disk-2" (KIP-113) for t-1 '
+        'on broker 3, which has it in "/disk-1", and Kafka Steward moves nothing between the directories of one '
+        'broker; write "any", or use kafka-reassign-partitions.' in said
+    )
+    yard.run()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 3), (2, 3, 1))
+
+
 def test_the_legacy_key_is_kept_in_the_record() -> None:
     yard = Yard()
     yard.ask("t-0 23", legacy=True)

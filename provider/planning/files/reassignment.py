@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,102 @@ from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS
 
+#: A replica: its partition, and its broker.
+Replica = tuple[TopicPartition, int]
+
+#: The log directory of a replica whose broker may choose one (KIP-113).
+ANY = "any"
+
+#: What `kafka-reassign-partitions` prints above an assignment, which is one line of JSON.
+_CURRENT, _PROPOSED = "Current partition replica assignment", "Proposed partition reassignment configuration"
+
 
 def read_json(path: str, what: str) -> Any:
     """Return the JSON of a file. Raises PlanError that names the file; `what` describes its expected content."""
+    return _load_json(_read_text(path, what), path, what)
+
+
+def read_assignment(path: str, what: str, *, current: bool = False) -> Any:
+    """Return the assignment in a file, as `read_json` does; `find_assignment` says where."""
+    text = find_assignment(_read_text(path, what), f"The {what} file {path}", current=current)
+    return _load_json(text, path, what)
+
+
+def _read_text(path: str, what: str) -> str:
     try:
-        return json.loads(Path(path).read_text())
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise PlanError(f"The {what} file {path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise PlanError(f"The {what} file {path} does not contain JSON: {error}.") from error
+
+
+def _load_json(text: str, path: str, what: str) -> Any:
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise PlanError(f"The {what} file {path} does not contain JSON: {error}.") from error
 
 
+def find_assignment(text: str, where: str, *, current: bool = False) -> str:
+    """Return the assignment in what `kafka-reassign-partitions` printed; a text without its headings is returned whole.
+
+    The output of --execute has one assignment, the current one, and that of --generate also a proposed one. With
+    `current` only the current one counts. Raises PlanError, which begins with `where`, if there are several.
+    """
+    headings = {_CURRENT} if current else {_CURRENT, _PROPOSED}
+    lines = text.split("\n")
+    found = [_line_below(lines, number) for number, line in enumerate(lines) if line.strip() in headings]
+    if not found:
+        return text
+    if len(found) > 1:
+        numbers = f"{', '.join(str(number + 1) for number in found[:-1])} and {found[-1] + 1}"
+        count = "two" if len(found) == 2 else len(found)
+        raise PlanError(f"{where} has {count} assignments, in the lines {numbers}; keep one of these lines.")
+    # The lines above stay as blanks, so that a fault in the JSON is reported with its place in the text.
+    return "\n".join([*(" " * len(line) for line in lines[: found[0]]), lines[found[0]]])
+
+
+def _line_below(lines: Sequence[str], heading: int) -> int:
+    return next((number for number in range(heading + 1, len(lines)) if lines[number].strip()), heading)
+
+
 def parse_reassignment(document: Any) -> dict[TopicPartition, Assignment]:
-    """Return the partitions of a reassignment document. Raises PlanError that names the invalid entry."""
+    """Return the partitions of a reassignment document. Raises PlanError that names the invalid entry.
+
+    `parse_directories` returns the log directories that it names; here, these are only checked for their form.
+    """
+    parse_directories(document)
+    return _parse_partitions(document)
+
+
+def parse_directories(document: Any) -> dict[Replica, str]:
+    """Return the log directories that a reassignment document names, other than "any" (KIP-113).
+
+    Raises PlanError that names the invalid entry.
+    """
+    found: dict[Replica, str] = {}
+    for (name, replicas), entry in zip(_parse_partitions(document).items(), document["partitions"], strict=True):
+        given = entry.get("log_dirs")
+        if given is None:
+            continue
+        if not isinstance(given, list) or len(given) != len(replicas) or not all(isinstance(one, str) for one in given):
+            raise PlanError(
+                f"The reassignment of {name} has log_dirs that are not one for each of its {len(replicas)} replicas; "
+                'name a directory or "any" for each, or leave log_dirs out.'
+            )
+        found |= directories_by_replica(name, replicas, given)
+    return found
+
+
+def directories_by_replica(
+    name: TopicPartition, replicas: Assignment, log_dirs: Sequence[str] | None
+) -> dict[Replica, str]:
+    """Return the directories that `log_dirs` names, one for each replica, without those that the broker may choose."""
+    return {(name, broker): path for broker, path in zip(replicas, log_dirs or (), strict=False) if path != ANY}
+
+
+def _parse_partitions(document: Any) -> dict[TopicPartition, Assignment]:
     entries = document.get("partitions") if isinstance(document, Mapping) else None
     if not isinstance(entries, list) or not entries:
         raise PlanError('The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.')
@@ -51,32 +134,15 @@ def _parse_entry(entry: Any) -> tuple[TopicPartition, Assignment]:
     twice = next((broker for broker in replicas if replicas.count(broker) > 1), None)
     if twice is not None:
         raise PlanError(f"The reassignment of {name} names broker {twice} twice.")
-    _refuse_log_dirs(name, fields.get("log_dirs"), len(replicas))
     return name, tuple(replicas)
-
-
-def _refuse_log_dirs(name: TopicPartition, given: Any, replicas: int) -> None:
-    """Raise PlanError unless the brokers may choose the log directories, which is all that a move can ask for."""
-    if given is None:
-        return
-    if not isinstance(given, list) or len(given) != replicas:
-        raise PlanError(
-            f"The reassignment of {name} has log_dirs that are not one for each of its {replicas} replicas."
-        )
-    chosen = next((one for one in given if one != "any"), None)
-    if chosen is not None:
-        raise PlanError(
-            f"The reassignment of {name} names the log directory {json.dumps(chosen)} (KIP-113), and Kafka Steward "
-            'leaves that choice to the broker; write "any", or use kafka-reassign-partitions for it.'
-        )
 
 
 def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
     """Return brokers and partitions of a snapshot, from an assignment and a list of brokers in user-written JSON.
 
     A broker is `{"id": 1, "rack": "a", "state": "live", "capacity": 1.0}`; all fields but the id are optional. A
-    partition may have `target_rf`, `isr`, `leader`, `bytes` and `min_isr`; missing fields get defaults. Raises
-    PlanError when either document is invalid.
+    partition may have `target_rf`, `isr`, `leader`, `bytes` and `min_isr`; missing fields get defaults. Log
+    directories, which Kafka 4.2 and later print, are ignored. Raises PlanError when either document is invalid.
     """
     listed = brokers.get("brokers") if isinstance(brokers, Mapping) else brokers
     if not isinstance(listed, list) or not all(
@@ -85,7 +151,7 @@ def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
         raise PlanError('The brokers should be a list such as [{"id": 1, "rack": "a"}, {"id": 2, "rack": "b"}].')
     rows = [{**one, "broker": one["id"], "state": one.get("state", "live")} for one in listed]
     failed = {row["broker"] for row in rows if row["state"] == "failed"}
-    parts = [_partition_row(name, replicas, failed) for name, replicas in parse_reassignment(current).items()]
+    parts = [_partition_row(name, replicas, failed) for name, replicas in _parse_partitions(current).items()]
     for part, entry in zip(parts, current["partitions"], strict=True):
         part.update({key: entry[key] for key in ("target_rf", "isr", "leader", "bytes", "min_isr") if key in entry})
     try:

@@ -20,7 +20,13 @@ from kafka_steward.errors import PlanError, StewardError
 from kafka_steward.planning.checker.check import PlanVerdict, check
 from kafka_steward.planning.files.formats import read_plan, read_snapshot, write_snapshot
 from kafka_steward.planning.files.options import Options, find_operation
-from kafka_steward.planning.files.reassignment import read_json, reassignment_json, snapshot_tables
+from kafka_steward.planning.files.reassignment import (
+    parse_directories,
+    read_assignment,
+    read_json,
+    reassignment_json,
+    snapshot_tables,
+)
 from kafka_steward.planning.spark.archive import check_archive, make_archive, read_archive_facts
 from kafka_steward.planning.spark.pipeline import check_with_spark, run
 from kafka_steward.planning.spark.probe import probe_executors
@@ -30,13 +36,18 @@ from kafka_steward.planning.spark.stores import probe_store
 #: Partitions up to which a plan is checked without Spark, which takes some seconds.
 _PLAIN_ROWS = 30_000
 
+_DIRECTORIES_NOTE = (
+    'The log directories that the reassignment names (KIP-113) are taken as "any": a plan has none, and the broker '
+    "chooses the directory of a replica that it does not hold."
+)
+
 _DESCRIPTION = """\
 Plans which replicas of a Kafka cluster should move where: the fewest moves, then the fewest bytes, and a proof of it.
 Neither a cluster nor Airflow is needed, only Java 17 or newer. The last line printed is the proof, as JSON."""
 
 _EXAMPLES = """\
 examples:
-  # what would adding broker 4 move? current.json is what kafka-reassign-partitions prints;
+  # what would adding broker 4 move? current.json is what kafka-reassign-partitions --generate prints;
   # brokers.json is [{"id": 1, "rack": "a"}, ..., {"id": 4, "rack": "a", "state": "new"}]
   python -m kafka_steward.planning --current current.json --brokers brokers.json \\
       --operation expand --out /tmp/plan --json /tmp/plan.json
@@ -73,7 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if request.check:
             return print_verdict(request)
-        Options.of(find_operation(request.operation), request.options)
+        chosen = Options.of(find_operation(request.operation), request.options)
+        if chosen.reassignment and parse_directories(chosen.reassignment):
+            print(_DIRECTORIES_NOTE, file=sys.stderr)
         proof = _plan_with_spark(request)
         write_reassignments(request)
     except StewardError as error:
@@ -165,7 +178,8 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _write_snapshot(given: argparse.Namespace) -> str:
-    current, brokers = read_json(given.current, "current assignment"), read_json(given.brokers, "brokers")
+    current = read_assignment(given.current, "current assignment", current=True)
+    brokers = read_json(given.brokers, "brokers")
     broker_table, partitions = snapshot_tables(current, brokers)
     uri = f"{given.out.rstrip('/')}/snapshot"
     # A user-written file has neither a cluster id nor a time. With these constants the same file is the same snapshot.
