@@ -24,8 +24,8 @@ Validates the reassignment against the cluster; changes nothing. If it fails, it
 
 _DOC = """
 Executes a reassignment in the format of `kafka-reassign-partitions`: paste it into the form. It is validated against
-the cluster and planned (its cost, and the constraints that it makes worse: racks, replicas, `min.insync.replicas`). A
-user approves exactly that plan, which is then executed in throttled chunks; the DAG `cancel` reverts it.
+the cluster and planned (its cost, and the constraints that it makes worse: racks, replicas). A user approves exactly
+that plan, which is then executed in throttled chunks; the DAG `cancel` reverts it.
 """
 
 

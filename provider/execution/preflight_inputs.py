@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.execution.cluster_queries import MIN_ISR
 from kafka_steward.execution.moves import OPEN
@@ -92,6 +92,8 @@ def load_preflight_inputs(
     in_flight = [row for row in rows if row.state is MoveState.SUBMITTED]
     waiting = [row for row in rows if row.state in OPEN]
     min_isr = _fetch_min_isr(cluster, {row.move.topic for row in waiting} - snapshot.hidden, facts, fence)
+    if record.operation == Operation.ROLLBACK.value:
+        min_isr = {}  # it restores as many replicas as there were, however few
     beside = _other_arrivals(in_flight, snapshot, log_dirs.keys())
     copied = [row.topic_partition for row in (*in_flight, *waiting) if row.move.adding]
     sizes = _fetch_partition_sizes(cluster, [*copied, *beside], snapshot, log_dirs, facts)

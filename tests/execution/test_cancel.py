@@ -325,3 +325,14 @@ def test_a_rollback_ends_too_when_a_broker_of_the_originals_was_unregistered() -
     found = verify_undone(simulator, world.journal, world.digest)
     (alone,) = found.left_alone
     assert ("not registered" in alone.why, found.ok) == (True, True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_rollback_restores_fewer_replicas_than_min_insync_replicas(mode: str) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 1", mode=mode)
+    simulator.topic_settings["t"]["min.insync.replicas"] = "3"
+    world = World(simulator, memory_journal(simulator), [move("t-0", "1", "12")], auto_generated=False)
+    assert world.run().completed == 1
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop", scope="plan")
+    assert world.run().status is PlanStatus.ROLLED_BACK
+    assert world.replicas("t-0") == (1,)

@@ -227,6 +227,13 @@ def test_more_replicas_for_a_topic_come_one_by_one_too(simulator: Simulator) -> 
     assert [after for _, after in submitted(world)] == [[1, 2, 3, 4], [1, 2, 3, 4, 5]]
 
 
+def test_fewer_replicas_than_min_insync_replicas_come_one_by_one(simulator: Simulator) -> None:
+    simulator.topic_settings["t"]["min.insync.replicas"] = "4"
+    world = world_of(simulator)
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.replicas("t-0") == (4, 5, 6)
+
+
 def test_what_is_owed_stays_owed_while_its_fill_rests_halfway() -> None:
     simulator = Simulator.of(BROKERS, mode="zookeeper")
     journal = memory_journal(simulator)
