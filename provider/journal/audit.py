@@ -203,8 +203,8 @@ class Audit:
     def record_request(self, entry: AuditRecord, *, has_effect: bool) -> None:
         """Record a request, whose `attempt` is the number of an event: one row, completed at once.
 
-        A further try of an Airflow task repeats the request of the try before it. Without an effect, that is not
-        recorded again.
+        A further try of an Airflow task repeats the request of the try before it, and a run that no person triggered
+        the request whose event started it. Without an effect, that is not recorded again.
         """
         if has_effect or not self._is_repeated(entry):
             self.record(entry)
@@ -212,6 +212,8 @@ class Audit:
     def _is_repeated(self, entry: AuditRecord) -> bool:
         if entry.who.run_id is None:
             return False
+        if entry.who.person is None:
+            return True
         rows = self.rows(plan=entry.plan, action=entry.action)
         return any(_without_try(row.entry) == _without_try(entry) for row in rows)
 

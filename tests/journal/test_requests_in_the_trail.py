@@ -76,6 +76,12 @@ def test_a_further_try_of_a_task_repeats_its_request_and_has_no_second_row(
     assert [who for _, who, _ in told(journal)] == ["ada", "bob"]
 
 
+def test_a_run_that_a_signal_starts_repeats_its_request_and_has_no_second_row(journal: Journal, plan: str) -> None:
+    request_cancel(journal, plan, who=ANN, reason="peak")
+    request_cancel(journal, plan, who=Actor("cancel", "asset_triggered", "cancel", 1), reason="no reason was given")
+    assert told(journal) == [("request", "ann", "cancel: peak")]
+
+
 def test_a_task_that_is_cleared_and_has_an_effect_again_has_a_row_again(journal: Journal, plan: str) -> None:
     for rate, who in ((20, WHO), (50, BOB), (20, replace(WHO, try_number=2))):
         change_plan_throttle(journal, plan, rate, who, "why")

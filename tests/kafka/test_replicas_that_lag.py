@@ -28,7 +28,7 @@ from tests.manual_plan import plan_by_hand
 from tests.stepping import step_until, to_the_end
 
 WHO = Actor(person="ada")
-FOLLOWER = ThrottleSide.FOLLOWER
+LEADER = ThrottleSide.LEADER
 
 pytestmark = pytest.mark.usefixtures("clears_rates")
 
@@ -51,21 +51,20 @@ class Site:
         assert (found.replicas, found.leader, found.reassigning) == (replicas, leader, False)
         assert isr is None or found.isr == frozenset(isr)
 
-    def fill_without(self, *brokers: int, bytes_: int) -> None:
-        """Produce while these brokers are dead, and let them catch up at some 90 kB/s, the least that Kafka knows."""
-        listed = ",".join(f"0:{broker}" for broker in brokers)
-        self.cluster.change_topic_configs({self.topic: [ConfigChange(FOLLOWER.replicas_key, ConfigOp.SET, listed)]})
-        slow = [ConfigChange(FOLLOWER.rate_key, ConfigOp.SET, "1")]
-        self.cluster.change_broker_configs(dict.fromkeys(brokers, slow))
-        for broker in brokers:
-            self.sandbox.kill(broker)
-        eventually(lambda: self.verify_isr_lacks(brokers), within=30)
+    def fill_without(self, broker: int, *, bytes_: int) -> None:
+        """Produce while this broker is dead, and let it catch up with nothing: the leaders send 1 byte/s."""
+        leaders = [each for each in self.partition().replicas if each != broker]
+        listed = ",".join(f"0:{leader}" for leader in leaders)
+        self.cluster.change_topic_configs({self.topic: [ConfigChange(LEADER.replicas_key, ConfigOp.SET, listed)]})
+        slow = [ConfigChange(LEADER.rate_key, ConfigOp.SET, "1")]
+        self.cluster.change_broker_configs(dict.fromkeys(leaders, slow))
+        self.sandbox.kill(broker)
+        eventually(lambda: self.verify_isr_lacks(broker), within=30)
         self.sandbox.fill(self.topic, bytes_)
-        for broker in brokers:
-            self.sandbox.restart(broker)
+        self.sandbox.restart(broker)
 
-    def verify_isr_lacks(self, brokers: Sequence[int]) -> None:
-        assert not self.partition().isr & set(brokers)
+    def verify_isr_lacks(self, broker: int) -> None:
+        assert broker not in self.partition().isr
 
     def apply(self, before: Assignment, after: Assignment, *, throttle: int = 50_000_000) -> PlanRunner:
         settings = Settings(min_free=0, throttle=throttle)
@@ -120,9 +119,9 @@ def site_leader(site: Site, leader: int) -> None:
 
 
 def clear_rates(site: Site) -> None:
-    clear = [ConfigChange(FOLLOWER.rate_key, ConfigOp.DELETE)]
+    clear = [ConfigChange(LEADER.rate_key, ConfigOp.DELETE)]
     site.cluster.change_broker_configs(dict.fromkeys(sorted(site.cluster.live_brokers()), clear))
-    gone = [ConfigChange(FOLLOWER.replicas_key, ConfigOp.DELETE)]
+    gone = [ConfigChange(LEADER.replicas_key, ConfigOp.DELETE)]
     site.cluster.change_topic_configs({site.topic: gone})
 
 
