@@ -181,17 +181,17 @@ _Found = str | None
 _UNREPORTED = ""
 
 
-def preflight(move: Move, inputs: PreflightInputs, *, begun: bool = False) -> Held | None:
+def preflight(move: Move, inputs: PreflightInputs, *, between_stages: bool = False) -> Held | None:
     """Return the first reason, in the order of CHECKS, that prevents `move`; None if it may be submitted.
 
-    `begun` is True for what remains of a move whose first stage has completed: it has replicas that its end removes.
+    `between_stages` is True for what remains of a move whose first stage has completed: it has replicas that its end removes.
     """
     partition = inputs.snapshot.partitions.get(move.topic_partition)
     if partition is None:
         hidden = move.topic in inputs.snapshot.hidden
         return Held.of(move.topic_partition, HoldReason.TOPIC_HIDDEN if hidden else HoldReason.PARTITION_GONE)
     for reason, check in CHECKS:
-        found = None if begun and reason in _BEFORE_IT_BEGINS else check(move, partition, inputs)
+        found = None if between_stages and reason in _BEFORE_IT_BEGINS else check(move, partition, inputs)
         if found is not None:
             return Held.of(move.topic_partition, reason, found)
     return None

@@ -54,7 +54,7 @@ class KnownVerdicts:
             before = known.get(name)
             if before is None or before[0] != facts or before[1].row != row:
                 left = remaining_move(row, facts.partition)
-                before = facts, Verdict(row, left, preflight(left, inputs, begun=left is not row.move))
+                before = facts, Verdict(row, left, preflight(left, inputs, between_stages=left is not row.move))
             self._found[name] = before
             verdicts.append(before[1])
         return verdicts

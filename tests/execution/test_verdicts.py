@@ -26,9 +26,9 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[Move]:
     """The moves of which preflight is asked."""
     asked: list[Move] = []
 
-    def counted(given: Move, inputs: PreflightInputs, *, begun: bool) -> object:
+    def counted(given: Move, inputs: PreflightInputs, *, between_stages: bool) -> object:
         asked.append(given)
-        return preflight(given, inputs, begun=begun)
+        return preflight(given, inputs, between_stages=between_stages)
 
     monkeypatch.setattr(verdicts, "preflight", counted)
     return asked
