@@ -180,7 +180,9 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
 
     def _unplaced_sentence(self) -> str:
         number = self.plan.get("unplaced")
-        return f" {number} partitions could not be placed; proof.json at {self.plan['uri']} says why." if number else ""
+        if not number:
+            return ""
+        return f" {number} partitions could not be placed; review.md at {self.plan['uri']} says why, and what to do."
 
     def _explain_not_submitted(self) -> tuple[str, str]:
         review, answer = self.review or {}, self.answer or {}

@@ -53,7 +53,7 @@ class ReviewPlanOperator(LinkedToPlan, StewardOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Log the plan, then return or skip the downstream tasks."""
         facts = review_plan(self, self.plan, plan_only=bool(self.plan_only), mode=self.mode)
-        if self.snapshot and self.plan["partitions"]:
+        if self.snapshot and (self.plan["partitions"] or self.plan["unplaced"]):
             self._log_plan_summary()
         return stop_or_go_on(self, facts, context, mode=self.mode, on_not_healable=self.on_not_healable)
 
@@ -100,7 +100,8 @@ def _stop_reason(plan: Mapping[str, Any], *, plan_only: bool, mode: str | None) 
 
 
 def _review_sentence(plan: Mapping[str, Any], stop: str) -> str:
-    unplaced = f" {plan['unplaced']} partitions cannot be placed; proof.json says why." if plan["unplaced"] else ""
+    left = plan["unplaced"]
+    unplaced = f" {left} partitions cannot be placed; review.md says why, and what to do." if left else ""
     if stop == "nothing":
         return f"Nothing to do. {plan.get('nothing') or 'The cluster is already in the requested state.'}{unplaced}"
     message = f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} "

@@ -352,6 +352,9 @@ validated against the cluster, then executed within the throttle and the connect
 partitions at a time. Ctrl-C or a kill stops it: moves in flight then continue in Kafka, and any process can resume
 or cancel the plan.
 
+A partition without a leader has nothing to copy from: it is left out, and a message says so and names the brokers to
+bring back, before anything is submitted. The exit code is then 1, and the others are executed.
+
 While reassignments are disabled, or another plan holds the plan slot, nothing is planned or published: exit code
 1, and a message that says by whom, or which plan. With --wait it waits for that first, and says so; Ctrl-C then
 ends it, with nothing changed."""

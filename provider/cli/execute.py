@@ -11,9 +11,10 @@ from kafka_steward.cli import Exit
 from kafka_steward.cli.cancel import execute_cancel
 from kafka_steward.cli.foreground import Foreground, open_foreground, print_result
 from kafka_steward.cli.verb import CommandContext, print_error
-from kafka_steward.errors import SlotTaken
+from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution import lifecycle
 from kafka_steward.execution.named_directories import check_directories
+from kafka_steward.execution.plan_report import not_moved_lines
 from kafka_steward.execution.plan_resolution import resolve_plan
 from kafka_steward.execution.plan_slot import refuse_taken_slot
 from kafka_steward.execution.publishing import publish_plan
@@ -45,6 +46,10 @@ def _apply_document(foreground: Foreground, document: Any, partitions: Collectio
         if (refused := _check_before_planning(foreground, partitions)) is not None:
             return refused
         plan, snapshot = _create_plan(foreground, document)
+        if left := not_moved_lines(plan.proof, snapshot):
+            print_error(*(f"Left as it is: {line}." for line in left))
+        if not plan.moves and left:
+            raise PlanError(f"Of {call.arguments.file} nothing else has to move; nothing was changed.")
         if not plan.moves:
             sentence = f"Every partition of {call.arguments.file} already has its target replicas; nothing was changed."
             call.out.print_facts({"digest": None, "status": "completed", "sentence": sentence}, [sentence])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,8 +220,8 @@ def _make_plan(folder: str, snapshot: SnapshotFolder, operation: Operation, opti
 
 
 def _write_files(file: str | None, plan: PlanFolder) -> list[str]:
-    """Write the plan for `apply`, and the way back beside it; return both paths. Raises PlanError."""
-    if file is None:
+    """Write the plan for `apply`, and the way back beside it; return both paths, or nothing. Raises PlanError."""
+    if file is None or not plan.moves:
         return []
     path = Path(file)
     back = path.with_suffix(f".rollback{path.suffix}")
@@ -273,13 +273,22 @@ def _print_plan(call: CommandContext, plan: PlanFolder, snapshot: SnapshotFolder
 
 
 def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder) -> list[str]:
-    tables = plan_tables(plan, shown=_SHOWN)
+    tables = plan_tables(plan, snapshot, shown=_SHOWN)
     width = max(len(name) for name, _ in tables.costs)
     lines = [f"plan {plan.digest[:12]}: {plan.proof.get('operation')}"]
     lines += [f"  {name.ljust(width)}  {value}" for name, value in tables.costs]
     lines += ["", *Table(tuple(tables.broker_columns), list(tables.brokers)).lines()]
     lines += ["", *Table(tuple(tables.move_columns), list(tables.moves)).lines()]
     lines += [f"... and {len(plan.moves) - _SHOWN} more moves"] if len(plan.moves) > _SHOWN else []
-    told = [*constraint_regressions(plan.moves, snapshot), *(f"left as it is: {each}" for each in tables.not_moved)]
-    told += [f"note: {note}" for note in plan.proof.get("notes") or ()]
-    return [*lines, "", *told[:_SHOWN]] if told else lines
+    told = [
+        *_first(constraint_regressions(plan.moves, snapshot)),
+        *_first([f"left as it is: {each}" for each in tables.not_moved]),
+        *_first([f"note: {note}" for note in plan.proof.get("notes") or ()]),
+    ]
+    return [*lines, "", *told] if told else lines
+
+
+def _first(lines: Sequence[str]) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    more = [f"... and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return [*lines[:_SHOWN], *more]

@@ -32,6 +32,7 @@ from kafka_steward.document_api.request_status import (
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.cancel_signal import send_cancel_signal
 from kafka_steward.execution.named_directories import check_directories
+from kafka_steward.execution.plan_report import not_moved_lines
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.hooks.steward import ClusterSession
@@ -111,7 +112,8 @@ def generate_reassignment(call: CommandContext) -> Exit | None:
         return Exit.USAGE
     chosen = given.topics or parse_topics_text(_read_file(given.topics_file))
     with call.hook.open() as opened:
-        moves, proof = _propose_moves(opened, chosen, given.brokers)
+        moves, proof, left = _propose_moves(opened, chosen, given.brokers)
+    print_error(*(f"Left as it is: {line}." for line in left))
     current, proposed = reassignment_json(moves, rollback=True).strip(), reassignment_json(moves).strip()
     lines = ["Current assignment:", current, "", "Proposed assignment:", proposed] if moves else []
     rows = [
@@ -122,7 +124,8 @@ def generate_reassignment(call: CommandContext) -> Exit | None:
         call.out.print_document(json.loads(proposed), rows, lines)
     topics, brokers = ", ".join(sorted(chosen)), ", ".join(map(str, given.brokers))
     if not moves:
-        print_error(f"No partition of {topics} has to move: all are even over the brokers {brokers} already.")
+        others = "other " if left else ""
+        print_error(f"No {others}partition of {topics} has to move: all are even over the brokers {brokers} already.")
         return None
     print_error(
         f"{len(moves)} of {proof['partitions']} partitions of {topics} change; {proof['replicas_moved']} replicas, "
@@ -133,13 +136,14 @@ def generate_reassignment(call: CommandContext) -> Exit | None:
 
 def _propose_moves(
     opened: ClusterSession, topics: Sequence[str], brokers: Sequence[int]
-) -> tuple[list[Move], dict[str, Any]]:
+) -> tuple[list[Move], dict[str, Any], list[str]]:
+    """Return the moves, the proof, and a clause for each partition that stays as it is although it should not."""
     with TemporaryDirectory(prefix="kafka-steward-") as folder:
         begun = begun_moves(opened.journal)
         take_snapshot(opened.cluster, folder, failed=(), now_ms=opened.journal.now_ms(), begun=begun)
         snapshot = read_snapshot(folder)
     moves, proof = plan_topics_locally(snapshot, topics, brokers, {})
-    return sorted(moves, key=lambda move: move.topic_partition), proof
+    return sorted(moves, key=lambda move: move.topic_partition), proof, not_moved_lines(proof, snapshot)
 
 
 def add_request(call: CommandContext) -> None:

@@ -12,6 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from kafka_steward.assignment import (
     Assignment,
     Move,
@@ -82,7 +85,7 @@ def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder, *, moves_shown: int
     parts += ["### Brokers", _format_table(_BROKER_COLUMNS, _broker_rows(plan.moves, proof))]
     parts += [_format_section("Cordoned", [_CORDONED.format(broker) for broker in cordoned_brokers(snapshot.brokers)])]
     parts += [
-        _format_section("Left as they are", _not_moved_lines(proof)),
+        _format_section("Left as they are", not_moved_lines(proof, snapshot)),
         _format_section("Notes", proof.get("notes") or ()),
     ]
     parts += [
@@ -142,7 +145,7 @@ class PlanTables:
     not_moved: Sequence[str]
 
 
-def plan_tables(plan: PlanFolder, *, shown: int = _SHOWN) -> PlanTables:
+def plan_tables(plan: PlanFolder, snapshot: SnapshotFolder, *, shown: int = _SHOWN) -> PlanTables:
     """Return the tables of `plan_summary`, with at most `shown` moves."""
     return PlanTables(
         costs=_cost_rows(plan),
@@ -150,7 +153,7 @@ def plan_tables(plan: PlanFolder, *, shown: int = _SHOWN) -> PlanTables:
         brokers=_broker_rows(plan.moves, plan.proof),
         move_columns=_MOVE_COLUMNS,
         moves=[_move_row(move) for move in plan.moves[:shown]],
-        not_moved=_not_moved_lines(plan.proof),
+        not_moved=not_moved_lines(plan.proof, snapshot),
     )
 
 
@@ -185,9 +188,44 @@ def _format_before_and_after(spread: Mapping[str, Any], what: str, broker: int) 
     return " → ".join("?" if one is None else format_bytes(one) if what == "bytes" else str(one) for one in both)
 
 
-def _not_moved_lines(proof: Mapping[str, Any]) -> list[str]:
+#: Why a partition was left as it is, and what a person can do, by the reasons of a proof.
+_LEFT = {
+    "all_replicas_lost": (
+        "no replica of it is live, and moving it would lose its data; bring back {brokers} with its data, or delete "
+        "the topic"
+    ),
+    "no_leader": (
+        "it has no leader, and so nothing to copy from; bring back {brokers} with its data, let a replica lead that is "
+        "out of sync, which loses data (kafka-leader-election.sh --election-type unclean), or delete the topic"
+    ),
+    "too_few_brokers": ("too few brokers may hold its replicas; start or add brokers, or lower its replication factor"),
+    "in_flight": "a reassignment of it is in flight; make another plan when that has ended",
+    "pinned": "the option pin keeps it as it is",
+    "excluded": "the plan leaves out its topic, by include, exclude or internal_topics",
+}
+
+
+def not_moved_lines(proof: Mapping[str, Any], snapshot: SnapshotFolder) -> list[str]:
+    """Return a clause for each partition that needs a change and does not get it: why, and what a person can do."""
     left = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
-    return [f"{one['topic']}-{one['partition']}: {str(one['reason']).replace('_', ' ')}" for one in left]
+    returning = _brokers_to_bring_back({one["topic"] for one in left if "{" in _LEFT.get(one["reason"], "")}, snapshot)
+    lines = []
+    for one in left:
+        name, reason = TopicPartition(one["topic"], one["partition"]), str(one["reason"])
+        words = _LEFT.get(reason, reason.replace("_", " "))
+        lines.append(f"{name}: {words.format(brokers=returning.get(name, 'one of its brokers'))}")
+    return lines
+
+
+def _brokers_to_bring_back(topics: Collection[str], snapshot: SnapshotFolder) -> dict[TopicPartition, str]:
+    """Return for each partition of the topics the brokers one of which would lead it again: those in sync last."""
+    chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], pa.array(sorted(topics), pa.string())))
+    found = {}
+    for row in chosen.to_pylist():
+        brokers = [broker for broker in row["replicas"] if broker in row["isr"]] or row["replicas"]
+        which = "one of its" if len(brokers) > 1 else "its"
+        found[TopicPartition(row["topic"], row["partition"])] = f"{which} {name_brokers(brokers)}"
+    return found
 
 
 def _move_row(move: Move) -> tuple[str, ...]:

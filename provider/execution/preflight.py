@@ -184,7 +184,8 @@ _UNREPORTED = ""
 def preflight(move: Move, inputs: PreflightInputs, *, between_stages: bool = False) -> Held | None:
     """Return the first reason, in the order of CHECKS, that prevents `move`; None if it may be submitted.
 
-    `between_stages` is True for what remains of a move whose first stage has completed: it has replicas that its end removes.
+    `between_stages` is True for what remains of a move whose first stage has completed: it has replicas that its end
+    removes.
     """
     partition = inputs.snapshot.partitions.get(move.topic_partition)
     if partition is None:

@@ -47,7 +47,8 @@ def take_snapshot(
     refuse_hidden_topics(cluster, snapshot, log_dirs)
     min_isr = min_isr_by_topic(cluster, {name.topic for name in snapshot.partitions})
     partitions = [
-        _partition_row(partition, log_dirs, min_isr) | _target_columns(partition, targets or {}, begun or {})
+        _partition_row(partition, snapshot.live, log_dirs, min_isr)
+        | _target_columns(partition, targets or {}, begun or {})
         for _, partition in sorted(snapshot.partitions.items())
     ]
     if failed_disks_of:
@@ -116,7 +117,7 @@ def _target_columns(
 
 
 def _partition_row(
-    partition: Partition, log_dirs: Mapping[int, BrokerLogDirs], min_isr: Mapping[str, int]
+    partition: Partition, live: Collection[int], log_dirs: Mapping[int, BrokerLogDirs], min_isr: Mapping[str, int]
 ) -> dict[str, Any]:
     return {
         "topic": partition.topic,
@@ -130,6 +131,8 @@ def _partition_row(
         "target_rf": len(set(partition.replicas) - set(partition.adding)),
         "min_isr": min_isr.get(partition.topic),
         "bytes": _partition_size(partition, log_dirs),
+        # A dead broker that has not failed yet counts as draining, which does not tell that it cannot send.
+        "all_offline": None if frozenset(live).intersection(partition.replicas) - partition.offline else True,
     }
 
 

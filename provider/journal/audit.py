@@ -212,7 +212,7 @@ class Audit:
     def _is_repeated(self, entry: AuditRecord) -> bool:
         if entry.who.run_id is None:
             return False
-        if entry.who.person is None:
+        if entry.who.person is None and entry.action is Action.REQUEST:
             return True
         rows = self.rows(plan=entry.plan, action=entry.action)
         return any(_without_try(row.entry) == _without_try(entry) for row in rows)

@@ -45,7 +45,7 @@ def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, op
     person can repair the document. Raises PlanError with a sentence for each partition of it that cannot be: for an
     unknown topic or partition, for a broker that is not live, for a cordoned broker that would receive a replica, for a
     partition that is already being reassigned, and for one with fewer original replicas than min.insync.replicas
-    (KIP-236).
+    (KIP-236). A partition that nothing can be copied from is left out, and the proof lists it as `unplaced`.
     """
     _refuse_impossible_targets(parse_reassignment(document), snapshot)
     request = {**options, "reassignment": document}
@@ -111,6 +111,10 @@ def _find_fault(
 ) -> str:
     """Return the first fault of the target of a partition that exists; empty if there is none."""
     try:
+        if row["all_offline"] or row["leader"] < 0:
+            # The plan leaves it out, whatever its target is.
+            _refuse_moving(name, row)
+            return ""
         _refuse_impossible_move(name, target, row, states)
         _refuse_below_min_isr(name, target, row)
         _refuse_cordoned(name, set(target) - set(row["replicas"]), cordoned)

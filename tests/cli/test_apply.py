@@ -56,6 +56,29 @@ def test_a_program_reads_how_it_ended(scene: Scene, capsys: pytest.CaptureFixtur
     assert (told["status"], told["completed"], told["digest"]) == ("completed", 1, scene.plan.digest)
 
 
+def test_a_partition_without_a_live_replica_is_left_out_and_named_before_anything_is_submitted(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.create("old", [(4,)])
+    scene.simulator.kill(4)
+    named = (
+        "Left as it is: old-0: no replica of it is live, and moving it would lose its data; bring back its broker 4 "
+        "with its data, or delete the topic."
+    )
+    # It was asked for and not done, which a script has to know.
+    assert scene.call("apply", scene.file("t-0: 132", "old-0: 2")) == 1
+    said = capsys.readouterr().err
+    assert said.index(named) < said.index(f"Plan {scene.plan.digest[:12]}: 1 partitions, 0 replicas")
+    assert scene.plan.status is PlanStatus.COMPLETED
+    assert (scene.replicas()[0], scene.replicas("old")) == ((1, 3, 2), [(4,)])
+
+    assert scene.call("apply", scene.file("t-0: 132", "old-0: 2")) == 1
+    said = capsys.readouterr().err
+    assert named in said
+    assert "nothing else has to move; nothing was changed." in said
+    assert len(scene.journal.plans.latest(9)) == 1
+
+
 def test_what_is_where_it_should_be_needs_no_plan(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert scene.call("apply", scene.file("t-0: 123", "t-1: 231")) == 0
     assert "already has its target replicas; nothing was changed." in capsys.readouterr().out

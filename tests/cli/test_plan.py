@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.assignment import Assignment
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
 from tests.cli.airflow_command import assignments, throttles, written
 from tests.cli.calling import run
 from tests.cli.scene import Scene
+from tests.eventually import eventually
 
 CONFIGS = "kafka.admin.ConfigCommand"
 
@@ -160,6 +164,50 @@ def test_a_broker_is_drained_of_topics_with_fewer_replicas_than_the_clusters_min
     assert assignments(sandbox, topic)[f"{topic}-one"][1] == (3,)
 
 
+GONE = "no replica of it is live, and moving it would lose its data; bring back its broker {} with its data"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rebalance",),
+        ("drain", "--brokers", "1"),
+        ("set-replication-factor", "--topics", "t", "--topics", "old", "--factor", "3"),
+        ("heal",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_partition_without_a_live_replica_is_left_named_and_in_nobodys_way(
+    scene: Scene, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    scene.simulator.delete("t")
+    scene.simulator.create("t", [(1, 2)] * 3)
+    scene.simulator.create("old", [(4,)])
+    scene.simulator.kill(4)
+    file = scene.folder / "plan.json"
+    assert scene.call("plan", *words, "--file", str(file)) == 1
+    out = capsys.readouterr().out
+    assert f"left as it is: old-0: {GONE.format(4)}, or delete the topic" in out
+    if words[0] == "heal":
+        assert not file.exists()
+        return
+    asked = json.loads(file.read_text())["partitions"]
+    assert {each["topic"] for each in asked} == {"t"}
+    assert scene.call("apply", str(file)) == 0
+    assert scene.plan.status is PlanStatus.COMPLETED
+    assert scene.replicas("old") == [(4,)]
+
+
+def test_what_is_left_is_told_beside_many_regressions(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.simulator.create("u", [(1, 2, 3)] * 30 + [(4,)])
+    scene.simulator.kill(4)
+    assert scene.call("plan", "set-replication-factor", "--topics", "u", "--factor", "2") == 1
+    out = capsys.readouterr().out
+    assert "u-0 will have 2 replicas instead of 3." in out
+    assert "... and 10 more\n" in out
+    assert f"left as it is: u-30: {GONE.format(4)}" in out
+
+
 @pytest.mark.in_ci("zookeeper")
 def test_a_plan_of_a_real_cluster_can_be_applied(
     connect: Connect, sandbox: Sandbox, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -177,3 +225,38 @@ def test_a_plan_of_a_real_cluster_can_be_applied(
     after = assignments(sandbox, topic)[topic]
     assert after == {each["partition"]: tuple(each["replicas"]) for each in found["moves"]}
     assert not [replicas for replicas in after.values() if 3 in replicas]
+
+
+@pytest.mark.in_ci("kraft")
+@pytest.mark.ci
+def test_what_lived_on_a_dead_broker_alone_keeps_no_plan_of_a_real_cluster_from_its_end(
+    connect: Connect, sandbox: Sandbox, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = f"{topic}-old"
+    sandbox.create_topics(topic, assignments={0: [3, 1], 1: [1, 3]})
+    sandbox.create_topics(old, assignments={0: [4]})
+    conn_id = connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 8000, "min_free": 0, "step_interval": 1})
+    sandbox.kill(4)
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+        eventually(lambda: _assert_no_leader(cluster, old), within=60)
+    file = tmp_path / "drain.json"
+    chosen = ("--topics", topic, "--topics", old)
+    assert run("plan", "drain", "--brokers", "3", *chosen, "--file", str(file), "--cluster", conn_id) == 1
+    assert f"left as it is: {old}-0: {GONE.format(4)}, or delete the topic" in capsys.readouterr().out
+    assert run("apply", str(file), "--cluster", conn_id) == 0
+    assert "is complete: 2 of 2 partitions moved." in capsys.readouterr().out
+    drained = assignments(sandbox, topic)[topic]
+    assert {tuple(sorted(replicas)) for replicas in drained.values()} == {(1, 2)}
+
+    both: dict[str, dict[int, Assignment]] = {topic: {0: drained[0][::-1]}, old: {0: (2,)}}
+    assert run("apply", written(file, both), "--cluster", conn_id) == 1
+    said = capsys.readouterr().err
+    assert f"Left as it is: {old}-0: {GONE.format(4)}, or delete the topic." in said
+    assert "is complete: 1 of 1 partitions moved, 1 still not fully replicated." in said
+    assert assignments(sandbox, topic) == {topic: drained | {0: drained[0][::-1]}, old: {0: (4,)}}
+
+
+def _assert_no_leader(cluster: KafkaCluster, topic: str) -> None:
+    snapshot = cluster.snapshot([topic])
+    assert 4 not in snapshot.live
+    assert [each.leader for each in snapshot.partitions.values()] == [None]

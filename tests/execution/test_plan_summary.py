@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move, MoveReason
-from kafka_steward.execution.plan_report import format_bytes, format_duration, plan_summary
+from kafka_steward.execution.plan_report import format_bytes, format_duration, not_moved_lines, plan_summary
+from kafka_steward.planning.solver.problem import Disposition
 from tests.builders import cluster, plan_with, snapshot_of
 
 DIGEST = "3f2a91c0" * 8
@@ -60,7 +61,7 @@ this plan, `{DIGEST}`; a new plan needs a new approval.
 
 ### Left as they are
 
-- e-3: too few brokers
+- e-3: too few brokers may hold its replicas; start or add brokers, or lower its replication factor
 - f\\_g-0: is moving
 
 ### Notes
@@ -79,6 +80,38 @@ this plan, `{DIGEST}`; a new plan needs a new approval.
 
 def test_the_page_shows_the_proof_what_breaks_each_broker_what_is_left_and_each_move() -> None:
     assert plan_summary(plan_with(DIGEST, PROOF, MOVES), SNAPSHOT) == PAGE
+
+
+LOST = "no replica of it is live, and moving it would lose its data; bring back {} with its data, or delete the topic"
+LEADERLESS = (
+    "it has no leader, and so nothing to copy from; bring back one of its brokers 2 and 3 with its data, let a replica "
+    "lead that is out of sync, which loses data (kafka-leader-election.sh --election-type unclean), or delete the topic"
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "row", "clause"),
+    [
+        ("all_replicas_lost", {"replicas": [2, 3], "isr": []}, LOST.format("one of its brokers 2 and 3")),
+        ("all_replicas_lost", {"replicas": [2, 3], "isr": [3]}, LOST.format("its broker 3")),
+        ("no_leader", {"replicas": [1, 2, 3], "isr": [2, 3]}, LEADERLESS),
+        ("in_flight", {}, "a reassignment of it is in flight; make another plan when that has ended"),
+        ("pinned", {}, "the option pin keeps it as it is"),
+        ("excluded", {}, "the plan leaves out its topic, by include, exclude or internal_topics"),
+    ],
+)
+def test_what_is_left_says_why_and_what_a_person_can_do(reason: str, row: dict[str, Any], clause: str) -> None:
+    rows = [{**one, **(row if one["partition"] == 1 else {})} for one in SNAPSHOT.partitions.to_pylist()]
+    proof = {"unplaced": [{"topic": "a_b", "partition": 1, "reason": reason}]}
+    assert not_moved_lines(proof, snapshot_of(SNAPSHOT.brokers.to_pylist(), rows)) == [f"a_b-1: {clause}"]
+
+
+def test_each_reason_of_a_proof_has_words() -> None:
+    reasons = [one.reason_word for one in Disposition if one > Disposition.PLANNED]
+    for reason in reasons:
+        (line,) = not_moved_lines({"pinned": [{"topic": "gone", "partition": 0, "reason": reason}]}, SNAPSHOT)
+        assert line.count(" ") > 4
+        assert "{" not in line
 
 
 def head(proof: dict[str, Any]) -> tuple[str, list[str]]:

@@ -173,4 +173,18 @@ def test_a_partition_whose_brokers_are_all_gone_has_no_leader_and_no_size(tmp_pa
     simulator.kill(2)
     take_snapshot(simulator, str(tmp_path / "s"), failed=[1, 2], now_ms=7)
     row = read_snapshot(str(tmp_path / "s")).partitions.to_pylist()[0]
-    assert (row["leader"], row["bytes"]) == (-1, None)
+    assert (row["leader"], row["bytes"], row["all_offline"]) == (-1, None, True)
+
+
+@pytest.mark.parametrize("failed", [[], [2]])
+def test_a_partition_has_no_live_replica_if_all_are_on_dead_brokers_or_failed_disks_whatever_is_to_be_healed(
+    tmp_path: Path, failed: list[int]
+) -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 12 2 3 23 13", "u: 3")
+    simulator.fail_disk(3, TopicPartition("t", 2), TopicPartition("t", 3))
+    simulator.kill(2)
+    take_snapshot(simulator, str(tmp_path / "s"), failed=failed, now_ms=7)
+    rows = read_snapshot(str(tmp_path / "s")).partitions.to_pylist()
+    found = {f"{row['topic']}-{row['partition']}" for row in rows if row["all_offline"]}
+    assert found == {"t-1", "t-2", "t-3"}
+    assert {row["all_offline"] for row in rows} == {None, True}

@@ -66,7 +66,9 @@ def test_a_report_tells_what_cannot_be_healed_and_a_heal_leaves_it_to_its_end() 
     people = told("report", unplaced=2)
     assert people.events == ["not_healable"]
     assert "moves 6 replicas of 5 partitions; no plan can move fewer than 6." in people.sentences[0]
-    assert people.sentences[0].endswith("2 partitions cannot be placed; proof.json says why. It is at /plan.")
+    assert people.sentences[0].endswith(
+        "2 partitions cannot be placed; review.md says why, and what to do. It is at /plan."
+    )
 
 
 def test_a_heal_goes_on_with_an_empty_plan() -> None:

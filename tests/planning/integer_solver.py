@@ -54,12 +54,16 @@ def random_plan(seed: int) -> tuple[SnapshotFolder, PlanFolder]:
 
 
 def carried_out(snapshot: SnapshotFolder, plan: PlanFolder) -> SnapshotFolder:
-    """The cluster once every move has ended, and every replica is in sync and led by its preferred leader."""
+    """The cluster once every move has ended, and every replica is in sync and led by its preferred leader.
+
+    A partition without a leader is moved by no plan, and still has none.
+    """
     new = {(move.topic, move.partition): list(move.after) for move in plan.moves}
     rows = snapshot.partitions.to_pylist()
     for row in rows:
         row["replicas"] = new.get((row["topic"], row["partition"]), row["replicas"])
-        row |= {"isr": row["replicas"], "leader": row["replicas"][0]}
+        if row["leader"] >= 0:
+            row.update(isr=row["replicas"], leader=row["replicas"][0])
     return snapshot_of(snapshot.brokers.to_pylist(), rows)
 
 

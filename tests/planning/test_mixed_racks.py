@@ -108,7 +108,11 @@ def test_the_largest_factor_is_that_of_the_snapshot() -> None:
 @settings(deadline=None, max_examples=tried(80), suppress_health_check=[HealthCheck.too_slow])
 @given(clusters(states=("live", "live", "new")))
 def test_no_partition_is_spread_worse(snapshot: SnapshotFolder) -> None:
-    rows = [{**row, "target_rf": len(row["replicas"]), "adding": None} for row in snapshot.partitions.to_pylist()]
+    # Each partition takes part: none is in flight, and none is without a leader.
+    rows = [
+        {**row, "target_rf": len(row["replicas"]), "adding": None, "leader": row["replicas"][0]}
+        for row in snapshot.partitions.to_pylist()
+    ]
     snapshot = snapshot_of(snapshot.brokers.to_pylist(), rows)
     before = crowded(snapshot)
     for options in ({}, {"balance": "bytes"}, {"max_moves": 2}, {"exclude_brokers": [10]}):

@@ -17,11 +17,12 @@ import pytest
 
 from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPERATIONS, Move, Operation
 from kafka_steward.errors import PlanError
+from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_plan, read_snapshot
 from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.shards import SHARD_ROWS
 from kafka_steward.planning.solver.sharded.plan import Movement, ShardedQuotas, is_shardable
-from kafka_steward.planning.spark.pipeline import run
+from kafka_steward.planning.spark.pipeline import check_with_spark, run
 from tests.builders import cluster, snapshot_of, written
 from tests.local_plan import plan_folder, planned
 
@@ -259,6 +260,25 @@ def test_failed_log_directories_and_cordoned_brokers_are_planned_alike(
     plan = read_plan(f"{tmp_path}/plan")
     assert plan.moves
     assert 2 not in {broker for move in plan.moves for broker in move.adding}
+
+
+@pytest.mark.spark
+@both_ways
+@pytest.mark.parametrize("operation", [Operation.HEAL, Operation.DRAIN, Operation.APPLY])
+def test_partitions_without_a_leader_are_planned_and_checked_alike(
+    spark: SparkSession, tmp_path: Path, operation: Operation, most_sent: int
+) -> None:
+    case = Case(operation, NEEDED.get(operation, {}))
+    rows = [
+        row | ({"leader": -1, "all_offline": row["partition"] == 2 or None} if row["partition"] % 5 == 2 else {})
+        for row in case.snapshot.partitions.to_pylist()
+    ]
+    uri = written(snapshot_of(case.snapshot.brokers.to_pylist(), rows), tmp_path / "snapshot")
+    assert_alike(spark, uri, tmp_path, case, shard_rows=FEW, most_sent=most_sent)
+    plan = read_plan(f"{tmp_path}/plan")
+    assert {one["reason"] for one in plan.proof["unplaced"]} == {"all_replicas_lost", "no_leader"}
+    here, there = check(read_snapshot(uri), plan), check_with_spark(spark, read_snapshot(uri), f"{tmp_path}/plan")
+    assert (there.problems, there.unproven) == (here.problems, here.unproven) == ([], ())
 
 
 @pytest.mark.spark

@@ -295,12 +295,18 @@ def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iter
     for name, part in context.partitions.items():
         due, held = count_replicas_due(name, context), len(context.alive_replicas(part.replicas, part))
         as_given = context.given_targets.get(name, part.replicas) == part.replicas
-        if name in planned or (due == held and as_given):
+        # An even plan concerns every selected partition, also one that has all replicas.
+        leaderless = context.operation in EVEN_OPERATIONS and (part.leaderless or part.all_offline or not held)
+        if name in planned or (due == held and as_given and not leaderless):
             continue
         reasons = hold_reasons(name, context)
+        left_out = leaderless and "excluded" not in reasons
+        if due == held and as_given and not left_out:
+            continue
         reasons += ["too_few_brokers"] if count_available_brokers(name, context) < due else []
         if name not in listed:
-            yield f"{name} has {held} replicas, not its target number, and is neither in the plan nor listed."
+            why = "has no leader" if left_out else f"has {held} replicas, not its target number"
+            yield f"{name} {why}, and is neither in the plan nor listed."
         elif listed[name] not in reasons:
             yield f"{name} is listed as {listed[name]}, and is not."
 

@@ -30,7 +30,10 @@ _STAYS = {
     "pinned": "it is pinned, and must not change.",
     "excluded": "its topic is not one that the plan may touch.",
     "all_replicas_lost": "all its replicas are lost: moving it would lose its data.",
+    "no_leader": "it has no leader, so that nothing can be copied from it.",
 }
+#: Those of partitions that nothing can be copied from.
+LEADERLESS = frozenset({"all_replicas_lost", "no_leader"})
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,9 @@ class SnapshotPartition:
     size: int | None
     #: Lost replicas on live brokers.
     offline: frozenset[int] = frozenset()
+    #: The snapshot says that no replica is live, or that there is no leader.
+    all_offline: bool = False
+    leaderless: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,8 @@ def build_context(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, A
             moving=bool(row["adding"] or row["removing"]),
             size=None if row["bytes"] is None or row["bytes"] < 0 else row["bytes"],
             offline=frozenset(row["offline"] or ()),
+            all_offline=bool(row["all_offline"]),
+            leaderless=row["leader"] < 0,
         )
     rows = brokers.to_pylist()
     state = {row["broker"]: row["state"] for row in rows}
@@ -116,16 +124,19 @@ def build_context(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, A
 def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
     """List the reasons why no plan may touch a partition, in the words of a proof; empty if a plan may touch it.
 
-    A plan with a given assignment (apply or rollback) may touch it nevertheless, unless a reassignment is in flight.
+    A plan with a given assignment (apply or rollback) may touch it nevertheless, unless a reassignment is in flight, or
+    there is no leader to copy from.
     """
     part, options = context.partitions[name], context.options
+    lost = part.all_offline or not context.alive_replicas(part.replicas, part)
     selected = not options.get("include") or _matches_any(name.topic, options["include"])
     internal = name.topic in INTERNAL_TOPICS and options.get("internal_topics") is False
     holds = {
         "in_flight": part.moving,
         "pinned": str(name) in context.pinned,
         "excluded": not selected or internal or _matches_any(name.topic, options.get("exclude") or ()),
-        "all_replicas_lost": not context.alive_replicas(part.replicas, part),
+        "all_replicas_lost": lost,
+        "no_leader": part.leaderless and not lost,
     }
     return [word for word, true in holds.items() if true]
 
@@ -160,7 +171,7 @@ def move_violations(move: Move, context: CheckContext) -> Iterator[str]:
         return
     yield from _check_start(move, part)
     for word in hold_reasons(move.topic_partition, context):
-        if word == "in_flight" or context.operation not in GIVEN_OPERATIONS:
+        if word in {"in_flight", *LEADERLESS} or context.operation not in GIVEN_OPERATIONS:
             yield _STAYS[word]
     yield from _check_executable(move, part, context)
     spec = OPERATIONS.get(context.operation)

@@ -29,8 +29,8 @@ from kafka_steward.planning.files.storage import Folder
 
 _INTS = pa.list_(pa.int32())
 _BATCH_ROWS = 100_000
-#: Snapshot columns that were added in 0.2.
-_LATER = ("cordoned", "offline")
+#: Snapshot columns that were added after 0.1.
+_LATER = ("cordoned", "offline", "all_offline")
 
 #: `state` is one of live, failed, draining, new. A `cordoned` broker keeps its replicas and receives none (KIP-1066). A
 #: nullable column may be absent, which means unknown.
@@ -46,7 +46,9 @@ SNAPSHOT_BROKERS = pa.schema(
 )
 
 #: `replicas` is in Kafka's order: the first is the preferred leader. `bytes` is the size on the leader. `offline` lists
-#: the replicas on live brokers that a heal must replace, because their log directories have failed.
+#: the replicas on live brokers that a heal must replace, because their log directories have failed. `all_offline` is
+#: true if no replica is live: each is on a dead broker, to be healed or not, or in a failed log directory. A
+#: partition without a leader has -1.
 SNAPSHOT_PARTITIONS = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -61,6 +63,7 @@ SNAPSHOT_PARTITIONS = pa.schema(
         pa.field("min_isr", pa.int32()),
         pa.field("bytes", pa.int64()),
         pa.field("offline", _INTS),
+        pa.field("all_offline", pa.bool_()),
     ]
 )
 

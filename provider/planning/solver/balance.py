@@ -52,8 +52,8 @@ from kafka_steward.planning.solver.problem import (
     Problem,
     count_pairs,
     equal_pairs,
+    held_dispositions,
     positions_in,
-    static_dispositions,
 )
 
 #: The note of a proof if fair shares are out of reach.
@@ -221,11 +221,8 @@ class BalanceSetup:
 
 def _balance_dispositions(problem: Problem, usable: Bools) -> Ints:
     rows, brokers = problem.rows, problem.brokers
-    disposition = static_dispositions(problem)
-    open_rows = disposition == Disposition.UNTOUCHED
-    alive = np.bincount(rows.row[~brokers.state_mask("failed")[rows.broker]], minlength=len(rows)) > 0
-    disposition[open_rows & alive] = Disposition.PLANNED
-    disposition[open_rows & ~alive] = Disposition.ALL_REPLICAS_LOST
+    disposition = held_dispositions(problem)
+    disposition[disposition == Disposition.UNTOUCHED] = Disposition.PLANNED
     room = np.full(len(rows), int(brokers.receivers.sum()))
     np.add.at(room, rows.row, (usable & ~brokers.receivers)[rows.broker])
     for row in np.flatnonzero((disposition == Disposition.PLANNED) & (rows.target_rf > room))[:1]:

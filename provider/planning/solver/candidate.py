@@ -9,7 +9,7 @@ fewest moves, so budgets add up: a cluster that `n` moves would make even needs 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -29,6 +29,7 @@ from kafka_steward.planning.solver.problem import (
     PartitionTable,
     Problem,
     is_pair_in,
+    leaderless_dispositions,
     positions_in,
     sum_by,
 )
@@ -87,15 +88,14 @@ def merge_replicas(rows: PartitionTable, stays: Bools, row: Ints, broker: Ints) 
 
 
 def apply_reassignment(problem: Problem) -> CandidatePlan:
-    """Return the given assignments as new ones.
+    """Return the given assignments as new ones, except of partitions that nothing can be copied from.
 
     Raises PlanError that names a partition or broker that the snapshot does not have, or a broker that has failed.
     """
     rows, brokers = problem.rows, problem.brokers
     given = parse_reassignment(problem.options.reassignment)
     wanted = _find_rows(rows, given)
-    disposition = np.full(len(rows), int(Disposition.UNTOUCHED))
-    disposition[wanted] = np.where(rows.moving[wanted], Disposition.IN_FLIGHT, Disposition.PLANNED)
+    disposition = _given_dispositions(problem, given, wanted)
     planned = np.flatnonzero(disposition == Disposition.PLANNED)
     index = {int(broker): at for at, broker in enumerate(brokers.ids)}
     row, broker = [], []
@@ -117,6 +117,18 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
     candidate = CandidatePlan(rows, disposition, *new, bound=0)
     # No plan reaches exactly these assignments with fewer moves than they differ by.
     return replace(candidate, bound=int(candidate.added.sum()))
+
+
+def _given_dispositions(problem: Problem, given: Mapping[TopicPartition, Assignment], wanted: Ints) -> Ints:
+    rows, brokers = problem.rows, problem.brokers
+    disposition = np.full(len(rows), int(Disposition.UNTOUCHED))
+    disposition[wanted] = np.where(rows.moving[wanted], Disposition.IN_FLIGHT, Disposition.PLANNED)
+    leaderless = leaderless_dispositions(problem)
+    for at in wanted[(disposition[wanted] == Disposition.PLANNED) & (leaderless[wanted] != Disposition.UNTOUCHED)]:
+        held = brokers.ids[rows.broker[rows.row_starts[at] : rows.row_starts[at + 1]]].tolist()
+        target = given[TopicPartition(rows.topics[rows.topic[at]], int(rows.number[at]))]
+        disposition[at] = Disposition.UNTOUCHED if tuple(held) == target else leaderless[at]
+    return disposition
 
 
 def _find_rows(rows: PartitionTable, given: dict[TopicPartition, Assignment]) -> Ints:

@@ -30,7 +30,8 @@ from kafka_steward.planning.solver.problem import (
     Ints,
     Problem,
     count_pairs,
-    static_dispositions,
+    held_dispositions,
+    leaderless_dispositions,
     sum_by,
 )
 
@@ -140,6 +141,10 @@ def balance_disks(problem: Problem, share: DiskShare | None = None) -> Candidate
     while work.unload_fullest() or work.fill_emptiest():
         pass
     disposition = first.disposition.copy()
+    # Rows that miss nothing could have moved too.
+    held, leaderless = held_dispositions(problem), leaderless_dispositions(problem)
+    still = (disposition == Disposition.UNTOUCHED) & (held == leaderless)
+    disposition[still] = leaderless[still]
     disposition[first.row[work.broker != first.broker]] = Disposition.PLANNED
     candidate = replace(first, disposition=disposition, broker=work.broker)
     outside = whole.outside(work.load) if share is None else work.band.outside(work.load)
@@ -164,7 +169,7 @@ def _large_partition_notes(problem: Problem, band: DiskBand) -> Iterator[str]:
 
 def _movable_replicas(problem: Problem, first: CandidatePlan) -> Bools:
     """Return a mask of the replicas that may move."""
-    free = static_dispositions(problem) == Disposition.UNTOUCHED
+    free = held_dispositions(problem) == Disposition.UNTOUCHED
     # A partition that could not be fully replicated keeps a lost replica in its list: Kafka would never complete a move
     # of it.
     free[first.row[problem.brokers.state_mask("failed")[first.broker]]] = False

@@ -141,6 +141,8 @@ class PartitionTable:
     size: Ints
     unsized: Bools
     moving: Bools
+    #: Rows that the snapshot knows to have no live replica.
+    all_offline: Bools
 
     @classmethod
     def of(cls, table: pa.Table, brokers: Brokers) -> PartitionTable:
@@ -166,6 +168,7 @@ class PartitionTable:
             size=np.maximum(_int_column(table, "bytes"), 0),
             unsized=_int_column(table, "bytes", -1) < 0,
             moving=(_list_lengths(table, "adding") > 0) | (_list_lengths(table, "removing") > 0),
+            all_offline=np.asarray(pc.fill_null(table.column("all_offline"), False).to_numpy(), bool),
         )
         found._refuse_invalid_rows(ids, brokers)
         return found
@@ -230,12 +233,14 @@ class Disposition(IntEnum):
     PLANNED = 1
     #: Moving it would lose its data permanently.
     ALL_REPLICAS_LOST = 2
+    #: A replica is live, and none may lead: a move would wait for a leader to copy from.
+    NO_LEADER = 3
     #: Fewer brokers are left than the partition has replicas. A move that keeps a dead broker would stall.
-    TOO_FEW_BROKERS = 3
+    TOO_FEW_BROKERS = 4
     #: A reassignment of it is in flight.
-    IN_FLIGHT = 4
-    PINNED = 5
-    EXCLUDED = 6
+    IN_FLIGHT = 5
+    PINNED = 6
+    EXCLUDED = 7
 
     @property
     def reason_word(self) -> str:
@@ -259,19 +264,33 @@ def static_dispositions(problem: Problem) -> Ints:
     return disposition
 
 
+def leaderless_dispositions(problem: Problem) -> Ints:
+    """Return ALL_REPLICAS_LOST or NO_LEADER where nothing can be copied from, and UNTOUCHED elsewhere."""
+    rows = problem.rows
+    live = ~problem.brokers.state_mask("failed")[rows.broker] & ~rows.lost
+    none_live = rows.all_offline | (np.bincount(rows.row[live], minlength=len(rows)) == 0)
+    reasons = [Disposition.ALL_REPLICAS_LOST, Disposition.NO_LEADER]
+    return np.select([none_live, rows.leader < 0], reasons, Disposition.UNTOUCHED)
+
+
+def held_dispositions(problem: Problem) -> Ints:
+    """Return the disposition of each row that no search for balance may touch, and UNTOUCHED elsewhere."""
+    by_options = static_dispositions(problem)
+    return np.where(by_options == Disposition.UNTOUCHED, leaderless_dispositions(problem), by_options)
+
+
 def dispositions(problem: Problem, kept: Bools, missing: Ints, room: Ints, changes: Bools) -> Ints:
     """Return each row's disposition when `missing` replicas join those that it keeps, on at most `room` brokers.
 
     `changes` marks rows that change even if nothing is missing.
     """
     rows, brokers = problem.rows, problem.brokers
-    decided = static_dispositions(problem)
-    keeps = np.bincount(rows.row[kept], minlength=len(rows))
+    decided, leaderless = static_dispositions(problem), leaderless_dispositions(problem)
     on_target = (kept | rows.lost) & brokers.receivers[rows.broker]
     free = int(brokers.receivers.sum()) - np.bincount(rows.row[on_target], minlength=len(rows))
     disposition = np.where(decided != Disposition.UNTOUCHED, decided, Disposition.PLANNED)
     disposition[missing > np.minimum(free, room)] = Disposition.TOO_FEW_BROKERS
-    disposition[(keeps == 0) & (rows.replica_count > 0)] = Disposition.ALL_REPLICAS_LOST
+    disposition = np.where(leaderless != Disposition.UNTOUCHED, leaderless, disposition)
     disposition[(missing == 0) & ~changes] = Disposition.UNTOUCHED
     return disposition
 

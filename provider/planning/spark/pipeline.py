@@ -75,6 +75,7 @@ _PACK_ROWS = 100_000
 _MOST_SENT = 1_000_000
 _SPARK: dict[pa.DataType, t.DataType] = {
     pa.string(): t.StringType(),
+    pa.bool_(): t.BooleanType(),
     pa.int32(): t.IntegerType(),
     pa.int64(): t.LongType(),
     pa.binary(): t.BinaryType(),

@@ -1,0 +1,263 @@
+"""Partitions that nothing can be copied from: no operation moves them, each lists them, and the rest is planned."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_steward.assignment import EVEN_OPERATIONS
+from kafka_steward.errors import PlanError
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import (
+    PlanFolder,
+    SnapshotFolder,
+    brokers_with_lost_replicas,
+    digest_with_proof,
+    snapshot_digest,
+)
+from kafka_steward.planning.local import plan_apply_locally, plan_topics_locally
+from tests.builders import cluster, plan_with, planned, snapshot_of
+from tests.planning.manual_plans import move
+from tests.rings import tried
+from tests.strategies import OPTIONS
+
+LOST, NO_LEADER = "all_replicas_lost", "no_leader"
+#: The state of broker 4, and the options, with which an operation has work to do.
+ASKED: dict[str, tuple[str, dict[str, Any]]] = {
+    "heal": ("!", {}),
+    "fill": ("!", {}),
+    "rebalance": ("", {}),
+    "expand": ("+", {}),
+    "drain": ("-", {}),
+    "set-replication-factor": ("", {"topics": ["t", "u"], "replication_factor": 3}),
+    "apply": ("", {"reassignment": {"version": 1, "partitions": []}}),
+}
+EVEN = sorted(EVEN_OPERATIONS)
+
+
+def changed(snapshot: SnapshotFolder, **rows: Mapping[str, Any]) -> SnapshotFolder:
+    """`snapshot`, with other columns of some partitions: `t0={"leader": -1}`."""
+    found = [{**row, **rows.get(f"{row['topic']}{row['partition']}", {})} for row in snapshot.partitions.to_pylist()]
+    return snapshot_of(snapshot.brokers.to_pylist(), found)
+
+
+def without(snapshot: SnapshotFolder, name: str) -> SnapshotFolder:
+    """`snapshot` without a partition."""
+    topic, _, number = name.rpartition("-")
+    other = pc.or_(
+        pc.not_equal(snapshot.partitions["topic"], topic), pc.not_equal(snapshot.partitions["partition"], int(number))
+    )
+    return snapshot_of(snapshot.brokers.to_pylist(), snapshot.partitions.filter(other).to_pylist())
+
+
+def listed(plan: PlanFolder) -> dict[str, str]:
+    return {f"{one['topic']}-{one['partition']}": one["reason"] for one in plan.proof["unplaced"]}
+
+
+def document(**targets: list[int]) -> dict[str, Any]:
+    """A reassignment: `t0=[2, 3]`."""
+    parts = [{"topic": name[0], "partition": int(name[1:]), "replicas": ids} for name, ids in targets.items()]
+    return {"reassignment": {"version": 1, "partitions": parts}}
+
+
+def asked(operation: str) -> tuple[SnapshotFolder, dict[str, Any]]:
+    """A cluster that the operation has work in. Broker 7 is dead and has not failed yet: it counts as draining."""
+    state, options = ASKED[operation]
+    held = "41 42 14" if operation in ("heal", "fill", "drain") else "12 23 13"
+    snapshot = cluster(f"1 2 3 4{state} 5 7-", f"t: 12 {held} 7", f"u: 23 {held}")
+    if operation == "apply":
+        options = document(t0=[1, 5], t4=[5], u1=[3, 5])
+    return snapshot, options
+
+
+#: How a partition comes to have nothing to copy from: what its row says of it, and the reason that a plan gives.
+GONE: dict[str, tuple[dict[str, Any], str]] = {
+    "the only broker is dead": ({"leader": -1, "all_offline": True}, LOST),
+    "its log directory has failed": ({"leader": -1, "isr": [], "offline": [7]}, LOST),
+    "what is live may not lead": ({"leader": -1, "replicas": [7, 3], "isr": [7], "target_rf": 2}, NO_LEADER),
+    "no replica was in sync last": ({"leader": -1, "isr": []}, NO_LEADER),
+}
+
+
+@pytest.mark.parametrize("operation", ASKED)
+@pytest.mark.parametrize("gone", GONE)
+def test_nothing_moves_what_nothing_can_be_copied_from_and_the_rest_is_planned(operation: str, gone: str) -> None:
+    row, reason = GONE[gone]
+    whole, options = asked(operation)
+    snapshot = changed(whole, t4=row)
+    plan = planned(snapshot, operation, options)
+    found = check(snapshot, plan)
+    assert (found.problems, found.unproven) == ([], ())
+    moved = {str(each.topic_partition): (each.before, each.after) for each in plan.moves}
+    assert moved
+    assert "t-4" not in moved
+    # It takes no part: the others get what they would get if it did not exist.
+    if operation in EVEN_OPERATIONS:
+        other = planned(without(snapshot, "t-4"), operation, options)
+        assert moved == {str(each.topic_partition): (each.before, each.after) for each in other.moves}
+        assert plan.proof["lower_bound"] == other.proof["lower_bound"]
+    # A heal and a fill replace what was on failed brokers, and broker 7 is none.
+    needs_nothing = operation in ("heal", "fill") and "offline" not in row
+    assert listed(plan) == ({} if needs_nothing else {"t-4": reason})
+    if not needs_nothing:
+        hidden = plan_with(plan.digest, {**plan.proof, "unplaced": []}, plan.moves)
+        assert any("t-4" in problem for problem in check(snapshot, hidden).problems)
+
+
+@pytest.mark.parametrize("operation", [*ASKED, "rollback"])
+@pytest.mark.parametrize("gone", GONE)
+def test_the_checker_refuses_a_plan_that_moves_it(operation: str, gone: str) -> None:
+    row, reason = GONE[gone]
+    whole, options = asked("apply" if operation == "rollback" else operation)
+    snapshot = changed(whole, t4=row)
+    plan = planned(snapshot, "apply" if operation == "rollback" else operation, options)
+    proof = {**plan.proof, "operation": operation}
+    wrong = plan_with(plan.digest, proof, [*plan.moves, move(snapshot, "t-4 5", len(plan.moves))])
+    words = {LOST: "all its replicas are lost", NO_LEADER: "it has no leader"}
+    assert any(f"t-4: {words[reason]}" in problem for problem in check(snapshot, wrong).problems)
+
+
+def test_a_heal_leaves_what_lives_on_no_broker_although_not_all_of_them_were_declared_failed() -> None:
+    snapshot = changed(cluster("1 2 3! 7-", "t: 37 31"), t0={"leader": -1, "all_offline": True})
+    plan = planned(snapshot)
+    assert [str(each.topic_partition) for each in plan.moves] == ["t-1"]
+    assert listed(plan) == {"t-0": LOST}
+    assert check(snapshot, plan).problems == []
+
+
+def test_a_heal_leaves_what_has_no_leader_to_copy_from() -> None:
+    snapshot = changed(cluster("1 2 3!", "t: 31 31"), t0={"leader": -1, "isr": [3]})
+    plan = planned(snapshot)
+    assert [str(each.topic_partition) for each in plan.moves] == ["t-1"]
+    assert listed(plan) == {"t-0": NO_LEADER}
+    assert check(snapshot, plan).problems == []
+
+
+def test_a_drained_broker_keeps_what_it_cannot_give_away_and_gives_the_rest() -> None:
+    snapshot = changed(cluster("1- 2 3", "t: 1 1 12", "u: 21"), t0={"leader": -1, "all_offline": True})
+    plan = planned(snapshot, "drain")
+    assert {str(each.topic_partition) for each in plan.moves} == {"t-1", "t-2", "u-0"}
+    assert not [each for each in plan.moves if 1 in each.after]
+    assert listed(plan) == {"t-0": LOST}
+    assert check(snapshot, plan).problems == []
+
+
+@pytest.mark.parametrize("operation", EVEN)
+@pytest.mark.parametrize(
+    "options", [{"max_moves": 2}, {"max_bytes": 2000}, {"balance": "bytes"}, {"prefer": "isr-order"}]
+)
+@pytest.mark.parametrize("shard_rows", [30_000, 4])
+def test_budgets_disks_failover_and_shards_leave_it_too(
+    operation: str, options: dict[str, Any], shard_rows: int
+) -> None:
+    state = {"drain": "-", "expand": "+"}.get(operation, "")
+    held = "1 12 13" if operation == "expand" else "4 42 43 41"
+    whole = cluster(f"1 2 3 4{state} 7-", f"t: {held} 7", f"u: {held} 7 74", "v: 1 12")
+    gone: dict[str, Any] = {"leader": -1, "all_offline": True, "bytes": None}
+    number = len(held.split())
+    rows: dict[str, dict[str, Any]] = {f"{topic}{number}": gone for topic in "tu"}
+    snapshot = changed(whole, **rows, **{f"u{number + 1}": {"leader": -1, "isr": []}})
+    plan = planned(snapshot, operation, options, shard_rows)
+    left = {f"t-{number}": LOST, f"u-{number}": LOST, f"u-{number + 1}": NO_LEADER}
+    assert listed(plan) == left
+    assert plan.moves
+    assert not left.keys() & {str(each.topic_partition) for each in plan.moves}
+    assert check(snapshot, plan).problems == []
+
+
+def test_topics_that_are_not_selected_and_partitions_in_flight_are_no_news() -> None:
+    gone = {"leader": -1, "all_offline": True}
+    whole = cluster("1 2 7-", "t: 12 1 7", "u: 7 7")
+    snapshot = changed(whole, t2=gone, u0=gone, u1={**gone, "adding": [1], "replicas": [7, 1]})
+    plan = planned(snapshot, "rebalance", {"exclude": ["t"], "pin": ["u-0"]})
+    assert listed(plan) == {}
+    assert {(one["partition"], one["reason"]) for one in plan.proof["pinned"]} == {(0, "pinned"), (1, "in_flight")}
+    assert check(snapshot, plan).problems == []
+
+
+@pytest.mark.parametrize("target", [[2], [3, 2], [7, 3]])
+@pytest.mark.parametrize(
+    ("row", "reason"), [({"all_offline": True}, LOST), ({"replicas": [7, 1], "isr": [7], "target_rf": 2}, NO_LEADER)]
+)
+def test_a_given_reassignment_leaves_it_out_and_says_so(
+    tmp_path: Path, row: dict[str, Any], reason: str, target: list[int]
+) -> None:
+    snapshot = changed(cluster("1 2 3 7-", "t: 12 7"), t1={"leader": -1, "min_isr": 2, **row})
+    asked_for = document(t0=[1, 3], t1=target)["reassignment"]
+    plan = plan_apply_locally(snapshot, str(tmp_path / "plan"), asked_for, {})
+    assert [(str(each.topic_partition), each.after) for each in plan.moves] == [("t-0", (1, 3))]
+    assert listed(plan) == {"t-1": reason}
+    assert check(snapshot, plan).problems == []
+
+
+def test_a_given_reassignment_of_what_moves_is_refused_also_without_a_leader(tmp_path: Path) -> None:
+    snapshot = changed(cluster("1 2 7-", "t: 12 71"), t1={"leader": -1, "adding": [1]})
+    with pytest.raises(PlanError, match="t-1 is already being reassigned"):
+        plan_apply_locally(snapshot, str(tmp_path / "plan"), document(t1=[2])["reassignment"], {})
+
+
+def test_a_given_reassignment_that_changes_nothing_of_it_has_nothing_to_leave_out(tmp_path: Path) -> None:
+    snapshot = changed(cluster("1 2 3 7-", "t: 12 7"), t1={"leader": -1, "all_offline": True})
+    plan = plan_apply_locally(snapshot, str(tmp_path / "plan"), document(t0=[1, 3], t1=[7])["reassignment"], {})
+    assert (len(plan.moves), listed(plan)) == (1, {})
+
+
+def test_a_given_reassignment_is_refused_as_before_where_a_broker_of_a_living_partition_is_dead(tmp_path: Path) -> None:
+    snapshot = changed(cluster("1 2 3 7-", "t: 17 7"), t1={"leader": -1, "all_offline": True})
+    with pytest.raises(PlanError, match="t-0 names broker 7, which is not live"):
+        plan_apply_locally(snapshot, str(tmp_path / "plan"), document(t0=[7, 2])["reassignment"], {})
+
+
+def test_generated_assignments_leave_it_out_and_the_proof_names_it() -> None:
+    snapshot = changed(cluster("1 2 3 7-", "t: 12 7"), t1={"leader": -1, "all_offline": True})
+    moves, proof = plan_topics_locally(snapshot, ["t"], [2, 3], {})
+    assert {str(each.topic_partition) for each in moves} == {"t-0"}
+    assert [(one["partition"], one["reason"]) for one in proof["unplaced"]] == [(1, LOST)]
+
+
+def test_a_snapshot_in_which_everything_lives_has_the_digest_that_it_always_had() -> None:
+    snapshot = cluster("1 2", "t: 12")
+    older = snapshot.partitions.drop_columns(["all_offline"])
+    assert snapshot_digest("c", 1, snapshot.brokers, older) == snapshot.digest
+    gone = changed(snapshot, t0={"all_offline": True})
+    assert gone.digest != snapshot.digest
+    assert brokers_with_lost_replicas(gone.partitions) == []
+
+
+@settings(max_examples=tried(150))
+@given(st.integers(0, 100_000), st.sampled_from(list(ASKED)), OPTIONS)
+def test_no_plan_of_a_random_cluster_moves_what_has_no_leader(
+    seed: int, operation: str, options: dict[str, Any]
+) -> None:
+    dice = random.Random(seed)
+    count = dice.randint(4, 8)
+    states = ["live", "live", "live", "failed", "draining", "new"]
+    brokers = [
+        {"broker": one, "rack": dice.choice([None, "a", "b"]), "state": "live" if one < 4 else dice.choice(states)}
+        for one in range(count)
+    ]
+    rows: list[dict[str, Any]] = []
+    for number in range(dice.randint(1, 12)):
+        replicas = dice.sample(range(count), dice.randint(1, 3))
+        row: dict[str, Any] = {"topic": dice.choice("tu"), "partition": number, "replicas": replicas, "bytes": 1000}
+        row |= dice.choice([{}, {}, {"leader": -1}, {"leader": -1, "all_offline": True}])
+        rows.append(row)
+    if operation == "apply":
+        chosen = [row for row in rows if dice.random() < 0.7] or rows[:1]
+        parts = [{"topic": row["topic"], "partition": row["partition"], "replicas": [0, 1]} for row in chosen]
+        options = {"reassignment": {"version": 1, "partitions": parts}}
+    if operation == "set-replication-factor":
+        options = {**options, "topics": sorted({row["topic"] for row in rows}), "replication_factor": 2}
+    snapshot = snapshot_of(brokers, rows)
+    plan = planned(snapshot, operation, options)
+    assert check(snapshot, plan).problems == []
+    still = {(row["topic"], row["partition"]) for row in rows if row.get("leader") == -1}
+    assert not still & {(each.topic, each.partition) for each in plan.moves}
+    assert plan.digest == digest_with_proof(plan.proof, plan.rows)
