@@ -270,7 +270,7 @@ def test_a_heal_that_leaves_some_of_its_own_fails(make_cluster: MakeCluster) -> 
     facts = ran.fail(unplaced=3)
     assert facts["sentence"].startswith("Not all of broker 1 was healed: 1 of 2 replicas were replaced: t-1, deferred")
     assert (
-        "it is retried. 3 partitions could not be placed; proof.json at /plan says why. 1 partitions"
+        "it is retried. 3 partitions could not be placed; review.md at /plan says why, and what to do. 1 partitions"
         in (facts["sentence"])
     )
     assert facts["sentence"].endswith("under-replicated, 4 that this plan left. Dead brokers: 1.")
@@ -281,8 +281,9 @@ def test_a_heal_that_found_no_place_for_anything_fails(make_cluster: MakeCluster
     cluster = make_cluster("1a 2b 3c", "t: 123")
     cluster.lose(1)
     assert Ran(cluster, [], left=1).run().fail(unplaced=1)["sentence"] == (
-        "Not all of broker 1 was healed: its plan had nothing to move. 1 partitions could not be placed; proof.json at "
-        "/plan says why. 1 partitions are still under-replicated, 1 that this plan left. Dead brokers: 1."
+        "Not all of broker 1 was healed: its plan had nothing to move. 1 partitions could not be placed; review.md at "
+        "/plan says why, and what to do. 1 partitions are still under-replicated, 1 that this plan left. Dead "
+        "brokers: 1."
     )
 
 
