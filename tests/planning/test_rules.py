@@ -41,11 +41,12 @@ def test_a_snapshot_is_read_as_it_is() -> None:
         {"topic": "t", "partition": 3, "replicas": [1]},
     ]
     snapshot = snapshot_of(rows, parts)
+    alone: Any = {"leader": 1, "isr": frozenset({1})}
     read = {
-        T0: SnapshotPartition((2, 1), "x", 3, moving=False, size=0),
-        TopicPartition("t", 1): SnapshotPartition((1,), None, 1, moving=True, size=None),
-        TopicPartition("t", 2): SnapshotPartition((1,), None, 1, moving=True, size=1),
-        TopicPartition("t", 3): SnapshotPartition((1,), None, 1, moving=False, size=None),
+        T0: SnapshotPartition((2, 1), "x", 3, moving=False, size=0, leader=2, isr=frozenset({1, 2})),
+        TopicPartition("t", 1): SnapshotPartition((1,), None, 1, moving=True, size=None, **alone),
+        TopicPartition("t", 2): SnapshotPartition((1,), None, 1, moving=True, size=1, **alone),
+        TopicPartition("t", 3): SnapshotPartition((1,), None, 1, moving=False, size=None, **alone),
     }
     proof = {"operation": "heal"}
     found = build_context(snapshot.brokers, snapshot.partitions, proof)

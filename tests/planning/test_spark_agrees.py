@@ -282,6 +282,18 @@ def test_partitions_without_a_leader_are_planned_and_checked_alike(
 
 
 @pytest.mark.spark
+def test_replicas_out_of_sync_are_dropped_alike_and_noted_alike(spark: SparkSession, tmp_path: Path) -> None:
+    case = Case(Operation.SET_REPLICATION_FACTOR, {"replication_factor": 2, "topics": ["t", "u"]})
+    whole = cluster("1 2 3 4 5", f"t: {'12345 ' * 25}", f"u: {'12345 ' * 25}")
+    rows = [row | {"isr": [4, 5] if row["partition"] % 2 else [5], "leader": 5} for row in whole.partitions.to_pylist()]
+    uri = written(snapshot_of(whole.brokers.to_pylist(), rows), tmp_path / "snapshot")
+    assert_alike(spark, uri, tmp_path, case, shard_rows=FEW)
+    plan = read_plan(f"{tmp_path}/plan")
+    assert {frozenset(move.after) for move in plan.moves if move.partition % 2} == {frozenset({4, 5})}
+    assert "t-0 keeps broker 1, which is not in sync: Kafka completes the move once it is." in plan.proof["notes"]
+
+
+@pytest.mark.spark
 @both_ways
 @pytest.mark.parametrize("topics", [["t: 12 13"], []], ids=["nothing lost", "no partition"])
 def test_a_plan_with_nothing_in_it_is_made_alike(

@@ -50,6 +50,9 @@ class SnapshotPartition:
     #: The snapshot says that no replica is live, or that there is no leader.
     all_offline: bool = False
     leaderless: bool = False
+    leader: int | None = None
+    #: Empty if it is not known.
+    isr: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ def build_context(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, A
             offline=frozenset(row["offline"] or ()),
             all_offline=bool(row["all_offline"]),
             leaderless=row["leader"] < 0,
+            leader=row["leader"],
+            isr=frozenset(row["isr"]),
         )
     rows = brokers.to_pylist()
     state = {row["broker"]: row["state"] for row in rows}
@@ -259,11 +264,31 @@ def _check_requested_factor(move: Move, part: SnapshotPartition, context: CheckC
         yield f"its target has {len(move.after)} replicas; {factor} are due."
     if len(move.adding) != max(0, len(move.after) - len(kept)):
         yield f"it adds {len(move.adding)} replicas, which is not the number that it lacks."
-    # When replicas are removed, those on brokers that may receive none are removed first, even the leader's.
-    yield from _check_leader(
-        move, part, tuple(broker for broker in kept if broker in context.receivers.union(move.after))
-    )
+    yield from _check_dropped_replicas(move, part, kept, context)
+    # Of the replicas to remove, those out of sync come first, then those on brokers that may receive none, even the
+    # leader's. The preferred leader goes, too, where the only replica left is the leader.
+    late = frozenset(kept) - part.isr if part.isr and len(move.after) < len(kept) else frozenset()
+    places = context.receivers.union(move.after) - (late if late.isdisjoint(move.after) else frozenset())
+    if move.after != (part.leader,) or part.leader not in part.isr:
+        yield from _check_leader(move, part, tuple(broker for broker in kept if broker in places))
     yield from _check_rack_spread(move, kept, context)
+
+
+def _check_dropped_replicas(
+    move: Move, part: SnapshotPartition, kept: Assignment, context: CheckContext
+) -> Iterator[str]:
+    """Check that fewer replicas are those in sync, the leader among them; excluded brokers may lose one of them.
+
+    A replica out of sync may stay only if every one in sync on a broker in use stays.
+    """
+    in_use = {broker for broker, state in context.state.items() if state in ("live", "new")}
+    dropped = [broker for broker in kept if broker not in move.after and broker in part.isr & in_use]
+    late = [broker for broker in kept if broker in move.after and broker not in part.isr]
+    if dropped and late:
+        yield f"it drops broker {dropped[0]}, which is in sync, and keeps broker {late[0]}, which is not."
+    # Of a leader that is also the preferred one, `_check_leader` says it.
+    if part.leader in dropped and part.leader in context.receivers and part.leader != part.replicas[0]:
+        yield f"it drops its leader {part.leader}, which is in sync."
 
 
 def _check_target_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:

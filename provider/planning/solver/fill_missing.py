@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -49,6 +49,8 @@ from kafka_steward.planning.solver.problem import (
 )
 
 _MAX_LEVEL_ARCS = 1_000_000
+#: Replicas out of sync that the notes of a shard name; the others are counted.
+_NOTED = 10
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ class _MissingReplicas:
     factor: Ints
     #: Rows that give up replicas. Which replicas go is decided like a placement on the brokers that hold them.
     shrinks: Bools
+    #: The replicas among which a row that gives some up may choose.
+    optional: Bools
     #: The fewest replicas that must be added.
     bound: int
 
@@ -153,8 +157,12 @@ class _MissingReplicas:
     def open_brokers(self) -> Bools:
         """A mask of the brokers on which each incomplete row may place a replica."""
         everywhere = ~self.shrinks[self.incomplete_rows][:, None]
-        held = self._broker_mask(np.ones(len(self.problem.rows.row), bool))
-        return (held | everywhere) & self.problem.brokers.receivers & ~self.held_brokers & ~self.lost_brokers
+        return (
+            (self._broker_mask(self.optional) | everywhere)
+            & self.problem.brokers.receivers
+            & ~self.held_brokers
+            & ~self.lost_brokers
+        )
 
     def _broker_mask(self, which: Bools) -> Bools:
         rows = self.problem.rows
@@ -179,7 +187,8 @@ def fill_missing(problem: Problem, others: OtherShards | None = None) -> Candida
     need = replace(need, kept=need.kept | stays)
     row, broker = _assemble_replicas(need, row[new], broker[new])
     broker = _put_leaders_first(need, row, broker, others.scale_to_shard(others.total.led, need.missing_count))
-    return CandidatePlan(rows, need.disposition, row, broker, bound=need.bound)
+    notes = tuple(_late_replica_notes(need, row, broker))
+    return CandidatePlan(rows, need.disposition, row, broker, bound=need.bound, notes=notes)
 
 
 def _find_missing(problem: Problem) -> _MissingReplicas:
@@ -190,16 +199,16 @@ def _find_missing(problem: Problem) -> _MissingReplicas:
     keeps = np.bincount(rows.row[alive], minlength=len(rows))
     factor = _wanted_factor(problem, keeps)
     shrinks = factor < keeps
-    kept = alive & (~shrinks[rows.row] | _staying_leaders(problem, alive))
+    stays, optional = _choose_staying(problem, alive & shrinks[rows.row], factor)
+    kept = (alive & ~shrinks[rows.row]) | stays
     missing = factor - np.bincount(rows.row[kept], minlength=len(rows))
-    optional = alive & shrinks[rows.row] & brokers.receivers[rows.broker] & ~kept
     room = np.where(shrinks, np.bincount(rows.row[optional], minlength=len(rows)), len(brokers))
     disposition = dispositions(problem, kept, missing, room, changes=shrinks)
     if problem.operation is Operation.SET_REPLICATION_FACTOR:
         _refuse_large_factor(problem, (disposition == Disposition.TOO_FEW_BROKERS) & (factor > keeps), factor)
     planned = disposition == Disposition.PLANNED
     bound = int(np.maximum(factor - keeps, 0)[planned].sum())
-    return _MissingReplicas(problem, kept, np.where(planned, missing, 0), disposition, factor, shrinks, bound)
+    return _MissingReplicas(problem, kept, np.where(planned, missing, 0), disposition, factor, shrinks, optional, bound)
 
 
 def _refuse_large_factor(problem: Problem, short: Bools, factor: Ints) -> None:
@@ -226,13 +235,58 @@ def _wanted_factor(problem: Problem, keeps: Ints) -> Ints:
     return np.where(named, problem.options.replication_factor, keeps)
 
 
-def _staying_leaders(problem: Problem, alive: Bools) -> Bools:
-    """Return a mask of the first replica of each row that may stay: it stays whatever else is removed."""
-    rows = problem.rows
-    may = np.flatnonzero(alive & problem.brokers.receivers[rows.broker])
-    stays = np.zeros(len(rows.row), bool)
-    stays[may[np.flatnonzero(np.diff(rows.row[may], prepend=-1))]] = True
-    return stays
+def _choose_staying(problem: Problem, held: Bools, factor: Ints) -> tuple[Bools, Bools]:
+    """Return masks of the replicas that stay, and of those among which the flow chooses; `held` are of shrinking rows.
+
+    Replicas in sync on receivers come first, then those in sync on excluded brokers, then those out of sync. Excluded
+    brokers otherwise keep nothing. All replicas of a rank stay before the flow chooses in the next one. Of the rank in
+    which it chooses, the leader stays, and then the first replica if none of those that may stay precedes it: it is the
+    preferred leader.
+    """
+    rows, brokers = problem.rows, problem.brokers
+    receives, usable = brokers.receivers[rows.broker], brokers.usable[rows.broker]
+    in_sync = _in_sync_replicas(rows)
+    ranks = [held & receives & in_sync, held & usable & ~receives & in_sync, held & receives & ~in_sync]
+    synced, spare, late = (np.bincount(rows.row[rank], minlength=len(rows)) for rank in ranks)
+    last = np.where(synced >= factor, 0, 2)
+    last[(synced < factor) & (synced + spare >= factor) & (synced + late >= factor)] = 1
+    # Where even those out of sync are too few, nothing is planned, and an excluded broker is no way out.
+    ranks[1] &= ((synced < factor) & (synced + late >= factor))[rows.row]
+    rank = np.select(ranks, [0, 1, 2], 3)
+    stays = rank < last[rows.row]
+    open_here = (rank == last[rows.row]) & (rank < 3)
+    left = factor - np.bincount(rows.row[stays], minlength=len(rows))
+    leads = open_here & (rank == 0) & rows.in_sync & (brokers.ids[rows.broker] == rows.leader[rows.row])
+    first = np.zeros(len(rows.row), bool)
+    may = np.flatnonzero((stays | open_here) & (rank != 1))
+    first[may[np.flatnonzero(np.diff(rows.row[may], prepend=-1))]] = True
+    stays |= leads
+    left -= np.bincount(rows.row[leads], minlength=len(rows))
+    stays |= first & open_here & (left > 0)[rows.row]
+    # No arc leads to an excluded broker: the first ones stay.
+    spared = np.flatnonzero(open_here & (rank == 1))
+    turn = np.arange(len(spared)) - np.searchsorted(rows.row[spared], rows.row[spared])
+    stays[spared[turn < left[rows.row[spared]]]] = True
+    return stays, open_here & receives & ~stays
+
+
+def _in_sync_replicas(rows: PartitionTable) -> Bools:
+    """Return a mask of the replicas that are in sync; an ISR that is not known contains all."""
+    return rows.in_sync | (rows.in_sync_count == 0)[rows.row]
+
+
+def _late_replica_notes(need: _MissingReplicas, row: Ints, broker: Ints) -> Iterator[str]:
+    """Yield notes on replicas out of sync that stay in rows that give up others."""
+    rows, ids = need.problem.rows, need.problem.brokers.ids
+    changed = need.shrinks & (need.disposition == Disposition.PLANNED)
+    late = ~_in_sync_replicas(rows) & changed[rows.row] & is_pair_in(rows.row, rows.broker, row, broker)
+    at = np.flatnonzero(late)
+    for one in at[:_NOTED]:
+        name = rows.partition_name(int(rows.row[one]))
+        yield f"{name} keeps broker {ids[rows.broker[one]]}, which is not in sync: Kafka completes the move once it is."
+    more = len(np.unique(rows.row[at[_NOTED:]]))
+    if more:
+        yield f"{more} more partitions keep a broker that is not in sync."
 
 
 def _count_totals(need: _MissingReplicas) -> ShardTotals:
