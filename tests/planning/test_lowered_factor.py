@@ -120,15 +120,16 @@ def test_no_plan_drops_what_is_in_sync_for_what_is_not(seed: int, factor: int, o
         replicas = dice.sample(range(11), dice.randint(1, 6))
         isr = [one for one in replicas if dice.random() < 0.6]
         leader = dice.choice(isr) if isr else replicas[0]
-        row = {"topic": dice.choice("tu"), "partition": number, "replicas": replicas, "isr": isr, "leader": leader}
-        rows.append(row)
+        rows.append(
+            {"topic": dice.choice("tu"), "partition": number, "replicas": replicas, "isr": isr, "leader": leader}
+        )
     topics = sorted({row["topic"] for row in rows})
     snapshot = snapshot_of(brokers, rows)
     asked = {"replication_factor": factor, "topics": topics, **options}
     plan = planned(snapshot, "set-replication-factor", asked)
     found = check(snapshot, plan)
     assert (found.problems, found.unproven) == ([], ())
-    by_name = {(row["topic"], row["partition"]): row for row in rows}
+    by_name: dict[tuple[str, int], dict[str, Any]] = {(row["topic"], row["partition"]): row for row in rows}
     usable = {each["broker"] for each in brokers if each["state"] == "live"}
     for each in plan.moves:
         row = by_name[each.topic, each.partition]

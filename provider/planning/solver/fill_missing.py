@@ -272,7 +272,8 @@ def _choose_staying(problem: Problem, held: Bools, factor: Ints) -> tuple[Bools,
 
 def _in_sync_replicas(rows: PartitionTable) -> Bools:
     """Return a mask of the replicas that are in sync; an ISR that is not known contains all."""
-    return rows.in_sync | (rows.in_sync_count == 0)[rows.row]
+    found: Bools = rows.in_sync | (rows.in_sync_count == 0)[rows.row]
+    return found
 
 
 def _late_replica_notes(need: _MissingReplicas, row: Ints, broker: Ints) -> Iterator[str]:
