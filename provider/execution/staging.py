@@ -65,9 +65,9 @@ def intermediate_assignments(move: Move) -> list[Assignment]:
 
 def remaining_move(row: MoveRow, partition: Partition | None) -> Move:
     """Return the remaining part of a move: the whole move, or the remaining stages if it is between stages."""
-    return (
-        replace(row.move, before=partition.replicas) if partition and rests_between_stages(row, partition) else row.move
-    )
+    if partition is None or not rests_between_stages(row, partition):
+        return row.move
+    return replace(row.move, before=partition.replicas)
 
 
 def can_roll_back_stages(row: MoveRow, partition: Partition | None, live: frozenset[int]) -> bool:
@@ -109,9 +109,9 @@ def as_completed_stage(row: MoveRow, partition: Partition) -> Partition:
     target = target_in_flight(row.move, partition)
     if target is None or target == row.move.after or not row.stage or phase_of(row) is Phase.CANCELLING:
         return partition
-    return (
-        replace(partition, replicas=target, adding=(), removing=()) if row.move.adding <= partition.isr else partition
-    )
+    if not row.move.adding <= partition.isr:
+        return partition
+    return replace(partition, replicas=target, adding=(), removing=())
 
 
 def target_in_flight(move: Move, partition: Partition) -> Assignment | None:
@@ -133,11 +133,9 @@ def is_rolling_back(move: Move, partition: Partition) -> bool:
 def part_in_flight(row: MoveRow, partition: Partition | None) -> Move:
     """Return the part of a submitted move that is in flight: the whole move, or one stage."""
     target = None if partition is None else target_in_flight(row.move, partition)
-    if (
-        partition is None
-        or target is None
-        or (target, frozenset(partition.adding)) == (row.move.after, row.move.adding)
-    ):
+    if partition is None or target is None:
+        return row.move
+    if target == row.move.after and frozenset(partition.adding) == row.move.adding:
         return row.move
     before = tuple(broker for broker in partition.replicas if broker not in partition.adding)
     return replace(row.move, before=before, after=target)
