@@ -170,6 +170,9 @@ def _assignment_faults(
         yield f"{name} may or may not exist: {HIDDEN}." if hidden else f"{name} does not exist."
     elif why := below_min_isr_reason(len(partition.replicas), len(replicas), min_isr.get(name.topic)):
         yield f"{name} is refused: {why}."
+    # The plan leaves both where they are: what has no leader, and what is as it was given.
+    if partition is not None and (partition.leader is None or partition.replicas == replicas):
+        return
     for broker in replicas:
         if broker in snapshot.live:
             continue

@@ -97,6 +97,15 @@ def test_what_names_live_brokers_and_known_partitions_is_let_through() -> None:
     validate_against_cluster({TopicPartition("t", 0): (2, 1), TopicPartition("t", 1): (1,)}, SNAPSHOT, {"t": 1})
 
 
+def test_a_dead_broker_is_no_fault_where_the_plan_leaves_the_partition_as_it_is() -> None:
+    name = TopicPartition("t", 0)
+    lost = look("12", part("t-0", "3", isr=""), part("t-1", "12"), fenced="3")
+    validate_against_cluster({name: (3, 1), TopicPartition("t", 1): (1,)}, lost, {})
+    validate_against_cluster({name: (1, 7)}, SNAPSHOT, {})
+    with pytest.raises(PlanError, match="t-0 names broker 7, which is not live"):
+        validate_against_cluster({name: (7, 1)}, SNAPSHOT, {})
+
+
 def test_fewer_replicas_than_min_insync_replicas_are_refused_unless_there_are_as_few_already() -> None:
     name, least = TopicPartition("t", 1), {"t": 3}
     validate_against_cluster({name: (1, 2)}, SNAPSHOT, least)  # as it is

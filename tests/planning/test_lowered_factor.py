@@ -70,6 +70,29 @@ def test_where_one_out_of_sync_must_stay_a_note_says_so() -> None:
     assert plan.proof["notes"] == ["t-0 keeps broker 4, which is not in sync: Kafka completes the move once it is."]
 
 
+@pytest.mark.parametrize("how", ["factor", "given"])
+def test_the_bytes_of_one_that_must_stay_out_of_sync_are_counted(how: str) -> None:
+    snapshot = lagging(SIX, "4125", isr=[1, 2], leader=1)
+    size = snapshot.partitions.to_pylist()[0]["bytes"]
+    if how == "factor":
+        plan = lowered(snapshot, 3, throttle=100)
+    else:
+        given = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [4, 1, 2]}]}
+        plan = planned(snapshot, "apply", {"reassignment": given, "throttle": 100})
+        assert check(snapshot, plan).problems == []
+    assert size > 0
+    assert (plan.proof["replicas_moved"], plan.proof["bytes_moved"]) == (0, size)
+    assert plan.proof["predicted_seconds"] == round(size / 100, 1)
+    assert plan.proof["notes"] == ["t-0 keeps broker 4, which is not in sync: Kafka completes the move once it is."]
+    wrong = plan_with(plan.digest, {**plan.proof, "bytes_moved": 0}, plan.moves)
+    assert f"The proof says bytes_moved = 0; the rows say {size}." in check(snapshot, wrong).problems
+
+
+def test_only_what_is_copied_is_counted() -> None:
+    assert lowered(lagging(SIX, "1245", isr=[1, 2], leader=1), 2).proof["bytes_moved"] == 0
+    assert lowered(lagging(SIX, "1245", isr=[], leader=1), 3).proof["bytes_moved"] == 0
+
+
 def test_notes_name_ten_partitions_and_count_the_others() -> None:
     plan = lowered(lagging(SIX, *["4125"] * 13, isr=[1, 2], leader=1), 3)
     assert len(plan.proof["notes"]) == 11

@@ -123,6 +123,13 @@ def test_a_wrong_reassignment_is_refused_with_one_message(reassignment: dict[str
     assert sentence in str(caught.value)
 
 
+def test_what_is_as_given_is_no_change_even_on_a_failed_broker() -> None:
+    snapshot = cluster("1 2 3!", "t: 12 23")
+    plan = planned(snapshot, "apply", {"reassignment": document(t0=[2, 1], t1=[2, 3])})
+    assert [each.partition for each in plan.moves] == [0]
+    assert (plan.proof["unplaced"], check(snapshot, plan).problems) == ([], [])
+
+
 def test_a_plan_that_is_not_what_was_given_is_caught() -> None:
     snapshot = cluster("1 2 3 4", "t: 12 23 31", "u: 12")
     for operation, options in (

@@ -48,6 +48,7 @@ from kafka_steward.planning.checker.leaders import (
 from kafka_steward.planning.checker.rules import (
     CheckContext,
     build_context,
+    catching_up,
     count_available_brokers,
     count_replicas_due,
     hold_reasons,
@@ -88,6 +89,8 @@ class Findings:
     loads: DiskLoads
     evenness: EvennessFindings | None
     counts: LeaderCounts = field(default_factory=lambda: LeaderCounts({}, {}, {}))
+    #: Bytes of the replicas out of sync that moves to fewer replicas keep.
+    catching_up_bytes: int = 0
 
     @classmethod
     def combine(cls, parts: Sequence[Findings]) -> Findings:
@@ -97,6 +100,7 @@ class Findings:
             problems=[one for part in parts for one in part.problems],
             moved=sum(part.moved for part in parts),
             moved_bytes=sum(part.moved_bytes for part in parts),
+            catching_up_bytes=sum(part.catching_up_bytes for part in parts),
             leaders=sum(part.leaders for part in parts),
             loads=DiskLoads.combine([part.loads for part in parts]),
             evenness=EvennessFindings.combine(even) if even else None,
@@ -176,6 +180,7 @@ def check_topics(
         problems=problems + (evenness.problems if evenness else []),
         moved=sum(len(move.adding) for move in moves),
         moved_bytes=sum(len(move.adding) * (move.size_bytes or 0) for move in moves),
+        catching_up_bytes=sum(len(catching_up(move, context)) * (move.size_bytes or 0) for move in moves),
         leaders=sum(move.before[:1] != move.after[:1] for move in moves),
         loads=disk_loads(context, moves),
         evenness=evenness,
@@ -312,7 +317,11 @@ def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iter
 
 
 def _sum_problems(proof: Mapping[str, Any], found: Findings) -> Iterator[str]:
-    counted = {"replicas_moved": found.moved, "bytes_moved": found.moved_bytes, "leader_changes": found.leaders}
+    counted = {
+        "replicas_moved": found.moved,
+        "bytes_moved": found.moved_bytes + found.catching_up_bytes,
+        "leader_changes": found.leaders,
+    }
     for name, value in counted.items():
         if proof.get(name) != value:
             yield f"The proof says {name} = {proof.get(name)}; the rows say {value}."

@@ -70,6 +70,15 @@ class CandidatePlan:
         return ~is_pair_in(self.rows.row, self.rows.broker, self.row, self.broker)
 
     @cached_property
+    def catching_up(self) -> Bools:
+        """A mask of the old replicas out of sync that rows with fewer replicas keep.
+
+        Kafka completes such a move, which may add nothing, only once they are copied.
+        """
+        fewer = np.diff(self.row_starts) < self.rows.replica_count
+        return self.rows.behind & ~self.removed & fewer[self.rows.row]
+
+    @cached_property
     def changed_rows(self) -> Ints:
         """The rows whose assignment differs, even if only in its order."""
         differs = np.diff(self.row_starts) != self.rows.replica_count
@@ -124,10 +133,13 @@ def _given_dispositions(problem: Problem, given: Mapping[TopicPartition, Assignm
     disposition = np.full(len(rows), int(Disposition.UNTOUCHED))
     disposition[wanted] = np.where(rows.moving[wanted], Disposition.IN_FLIGHT, Disposition.PLANNED)
     leaderless = leaderless_dispositions(problem)
-    for at in wanted[(disposition[wanted] == Disposition.PLANNED) & (leaderless[wanted] != Disposition.UNTOUCHED)]:
+    for at in wanted[disposition[wanted] == Disposition.PLANNED]:
         held = brokers.ids[rows.broker[rows.row_starts[at] : rows.row_starts[at + 1]]].tolist()
         target = given[TopicPartition(rows.topics[rows.topic[at]], int(rows.number[at]))]
-        disposition[at] = Disposition.UNTOUCHED if tuple(held) == target else leaderless[at]
+        if tuple(held) == target:
+            disposition[at] = Disposition.UNTOUCHED
+        elif leaderless[at] != Disposition.UNTOUCHED:
+            disposition[at] = leaderless[at]
     return disposition
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -49,8 +49,6 @@ from kafka_steward.planning.solver.problem import (
 )
 
 _MAX_LEVEL_ARCS = 1_000_000
-#: Replicas out of sync that the notes of a shard name; the others are counted.
-_NOTED = 10
 
 
 @dataclass(frozen=True)
@@ -187,8 +185,7 @@ def fill_missing(problem: Problem, others: OtherShards | None = None) -> Candida
     need = replace(need, kept=need.kept | stays)
     row, broker = _assemble_replicas(need, row[new], broker[new])
     broker = _put_leaders_first(need, row, broker, others.scale_to_shard(others.total.led, need.missing_count))
-    notes = tuple(_late_replica_notes(need, row, broker))
-    return CandidatePlan(rows, need.disposition, row, broker, bound=need.bound, notes=notes)
+    return CandidatePlan(rows, need.disposition, row, broker, bound=need.bound)
 
 
 def _find_missing(problem: Problem) -> _MissingReplicas:
@@ -245,8 +242,7 @@ def _choose_staying(problem: Problem, held: Bools, factor: Ints) -> tuple[Bools,
     """
     rows, brokers = problem.rows, problem.brokers
     receives, usable = brokers.receivers[rows.broker], brokers.usable[rows.broker]
-    in_sync = _in_sync_replicas(rows)
-    ranks = [held & receives & in_sync, held & usable & ~receives & in_sync, held & receives & ~in_sync]
+    ranks = [held & receives & ~rows.behind, held & usable & ~receives & ~rows.behind, held & receives & rows.behind]
     synced, spare, late = (np.bincount(rows.row[rank], minlength=len(rows)) for rank in ranks)
     last = np.where(synced >= factor, 0, 2)
     last[(synced < factor) & (synced + spare >= factor) & (synced + late >= factor)] = 1
@@ -268,26 +264,6 @@ def _choose_staying(problem: Problem, held: Bools, factor: Ints) -> tuple[Bools,
     turn = np.arange(len(spared)) - np.searchsorted(rows.row[spared], rows.row[spared])
     stays[spared[turn < left[rows.row[spared]]]] = True
     return stays, open_here & receives & ~stays
-
-
-def _in_sync_replicas(rows: PartitionTable) -> Bools:
-    """Return a mask of the replicas that are in sync; an ISR that is not known contains all."""
-    found: Bools = rows.in_sync | (rows.in_sync_count == 0)[rows.row]
-    return found
-
-
-def _late_replica_notes(need: _MissingReplicas, row: Ints, broker: Ints) -> Iterator[str]:
-    """Yield notes on replicas out of sync that stay in rows that give up others."""
-    rows, ids = need.problem.rows, need.problem.brokers.ids
-    changed = need.shrinks & (need.disposition == Disposition.PLANNED)
-    late = ~_in_sync_replicas(rows) & changed[rows.row] & is_pair_in(rows.row, rows.broker, row, broker)
-    at = np.flatnonzero(late)
-    for one in at[:_NOTED]:
-        name = rows.partition_name(int(rows.row[one]))
-        yield f"{name} keeps broker {ids[rows.broker[one]]}, which is not in sync: Kafka completes the move once it is."
-    more = len(np.unique(rows.row[at[_NOTED:]]))
-    if more:
-        yield f"{more} more partitions keep a broker that is not in sync."
 
 
 def _count_totals(need: _MissingReplicas) -> ShardTotals:

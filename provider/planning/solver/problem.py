@@ -211,6 +211,11 @@ class PartitionTable:
         """Each replica's position in its row; 0 is the preferred leader."""
         return positions_within(self.replica_count)
 
+    @cached_property
+    def behind(self) -> Bools:
+        """A mask of the replicas that are out of sync; an ISR that is not known contains all."""
+        return np.asarray(~self.in_sync & (self.in_sync_count > 0)[self.row], bool)
+
     def partition_name(self, row: int) -> str:
         """Return the row's display name, such as `orders-7`."""
         return f"{self.topics[self.topic[row]]}-{self.number[row]}"

@@ -5,6 +5,7 @@ The measures of a candidate plan are counts of one shard, which add up over the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,8 @@ _COUNTED = (
 LEADER_EVENNESS = ("even", "topic-even", "global-even", "proportional")
 #: Number of topics to name, of those that are spread worst.
 _NAMED = 5
+#: Replicas out of sync that the notes of a shard name; the others are counted.
+_NOTED = 10
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,9 @@ def has_level_leaders(leaders: Ints, receivers: Bools) -> bool:
 def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Measures:
     """Measure a candidate plan."""
     rows, count = candidate.rows, len(brokers)
-    row = candidate.row[candidate.added]
+    late = candidate.catching_up
+    row = np.concatenate([candidate.row[candidate.added], rows.row[late]])
+    broker = np.concatenate([candidate.broker[candidate.added], rows.broker[late]])
     source = np.searchsorted(brokers.ids, sending_brokers(rows, brokers))[row]
     leadership = build_leadership(candidate, count, int(brokers.receivers.sum()))
     changes: int | None = 0
@@ -137,7 +142,7 @@ def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[i
         counts={**_count_changes(candidate, brokers), "leaders_keepable": keep},
         before=Balance.of(rows, rows.row, rows.broker, brokers),
         after=Balance.of(rows, candidate.row, candidate.broker, brokers),
-        bytes_in=sum_by(rows.size[row], candidate.broker[candidate.added], count),
+        bytes_in=sum_by(rows.size[row], broker, count),
         bytes_out=sum_by(rows.size[row], np.minimum(source, count - 1), count),
         leaders_keepable=able,
         leaders_planned=candidate.planned_leaders(count),
@@ -146,7 +151,7 @@ def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[i
             (rows.topics[rows.topic[at]], int(rows.number[at]), Disposition(candidate.disposition[at]).reason_word)
             for at in np.flatnonzero(candidate.disposition > Disposition.PLANNED)
         ],
-        notes=list(candidate.notes),
+        notes=[*candidate.notes, *_catching_up_notes(candidate, brokers)],
         prices=prices,
         leader_evenness=[] if candidate.leader_evenness is None else [candidate.leader_evenness],
     )
@@ -159,7 +164,7 @@ def _count_changes(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]
         "partitions": len(rows),
         "partitions_moved": len(candidate.changed_rows),
         "replicas_moved": len(added),
-        "bytes_moved": int(rows.size[added].sum()),
+        "bytes_moved": int(rows.size[added].sum() + rows.size[rows.row[candidate.catching_up]].sum()),
         "weight_moved": int(mebibytes(rows.size)[added].sum()),
         "lower_bound": candidate.bound,
         "leader_changes": int((candidate.broker[candidate.row_starts[:-1]] != rows.broker[rows.row_starts[:-1]]).sum()),
@@ -169,6 +174,19 @@ def _count_changes(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]
         "rack_violations_after": int(rack_spread_violated(candidate.row, candidate.broker, len(rows), brokers).sum()),
         "partitions_without_size": int(rows.unsized.sum()),
     }
+
+
+def _catching_up_notes(candidate: CandidatePlan, brokers: Brokers) -> Iterator[str]:
+    rows, at = candidate.rows, np.flatnonzero(candidate.catching_up)
+    for one in at[:_NOTED]:
+        name = rows.partition_name(int(rows.row[one]))
+        yield (
+            f"{name} keeps broker {brokers.ids[rows.broker[one]]}, which is not in sync: Kafka completes the move once "
+            "it is."
+        )
+    more = len(np.unique(rows.row[at[_NOTED:]]))
+    if more:
+        yield f"{more} more partitions keep a broker that is not in sync."
 
 
 def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, options: Options) -> dict[str, Any]:
