@@ -24,7 +24,6 @@ from kafka_steward.dags.health import health
 from kafka_steward.dags.probe import probe
 from kafka_steward.dags.rebalance import empty_broker_joined, rebalance
 from kafka_steward.dags.throttle import throttle
-from kafka_steward.deprecated import keep_former_names
 
 __all__ = [
     "alert",
@@ -42,5 +41,3 @@ __all__ = [
     "rebalance",
     "throttle",
 ]
-
-keep_former_names(__name__)

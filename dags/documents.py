@@ -8,11 +8,8 @@ from typing import Any
 from airflow.sdk import Asset
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, watch_asset
-from kafka_steward.deprecated import keep_former_names
 
 __all__ = ["cancel_requested", "reassignment_requested"]
-
-keep_former_names(__name__)
 
 
 def cancel_requested(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:

@@ -11,7 +11,6 @@ from airflow.sdk import DAG, Asset, BaseOperator
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, SNAPSHOT_DOC, Workflow, watch_asset
 from kafka_steward.dags.earlier import EarlierResult
 from kafka_steward.dags.params import rebalance_params
-from kafka_steward.deprecated import keep_former_names
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.approve import Approvers
 from kafka_steward.operators.base import Notifiers
@@ -25,8 +24,6 @@ from kafka_steward.operators.rebalance import (
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["empty_broker_joined", "rebalance"]
-
-keep_former_names(__name__)
 
 #: Initial values of the form of a DAG that starts when a broker joins.
 _JOINING = {"operation": "expand", "when_busy": "wait"}

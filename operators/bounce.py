@@ -8,14 +8,11 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator
 
 __all__ = ["AnnounceBrokerRestartOperator"]
-
-keep_former_names(__name__)
 
 
 class AnnounceBrokerRestartOperator(StewardOperator):

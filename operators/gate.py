@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import merge_overrides
 from kafka_steward.operators.base import StewardOperator, fail_without_retry, skip_downstream
@@ -18,8 +17,6 @@ from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate_check
 from kafka_steward.value_parsing import require_choice
 
 __all__ = ["ClusterReadyOperator"]
-
-keep_former_names(__name__)
 
 
 class ClusterReadyOperator(StewardOperator):

@@ -31,7 +31,6 @@ class FindPendingReplicasOperator(StewardOperator):
     also takes the snapshot for the plan, as SnapshotClusterOperator does with `pending_replicas`, which saves a task
     and a connection. Returns `{"pending", "partitions", "sentence"}`: the number of pending replicas, and of partitions
     that can be filled now; with `snapshot` also its `"uri"` and `"digest"`, as PlanReassignmentOperator takes them.
-    Until version 0.3 `owed` repeats `pending`.
 
     >>> FindPendingReplicasOperator(task_id="find_pending")
     <Task(FindPendingReplicasOperator): find_pending>
@@ -59,7 +58,7 @@ class FindPendingReplicasOperator(StewardOperator):
             taken = take_pending_snapshot(opened, context) if self.takes_snapshot else {}
         sentence = f"{missing} replicas are pending; {len(able)} partitions can be filled now, in part or fully."
         self.log.info("%s", printable(sentence))
-        return {"pending": missing, "owed": missing, "partitions": len(able), "sentence": sentence, **taken}
+        return {"pending": missing, "partitions": len(able), "sentence": sentence, **taken}
 
 
 def reconcile_and_log(

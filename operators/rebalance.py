@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.deprecated import keep_former_names, warn_of_former_argument
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import is_scheduled
 from kafka_steward.operators.base import StewardOperator, fail_without_retry, refuse_unknown_keys, skip_downstream
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 __all__ = ["REQUEST_FIELDS", "ClaimEmptyBrokersOperator", "PlanRebalanceOperator", "refuse_wrong_form"]
-
-keep_former_names(__name__)
 
 #: The fields of the form that define the plan.
 REQUEST_FIELDS = tuple(field.name for field in fields(RebalanceRequest))
@@ -80,15 +77,9 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
 
     template_fields: Sequence[str] = (*PlanReassignmentOperator.template_fields, "request")
 
-    def __init__(
-        self, *, request: Mapping[str, Any] | Any = None, wishes: Mapping[str, Any] | Any = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, request: Mapping[str, Any] | Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if wishes is not None:
-            warn_of_former_argument(PlanRebalanceOperator, "wishes", "request")
-        self.request = request if wishes is None else wishes
-        if self.request is None:
-            raise TypeError("PlanRebalanceOperator needs the argument request.")
+        self.request = request
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # as its base, SparkSubmit's
         """Derive the planner's options, and plan unless there is nothing to do."""

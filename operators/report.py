@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.assignment import name_brokers
-from kafka_steward.deprecated import keep_former_names
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
 from kafka_steward.operators.links import LinkedToPlan
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from kafka_steward.journal.records import PlanRecord
 
 __all__ = ["ReportPlanOperator"]
-
-keep_former_names(__name__)
 
 #: The most partitions not moved that a report lists; the rest is only counted.
 _LISTED = 50
@@ -77,8 +74,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
     `under_replicated`, `left`, `audit`, `cancelled`.
 
     `fill` (event `filled`, or `done` if no replica was added) reconciles the pending replicas (KIP-409). Adds `settled`
-    and `dropped`, which count partitions, and `pending`, which counts the replicas that still are; until version 0.3
-    `owed` repeats it.
+    and `dropped`, which count partitions, and `pending`, which counts the replicas that still are.
 
     After the notification, the task fails without a retry if the plan has failed: none of its moves was made. So does a
     heal that leaves partitions of its own undone, unless a user cancelled or abandoned it.
@@ -273,7 +269,6 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             "settled": states["settled"],
             "dropped": states["dropped"],
             "pending": missing,
-            "owed": missing,
         }
 
 

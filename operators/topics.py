@@ -23,8 +23,7 @@ class CreateTopicOperator(StewardOperator):
     pending: the `fill` DAG adds them when brokers join. With more replicas than brokers are known, those that are down
     included, the task fails. `config` are the topic's own settings. An existing topic with the same partition count and
     replication factor is left unchanged; if they differ, the task fails. None of these failures is retried. Returns
-    `{"topic", "existed", "pending", "sentence"}`; `pending` counts pending replicas, and until version 0.3 `owed`
-    repeats it.
+    `{"topic", "existed", "pending", "sentence"}`; `pending` counts pending replicas.
 
     >>> CreateTopicOperator(
     ...     task_id="orders", topic="orders", partitions=12, config={"min.insync.replicas": "2"},
@@ -65,7 +64,6 @@ class CreateTopicOperator(StewardOperator):
             "topic": self.topic,
             "existed": made.existed,
             "pending": made.pending,
-            "owed": made.pending,
             "sentence": sentence,
         }
 

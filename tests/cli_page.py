@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from airflow.cli.cli_config import ActionCommand, Arg, CLICommand, GroupCommand
+from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
 from kafka_steward.cli import get_kafka_steward_commands
 
@@ -16,8 +16,6 @@ exit codes, is in [the command line](../command-line.md).
 
 Every verb takes `--cluster CONN_ID` (default: `kafka_steward_default`), `--output table|json|csv` and `--verbose`.
 """
-#: Verbs that have another name now, which they print.
-FORMER = frozenset({"owed"})
 #: The options that the head describes.
 _SHARED = frozenset({"--cluster", "-o", "-v"})
 
@@ -29,17 +27,13 @@ def page() -> str:
 
 
 def _sections(prefix: str, commands: object) -> Iterator[str]:
-    for command in sorted(_shown(commands), key=lambda each: each.name):
+    assert isinstance(commands, tuple | list)
+    for command in sorted(commands, key=lambda each: each.name):
         name = f"{prefix}{command.name}"
         if isinstance(command, GroupCommand):
             yield from _sections(f"{name} ", command.subcommands)
         else:
             yield "\n".join(_section(name, command))
-
-
-def _shown(commands: object) -> Iterator[CLICommand]:
-    assert isinstance(commands, tuple | list)
-    yield from (each for each in commands if each.name not in FORMER)
 
 
 def _section(name: str, command: ActionCommand) -> Iterator[str]:

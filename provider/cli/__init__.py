@@ -334,13 +334,6 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
             examples=[f"pending {_ON}", "pending --topic orders --output json"],
             details=_PENDING,
         ),
-        _build_verb(
-            "owed",
-            "The former name of `pending`, until version 0.3",
-            "documents.list_pending_replicas",
-            (_TOPIC,),
-            examples=[f"pending {_ON}"],
-        ),
     )
 
 

@@ -77,9 +77,6 @@ def _pending_facts(pending: PendingReplica) -> dict[str, Any]:
         "pending": missing,
         "state": pending.state.value,
         "sentence": pending.sentence,
-        # Until version 0.3, the former names repeat `pending` and `state`.
-        "owed": missing,
-        "standing": pending.state.value,
     }
 
 

@@ -94,9 +94,7 @@ def verify(call: CommandContext) -> Exit:
         released, unreleased = _release_throttles(call, opened)
     moves = [{**each.partition._asdict(), "exit": int(each.code), "sentence": each.sentence} for each in verified]
     throttles = {"throttles_released": released, "throttles_unreleased": unreleased}
-    # Until version 0.3, the former names repeat them.
-    former = {"throttles_given_back": released, "throttles_owed": unreleased}
-    facts = {**plan_facts(record), **throttles, **former, "moves": moves}
+    facts = {**plan_facts(record), **throttles, "moves": moves}
     lines = [f"Status of plan {record.digest[:12]}: {record.status.value}.", *(each.sentence for each in verified)]
     lines += [f"Throttles of plan {plan[:12]} were released." for plan in released]
     call.out.print_facts(facts, lines)

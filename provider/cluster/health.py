@@ -183,7 +183,6 @@ class Health:
             "cordoned_brokers": len(self.cordoned),
             **hidden_known,
             "pending_replicas": self.pending,
-            "owed_replicas": self.pending,  # the former name, until version 0.3
             "replica_imbalance": round(self.replica_imbalance, 4),
             "leader_imbalance": round(self.leader_imbalance, 4),
             **_measures_by_broker("under_replicated_partitions", self.under_replicated_by_leader),

@@ -40,7 +40,6 @@ _MEASURES = (
     "reassignment_max_lag",
     "failed_brokers",
     "cordoned_brokers",
-    "owed_replicas",
     "replica_imbalance",
     "leader_imbalance",
 )

@@ -96,8 +96,7 @@ class UndoVerification:
         counts = {f"{name}_count": len(getattr(self, name)) for name in _LISTS}
         plain = {name: getattr(self, name) for name in ("plan", "rollback", "status", "partitions", "sentence")}
         absent = list(self.on_dead_brokers[:_LISTED])
-        # Until version 0.3, `owed` repeats `on_dead_brokers`.
-        return {**plain, "as_before": self.ok, **lists, **counts, "on_dead_brokers": absent, "owed": absent}
+        return {**plain, "as_before": self.ok, **lists, **counts, "on_dead_brokers": absent}
 
 
 _LISTS = ("returned", "left_alone", "skipped", "wrong")

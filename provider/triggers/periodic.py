@@ -316,8 +316,7 @@ class BrokerJoinCheck(PeriodicCheck["JoinPollResult | None"]):
 
     def report(self, found: JoinPollResult | None) -> None:
         """Log a changed state, and count the pending replicas."""
-        for name in ("pending_replicas", "owed_replicas"):  # the latter until version 0.3
-            set_gauge(name, self.conn_id, 0 if found is None else found.pending)
+        set_gauge("pending_replicas", self.conn_id, 0 if found is None else found.pending)
         if found is not None:
             self.reporter.log_once(found.sentence, about=found.sentence)
 

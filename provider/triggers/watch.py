@@ -241,13 +241,12 @@ class WatchTrigger(BaseEventTrigger):
         conn_id: str,
         overrides: Mapping[str, Any] | None = None,
         event: str = EVENTS[0],
-        rings: str | None = None,  # the former name of `event`
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
         self.conn_id = conn_id
         self.overrides = dict(overrides or {})
-        self.event = rings or event
+        self.event = event
         self._watch = ClusterWatch(
             conn_id, self.overrides, log=self.log.info, log_error=self.log.error, log_warning=self.log.warning
         )

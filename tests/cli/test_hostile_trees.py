@@ -36,7 +36,6 @@ VERBS = (
     "status",
     "plans",
     "audit",
-    "owed",
     "queue list",
     "queue list -o json",
     "queue verify",

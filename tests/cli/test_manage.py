@@ -156,7 +156,7 @@ def test_an_abandoned_plan_is_settled_by_verify(flying: Scene, capsys: pytest.Ca
     flying.simulator.run(200)
     assert flying.call("verify", "-o", "json") == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["status"], told["throttles_given_back"], told["throttles_owed"]) == ("abandoned", [digest], [])
+    assert (told["status"], told["throttles_released"], told["throttles_unreleased"]) == ("abandoned", [digest], [])
     assert [move["sentence"] for move in told["moves"]] == [COMPLETED, COMPLETED.replace("t-0", "t-1")]
     assert flying.simulator.broker_settings[4] == {}
 

@@ -43,8 +43,6 @@ def test_programs_get_the_kips_placeholders(scene: Scene, capsys: pytest.Capture
         "pending": 1,
         "state": "open",
         "sentence": "orders-1 has 3 of 4 replicas.",
-        "owed": 1,
-        "standing": "open",
     }
     assert err == "2 replicas are pending; broker 4 can host some: run the DAG fill.\n"
 
@@ -59,10 +57,3 @@ def test_its_help_says_what_is_pending_and_what_to_do() -> None:
     (pending,) = (verb for verb in get_kafka_steward_commands()[0].subcommands if verb.name == "pending")
     assert all(word in str(pending.description) for word in ("KIP-409", "-1, -2, ...", "the DAG `fill` adds them"))
     assert "airflow kafka-steward pending --topic orders --output json" in str(pending.epilog)
-
-
-def test_the_former_name_works(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    assert scene.call("pending") == scene.call("owed") == 0
-    out, _ = capsys.readouterr()
-    lines = out.splitlines()
-    assert lines[: len(lines) // 2] == lines[len(lines) // 2 :]

@@ -84,10 +84,10 @@ def test_pending_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limi
     lose(simulator, journal, 3)
     create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
     health, _ = check_health(simulator, journal)
-    assert health.measures["pending_replicas"] == health.measures["owed_replicas"] == 2
+    assert health.measures["pending_replicas"] == 2
     assert health_message(health).endswith("None is being reassigned. 2 replicas are pending.")
-    assert violated_limits(health, {"pending_replicas": 1, "owed_replicas": 1}) == ["pending_replicas", "owed_replicas"]
-    assert violated_limits(health, {"pending_replicas": 2, "owed_replicas": 2}) == []
+    assert violated_limits(health, {"pending_replicas": 1}) == ["pending_replicas"]
+    assert violated_limits(health, {"pending_replicas": 2}) == []
 
 
 def test_a_pending_replica_is_unhealthy_by_default_until_it_is_no_longer_pending() -> None:

@@ -85,7 +85,6 @@ def test_what_a_broker_that_joined_can_take_is_counted(make_cluster: MakeCluster
     cluster.restart(3)
     assert find() == {
         "pending": 4,
-        "owed": 4,
         "partitions": 2,
         "sentence": "4 replicas are pending; 2 partitions can be filled now, in part or fully.",
     }
@@ -169,7 +168,6 @@ def test_the_report_settles_what_was_filled_and_notifies(make_cluster: MakeClust
         "settled": 2,
         "dropped": 0,
         "pending": 0,
-        "owed": 0,
         "partitions": 2,
         "digest": plan.digest,
         "replicas_moved": 2,

@@ -71,7 +71,7 @@ def reads(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> Reads:
 
 @pytest.mark.parametrize("kind", [PlanReassignmentOperator, PlanRebalanceOperator])
 def test_a_task_that_plans_reads_the_snapshot_and_its_plan_once(desk: Desk, reads: Reads, kind: type[Any]) -> None:
-    more = {"wishes": {"operation": "rebalance"}} if kind is PlanRebalanceOperator else {}
+    more = {"request": {"operation": "rebalance"}} if kind is PlanRebalanceOperator else {}
     operator = kind(task_id="plan", snapshot=desk.snapshot(), conn_id="kafka_test", **more)
     assert reads.of(lambda: operator.execute(context())) == {SNAPSHOT: 1, PLAN: 1}
 

@@ -40,7 +40,6 @@ def assert_owing(cluster: Cluster, made: dict[str, Any]) -> None:
         "topic": "orders",
         "existed": False,
         "pending": 2,
-        "owed": 2,
         "sentence": "Topic orders was created with 2 partitions; 2 replicas of 2 partitions are pending, and are added "
         "when brokers join.",
     }
@@ -61,7 +60,6 @@ def test_a_topic_is_created_with_its_own_settings_and_nothing_is_owed(make_clust
         "topic": "orders",
         "existed": False,
         "pending": 0,
-        "owed": 0,
         "sentence": "Topic orders was created with 2 partitions, each with 3 replicas.",
     }
     assert cluster.replicas() == {"orders-0": (1, 2, 3), "orders-1": (2, 3, 1)}

@@ -145,7 +145,6 @@ def test_a_real_statsd_receives_what_each_look_of_the_watch_measures(received: l
         f"{cluster}reassignment_bytes_out_per_sec.1:10|g",
         f"{cluster}failed_brokers:1|g",
         f"{cluster}pending_replicas:0|g",
-        f"{cluster}owed_replicas:0|g",
     )
 
 

@@ -41,12 +41,6 @@ def test_keywords_of_another_version_are_accepted(trigger: BaseTrigger) -> None:
     assert rebuilt(trigger, from_a_later_release=1).serialize() == trigger.serialize()
 
 
-def test_a_task_that_an_earlier_release_deferred_by_another_name_is_stepped_on() -> None:
-    name = import_module("kafka_steward.triggers.undo_plan").UndoPlanTrigger
-    found = name("kafka", "digest", {}, {}, scope="plan", reason="slow", even_if_disabled=True, journal={"id": "a"})
-    assert found.serialize() == RunPlanTrigger("kafka", "digest", journal={"id": "a"}).serialize()
-
-
 def test_the_watch_is_an_event_trigger_with_a_stable_identity() -> None:
     watch = WatchTrigger("kafka", {"b": 1, "a": 2})
     AssetWatcher(name="watch", trigger=watch)
