@@ -24,7 +24,7 @@ from airflow_provider_kafka_steward.dags import fill
 fill_cluster = fill()
 """
 #: By part, the task that ends it; "look" ends with the start of the run. The first task also takes the snapshot.
-_ENDS = {"snapshot": "find_owed", "plan": "plan", "fill": "submit", "settle": "report"}
+_ENDS = {"snapshot": "find_pending", "plan": "plan", "fill": "submit", "settle": "report"}
 
 
 def fill_by_dag(

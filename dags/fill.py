@@ -67,7 +67,7 @@ def fill(
         **{"max_active_runs": 1, **options},
     ) as dag:
         found = FindPendingReplicasOperator(
-            task_id="find_owed", doc_md=_FIND_DOC, snapshot=True, pre_execute=refuse_unknown_keys, **shared
+            task_id="find_pending", doc_md=_FIND_DOC, snapshot=True, pre_execute=refuse_unknown_keys, **shared
         )
         plan = workflow.add_plan_task(found, operation="fill")
         submit = workflow.add_submit_task(found, plan)

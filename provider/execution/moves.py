@@ -184,7 +184,7 @@ class HoldReason(str, Enum):
         ),
     )
     RECREATED = (
-        "created_anew",
+        "recreated",
         _Consequence.DROP,
         "its topic was deleted and re-created since the plan was made; make a new plan",
     )
@@ -211,12 +211,12 @@ class HoldReason(str, Enum):
         "plan {found} is not approved, or its approval was deleted; approve it in its run, or cancel it",
     )
     EXTERNAL_REASSIGNMENT = (
-        "foreign_reassignment",
+        "external_reassignment",
         _Consequence.AWAIT_OPERATOR,
         "an external reassignment is moving it to {found}; it is retried when that has ended",
     )
     TARGET_RESTARTING = (
-        "target_bouncing",
+        "target_restarting",
         _Consequence.AWAIT_OPERATOR,
         (
             "broker {found} announced a restart and has not returned; it is retried; to end the announcement, "
@@ -279,7 +279,7 @@ class HoldReason(str, Enum):
         "it would leave broker {found} less free disk space than min_free requires; free some, or lower min_free",
     )
     UNDER_MIN_ISR_ELSEWHERE = (
-        "cluster_strained",
+        "under_min_isr_elsewhere",
         _Consequence.TRY_AGAIN,
         "{found}, outside this plan, has fewer replicas in sync than min.insync.replicas; it is retried",
     )

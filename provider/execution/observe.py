@@ -23,13 +23,13 @@ class ObservedState(Enum):
     """The state of a move as observed in one poll of the cluster."""
 
     #: Kafka lists it with our target; or it is at the target, and the ISR does not contain the whole target yet.
-    IN_FLIGHT = "flying"
+    IN_FLIGHT = "in flight"
     #: Absent from the list, at the target in order, and the ISR contains the whole target.
     ARRIVED = "arrived"
     #: Absent from the list and at the target; the replicas missing from the ISR are on brokers that are now dead.
     ARRIVED_SINCE_SHRUNK = "arrived, since shrunk"
     #: It is in phase INTENDED, and Kafka shows no trace of it.
-    NOT_STARTED = "never began"
+    NOT_STARTED = "not started"
     #: The journal has it as not in flight, and it is in flight to our target: an answer was lost.
     ADOPTED = "adopted"
     #: Kafka accepted it, and it is back at its original replicas.
@@ -41,21 +41,21 @@ class ObservedState(Enum):
     #: Kafka does not let us describe the topic: its state is unknown.
     HIDDEN = "hidden"
     #: The topic was deleted and re-created.
-    RECREATED = "created anew"
+    RECREATED = "recreated"
     #: We cancel it, and Kafka still lists it.
     CANCELLING = "cancelling"
     #: We cancelled it; its replicas are the originals in another order, or the originals and those of completed stages.
-    ORDER_CHANGED = "disordered"
+    ORDER_CHANGED = "order changed"
     #: We cancelled it, and the original replicas are restored in their order.
     RESTORED = "restored"
     #: A stage has completed, and the next may be submitted.
-    BETWEEN_STAGES = "halfway"
+    BETWEEN_STAGES = "between stages"
     #: An external cancel ended a stage; the replicas of the stages before it are still there.
-    CANCELLED_BETWEEN_STAGES = "cancelled by someone, halfway"
+    CANCELLED_BETWEEN_STAGES = "cancelled by someone, between stages"
     #: We cancelled it, and Kafka is removing the replicas of completed stages.
     RETURNING = "returning"
     #: We cancelled it, and it cannot be rolled back: an original broker is dead.
-    CANNOT_ROLL_BACK = "stranded"
+    CANNOT_ROLL_BACK = "cannot be rolled back"
 
 
 #: The event and the journal text for each state; a state that is not listed causes no event yet.

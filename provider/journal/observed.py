@@ -40,10 +40,10 @@ class CheckState(str, Enum):
 class CheckReport:
     """The last poll of one check of the watch, on one host. A failed poll keeps the state of the last successful one.
 
-    `kind` is that of `steward_look`: failures, documents, joining, newcomers or health. `at_ms` is the time of the row,
-    which is written when it changes, and once a minute. `brokers` are those that are down, `due_ms` is the end of the
-    first grace period. `failures` counts the polls that have failed in a row, `failing_ms` is the time of the first of
-    them, and `error` the message of the last one, empty after a successful poll.
+    `kind` is that of `steward_look`: failures, documents, joined_brokers, empty_brokers or health. `at_ms` is the time
+    of the row, which is written when it changes, and once a minute. `brokers` are those that are down, `due_ms` is the
+    end of the first grace period. `failures` counts the polls that have failed in a row, `failing_ms` is the time of
+    the first of them, and `error` the message of the last one, empty after a successful poll.
     """
 
     conn_id: str

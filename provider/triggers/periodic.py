@@ -292,7 +292,7 @@ class BrokerJoinCheck(PeriodicCheck["JoinPollResult | None"]):
     Kafka is not polled while neither a pending replica nor a deferred partition request exists.
     """
 
-    KIND = "joining"
+    KIND = "joined_brokers"
     WHAT = "check for brokers that joined"
     EVENT = "broker-joined"
 
@@ -324,7 +324,7 @@ class BrokerJoinCheck(PeriodicCheck["JoinPollResult | None"]):
 class EmptyBrokerCheck(PeriodicCheck["EmptyBrokers"]):
     """Emits an event while a live broker is empty, until a run has claimed it; after the fill (KIP-409)."""
 
-    KIND = "newcomers"
+    KIND = "empty_brokers"
     WHAT = "check for empty brokers"
     EVENT = "broker-new"
 

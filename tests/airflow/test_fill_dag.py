@@ -31,7 +31,7 @@ with DAG("topics_{conn_id}", schedule=None) as dag:
     topic >> more >> BrokerJoinSensor(task_id="joined", conn_id="{conn_id}")
 """
 TOPICS = "org.apache.kafka.tools.TopicCommand"
-TASKS = ["find_owed", "plan", "submit", "report"]
+TASKS = ["find_pending", "plan", "submit", "report"]
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
 
     by_hand = desk.trigger(fill, {}, "ann")
     eventually(lambda: assert_state(desk, fill, by_hand, "report", "skipped"), within=240)
-    assert "No replica is pending." in desk.log(fill, by_hand, "find_owed")
+    assert "No replica is pending." in desk.log(fill, by_hand, "find_pending")
     desk.airflow.call_api("PATCH", f"/api/v2/dags/{topics}/dagRuns/{made}", {"state": "success"})
 
 

@@ -37,7 +37,7 @@ def test_each_dag_starts_for_its_own_event_and_one_watch_polls(desk: Desk, sandb
         desk.pause(dag_id, paused=False)
     with desk.opened() as opened:
         tree = opened.journal.tree
-        made = ["documents", "failures", "health", "joining", "newcomers"]
+        made = ["documents", "empty_brokers", "failures", "health", "joined_brokers"]
         eventually(lambda: _assert_equal(tree.children(paths.WATCH_LEASES), made), within=120)
         owners = {each.document.owner.rsplit(":", 1)[0] for each in WATCH_LEASES.list_all(tree)}
         assert len(owners) == 1, "one process polls"

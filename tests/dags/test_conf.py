@@ -27,7 +27,7 @@ WORKFLOWS: dict[Callable[[], DAG], str] = {
     apply: "check",
     cancel: "cancel",
     expand: "find_joined",
-    fill: "find_owed",
+    fill: "find_pending",
     heal: "find_failures",
     health: "health",
     rebalance: "gate",

@@ -16,7 +16,7 @@ from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.dags.tasks import task_of
 
-TASKS = ["find_owed", "plan", "submit", "report"]
+TASKS = ["find_pending", "plan", "submit", "report"]
 
 
 def test_a_broker_that_joins_starts_it() -> None:
@@ -36,7 +36,7 @@ def test_its_tasks_follow_each_other_and_it_is_serializable() -> None:
     assert [task.task_id for task in dag.topological_sort()] == TASKS
     for task, following in pairwise(TASKS):
         assert following in dag.get_task(task).downstream_task_ids
-    assert task_of(dag, "find_owed", FindPendingReplicasOperator).takes_snapshot
+    assert task_of(dag, "find_pending", FindPendingReplicasOperator).takes_snapshot
     assert task_of(dag, "plan", PlanReassignmentOperator).operation == "fill"
     assert task_of(dag, "submit", SubmitReassignmentOperator).elect_leaders
     DagSerialization.from_dict(DagSerialization.to_dict(dag))

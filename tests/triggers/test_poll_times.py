@@ -45,8 +45,8 @@ POLLS: dict[str, Callable[[], Poll]] = {
     "failures": lambda: rounds(BrokerFailureCheck),
     "documents": documents,
     "health": lambda: rounds(ClusterHealthCheck),
-    "joining": lambda: rounds(BrokerJoinCheck),
-    "newcomers": lambda: rounds(EmptyBrokerCheck),
+    "joined_brokers": lambda: rounds(BrokerJoinCheck),
+    "empty_brokers": lambda: rounds(EmptyBrokerCheck),
 }
 each_poll = pytest.mark.parametrize("kind", POLLS)
 

@@ -29,8 +29,8 @@ from tests.simulator import Simulator
 ZOOKEEPER = "zk1:2181/kafka"
 LOOKS = {
     "broker-failed": ("failing", "documents_failing", "health_failing"),
-    "broker-joined": ("failing", "documents_failing", "joining_failing"),
-    "broker-new": ("failing", "documents_failing", "newcomers_failing"),
+    "broker-joined": ("failing", "documents_failing", "joined_brokers_failing"),
+    "broker-new": ("failing", "documents_failing", "empty_brokers_failing"),
     "request": ("failing", "documents_failing"),
 }
 

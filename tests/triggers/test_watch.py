@@ -145,7 +145,7 @@ def test_a_watch_whose_looks_all_hang_still_tells_their_age(monkeypatch: pytest.
     hanging = threading.Event()
     monkeypatch.setattr(StewardHook, "open", lambda _: hanging.wait(60))
     trigger = WatchTrigger("kafka", event="broker-joined")
-    gauges = {f"kafka_steward.watch.{part}age" for part in ("", "documents_", "joining_")}
+    gauges = {f"kafka_steward.watch.{part}age" for part in ("", "documents_", "joined_brokers_")}
 
     async def listen() -> None:
         async for _ in trigger.run():
