@@ -5,36 +5,36 @@
     [[statement]]
     id = "236-09"
     says = "While /admin/reassign_cancel is there, reassignments are disabled."
+    kept_by = "kafka_steward.execution.preflight.CHECKS"    # a function, or a constant, by its dotted name
     tests = ["tests/protocol/test_switch.py::test_nothing_starts_while_it_is_off_and_everything_once_it_is_on"]
-    [statement.without]
-    file = "provider/execution/switch.py"
-    old = "..."            # stands in the file once
-    new = "..."            # the same without what keeps the statement
-    noticed_by = ["..."]   # tests that fail then; without it, `tests`
+    noticed_by = ["..."]    # tests that fail without it; if they are not named, `tests`
 
-A statement that Kafka itself keeps, or that is not kept on purpose, has `otherwise`, a reason, instead of `without`; it
-may have tests. `python -m tests.statements` makes each change in a copy of the repository, runs the tests, and expects
-a failure. `--write` writes docs/kips.md.
+A statement that Kafka itself keeps, or that is not kept on purpose, has `otherwise`, a reason, instead of `kept_by`; it
+may have tests. `python -m tests.statements` replaces what keeps a statement by a function that does nothing, or by an
+empty value, runs the tests, and expects a failure. `--write` writes docs/kips.md.
+
+As a plugin of pytest (`-p tests.statements`), this module replaces what the environment variable names.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
+import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
-from tests.mutants import copy_repository, installed_path
 from tests.toml import read_toml
 
-__all__ = ["KIPS", "PAGE", "Removal", "Statement", "read_statements", "render_page"]
+__all__ = ["KIPS", "PAGE", "Statement", "read_statements", "render_page", "resolve"]
 
 _ROOT = Path(__file__).parents[1]
 PAGE = _ROOT / "docs/kips.md"
@@ -51,45 +51,34 @@ _HEAD = """# The KIPs, statement by statement
 <!-- Written by `python -m tests.statements --write`, from tests/kips. -->
 
 Kafka Steward keeps what five documents ask for. Each of their statements stands here in words of our own, with the
-tests that hold it. `make statements` removes the code that keeps a statement, one at a time, and shows that its tests
-fail then. *Otherwise* is what Kafka itself keeps, or what is not kept, and why.
+tests that hold it. `make statements` replaces the code that keeps a statement by code that does nothing, one at a time,
+and shows that its tests fail then. *Otherwise* is what Kafka itself keeps, or what is not kept, and why.
 """
+#: The dotted name that pytest is to replace.
+_REPLACED = "KAFKA_STEWARD_WITHOUT"
 #: pytest's exit code when tests ran and some of them failed.
 _FAILED = 1
 _LIMIT_S = 900
 
 
 @dataclass(frozen=True)
-class Removal:
-    """The removal of what keeps a statement: `old` in `file` becomes `new`, and the tests `noticed_by` fail."""
-
-    file: str
-    old: str
-    new: str
-    noticed_by: Sequence[str]
-
-
-@dataclass(frozen=True)
 class Statement:
-    """A statement of a KIP, the tests that hold it, and the removal that shows so, or why there is none."""
+    """A statement of a KIP, what keeps it, the tests that hold it, and those that fail without what keeps it.
+
+    Without `kept_by`, `otherwise` says why.
+    """
 
     id: str
     says: str
-    tests: Sequence[str]
-    without: Removal | None
-    otherwise: str | None
-
-    @classmethod
-    def parse(cls, entry: dict[str, Any]) -> Statement:
-        tests = entry.get("tests", [])
-        without = entry.get("without")
-        removal = Removal(**{"noticed_by": tests, **without}) if without else None
-        return cls(entry["id"], entry["says"], tests, removal, entry.get("otherwise"))
+    tests: Sequence[str] = ()
+    kept_by: str | None = None
+    noticed_by: Sequence[str] = ()
+    otherwise: str | None = None
 
 
 def read_statements(name: str) -> list[Statement]:
     """Read the statements of tests/kips/`name`.toml."""
-    return [Statement.parse(entry) for entry in read_toml(_ROOT / "tests/kips" / f"{name}.toml")["statement"]]
+    return [Statement(**entry) for entry in read_toml(_ROOT / "tests/kips" / f"{name}.toml")["statement"]]
 
 
 def render_page() -> str:
@@ -99,19 +88,58 @@ def render_page() -> str:
 
 def _table(name: str) -> Iterator[str]:
     yield from (f"## {KIPS[name]}", "", "| | statement | held by |", "|---|---|---|")
-    for each in read_statements(name):
-        tests = "; ".join(f"`{_short(test)}`" for test in each.tests)
-        otherwise = f"*Otherwise*: {each.otherwise}" if each.otherwise else ""
-        yield f"| {each.id} | {each.says} | {' '.join(filter(None, (otherwise, tests)))} |"
+    for statement in read_statements(name):
+        tests = "; ".join(f"`{test.removeprefix('tests/')}`" for test in statement.tests)
+        otherwise = f"*Otherwise*: {statement.otherwise}" if statement.otherwise else ""
+        yield f"| {statement.id} | {statement.says} | {' '.join(filter(None, (otherwise, tests)))} |"
     yield ""
 
 
-def _short(test: str) -> str:
-    return test.removeprefix("tests/")
+def resolve(dotted: str) -> tuple[Any, str]:
+    """Return the module or class that has what `dotted` names, and the name. Raises LookupError without it."""
+    names = dotted.split(".")
+    for length in range(len(names) - 1, 0, -1):
+        try:
+            owner: Any = import_module(".".join(names[:length]))
+        except ModuleNotFoundError:
+            continue
+        for name in names[length:-1]:
+            owner = getattr(owner, name, None)
+        if owner is not None and names[-1] in vars(owner):
+            return owner, names[-1]
+        break
+    raise LookupError(f"There is no {dotted}.")
+
+
+def idle_value(value: Any) -> Any:
+    """Return what replaces a function or constant: a function that does nothing, or an empty value of the same kind."""
+    if isinstance(value, property | cached_property):
+        return property(lambda _self: None)
+    if isinstance(value, staticmethod | classmethod):
+        return type(value)(lambda *_args, **_kwargs: None)
+    if inspect.iscoroutinefunction(value):
+
+        async def nothing(*_args: Any, **_kwargs: Any) -> None:
+            """Do nothing."""
+
+        return nothing
+    if callable(value):
+        return lambda *_args, **_kwargs: None
+    if isinstance(value, re.Pattern):
+        return re.compile(r"(?!)")
+    empty = type(value)()
+    return empty if empty != value else not value
+
+
+def pytest_load_initial_conftests() -> None:
+    """Replace what is named, before a test module imports it."""
+    if dotted := os.environ.get(_REPLACED):
+        owner, name = resolve(dotted)
+        setattr(owner, name, idle_value(vars(owner)[name]))
 
 
 def main() -> str | None:
-    """Try the removals, or write the page; return why the run fails, None if it does not."""
+    """Try the statements, or write the page; return why the run fails, None if it does not."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("ids", nargs="*", help="these statements alone, such as 236-09, or a whole KIP, such as 236")
     parser.add_argument("--processes", type=int, default=2)
@@ -121,61 +149,35 @@ def main() -> str | None:
         PAGE.write_text(render_page())
         return None
     chosen = [
-        (each, each.without)
+        statement
         for name in KIPS
-        for each in read_statements(name)
-        if each.without and (not options.ids or each.id in options.ids or name in options.ids)
+        for statement in read_statements(name)
+        if statement.kept_by and (not options.ids or statement.id in options.ids or name in options.ids)
     ]
-    outcomes = _tried(chosen, options.processes)
-    faults = [f"{each.id}: {fault}" for (each, _), fault in zip(chosen, outcomes, strict=True) if fault]
+    with ThreadPoolExecutor(options.processes) as pool:
+        faults = [fault for fault in pool.map(_try_without, chosen) if fault]
     print("\n".join([*faults, f"{len(chosen)} statements tried, {len(faults)} whose tests do not fail without it."]))
     return "Some statements of tests/kips are not held by their tests." if faults else None
 
 
-def _tried(chosen: Sequence[tuple[Statement, Removal]], processes: int) -> list[str | None]:
-    """Return for each statement what is wrong with its removal, None for one that its tests notice."""
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(processes) as pool:
-        places: SimpleQueue[Path] = SimpleQueue()
-        for number in range(processes):
-            copy_repository(Path(folder) / str(number))
-            places.put(Path(folder) / str(number))
-
-        def attempt(pair: tuple[Statement, Removal]) -> str | None:
-            place = places.get()
-            try:
-                fault = _outcome(place, pair[1])
-            finally:
-                places.put(place)
-            print(f"{pair[0].id}: {fault or 'noticed'}", flush=True)
-            return fault
-
-        return list(pool.map(attempt, chosen))
+def _try_without(statement: Statement) -> str | None:
+    """Run the tests without what keeps the statement; return the fault if they do not fail."""
+    code = _run_tests(statement.kept_by or "", statement.noticed_by or statement.tests)
+    fault = None
+    if code != _FAILED:
+        why = "the tests pass" if code == 0 else f"pytest ended with {code}, so that no test has judged it,"
+        fault = f"{statement.id}: {why} without {statement.kept_by}"
+    print(fault or f"{statement.id}: noticed", flush=True)
+    return fault
 
 
-def _outcome(place: Path, removal: Removal) -> str | None:
-    """Return what is wrong with a removal, made in the copy at `place`: None if its tests notice it."""
-    file = place / installed_path(Path(removal.file))
-    text = file.read_text()
-    if text.count(removal.old) != 1:
-        return f"{removal.file} holds what is removed {text.count(removal.old)} times"
-    file.write_text(text.replace(removal.old, removal.new))
-    try:
-        code = _run_tests(place, removal.noticed_by)
-    finally:
-        file.write_text(text)
-    if code == _FAILED:
-        return None
-    return "the tests pass without it" if code == 0 else f"pytest ended with {code}, so no test has judged it"
-
-
-def _run_tests(place: Path, tests: Sequence[str]) -> int:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--every-case", *tests]
-    env = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
+def _run_tests(replaced: str, tests: Sequence[str]) -> int:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "tests.statements"]
     try:
         return subprocess.run(
-            command,
-            cwd=place,
-            env=env,
+            [*command, "--every-case", *tests],
+            cwd=_ROOT,
+            env={**os.environ, _REPLACED: replaced},
             timeout=_LIMIT_S,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
