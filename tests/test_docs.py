@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from mkdocs.exceptions import PluginError
 
-from kafka_steward.cluster.connection import PROTOCOLS, check_security, client_config
+from kafka_steward.cluster.connection import check_security, client_config
 from kafka_steward.provider_info import get_provider_info
-from kafka_steward.settings import SETTINGS
 from tests.cli_page import page
 
 ROOT = Path(__file__).parents[1]
@@ -40,36 +39,7 @@ def test_the_reference_lists_every_module_of_operators_sensors_and_notifiers() -
     assert {name for name in listed if not name.startswith("kafka_steward.dags")} == modules | notifiers
 
 
-def test_the_list_of_decisions_has_each_page_with_its_title() -> None:
-    folder = DOCS / "decisions"
-    titles = {path.name: path.read_text().split("\n")[0].removeprefix("# ") for path in folder.glob("0*.md")}
-    listed = re.findall(r"^- \[(.*)\]\((.*)\)$", (folder / "index.md").read_text(), re.MULTILINE)
-    assert [(titles[name], name) for name in sorted(titles)] == listed
-
-
-@pytest.mark.parametrize("name", [name for name in FORM["conn-fields"] if name not in SETTINGS])
-def test_the_page_of_the_connection_names_each_field_of_the_form(name: str) -> None:
-    text = (DOCS / "reference" / "connection.md").read_text()
-    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
-    described = any(f"`{name}`" in row for row in rows) or re.search(rf"^`{name}`", text, re.MULTILINE)
-    assert described, f"{name} has neither a row of a table nor the beginning of a paragraph"
-
-
-def test_the_page_of_the_connection_has_each_value_and_each_field_of_airflows_own_that_is_used() -> None:
-    text = (DOCS / "reference" / "connection.md").read_text()
-    values = {value for name in ("security_protocol", "sasl_mechanism") for value in _values(name)}
-    assert {value for value in values if f"`{value}`" not in text} == set()
-    used = FORM["ui-field-behaviour"]["placeholders"].keys() - set(FORM["ui-field-behaviour"]["hidden-fields"])
-    first = text.split("\n\n")[1]
-    assert {name for name in used if not re.search(rf"\b{name}\b", first)} == set()
-
-
-def _values(name: str) -> list[str]:
-    return list(FORM["conn-fields"][name]["schema"]["enum"])
-
-
 CONNECTIONS = re.findall(r"^export AIRFLOW_CONN_\w+='(\{.*?\})'$", (DOCS / "how-to.md").read_text(), re.M | re.S)
-SERVICES = re.findall(r"^\| ([^|]+) \| `(\w+)` \| (?:`([\w-]+)` )?\| .* \|$", (DOCS / "how-to.md").read_text(), re.M)
 
 
 @pytest.mark.parametrize("connection", CONNECTIONS, ids=range(len(CONNECTIONS)))
@@ -78,15 +48,6 @@ def test_the_security_of_each_connection_of_the_recipes_is_accepted(connection: 
     names = {"host": "bootstrap_servers", "login": "sasl_plain_username", "password": "sasl_plain_password"}
     check_security(client_config({**{names[key]: given[key] for key in names if key in given}, **given["extra"]}))
     assert set(given["extra"]) <= set(FORM["conn-fields"])
-
-
-def test_the_recipes_name_protocols_and_mechanisms_that_there_are() -> None:
-    assert len(CONNECTIONS) == 2
-    assert len(SERVICES) == 6
-    for service, protocol, mechanism in SERVICES:
-        assert protocol in PROTOCOLS, service
-        assert bool(mechanism) == protocol.startswith("SASL"), service
-        assert not mechanism or mechanism in _values("sasl_mechanism"), service
 
 
 @pytest.fixture(scope="module")

@@ -21,12 +21,9 @@ import yaml
 from kafka_steward.cli import get_kafka_steward_commands
 from kafka_steward.monitoring import list_files
 from tests.cli.calling import _add
-from tests.triggers.progress_values import progress
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-#: It names commands of former versions, too.
-HISTORY = ROOT / "CHANGELOG.md"
 COMMAND = "airflow kafka-steward"
 _PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*(\.[\w.]+)?|<[^>]*>|\$\w+|…|\.\.\.")
 #: Placeholders for one of several values that the parser knows.
@@ -128,7 +125,6 @@ def in_pages(find: Callable[[str], Iterable[Any]]) -> list[Any]:
     return [
         pytest.param(found, id=f"{page.relative_to(ROOT)}: {found if isinstance(found, str) else ' '.join(found)}")
         for page in PAGES
-        if page != HISTORY
         for found in find(page.read_text())
     ]
 
@@ -206,44 +202,9 @@ SOURCES = [path for folder in ("provider", "operators", "sensors", "dags") for p
 LITERALS = [(path.relative_to(ROOT), *found) for path in SOURCES for found in literals(path)]
 
 
-def test_the_commands_of_our_messages_are_found() -> None:
-    assert len({path for path, *_ in LITERALS}) > 12
-    assert sum(copied for _, _, copied in LITERALS) > 10
-
-
 @pytest.mark.parametrize(("path", "text", "copied"), LITERALS, ids=lambda value: str(value)[:60])
 def test_each_command_of_a_message_is_one_that_there_is(path: Path, text: str, *, copied: bool) -> None:
     if copied:
         accept(split(text), complete=True)
     for words in () if copied else sentences(text.replace("`", "")):
         accept(words, complete=False)
-
-
-_LINE = re.compile(
-    r"\[[#-]{20}\] +\d+% of (?P<total>\d+) partitions(?P<facts>, (?P<done>[\d.]+) of (?P<bytes>[\d.]+) MB"
-    r"(?: at (?P<rate>[\d.]+) MB/s)?(?:, about (?:(?P<minutes>\d+) min )?(?P<s>\d+) s left)?)?\. (?P<sentence>.*)"
-)
-
-
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page != HISTORY], ids=lambda page: str(page.relative_to(ROOT))
-)
-def test_each_line_of_progress_on_a_page_is_as_it_is_printed(page: Path) -> None:
-    from kafka_steward.triggers.reporting import progress_line
-
-    for line in re.findall(r"^\[[#-]{20}\].*$", page.read_text(), re.MULTILINE):
-        found = _LINE.fullmatch(line)
-        assert found, line
-        share = line[1:21].count("#") / 20
-        assert bool(found["facts"]) == (share < 1), "bytes are known until the end"
-        settled = re.match(r"(\d+) of", found["sentence"])
-        values = progress(
-            int(settled[1]) if settled else round(share * int(found["total"])),
-            int(found["total"]),
-            bytes_done=round(float(found["done"] or 0) * 1e6),
-            bytes_total=round(float(found["bytes"] or 0) * 1e6),
-            bytes_per_s=float(found["rate"]) * 1e6 if found["rate"] else None,
-            eta_s=60 * int(found["minutes"] or 0) + int(found["s"]) if found["s"] else None,
-            sentence=found["sentence"],
-        )
-        assert progress_line(values) == line

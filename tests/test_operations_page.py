@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from tests.journal.test_plans import moves_of, record_of
 from tests.memory_tree import MemoryTree
 from tests.simulator import Simulator
 
-ROOT = Path(__file__).parents[1]
-FOLDERS = ("provider", "operators", "sensors", "dags")
 ZOOKEEPER = ZooKeeperOptions("zk1:2181/kafka")
 
 
@@ -41,13 +38,6 @@ def tree(monkeypatch: pytest.MonkeyPatch) -> SharedTree:
     tree = SharedTree(lambda: 1_000)
     monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.ZkTree", lambda _: tree)
     return tree
-
-
-@pytest.mark.parametrize("word", ["AlterReplicaLogDirs", "remote.storage", "remote_log"])
-def test_what_the_page_says_is_never_asked_for_is_in_no_module(word: str) -> None:
-    sources = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    assert len(sources) > 200
-    assert [path.name for path in sources if word in path.read_text()] == []
 
 
 def test_a_reassignment_that_moves_a_replica_within_its_broker_is_refused() -> None:
@@ -107,11 +97,3 @@ def test_after_an_upgrade_who_has_the_journal_open_and_who_opens_it_are_refused(
         assert journal.tree.get("/steward/plans/x") is None
         with pytest.raises(JournalError, match=r"written by a newer Kafka Steward \(schema 9999"):
             open_journal(url, "c")
-
-
-def test_the_page_names_commands_and_operators_that_exist() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text()
-    operators = "\n".join(path.read_text() for path in (ROOT / "operators").glob("*.py"))
-    named = set(re.findall(r"`(\w+Operator)`", page))
-    assert len(named) == 3
-    assert all(f"class {name}(" in operators for name in named)

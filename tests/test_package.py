@@ -90,12 +90,3 @@ def _imported_names(node: ast.AST) -> list[str]:
 
 def _assigns_all(node: ast.Assign) -> bool:
     return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
-
-
-def test_the_page_about_installation_lists_every_extra() -> None:
-    page = (ROOT / "docs" / "installation.md").read_text()
-    rows = re.search(r"\| extra \|.*?\n\n", page, re.DOTALL)
-    assert rows is not None
-    listed = {name for row in rows[0].strip().splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    extras = read_toml(ROOT / "pyproject.toml")["project"]["optional-dependencies"]
-    assert listed == extras.keys() - {"dev"}

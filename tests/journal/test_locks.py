@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -185,13 +184,6 @@ def test_a_late_free_takes_nothing_from_the_next_owner(timed: MemoryTree) -> Non
 
 
 # The step lock
-
-
-def test_the_pages_say_how_long_a_lock_lives() -> None:
-    docs = Path(__file__).parents[2] / "docs"
-    lifetime = f"{LIFE_MS // 1000} s"
-    assert f"the lock's lifetime ({lifetime})" in (docs / "security.md").read_text()
-    assert f"for its lock, on another machine {lifetime}." in (docs / "command-line.md").read_text()
 
 
 def test_a_late_taker_takes_nothing_from_a_quicker_one(timed: MemoryTree, clock: Clock) -> None:
