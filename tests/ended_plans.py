@@ -94,9 +94,9 @@ class Cost:
 
 
 @contextmanager
-def cost_of(journal: Journal) -> Iterator[Cost]:
-    """Count what the database of a journal in SQLite does in the block."""
-    cost, engine = Cost(), _database(journal).engine
+def cost_of(journal: Journal | None = None) -> Iterator[Cost]:
+    """Count what the database of a journal in SQLite does in the block, or what all databases do."""
+    cost, engine = Cost(), sa.Engine if journal is None else _database(journal).engine
 
     def count_instruction() -> int:
         cost.instructions += 1
