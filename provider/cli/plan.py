@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from kafka_steward.assignment import Operation, TopicPartition
+from kafka_steward.assignment import Operation, TopicPartition, below_min_isr_reason
 from kafka_steward.capacities import parse_capacities
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -270,6 +270,26 @@ def _print_plan(call: CommandContext, plan: PlanFolder, snapshot: SnapshotFolder
         print_error(
             f"{file} has the plan, {back} the way back. To execute it:", f"  {call.command_line(f'apply {file}')}"
         )
+        if refused := _first_below_min_isr_on_the_way_back(plan, snapshot):
+            print_error(
+                f"{back} would be refused, because {refused} has fewer replicas than min.insync.replicas now. To go "
+                "back in spite of that, cancel the plan that `apply` makes:",
+                f"  {call.command_line('cancel PLAN --scope plan')}",
+            )
+
+
+def _first_below_min_isr_on_the_way_back(plan: PlanFolder, snapshot: SnapshotFolder) -> TopicPartition | None:
+    """Return the first partition whose replicas before the plan `apply` would refuse afterwards; None without."""
+    rows = snapshot.partitions.select(["topic", "partition", "min_isr"]).to_pylist()
+    min_isr = {(row["topic"], row["partition"]): row["min_isr"] for row in rows}
+    return next(
+        (
+            move.topic_partition
+            for move in plan.moves
+            if below_min_isr_reason(len(move.after), len(move.before), min_isr.get(move.topic_partition))
+        ),
+        None,
+    )
 
 
 def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder) -> list[str]:

@@ -22,10 +22,11 @@ from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, record_in_flight
+from kafka_steward.execution.move_recovery import is_unregistered_refusal, unregistered_clause
 from kafka_steward.execution.moves import SETTLED
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code, event_number
-from kafka_steward.journal.records import MoveRow, MoveState, Phase, PlanRecord, PlanStatus
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 
 #: Polls in one call: the cancel, the reorder, and three for a cluster that is slow to report.
@@ -63,13 +64,14 @@ class LateAction(Enum):
 class LateRequest:
     """A late request: a move from where the partition belongs to the target of the request.
 
-    `ended` is the state in which the partition's move ended, None if it has not. A partition that an external client
-    had moved (FAILED) was elsewhere when Kafka received the request. One that needed no move (SATISFIED) may have been
-    at the target before.
+    `ended` is the state in which the partition's move ended, None if it has not, and `cause` the cause. A partition
+    that an external client had moved (FAILED) was elsewhere when Kafka received the request. One that needed no move
+    (SATISFIED) was at the target before, unless its brokers had returned.
     """
 
     move: Move
     ended: MoveState | None = MoveState.DROPPED
+    cause: Cause | None = None
 
 
 def next_late_action(request: LateRequest, partition: Partition | None, live: frozenset[int]) -> LateAction:
@@ -80,7 +82,7 @@ def next_late_action(request: LateRequest, partition: Partition | None, live: fr
     if partition.reassigning:
         return LateAction.CANCEL if _is_in_flight_to(partition, move.after) else LateAction.NONE
     if partition.replicas == move.after != move.before:
-        if request.ended is MoveState.SATISFIED:
+        if request.ended is MoveState.SATISFIED and request.cause is not Cause.BROKERS_RETURNED:
             return LateAction.NONE
         return LateAction.LEAVE if unrestorable_reason(request, partition, live) else LateAction.ROLL_BACK
     same = frozenset(partition.replicas) == frozenset(move.before) and not partition.is_recreated(move.topic_id)
@@ -165,7 +167,12 @@ class LateRetraction:
             self._cancel_moves(calls, in_flight)
             at_rest = {name: each.move for name, each in open_ones.items() if name not in in_flight}
             completed = [name for name in at_rest if needed[name] is LateAction.ROLL_BACK]
-            self._restore_replicas(calls, at_rest, completed, snapshot)
+            refused = self._restore_replicas(calls, at_rest, completed, snapshot)
+            left_alone += self._record_left_alone(
+                [(replace(at_rest[name], after=found[name].replicas), why) for name, why in refused.items()]
+            )
+            delete_in_flight(self.journal.tree, self.plan, list(refused))
+            open_ones = {name: each for name, each in open_ones.items() if name not in refused}
         return left_alone
 
     def _cancel_moves(self, calls: AuditedCalls, moves: Mapping[TopicPartition, Move]) -> None:
@@ -179,16 +186,22 @@ class LateRetraction:
         moves: Mapping[TopicPartition, Move],
         completed: Collection[TopicPartition],
         snapshot: Snapshot,
-    ) -> None:
+    ) -> dict[TopicPartition, str]:
+        """Submit the replicas before; return why Kafka refuses them for good, as a clause for each partition."""
         entries = {
             name: [self._build_audit_record(Action.ROLL_BACK if name in completed else Action.REORDER, move)]
             for name, move in moves.items()
         }
         found = {name: snapshot.partitions[name].replicas for name in moves}
-        calls.execute(
+        answers = calls.execute(
             entries,
             lambda batch: alter_keeping_factor(self.cluster, {name: moves[name].before for name in batch}, found),
         )
+        return {
+            name: f"Kafka refuses its original replicas{unregistered_clause(moves[name].before, snapshot)}: {error}"
+            for name, error in answers.items()
+            if is_unregistered_refusal(error, zookeeper_mode=self.cluster.zookeeper_mode)
+        }
 
     def _record_left_alone(self, late: Sequence[tuple[Move, str]]) -> list[str]:
         self.journal.audit.record_all(
@@ -196,7 +209,8 @@ class LateRetraction:
         )
         return [
             f"{move.topic_partition} was moved to {list(move.after)} by a request of plan {self.plan[:12]} that Kafka "
-            f"received after the plan had ended, and is not restored: {why}. Check its replicas, and reassign it."
+            f"received after the plan had ended, and is not restored: {why.rstrip('.')}. Check its replicas, and "
+            "reassign it."
             for move, why in late
         ]
 
@@ -256,7 +270,7 @@ def _find_unwanted_requests(
         else:
             home = _later_plan_return_target(journal.plans.get(digest), latest, asked[name])
         if home is not None:
-            late.append(LateRequest(replace(row.move, before=home, after=asked[name] or home), ended))
+            late.append(LateRequest(replace(row.move, before=home, after=asked[name] or home), ended, latest.cause))
     return late
 
 

@@ -256,6 +256,15 @@ class HoldReason(str, Enum):
         _Consequence.TRY_AGAIN,
         "it has no leader to copy from; bring back one of the brokers {found}",
     )
+    #: Its topic allows unclean leader elections.
+    OUT_OF_SYNC = (
+        "out_of_sync",
+        _Consequence.TRY_AGAIN,
+        (
+            "its replica on broker {found} is out of sync, and would lead before one that has more if the replicas in "
+            "sync were lost (unclean.leader.election.enable); it is retried, and starts once that replica is in sync"
+        ),
+    )
     BELOW_MIN_ISR = (
         "below_min_isr",
         _Consequence.TRY_AGAIN,

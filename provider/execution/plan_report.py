@@ -199,6 +199,10 @@ _LEFT = {
         "out of sync, which loses data (kafka-leader-election.sh --election-type unclean), or delete the topic"
     ),
     "too_few_brokers": ("too few brokers may hold its replicas; start or add brokers, or lower its replication factor"),
+    "below_min_isr": (
+        "it would have fewer replicas than min.insync.replicas; ask for more replicas, or lower min.insync.replicas of "
+        "its topic"
+    ),
     "in_flight": "a reassignment of it is in flight; make another plan when that has ended",
     "pinned": "the option pin keeps it as it is",
     "excluded": "the plan leaves out its topic, by include, exclude or internal_topics",

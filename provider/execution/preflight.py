@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from kafka_steward.assignment import Move, TopicPartition, below_min_isr_reason
 from kafka_steward.cluster.state import BrokerLogDirs, Directory, Partition, Snapshot
 from kafka_steward.execution.moves import Held, HoldReason
+from kafka_steward.execution.staging import out_of_sync_before_better
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,12 @@ def _check_unapproved(_: Move, __: Partition, inputs: PreflightInputs) -> _Found
 
 
 def _check_target_restarting(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
-    return _lowest_broker(frozenset(move.after) & inputs.bouncing) if move.adding else None
+    if not move.adding:
+        return None
+    # While the only source restarts, an unclean election would make the new replica the leader, which has less.
+    sources = frozenset(move.before) & inputs.snapshot.live if move.topic in inputs.unclean else frozenset[int]()
+    lone = sources if sources <= inputs.bouncing else frozenset[int]()
+    return _lowest_broker(frozenset(move.after) & inputs.bouncing | lone)
 
 
 def _check_target_dead(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
@@ -260,6 +266,14 @@ def _check_target_cordoned(move: Move, _: Partition, inputs: PreflightInputs) ->
 
 def _check_no_leader(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
     return _join_brokers(partition.replicas) if move.adding and partition.leader is None else None
+
+
+def _check_out_of_sync(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
+    # What adds replicas does so behind the others first (staging.py).
+    if move.adding or move.topic not in inputs.unclean:
+        return None
+    broker = out_of_sync_before_better(move, partition, inputs.snapshot.live - partition.offline)
+    return None if broker is None else str(broker)
 
 
 def _check_below_min_isr(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
@@ -307,6 +321,7 @@ CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, PreflightInputs], 
     (HoldReason.TARGET_CORDONED, _check_target_cordoned),
     (HoldReason.KEPT_REPLICA_OFFLINE, _check_kept_replica_offline),
     (HoldReason.NO_LEADER, _check_no_leader),
+    (HoldReason.OUT_OF_SYNC, _check_out_of_sync),
     (HoldReason.BELOW_MIN_ISR, _check_below_min_isr),
     (HoldReason.DISK_UNKNOWN, _check_disk_unknown),
     (HoldReason.SIZE_UNKNOWN, _check_size_unknown),

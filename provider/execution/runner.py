@@ -34,7 +34,7 @@ from kafka_steward.execution.move_recovery import (
     sample_lag,
     stall_message,
 )
-from kafka_steward.execution.moves import bytes_to_copy
+from kafka_steward.execution.moves import HoldReason, bytes_to_copy
 from kafka_steward.execution.plan_slot import release_slot, waiting_reason
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import (
@@ -408,22 +408,23 @@ class PlanRunner:
         """Defer the open moves of a heal to the next plan; any other plan becomes stuck and needs a person.
 
         Moves of partitions without a leader are dropped: no plan can copy them, and this one must not wait for them.
+        So are those that wait for a replica that lags.
         """
         why = stepped.held[0].sentence if stepped.held else "no move could be started"
         tries = record.attempts + 1
-        leaderless = {
+        waiting = {
             TopicPartition(held.topic, held.partition): held.sentence
             for held in stepped.held
             if (partition := stepped.snapshot.partitions.get(TopicPartition(held.topic, held.partition))) is not None
-            and partition.leader is None
+            and (partition.leader is None or held.code is HoldReason.OUT_OF_SYNC)
         }
-        if not (record.auto_generated or leaderless):
+        if not (record.auto_generated or waiting):
             return self._mark_stuck(record, fence, tries, why)
         try:
             if record.auto_generated:
                 step.drop_open_moves(stepped.snapshot, f"{HANDED_BACK} after {tries} attempts: {why}")
             else:
-                step.drop_moves(stepped.snapshot, leaderless)
+                step.drop_moves(stepped.snapshot, waiting)
         except ClusterError as error:
             return self._record_failure(record, fence, error)
         record = self._update_record(record, fence, attempts=0, reason=why)

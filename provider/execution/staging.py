@@ -14,7 +14,8 @@ between stages copies nothing: the original replicas are present, and only the n
   messages are lost. So a stage adds all new replicas behind the live originals, and the last stage, which copies
   nothing, brings the replicas to the target. From 12 to 31, the stages are 123, 31. Replicas on dead brokers that leave
   are removed by the first stage, because they would stall it. A partition with one live original has no better copy
-  beside its leader: it moves at once.
+  beside its leader: it moves at once. A kept replica that is out of sync is no better than a new one: while it would
+  come before a live original, the last stage waits (`out_of_sync_before_better`).
 
 The assignment of a partition between two stages determines the next stage. Only one number is stored, with each
 submission: the row's `stage`, the number of new replicas after its completion, and one more for the last stage. That
@@ -82,12 +83,14 @@ def next_stage(move: Move, partition: Partition, live: frozenset[int], *, one_at
     """Return the next reassignment of `move`, whose `before` is the current assignment: a stage, or all of it.
 
     With `one_at_a_time`, a move that adds several replicas adds one, if all replicas in `before` are live and in sync.
-    With `unclean`, the topic allows unclean leader elections.
+    With `unclean`, the topic allows unclean leader elections. A replica in a failed log directory is as one on a dead
+    broker.
     """
-    new = _new_replicas(move)
+    new, live = _new_replicas(move), live - partition.offline
     if one_at_a_time and len(new) > 1 and frozenset(move.before) <= partition.isr & live:
         return replace(move, after=(*move.before, new[0]))
-    if unclean and _puts_new_before_live(move, live):
+    in_front = _puts_new_before_live(move, live) or out_of_sync_before_better(move, partition, live) is not None
+    if unclean and move.adding and in_front:
         kept = tuple(broker for broker in move.before if broker in live or broker in move.after)
         return replace(move, after=(*kept, *new))
     return move
@@ -97,19 +100,35 @@ def _puts_new_before_live(move: Move, live: frozenset[int]) -> bool:
     """Return True if Kafka would list a new replica before one of several live original ones."""
     originals = frozenset(move.before) & live
     listed = [broker for broker in (*move.after, *move.before) if broker in originals | move.adding]
-    return len(originals) > 1 and bool(move.adding) and not originals <= frozenset(listed[: len(originals)])
+    return len(originals) > 1 and not originals <= frozenset(listed[: len(originals)])
+
+
+def out_of_sync_before_better(move: Move, partition: Partition, live: frozenset[int]) -> int | None:
+    """Return a kept replica that is out of sync and would come before a live one that precedes it now; None without.
+
+    If the ISR is lost, the one that comes first leads, whatever it has. Kafka lists replicas that leave last.
+    """
+    listed = (*move.after, *(broker for broker in move.before if broker not in move.after))
+    for broker in move.after:
+        if broker in move.before and broker not in partition.isr:
+            preceding = frozenset(move.before[: move.before.index(broker)]) & live
+            if not preceding <= frozenset(listed[: listed.index(broker)]):
+                return broker
+    return None
 
 
 def as_completed_stage(row: MoveRow, partition: Partition) -> Partition:
     """Return the partition as after the stage in flight, if all new replicas are in the ISR; otherwise as it is.
 
     Kafka completes a stage only when the original replicas are in the ISR as well, and one of them may lag for long.
-    The last stage replaces the one in flight. A move that is being cancelled stays as it is.
+    The last stage replaces the one in flight, unless it would have to wait. A move that is being cancelled stays as it
+    is.
     """
     target = target_in_flight(row.move, partition)
     if target is None or target == row.move.after or not row.stage or phase_of(row) is Phase.CANCELLING:
         return partition
-    if not row.move.adding <= partition.isr:
+    waits = out_of_sync_before_better(replace(row.move, before=target), partition, frozenset(target)) is not None
+    if waits or not row.move.adding <= partition.isr:
         return partition
     return replace(partition, replicas=target, adding=(), removing=())
 

@@ -66,6 +66,9 @@ from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, Plan
 #: to the controller, which is busy with the moves. The entry of a replica that is in sync throttles nothing (KIP-73).
 _LISTS_EVERY_MS = 5_000
 
+#: The cause that is recorded for a move that preflight ends.
+_CAUSES = {HoldReason.SATISFIED: Cause.BROKERS_RETURNED}
+
 
 @dataclass(frozen=True)
 class StepResult:
@@ -363,7 +366,8 @@ class Step:
         released = [each.row for each in verdicts if each.held is None and each.row.state is not MoveState.WAITING]
         decisions = [Decision(row, Event.RELEASE) for row in released]
         self._record_decisions(
-            [*decisions, *(Decision(row, why.code.event, why.sentence) for row, why in held)], snapshot
+            [*decisions, *(Decision(row, why.code.event, why.sentence, _CAUSES.get(why.code)) for row, why in held)],
+            snapshot,
         )
         ready = [self._next_part(each.left, inputs) for each in verdicts if each.held is None]
         chosen = self._admit_ready_moves(ready, rows, inputs)

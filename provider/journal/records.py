@@ -409,7 +409,7 @@ class Phase(str, Enum):
 
 
 class Cause(str, Enum):
-    """The cause of a move's cancellation, drop or failure; `detail` is the same for users."""
+    """The cause of a move's end without its completion; `detail` is the same for users."""
 
     #: A cancel of its plan was requested (KIP-236).
     REQUESTED = "requested"
@@ -419,6 +419,8 @@ class Cause(str, Enum):
     BROKER_DIED = "broker_died"
     #: A later request has another target for its partition (KIP-236).
     SUPERSEDED = "superseded"
+    #: It was not needed any more: every broker of its assignment was live again (KIP-46).
+    BROKERS_RETURNED = "brokers_returned"
     #: It was cancelled, and Kafka refused the original order of its replicas: one of their brokers is not registered.
     ORDER_REFUSED = "order_refused"
     #: An external client cancelled it.

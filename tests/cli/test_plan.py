@@ -61,6 +61,19 @@ def test_the_files_lead_there_and_back(scene: Scene, capsys: pytest.CaptureFixtu
     assert scene.replicas() == before
 
 
+def test_a_way_back_that_apply_would_refuse_is_named_with_what_to_do(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.create("one", [(1,), (2,)])
+    scene.simulator.topic_settings["one"]["min.insync.replicas"] = "2"
+    file = scene.folder / "plan.json"
+    raised = ("plan", "set-replication-factor", "--topics", "one", "--factor", "2", "--file", str(file))
+    assert scene.call(*raised) == 0
+    assert "would be refused, because one-0 has fewer replicas than min.insync.replicas now" in capsys.readouterr().err
+    assert scene.call("apply", str(file)) == 0
+    assert scene.call("apply", str(file.with_suffix(".rollback.json"))) == 1
+
+
 def test_the_plan_of_a_drain_is_applied_where_replicas_are_fewer_than_min_insync_replicas(scene: Scene) -> None:
     scene.simulator.create("scratch", [(1,), (2,), (1,)])
     for settings in scene.simulator.topic_settings.values():

@@ -613,7 +613,9 @@ class Quick(Gate):
         return answer
 
 
-def completed_at_once(mode: str, happens: Callable[[Place], None] = lambda _: None) -> tuple[Place, PlanError | None]:
+def completed_at_once(
+    mode: str, happens: Callable[[Place], None] = lambda _: None, *, at_once: bool = True
+) -> tuple[Place, PlanError | None]:
     """A process sends its request after another one has rolled the plan back, and Kafka completes it at once."""
     gate = Gate()
     runner(place(throttle=0), gate).step()
@@ -625,8 +627,9 @@ def completed_at_once(mode: str, happens: Callable[[Place], None] = lambda _: No
         cancelled_meanwhile(here)
         happens(here)
 
+    number = gate.calls.index("cluster.alter")
     try:
-        runner(here, Quick(gate.calls.index("cluster.alter"), here, meanwhile)).step()
+        runner(here, Quick(number, here, meanwhile) if at_once else Gate(number, meanwhile)).step()
     except PlanError as error:
         return here, error
     return here, None
@@ -668,6 +671,13 @@ def test_a_late_request_whose_originals_are_dead_is_named_and_left() -> None:
     assert "its original broker 1 is not live" in str(error)
 
 
+def test_a_late_request_whose_originals_kafka_refuses_is_named_and_left() -> None:
+    here, error = completed_at_once("kraft", lambda at: at.simulator.unregister(1), at_once=False)
+    assert "t-0 was moved to [3, 1, 2] by a request" in str(error)
+    assert "Kafka refuses its original replicas, because broker 1 is not registered" in str(error)
+    nothing_is_left(here, "unregistered")
+
+
 def test_the_watch_rolls_back_what_kafka_completed_for_a_process_that_died() -> None:
     here = place(throttle=0)
     cancelled_meanwhile(here)
@@ -682,19 +692,27 @@ def test_the_watch_rolls_back_what_kafka_completed_for_a_process_that_died() -> 
 
 
 @pytest.mark.parametrize(
-    ("ended", "action"),
+    ("ended", "cause", "action"),
     [
-        (MoveState.DROPPED, LateAction.ROLL_BACK),
-        (MoveState.COMPLETED, LateAction.ROLL_BACK),
-        (None, LateAction.ROLL_BACK),
-        (MoveState.FAILED, LateAction.LEAVE),
-        (MoveState.SATISFIED, LateAction.NONE),
+        (MoveState.DROPPED, None, LateAction.ROLL_BACK),
+        (MoveState.COMPLETED, None, LateAction.ROLL_BACK),
+        (None, None, LateAction.ROLL_BACK),
+        (MoveState.FAILED, None, LateAction.LEAVE),
+        (MoveState.SATISFIED, None, LateAction.NONE),
+        (MoveState.SATISFIED, Cause.BROKERS_RETURNED, LateAction.ROLL_BACK),
     ],
 )
 def test_what_rests_at_the_late_target_goes_back_where_that_is_known(
-    ended: MoveState | None, action: LateAction
+    ended: MoveState | None, cause: Cause | None, action: LateAction
 ) -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 423")
     snapshot = simulator.snapshot()
-    request = LateRequest(move("t-0", "123", "423"), ended)
+    request = LateRequest(move("t-0", "123", "423"), ended, cause)
     assert next_late_action(request, snapshot.partitions[T0], snapshot.live) is action
+
+
+def test_a_heal_whose_brokers_returned_says_so_of_its_moves() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123")
+    world = World(simulator, memory_journal(simulator), heal_moves(simulator, 1, 4), failed=(1,))
+    assert world.run().status is PlanStatus.COMPLETED
+    assert (world.row("t-0").state, world.row("t-0").cause) == (MoveState.SATISFIED, Cause.BROKERS_RETURNED)

@@ -9,6 +9,7 @@ import pytest
 from kafka_steward.assignment import Assignment
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.readiness import announce_restart
 from kafka_steward.execution.staging import as_completed_stage, next_stage, part_in_flight
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import MoveRow, MoveState, Phase, PlanStatus
@@ -230,3 +231,54 @@ def test_the_minimum_isr_of_the_move_is_that_of_its_originals(mode: str) -> None
     assert world.run().status is PlanStatus.COMPLETED
     final: Assignment = world.replicas("t-0")
     assert final == (3, 4)
+
+
+@pytest.mark.parametrize("auto_generated", [True, False])
+def test_a_replica_in_a_failed_log_directory_leaves_in_the_first_stage(mode: str, *, auto_generated: bool) -> None:
+    simulator = unclean(mode, "123")
+    simulator.fail_disk(2, T0)
+    moves = [move("t-0", "123", "143", size=180)]
+    world = World(simulator, memory_journal(simulator), moves, settings=UNTHROTTLED, auto_generated=auto_generated)
+    assert world.run().status is PlanStatus.COMPLETED
+    assert [after for _, after in submitted(world)] == [[1, 3, 4], [1, 4, 3]]
+
+
+@pytest.mark.parametrize("after", ["13", "32", "132", "134", "1324"])
+def test_a_kept_replica_that_lags_comes_before_no_better_one(mode: str, after: str) -> None:
+    simulator = unclean(mode, "123")
+    lags(simulator, 2, by=10)
+    lags(simulator, 3, by=170)
+    simulator.topic_settings["t"][FOLLOWERS] = "0:2,0:3"
+    world = applied(simulator, "123", after)
+    world.step()
+    simulator.tick()
+    simulator.kill(1)
+    simulator.tick()
+    assert (simulator.topics[T0].leader, simulator.topics[T0].size) == (2, 170), "3 has 10 of 180 messages"
+    simulator.restart(1)
+    for settings in simulator.broker_settings.values():
+        settings.clear()
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.replicas("t-0") == tuple(map(int, after))
+
+
+def test_a_move_that_waits_for_a_replica_that_never_catches_up_is_named_and_the_plan_ends(mode: str) -> None:
+    simulator = unclean(mode, "123")
+    lags(simulator, 3, by=170)
+    moves = [move("t-0", "123", "132")]
+    rules = Settings(throttle=0, max_attempts=3)
+    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+    assert world.run().status is PlanStatus.FAILED
+    assert "its replica on broker 3 is out of sync" in world.row("t-0").detail
+    assert world.replicas("t-0") == (1, 2, 3)
+
+
+def test_while_the_only_source_has_announced_its_restart_nothing_is_put_beside_it(mode: str) -> None:
+    simulator = unclean(mode, "1")
+    world = applied(simulator, "1", "2")
+    announce_restart(world.journal, 1, who=WHO)
+    (held,) = world.step().held
+    assert held.sentence.startswith("t-0 was not moved: broker 1 announced a restart and has not returned")
+    simulator.kill(1)
+    simulator.restart(1)
+    assert (simulator.topics[T0].leader, simulator.topics[T0].size) == (1, 180)

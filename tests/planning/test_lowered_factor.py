@@ -88,6 +88,19 @@ def test_the_bytes_of_one_that_must_stay_out_of_sync_are_counted(how: str) -> No
     assert f"The proof says bytes_moved = 0; the rows say {size}." in check(snapshot, wrong).problems
 
 
+def test_what_would_fall_below_min_isr_is_left_and_listed() -> None:
+    whole = cluster(SIX, "t: 123 12")
+    rows = [row | {"min_isr": 2} for row in whole.partitions.to_pylist()]
+    snapshot = snapshot_of(whole.brokers.to_pylist(), rows)
+    plan = lowered(snapshot, 1)
+    assert plan.moves == []
+    left = [(each["partition"], each["reason"]) for each in plan.proof["unplaced"]]
+    assert left == [(0, "below_min_isr"), (1, "below_min_isr")]
+    assert [each.partition for each in lowered(snapshot, 2).moves] == [0]
+    forged = plan_with(plan.digest, {**plan.proof, "unplaced": []}, [move(snapshot, "t-0 1")])
+    assert any("fewer replicas than min.insync.replicas" in each for each in check(snapshot, forged).problems)
+
+
 def test_only_what_is_copied_is_counted() -> None:
     assert lowered(lagging(SIX, "1245", isr=[1, 2], leader=1), 2).proof["bytes_moved"] == 0
     assert lowered(lagging(SIX, "1245", isr=[], leader=1), 3).proof["bytes_moved"] == 0

@@ -20,6 +20,7 @@ from kafka_steward.assignment import (
     MoveRule,
     Operation,
     TopicPartition,
+    below_min_isr_reason,
 )
 from kafka_steward.planning.files.options import INTERNAL_TOPICS
 
@@ -31,6 +32,7 @@ _STAYS = {
     "excluded": "its topic is not one that the plan may touch.",
     "all_replicas_lost": "all its replicas are lost: moving it would lose its data.",
     "no_leader": "it has no leader, so that nothing can be copied from it.",
+    "below_min_isr": "it would have fewer replicas than min.insync.replicas, and fewer than it has.",
 }
 #: Those of partitions that nothing can be copied from.
 LEADERLESS = frozenset({"all_replicas_lost", "no_leader"})
@@ -53,6 +55,7 @@ class SnapshotPartition:
     leader: int | None = None
     #: Empty if it is not known.
     isr: frozenset[int] = frozenset()
+    min_isr: int | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,7 @@ def build_context(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, A
             leaderless=row["leader"] < 0,
             leader=row["leader"],
             isr=frozenset(row["isr"]),
+            min_isr=row["min_isr"],
         )
     rows = brokers.to_pylist()
     state = {row["broker"]: row["state"] for row in rows}
@@ -142,6 +146,8 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
         "excluded": not selected or internal or _matches_any(name.topic, options.get("exclude") or ()),
         "all_replicas_lost": lost,
         "no_leader": part.leaderless and not lost,
+        "below_min_isr": context.operation == Operation.SET_REPLICATION_FACTOR.value
+        and bool(below_min_isr_reason(len(part.replicas), count_replicas_due(name, context), part.min_isr)),
     }
     return [word for word, true in holds.items() if true]
 

@@ -202,6 +202,8 @@ def _find_missing(problem: Problem) -> _MissingReplicas:
     room = np.where(shrinks, np.bincount(rows.row[optional], minlength=len(rows)), len(brokers))
     disposition = dispositions(problem, kept, missing, room, changes=shrinks)
     if problem.operation is Operation.SET_REPLICATION_FACTOR:
+        below = (disposition == Disposition.PLANNED) & shrinks & (factor < np.minimum(rows.min_isr, rows.replica_count))
+        disposition[below] = Disposition.BELOW_MIN_ISR
         _refuse_large_factor(problem, (disposition == Disposition.TOO_FEW_BROKERS) & (factor > keeps), factor)
     planned = disposition == Disposition.PLANNED
     bound = int(np.maximum(factor - keeps, 0)[planned].sum())

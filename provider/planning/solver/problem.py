@@ -138,6 +138,8 @@ class PartitionTable:
     in_sync_count: Ints
     leader: Ints
     target_rf: Ints
+    #: min.insync.replicas of the topic, 0 if it is not known.
+    min_isr: Ints
     size: Ints
     unsized: Bools
     moving: Bools
@@ -165,6 +167,7 @@ class PartitionTable:
             in_sync_count=np.bincount(isr_row, minlength=len(table)),
             leader=_int_column(table, "leader"),
             target_rf=_int_column(table, "target_rf"),
+            min_isr=_int_column(table, "min_isr", 0),
             size=np.maximum(_int_column(table, "bytes"), 0),
             unsized=_int_column(table, "bytes", -1) < 0,
             moving=(_list_lengths(table, "adding") > 0) | (_list_lengths(table, "removing") > 0),
@@ -242,10 +245,12 @@ class Disposition(IntEnum):
     NO_LEADER = 3
     #: Fewer brokers are left than the partition has replicas. A move that keeps a dead broker would stall.
     TOO_FEW_BROKERS = 4
+    #: It would get fewer replicas than min.insync.replicas, and fewer than it has.
+    BELOW_MIN_ISR = 5
     #: A reassignment of it is in flight.
-    IN_FLIGHT = 5
-    PINNED = 6
-    EXCLUDED = 7
+    IN_FLIGHT = 6
+    PINNED = 7
+    EXCLUDED = 8
 
     @property
     def reason_word(self) -> str:
