@@ -114,6 +114,26 @@ def test_no_new_replica_is_elected_before_one_that_has_more(site_of: Callable[..
     assert [1, 2, 3] in stages
 
 
+@pytest.mark.in_ci("zookeeper")
+@pytest.mark.ci
+def test_a_lowered_replication_factor_puts_no_replica_before_one_that_has_more(site_of: Callable[..., Site]) -> None:
+    site = site_of((1, 2, 3), unclean_leader_election_enable="true")
+    site.fill_without(3, bytes_=4_000_000)
+    site.fill_without(2, bytes_=500_000)
+    kept = site.end_of_log(2)
+    assert site.end_of_log(3) < kept < site.end_of_log(1)
+    runner = site.apply((1, 2, 3), (1, 3))
+    (held,) = runner.step().held
+    assert "its replica on broker 3 is out of sync" in held.sentence
+    site.sandbox.kill(1)
+    eventually(lambda: site_leader(site, 2), within=30)
+    assert site.end_of_log(2) >= kept
+    clear_rates(site)
+    site.sandbox.restart(1)
+    assert to_the_end(runner, within_s=120).status is PlanStatus.COMPLETED
+    assert (site.partition().replicas, site.end_of_log(3) >= kept) == ((1, 3), True)
+
+
 def site_leader(site: Site, leader: int) -> None:
     assert site.partition().leader == leader
 
