@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import urllib.parse
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,8 +98,14 @@ class Desk:
         login = {"login": self.login, "password": self.password} if self.login else {}
         self.connect(self.conn_id, conn_type="kafka_steward", host=self.bootstrap, extra=extra, **login)
 
-    def add_dags(self, name: str, text: str, *dag_ids: str) -> None:
-        """Write a DAG file, and wait until the dag-processor has found its DAGs."""
+    def add_dags(self, name: str, text: str, *dag_ids: str, by_spark: Collection[str] = ()) -> None:
+        """Write a DAG file, and wait until the dag-processor has found its DAGs; those `by_spark` plan with Spark.
+
+        A file whose DAGs all do is written as it is.
+        """
+        if not set(by_spark) >= set(dag_ids):
+            shutil.copy(Path(__file__).with_name("planned_here.py"), self.airflow.dags)
+            text = f"import planned_here\n\nplanned_here.BY_SPARK |= set({list(by_spark)!r})\n{text}"
         (self.airflow.dags / f"{name}.py").write_text(text)
         eventually(lambda: [self.dag(dag_id) for dag_id in dag_ids], within=90, every=1, errors=(AirflowFailed,))
 

@@ -140,7 +140,7 @@ class Evening:
     def _prepare(self) -> None:
         self.sandbox.create_topics("even", assignments=BEFORE)
         self.sandbox.fill("even", 20_000_000)
-        self.desk.add_dags(self._name, self._dags(), *map(self._dag, WORKFLOWS))
+        self.desk.add_dags(self._name, self._dags(), *map(self._dag, WORKFLOWS), by_spark=[self._dag("rebalance")])
 
     def _health(self) -> dict[str, Any]:
         """By a person, and on a schedule."""

@@ -76,7 +76,7 @@ def test_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
 ) -> None:
     kraft_sandbox.create_topics(topic, partitions=12, replication_factor=3)
     flaky, other = f"flaky_{desk.conn_id}", f"any_{desk.conn_id}"
-    desk.add_dags("two_listeners", TWO_LISTENERS.format(conn_id=desk.conn_id), flaky, other)
+    desk.add_dags("two_listeners", TWO_LISTENERS.format(conn_id=desk.conn_id), flaky, other, by_spark=[flaky, other])
     desk.connect("flaky_spark", conn_type="spark", host="local[none]")
     assert desk.dag(flaky)["is_paused"]
 
@@ -133,7 +133,7 @@ def assert_nobody_need_look(desk: Desk, sandbox: Sandbox, opened: ClusterSession
     sandbox.create_topics(topic, partitions=12, replication_factor=3)
     sandbox.fill(topic, 3_000_000)
     heal = f"heal_{desk.conn_id}"
-    desk.add_dags("three_lines", THREE_LINES.format(conn_id=desk.conn_id), heal)
+    desk.add_dags("three_lines", THREE_LINES.format(conn_id=desk.conn_id), heal, by_spark=[heal])
     desk.pause(heal, paused=False)
     sandbox.kill(4)
     assert_healed(desk, opened, heal, 4)

@@ -116,7 +116,7 @@ def test_the_heal_can_be_started_from_a_form_and_its_asset_is_listed(
     admin: Page, desk: Desk, kraft_sandbox: Sandbox
 ) -> None:
     heal = f"heal_{desk.conn_id}"
-    desk.add_dags("three_lines", THREE_LINES.format(conn_id=desk.conn_id), heal)
+    desk.add_dags("three_lines", THREE_LINES.format(conn_id=desk.conn_id), heal, by_spark=[heal])
     admin.go(f"{desk.airflow.url}/dags/{heal}")
     admin.click("button", "Trigger")
     admin.shows("plan and report, submit nothing", "Ids of the failed brokers to heal", "ignore_grace")

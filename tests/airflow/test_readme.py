@@ -17,8 +17,8 @@ def test_the_dag_files_of_the_readme_are_found_by_the_dag_processor(desk: Desk) 
     blocks = [block.split("```", 1)[0] for block in README.read_text().split("```python\n")[1:]]
     heal, cancel = [block for block in blocks if "kafka_steward.dags" in block]
     assert len(heal.splitlines()) == len(cancel.splitlines()) == 3
-    desk.add_dags("readme_heal", heal, "heal_kafka_production")
-    desk.add_dags("readme_cancel", cancel, "cancel_kafka_production")
+    for name, text in {"heal_kafka_production": heal, "cancel_kafka_production": cancel}.items():
+        desk.add_dags(f"readme_{name}", text, name, by_spark=[name])
     assert desk.dag("heal_kafka_production")["is_paused"]
     assert not desk.dag("cancel_kafka_production")["is_paused"]
     # A file that was read while the test before took it away may still be listed.

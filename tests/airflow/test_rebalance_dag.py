@@ -108,7 +108,7 @@ def test_a_person_drains_a_broker_approves_the_plan_and_it_is_empty(
     rebalance, eyes = f"rebalance_{desk.conn_id}", f"eyes_{desk.conn_id}"
     kraft_sandbox.create_topics(topic, assignments=BEFORE)
     kraft_sandbox.fill(topic, 2_000_000)
-    desk.add_dags("rebalance", DAG.format(conn_id=desk.conn_id), rebalance, eyes)
+    desk.add_dags("rebalance", DAG.format(conn_id=desk.conn_id), rebalance, eyes, by_spark=[rebalance])
     assert "5 is greater than the maximum of 1" in refused(desk, rebalance, {"tolerance": 5})
 
     refused_by_the_first_task(desk, rebalance, {**DRAIN, "approve_above": 10**18}, "has no parameter 'approve_above'")

@@ -41,6 +41,7 @@ def test_a_reassignment_is_carried_out(scene: Scene, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_a_reassignment_is_carried_out_with_the_workspace_in_a_store(scene: Scene, bucket: str) -> None:
     file = scene.file(*ALL)
     workspace: Any = bucket

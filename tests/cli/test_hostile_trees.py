@@ -229,7 +229,7 @@ def test_on_sqlite_whatever_lies_in_the_tree(nodes: list[HostileNode], folder: P
 @pytest.mark.process
 @settings(unhurried, max_examples=10)
 @given(nodes=trees())
-@pytest.mark.ci
+@pytest.mark.slow
 def test_on_postgresql_whatever_lies_in_the_tree(nodes: list[HostileNode], postgres_url: str, folder: Path) -> None:
     with on_database(postgres_url) as (journal, write):
         holds(journal, write, nodes, folder)
@@ -238,7 +238,7 @@ def test_on_postgresql_whatever_lies_in_the_tree(nodes: list[HostileNode], postg
 @pytest.mark.process
 @settings(unhurried, max_examples=10)
 @given(nodes=trees())
-@pytest.mark.ci
+@pytest.mark.slow
 def test_on_zookeeper_whatever_lies_in_the_tree(
     nodes: list[HostileNode], zookeeper: ZooKeeperServer, folder: Path
 ) -> None:

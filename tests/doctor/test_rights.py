@@ -12,7 +12,7 @@ from kafka_steward.errors import ClusterError
 from tests.eventually import eventually
 from tests.secured import Secured, rights_of
 
-pytestmark = [pytest.mark.ci, pytest.mark.in_ci("kraft")]
+pytestmark = pytest.mark.slow
 ME = Commands("kafka_production", "broker1:9092", "me")
 
 

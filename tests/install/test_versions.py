@@ -28,7 +28,7 @@ from tests.install.environments import (
 ADMITTED = [f"3.{minor}" for minor in range(10, 15)]
 OFFICIAL = Path(__file__).with_name("airflow-constraints-2026-10-01-python3.13.txt")
 
-pytestmark = [pytest.mark.process, pytest.mark.ci, pytest.mark.apart]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

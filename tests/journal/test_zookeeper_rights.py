@@ -20,7 +20,7 @@ from tests.eventually import eventually
 from tests.journal.everything import everything
 from tests.journal.zookeeper import ZooKeeperServer
 
-pytestmark = [pytest.mark.process, pytest.mark.ci]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 _PAGE = (Path(__file__).parents[2] / "docs/permissions.md").read_text()
 #: The table of the page: rights by node.

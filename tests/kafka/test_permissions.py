@@ -44,7 +44,7 @@ from tests.stepping import step_until, to_the_end
 
 __all__ = ["secured"]
 
-pytestmark = [pytest.mark.ci, pytest.mark.in_ci("kraft")]
+pytestmark = pytest.mark.slow
 SETTINGS = Settings(heal_failure_interval=1, throttle=20_000_000, max_failed_fraction=0.5, min_free=0)
 
 

@@ -30,7 +30,7 @@ __all__ = ["archive", "bare_python"]
 PROVIDER = "apache-airflow-providers-cncf-kubernetes==10.25.0"
 IMAGE = "registry.example/spark-python:1"
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.fixture(scope="session")
@@ -102,7 +102,6 @@ def test_executors_in_pods_make_the_plan_that_this_machine_makes(
     assert f"DELETE /api/v1/namespaces/planning/{ours}" in (request.partition("%2C")[0] for request in api.requests)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("kubernetes_provider")
 @pytest.mark.parametrize(
     ("refused", "reason"),
@@ -126,7 +125,6 @@ def test_an_api_that_refuses_ends_the_job_with_one_sentence(
     assert api.pods == {}
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("kubernetes_provider")
 def test_an_api_that_takes_connections_and_says_nothing_ends_the_job_within_minutes(
     connect_to: Any, tmp_path: Path
@@ -141,7 +139,6 @@ def test_an_api_that_takes_connections_and_says_nothing_ends_the_job_within_minu
     assert monotonic() - begun < 600
 
 
-@pytest.mark.ci
 def test_without_airflows_kubernetes_provider_nothing_is_asked_of_the_api(connect_to: Any, tmp_path: Path) -> None:
     with run_kubernetes_api(tmp_path / "api") as api:
         connect_to(api.address, api.certificate.certificate, api.token)

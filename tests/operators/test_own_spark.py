@@ -73,7 +73,9 @@ def local_digest(operation: str) -> str:
     return planned(SNAPSHOTS[operation], operation, SETTINGS).digest
 
 
-OPERATIONS = ["heal", *(pytest.param(each, marks=pytest.mark.slow) for each in ("rebalance", "expand"))]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+OPERATIONS = ["heal", "rebalance", "expand"]
 
 
 @pytest.fixture
@@ -85,7 +87,6 @@ def on_standalone(connect: Connect, standalone: str, bare_python: Path, archive:
     return extra
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_standalone_master_makes_the_plan_that_this_machine_makes(
     on_standalone: dict[str, Any], tmp_path: Path, operation: str
@@ -125,15 +126,12 @@ def on_yarn(connect: Connect, yarn: Path, environment: Path, archive: str, tmp_p
     return yarn.parent / "containers"
 
 
-@pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["heal", "rebalance", "expand"])
 def test_yarn_makes_the_plan_that_this_machine_makes(on_yarn: Path, tmp_path: Path, operation: str) -> None:
     assert plan_of(SNAPSHOTS[operation], tmp_path, operation)["digest"] == local_digest(operation)
     assert any("YarnCoarseGrainedExecutorBackend" in log.read_text() for log in on_yarn.glob("*/*/stderr"))
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_spark_connect_server_makes_the_plan_that_this_machine_makes(
     connect: Connect, tmp_path: Path, connect_server: int, archive: str, operation: str
@@ -144,8 +142,6 @@ def test_a_spark_connect_server_makes_the_plan_that_this_machine_makes(
     assert plan_of(SNAPSHOTS[operation], tmp_path, operation)["digest"] == local_digest(operation)
 
 
-@pytest.mark.spark
-@pytest.mark.slow
 def test_executors_that_do_not_share_the_workspace_are_named_before_anything_is_planned(
     on_standalone: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,8 +155,6 @@ def test_executors_that_do_not_share_the_workspace_are_named_before_anything_is_
     assert list(tmp_path.glob("workspace/plan-plan-1/*")) == []
 
 
-@pytest.mark.spark
-@pytest.mark.slow
 def test_executors_without_our_code_are_named_before_anything_is_planned(
     connect: Connect, tmp_path: Path, standalone: str, bare_python: Path
 ) -> None:

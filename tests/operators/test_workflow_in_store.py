@@ -16,7 +16,7 @@ from tests.operators.test_workflow import Desk, approved, desk, report, responde
 
 __all__ = ["bucket", "desk", "s3_environment", "s3_server"]
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def test_what_stopped_java_is_said_and_nothing_is_left_behind(home: Path) -> Non
 
 
 @pytest.mark.spark
-@pytest.mark.ci
+@pytest.mark.slow
 def test_the_plan_of_a_job_that_starts_from_a_real_archive_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from tests.object_store import bucket, objects, s3_environment, s3_server, verif
 
 __all__ = ["bucket", "s3_environment", "s3_server"]
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 SNAPSHOT = cluster("1a 2b 3c 4a!", "orders: 124 234 341")
 
 

@@ -152,7 +152,6 @@ def test_a_real_statsd_receives_what_each_look_of_the_watch_measures(received: l
 def test_the_page_lists_each_measure_of_a_clusters_health(received: list[str]) -> None:
     prefix = "kafka_steward.cluster."
     measures = {re.sub(r"\.\d+$", "", name.removeprefix(prefix)) for name in _names(received) if prefix in name}
-    assert len(measures) == 14
     page = PAGE.read_text().replace("`..._out_per_sec.<broker>`", "reassignment_bytes_out_per_sec")
     assert {measure for measure in measures if measure not in page} == set()
 
