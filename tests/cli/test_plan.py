@@ -155,6 +155,7 @@ def two_in_sync(sandbox: Sandbox) -> Iterator[None]:
     sandbox.kafka_tool(CONFIGS, *words, "--add-config", "min.insync.replicas=1")
 
 
+@pytest.mark.in_ci("zookeeper")
 @pytest.mark.ci
 @pytest.mark.usefixtures("two_in_sync")
 def test_a_broker_is_drained_of_topics_with_fewer_replicas_than_the_clusters_min_insync_replicas(

@@ -43,6 +43,7 @@ CANCEL, SIGNAL = "/admin/reassign_cancel", "/admin/cancel_reassignment_in_progre
 QUEUE, LEGACY = "/admin/reassign_partitions_queue", "/admin/reassign_partitions"
 
 
+@pytest.mark.in_ci("zookeeper")
 def test_236_requests_in_both_formats_are_carried_out_recorded_and_deleted(site: Site) -> None:
     site.create("12", "23", "34", large=True)
     with site.watch():
@@ -271,6 +272,7 @@ def test_236_the_queue_is_emptied_as_its_partitions_start(site: Site) -> None:
 
 
 @pytest.mark.ci
+@pytest.mark.in_ci("kraft")
 def test_236_more_is_reassigned_while_a_plan_of_a_dag_is_in_flight(site: Site, tmp_path: Path) -> None:
     small = f"{site.topic}-small"
     site.create("12", large=True)
@@ -350,6 +352,7 @@ def test_46_failed_brokers_are_entered_one_unannounced_is_due_at_once_and_the_en
         eventually(gone(site.hands, *entries), within=60)
 
 
+@pytest.mark.in_ci("kraft")
 def test_46_deleting_the_entry_calls_the_heal_off_until_the_broker_has_been_live_again(site: Site) -> None:
     site.create("123", "341")
     entry, due = "/admin/failed_brokers/3", "Broker 3 is down longer than the grace period: 3 will be healed."
@@ -394,6 +397,7 @@ def failed_ms(site: Site, broker: int) -> int:
 
 
 @pytest.mark.ci
+@pytest.mark.in_ci("zookeeper")
 def test_46_option_2_died_after_the_chunks_and_before_the_failed_entry_was_deleted(site: Site, tmp_path: Path) -> None:
     site.create("423")
     site.sandbox.kill(4)
