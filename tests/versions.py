@@ -24,7 +24,6 @@ from pathlib import Path
 from kafka_steward.sandbox.artifacts import KAFKA_KRAFT, KAFKA_ZOOKEEPER, find_or_install_java
 from tests.install.environments import UV, Environment, build_wheel, find_pythons, uv_environment
 from tests.install.environments import run as run_command
-from tests.upgrade.former import VERSION as FORMER
 
 __all__ = ["CHECKS", "PAGE", "RECORDED", "Run", "page_with", "recorded", "table"]
 
@@ -149,14 +148,6 @@ CHECKS: Mapping[str, Check] = {
         "a DAG run in all parts of Airflow",
         _pytest(
             "tests/airflow/test_local_airflow.py", versions=lambda: f"Airflow {version('apache-airflow')}, {_python()}"
-        ),
-    ),
-    "upgrade": Check(
-        "the upgrade",
-        "journals and triggers of the version before are read; it is refused afterwards",
-        _pytest(
-            *("tests/upgrade/test_refused.py", "tests/upgrade/test_recorded_triggers.py"),
-            versions=lambda: f"{FORMER} to {version('airflow-provider-kafka-steward')}",
         ),
     ),
     **{

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import kafka_steward
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.kip_documents import (
@@ -23,33 +22,43 @@ from kafka_steward.journal.kip_documents import (
 from kafka_steward.journal.records import MoveState, PlanStatus, ThrottleLease
 from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.recorded import record
+from tests.journal.test_schema import stored
 
-RELEASES = sorted(path.parent.name for path in record.FOLDER.glob("*/journal.sql"))
+#: The journals that are recorded, and the one that the command would record now.
+JOURNALS = ["of this version", *sorted(path.parent.name for path in record.FOLDER.glob("*/journal.sql"))]
 
 
-@pytest.fixture(params=RELEASES)
-def release(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture(params=JOURNALS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    now = request.param == JOURNALS[0]
+    file = record.main(tmp_path) if now else record.FOLDER / request.param / "journal.sql"
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as database:
+        database.executescript(file.read_text())
+    return f"sqlite:///{tmp_path}/journal.db"
 
 
 @pytest.fixture
-def recorded(release: str, tmp_path: Path) -> Iterator[Journal]:
-    path = tmp_path / "journal.db"
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript((record.FOLDER / release / "journal.sql").read_text())
-    with open_journal(f"sqlite:///{path}", record.CLUSTER, host=record.HOST) as journal:
+def recorded(url: str) -> Iterator[Journal]:
+    with open_journal(url, record.CLUSTER, host=record.HOST) as journal:
         yield journal
 
 
-def test_this_release_left_one_behind() -> None:
-    assert kafka_steward.__version__ in RELEASES
+def test_a_recorded_journal_is_never_written_again(tmp_path: Path) -> None:
+    record.main(tmp_path)
+    with pytest.raises(FileExistsError):
+        record.main(tmp_path)
 
 
-def test_the_plans_are_read(recorded: Journal, release: str) -> None:
-    # 0.1.0 wrote `paused`, whether a heal had preempted the plan or no process stepped it.
-    preempted = PlanStatus.IDLE if release == "0.1.0" else PlanStatus.PREEMPTED
+@pytest.mark.usefixtures("recorded")
+def test_its_tables_are_those_of_a_new_journal(url: str, tmp_path: Path) -> None:
+    open_journal(f"sqlite:///{tmp_path}/new.db", "c").close()
+    opened, new = stored(url), stored(f"sqlite:///{tmp_path}/new.db")
+    assert {name: found[:-1] for name, found in opened.items()} == {name: found[:-1] for name, found in new.items()}
+
+
+def test_the_plans_are_read(recorded: Journal) -> None:
     assert [(plan.digest, plan.status) for plan in recorded.plans.unfinished()] == [
-        ("aaaa", preempted),
+        ("aaaa", PlanStatus.PREEMPTED),
         ("bbbb", PlanStatus.RUNNING),
     ]
     heal = recorded.plans.get("bbbb")

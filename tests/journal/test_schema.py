@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import shutil
 import sqlite3
 from dataclasses import fields
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -25,8 +23,8 @@ from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.schema import tables, upgrade
 from kafka_steward.journal.sql import sqlite
 from kafka_steward.journal.sql.database import open_database
-from kafka_steward.journal.sql.dialect import parse_url
 from kafka_steward.journal.store import open_journal
+from tests.journal.later import LATER, TABLE, later_version
 from tests.rings import tried
 
 #: Alembic compares indexes without their condition, which is the database.
@@ -44,41 +42,23 @@ def test_the_known_versions_are_the_migrations() -> None:
     assert [script.revision for script in scripts.walk_revisions()][::-1] == list(upgrade.KNOWN)
 
 
-def migrate(url: str, revision: str) -> None:
-    """Make the tables as the release with this migration did: by all migrations up to it."""
-    engine = parse_url(url)[1].create_engine(parse_url(url)[0])
-    config = Config()
-    config.set_main_option("script_location", str(Path(schema.__file__).parent))
-    with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-    engine.dispose()
-
-
-def described(url: str) -> dict[str, Any]:
-    """What the database says of each table: columns, key, indexes."""
-    with engine_of(url).connect() as connection:
+def stored(url: str) -> dict[str, Any]:
+    """The columns, key, indexes and rows of each table that the database has."""
+    with sa.create_engine(url).connect() as connection:
         found = sa.inspect(connection)
         return {
             table: (
                 {each["name"]: (str(each["type"]), each["nullable"], each["default"]) for each in columns},
                 found.get_pk_constraint(table)["constrained_columns"],
                 {each["name"]: (each["column_names"], each["unique"]) for each in found.get_indexes(table)},
+                connection.execute(sa.text(f"SELECT * FROM {table}")).all(),  # noqa: S608 - a name of the database
             )
             for table in found.get_table_names()
             for columns in [found.get_columns(table)]
         }
 
 
-def test_a_new_database_has_the_tables_that_the_migrations_make(fresh_url: str, other_url: str) -> None:
-    migrate(other_url, "0001")
-    assert described(other_url) == described(fresh_url)
-
-
-@pytest.mark.parametrize("first", ["new", *upgrade.KNOWN])
-def test_all_migrations_make_the_tables_that_the_code_uses(fresh_url: str, first: str) -> None:
-    if first != "new":
-        migrate(fresh_url, first)
+def test_a_new_database_has_the_tables_that_the_code_uses(fresh_url: str) -> None:
     with engine_of(fresh_url).connect() as connection:
         sqlite = connection.dialect.name == "sqlite"
         expected = {"include_object": lambda _, name, *__: sqlite or name not in ONLY_IN_SQLITE}
@@ -109,17 +89,39 @@ def test_an_open_journal_is_left_as_it_is(fresh_url: str) -> None:
         assert journal.tree.get("/a/b") is not None
 
 
-def test_a_newer_schema_is_refused(fresh_url: str) -> None:
-    engine = engine_of(fresh_url)
-    with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
-        connection.execute(
-            sa.update(sa.table(upgrade.VERSION_TABLE, sa.column("version_num"))).values(version_num="9999")
-        )
+def test_an_older_schema_is_upgraded_and_what_it_holds_is_kept(fresh_url: str, tmp_path: Path) -> None:
+    with open_journal(fresh_url, "c", host="h") as journal:
+        journal.tree.create("/a/b", "kept")
+        journal.record_poll("failures")
+    # The folder of the installation may have any name.
+    with later_version(tmp_path / "100%sure"), open_journal(fresh_url, "c", host="h") as journal:
+        assert [each and each.data for each in journal.tree.read(["/a/b"])] == ["kept"]
+        journal.tree.create("/a/c", "written")
+    after = stored(fresh_url)
+    assert after[upgrade.VERSION_TABLE][-1] == [(LATER,)]
+    assert [row.later for row in after["steward_look"][-1]] == ["filled"]
+    assert after.keys() == {*tables.metadata.tables, upgrade.VERSION_TABLE, TABLE}
+
+
+def test_an_upgrade_that_fails_in_the_middle_leaves_nothing(fresh_url: str, tmp_path: Path) -> None:
+    with open_journal(fresh_url, "c", host="h") as journal:
+        journal.record_poll("failures")
+    before = stored(fresh_url)
+    with later_version(tmp_path / "later", dies=True), pytest.raises(JournalError, match="died"):
+        open_journal(fresh_url, "c", host="h")
+    assert stored(fresh_url) == before
+
+
+def test_a_newer_schema_is_refused_and_left_as_it_is(fresh_url: str, tmp_path: Path) -> None:
+    with later_version(tmp_path / "later"):
+        open_journal(fresh_url, "c", host="host").close()
+    before = stored(fresh_url)
     with pytest.raises(
         JournalError,
-        match=rf"written by a newer Kafka Steward \(schema 9999; .* up to {upgrade.KNOWN[-1]}\); stop",
+        match=rf"written by a newer Kafka Steward \(schema {LATER}; .* up to {upgrade.KNOWN[-1]}\); stop",
     ):
         open_journal(fresh_url, "c", host="host")
+    assert stored(fresh_url) == before
 
 
 def _open(url: str, barrier: object, said: multiprocessing.Queue[str]) -> None:
@@ -131,14 +133,19 @@ def _open(url: str, barrier: object, said: multiprocessing.Queue[str]) -> None:
         said.put(repr(error))
 
 
-def test_processes_that_open_at_once_do_not_break(fresh_url: str) -> None:
+@pytest.mark.parametrize("first", ["new", "older"])
+def test_processes_that_open_at_once_do_not_break(fresh_url: str, tmp_path: Path, first: str) -> None:
+    if first == "older":
+        open_journal(fresh_url, "c", host="h").close()
     context = multiprocessing.get_context("fork")
     said, barrier = context.Queue(), context.Barrier(3)
     children = [context.Process(target=_open, args=(fresh_url, barrier, said)) for _ in range(3)]
-    for child in children:
-        child.start()
-    answers = sorted(said.get(timeout=300) for _ in children)
+    with later_version(tmp_path / "later"):
+        for child in children:
+            child.start()
+        answers = sorted(said.get(timeout=300) for _ in children)
     assert answers == [f"/a/s_{number:010d}" for number in range(3)]
+    assert stored(fresh_url)[upgrade.VERSION_TABLE][-1] == [(LATER,)]
     for child in children:
         child.join(30)
 
@@ -166,7 +173,7 @@ def test_a_new_file_is_switched_to_wal_by_all_that_open_it_at_the_same_moment(tm
             child.join(30)
 
 
-def test_a_migration_that_fails_in_the_middle_leaves_nothing(fresh_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_creation_that_fails_in_the_middle_leaves_nothing(fresh_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = upgrade._run_migrations
 
     def migrate_and_die(connection: sa.Connection) -> None:
@@ -179,15 +186,6 @@ def test_a_migration_that_fails_in_the_middle_leaves_nothing(fresh_url: str, mon
     monkeypatch.undo()
     with open_journal(fresh_url, "c", host="h") as journal:
         assert journal.plans.latest(9) == []
-
-
-def test_the_folder_of_the_migrations_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "100%sure"
-    shutil.copytree(Path(schema.__file__).parent, folder)
-    monkeypatch.setattr(upgrade, "__file__", str(folder / "upgrade.py"))
-    with open_journal(f"sqlite:///{tmp_path}/journal.db", "c", host="h") as journal:
-        journal.tree.create("/a/b", "x")
-        assert journal.tree.children("/a") == ["b"]
 
 
 def test_the_journal_lives_beside_other_tables(fresh_url: str) -> None:
@@ -203,24 +201,21 @@ def test_the_journal_lives_beside_other_tables(fresh_url: str) -> None:
     engine.dispose()
 
 
-def test_a_process_that_had_the_journal_open_changes_nothing_after_its_upgrade(fresh_url: str) -> None:
-    with open_journal(fresh_url, "c", host="h") as journal, sa.create_engine(fresh_url).connect() as newer:
+def test_a_process_that_had_the_journal_open_changes_nothing_after_its_upgrade(fresh_url: str, tmp_path: Path) -> None:
+    with open_journal(fresh_url, "c", host="h") as journal:
         journal.tree.create("/steward/plans/aa", "{}")
-        with journal.step_lock("before") as fence:
-            newer.execute(sa.text("UPDATE steward_version SET version_num = '9999'"))
-            newer.commit()
-            stored = {table: newer.execute(sa.select(table)).all() for table in tables.metadata.sorted_tables}
-            for change in (
-                fence.check,
-                journal.step_lock("after").acquire,
-                lambda: journal.tree.set("/steward/plans/aa", "[]", version=0),
-                lambda: journal.audit.record(AuditRecord(Action.PUBLISH, "", plan="aa")),
-                lambda: journal.record_poll("failures"),
-            ):
-                with pytest.raises(JournalError) as refused:
-                    change()
-                assert refused.value.retriable, "the task waits for its triggerer to be restarted"
-            assert stored == {table: newer.execute(sa.select(table)).all() for table in tables.metadata.sorted_tables}
-            newer.execute(sa.text("UPDATE steward_version SET version_num = :known"), {"known": upgrade.KNOWN[-1]})
-            newer.commit()
-        journal.tree.set("/steward/plans/aa", "[]", version=0)
+        fence = journal.step_lock("before", life_ms=1).acquire()
+        with later_version(tmp_path / "later"):
+            open_journal(fresh_url, "c", host="h").close()
+        before = stored(fresh_url)
+        for change in (
+            fence.check,
+            journal.step_lock("after").acquire,
+            lambda: journal.tree.set("/steward/plans/aa", "[]", version=0),
+            lambda: journal.audit.record(AuditRecord(Action.PUBLISH, "", plan="aa")),
+            lambda: journal.record_poll("failures"),
+        ):
+            with pytest.raises(JournalError, match=f"changed to schema {LATER} while this process") as refused:
+                change()
+            assert refused.value.retriable, "the task waits for its triggerer to be restarted"
+        assert stored(fresh_url) == before

@@ -9,16 +9,14 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 
 from kafka_steward.errors import JournalError
-from kafka_steward.journal import schema
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.everything import everything
+from tests.journal.later import later_version
 from tests.journal.test_plans import moves_of, record_of
 from tests.postgres import PostgresServer
 
@@ -95,18 +93,13 @@ def test_tables_from_before_are_opened_with_the_grants_for_them(roles: Roles, tm
     everything(roles.open, tmp_path, cluster_id="c")
 
 
-def test_tables_of_an_earlier_version_are_the_owners_to_upgrade(roles: Roles) -> None:
-    engine = sa.create_engine(roles.url(OWNER))
-    with engine.begin() as connection:
-        config = Config()
-        config.set_main_option("script_location", str(Path(schema.__file__).parent))
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0004")  # the next revision makes a table
-    engine.dispose()
-    assert "its tables must be created or upgraded" in refused(roles)
+def test_tables_of_an_earlier_version_are_the_owners_to_upgrade(roles: Roles, tmp_path: Path) -> None:
     roles.open("c", OWNER).close()
-    with roles.open("c") as journal:
-        assert journal.plans.latest(1) == []
+    with later_version(tmp_path / "later"):
+        assert "its tables must be created or upgraded" in refused(roles)
+        roles.open("c", OWNER).close()
+        with roles.open("c") as journal:
+            assert journal.plans.latest(1) == []
 
 
 #: What of the rights is taken away, and what is said then.

@@ -1,7 +1,7 @@
 """The creation of a database's tables, and their upgrade to this version, by one process at a time, and never down.
 
-Tables of an earlier version are upgraded by numbered migrations. A new database gets the current tables at once,
-because the migrations know only the databases of their time.
+Tables of an earlier version are upgraded by numbered migrations. A new database gets the current tables at once, and is
+marked with the id of the last migration.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from kafka_steward.errors import JournalError
 from kafka_steward.journal.schema.tables import metadata
 from kafka_steward.journal.sql.dialect import journal_dialect, mask_url
 
+#: The folder of Alembic's environment, with the migrations in `versions`.
+FOLDER = Path(__file__).parent
 #: The ids of all migrations, the oldest first: the files `versions/r0001_....py` have them in their names.
-KNOWN = tuple(sorted(path.name[1:5] for path in (Path(__file__).parent / "versions").glob("r[0-9]*.py")))
+KNOWN = tuple(sorted(path.name[1:5] for path in (FOLDER / "versions").glob("r[0-9]*.py")))
 #: Alembic's version table, under a name of our own, so that the database may be shared with other applications.
 VERSION_TABLE = "steward_version"
 _VERSION = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - a constant
@@ -26,7 +28,7 @@ _one_thread = threading.Lock()
 
 def upgrade(engine: sa.Engine) -> None:
     """Create or upgrade the tables. Raises JournalError when a newer Kafka Steward wrote them."""
-    if read_schema_version(engine) == KNOWN[-1]:
+    if has_current_schema(engine):
         return
     with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
         journal_dialect(connection.dialect).exclude_upgrades(connection)
@@ -34,10 +36,10 @@ def upgrade(engine: sa.Engine) -> None:
             _run_migrations(connection)
 
 
-def read_schema_version(engine: sa.Engine) -> str | None:
-    """Return the id of the last migration; None without tables. Raises JournalError if a newer release wrote them."""
+def has_current_schema(engine: sa.Engine) -> bool:
+    """Return whether the tables are those of this version. Raises JournalError if a newer Kafka Steward wrote them."""
     with engine.connect() as connection:
-        return _read_schema_version(engine, connection)
+        return _read_schema_version(engine, connection) == KNOWN[-1]
 
 
 def require_current_schema(connection: sa.Connection) -> None:
@@ -72,7 +74,7 @@ def _run_migrations(connection: sa.Connection) -> None:
     from alembic.config import Config  # noqa: PLC0415
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
     config.attributes["connection"] = connection
     with _one_thread:
         if sa.inspect(connection).has_table(VERSION_TABLE):

@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from kafka_steward.errors import JournalError, JournalUnreachable, LockLost
 from kafka_steward.escaping import printable
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.schema.upgrade import KNOWN, read_schema_version, require_current_schema, upgrade
+from kafka_steward.journal.schema.upgrade import has_current_schema, require_current_schema, upgrade
 from kafka_steward.journal.sql.dialect import (
     DATABASES,
     DatabaseKind,
@@ -222,7 +222,7 @@ def open_reading_engine(url: str, host: str) -> sa.Engine:
         raise JournalError(_missing_message(parsed))
     engine = _create_engine(parsed, dialect).execution_options(**dialect.reading_options)
     try:
-        current = read_schema_version(engine) == KNOWN[-1]
+        current = has_current_schema(engine)
         if current and _database_kind(parsed).local:
             _require_host(engine, host)
     except sa.exc.DBAPIError as error:

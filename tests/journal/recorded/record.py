@@ -24,27 +24,18 @@ HOST = "recorded-host"
 WHO = Actor("heal", "manual__2026-01-01", "submit", 1, "ann")
 
 
-def insert_audit_row(database: sqlite3.Connection, number: int, action: str, reason: str = "") -> None:
-    """Add a row about partition `number` of topic t, of a plan `old`, to a database of version 0.1.0."""
-    row = (1, CLUSTER, "old", 0, "t", number, -1, action, 0, reason, "done", "")
-    database.execute(
-        "INSERT INTO steward_audit (when_ms, cluster_id, plan, chunk, topic, partition, broker, action,"
-        " attempt, reason, outcome, detail) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-        row,
-    )
-
-
-def main() -> None:
-    """Write `<version>/journal.sql`, which must not exist."""
-    target = FOLDER / kafka_steward.__version__ / "journal.sql"
+def main(folder: Path = FOLDER) -> Path:
+    """Write `<version>/journal.sql` into `folder`, where it must not exist, and return its path."""
+    target = folder / kafka_steward.__version__ / "journal.sql"
     target.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "journal.db"
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "journal.db"
         with open_journal(f"sqlite:///{path}", CLUSTER, host=HOST) as journal:
             leave_behind(journal)
         with closing(sqlite3.connect(path)) as database, target.open("x") as file:
             # The journal's rows name the file's folder, which is another one with each run.
-            file.writelines(f"{statement}\n".replace(folder, "/var/lib/recorded") for statement in database.iterdump())
+            file.writelines(f"{statement}\n".replace(place, "/var/lib/recorded") for statement in database.iterdump())
+    return target
 
 
 def leave_behind(journal: Journal) -> None:
