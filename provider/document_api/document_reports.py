@@ -22,16 +22,13 @@ _log = logging.getLogger(__name__)
 
 #: Partitions of a document that are named; the others are only counted.
 _NAMED = 3
-#: Ended plans whose summaries are made by a new watch, if an earlier release has ended them.
-_EARLIER_PLANS = 200
 
 
 class DocumentReporter:
-    """Reports the documents, and corrects the summaries of the plans, of one journal. Keep one for a loop."""
+    """Reports the documents, and corrects the summaries of the plans, of one journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._corrected_earlier = False
 
     def report(self) -> None:
         """Read, and write what has changed. Raises JournalUnreachable; any other error is logged."""
@@ -39,10 +36,8 @@ class DocumentReporter:
         if journal.watch_reports is None or journal.plan_reports is None:
             return
         try:
-            plans = journal.plans.recent() if self._corrected_earlier else journal.plans.latest(_EARLIER_PLANS)
             journal.watch_reports.put_documents(document_values(journal))
-            journal.plan_reports.correct(plans)
-            self._corrected_earlier = True
+            journal.plan_reports.correct(journal.plans.recent())
         except JournalUnreachable:
             raise
         except StewardError as error:

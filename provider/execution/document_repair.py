@@ -106,7 +106,7 @@ def _rebuild_plan_record(journal: Journal, digest: str) -> str | None:
     rows, told = journal.plans.existing_rows(digest), journal.audit.rows(plan=digest)
     published = next((row.entry for row in told if row.entry.action is Action.PUBLISH), None)
     facts = published.after if published is not None and isinstance(published.after, dict) else {}
-    partitions = int(facts.get("partitions", len(rows)))  # older releases did not record it
+    partitions = int(facts.get("partitions", len(rows)))  # the row may be archived
     if partitions == 0:
         return None  # it was never published, or has no moves
     operation = str(facts.get("operation") or Operation.APPLY.value)

@@ -117,7 +117,7 @@ def _has_owner_ended(journal: Journal, plan: str) -> bool:
 #: Milliseconds for which an ended plan stays in the polled documents, for clients that follow it.
 _LATELY_MS = 3_600_000
 
-#: Plans per poll: in a journal of an earlier release no plan has been archived yet.
+#: Plans per poll: many have ended when a watch begins again after days.
 _AT_ONCE = 100
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kafka_steward.journal.sql.audit import AuditTable
 
 
-#: A larger `attempt` is the number of an event, or, in a row of an earlier release, the second of the event.
+#: A larger `attempt` is the number of an event.
 _MOST_ATTEMPTS = 1_000_000_000
 
 #: Rows per page, since the trail may be long.

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import DocumentError, WrongJournal
 from kafka_steward.journal import paths
-from kafka_steward.journal.document import Document, FieldPresence
+from kafka_steward.journal.document import Document
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.dialect import now_ms
@@ -63,8 +63,6 @@ class _IdentityNode(Document):
 
     `copied_to` is the location of the copy that replaces the journal; None for a journal that is in use.
     """
-
-    VERSION_IS = FieldPresence.OPTIONAL
 
     id: str
     rows: str

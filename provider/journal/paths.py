@@ -62,16 +62,6 @@ EMPTY_BROKERS = "/steward/empty_brokers"
 #: The leases of the watch's checks: `<kind>`.
 WATCH_LEASES = "/steward/watch_leases"
 
-#: Paths that version 0.1.0 wrote, and the paths that replace them: nodes are moved when a journal is opened.
-FORMER_PATHS = {
-    "/steward/borrowed": LEASES,
-    "/steward/owed": "/steward/pending_replicas",
-    "/steward/partitions_asked": "/steward/deferred_partitions",
-    "/steward/fill_announced": FILL_EVENT,
-    "/steward/joined_brokers": EMPTY_BROKERS,
-    "/steward/switch": DISABLE_OBSERVED,
-}
-
 #: The longest path that every backend accepts, in characters.
 MAX_PATH = 1024
 #: Broker ids and partition numbers are int32 in Kafka.

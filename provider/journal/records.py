@@ -78,9 +78,6 @@ class PlanStatus(str, Enum):
         return self in {PlanStatus.PREEMPTED, PlanStatus.IDLE}
 
 
-#: What earlier releases wrote for PREEMPTED and for IDLE; read as IDLE, because any next step resumes such a plan.
-_PAUSED = "paused"
-
 #: An entry of `follower.replication.throttled.replicas` or a rate, as a plan leases them.
 _ENTRY = re.compile(r"[0-9]{1,10}:[0-9]{1,10}|[0-9]{1,19}")
 
@@ -103,8 +100,6 @@ _FINISHED = {
 
 def _read_status(fields: FieldReader, key: str) -> PlanStatus:
     word = fields.text(key)
-    if word == _PAUSED:
-        return PlanStatus.IDLE
     if word not in {status.value for status in PlanStatus}:
         fields.raise_error(f"has the status {word[:20]!r}, which is not a status of a plan")
     return PlanStatus(word)
@@ -221,9 +216,7 @@ class SlotOwnership(Document):
     @property
     def holders(self) -> tuple[str, ...]:
         """The plans that may submit moves, the one that has held the slot longest first."""
-        # A release that does not know `beside` replaces `plan` alone.
-        first = () if self.plan is None else (self.plan,)
-        return (*first, *(each for each in self.beside if each != self.plan))
+        return self.beside if self.plan is None else (self.plan, *self.beside)
 
     def with_claims(self, holders: Sequence[str], paused: Sequence[str]) -> SlotOwnership:
         """Return the slot with these claims; without a holder, the last preempted plan gets it."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from kafka_steward.errors import DocumentError, PlanError, RequestError
-from kafka_steward.journal import paths
+from kafka_steward.errors import PlanError
 from kafka_steward.journal.audit import Audit
 from kafka_steward.journal.locks import LIFE_MS, FencingStore, PlanSlot, StepLock, new_holder_name
 from kafka_steward.journal.plans import Plans
-from kafka_steward.journal.tree import Node, Tree, put_new
+from kafka_steward.journal.tree import Tree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from kafka_steward.journal.sql.plan_reports import PlanReports
     from kafka_steward.journal.sql.watch_reports import WatchReports
     from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-
-#: The documents that are moved from their former paths at once.
-_MOVED_AT_ONCE = 1000
 
 
 class Journal:
@@ -176,7 +172,6 @@ def _build_journal(database: Database, tree: Tree, tree_place: str | None, compa
     identity = ensure_identity(database, tree, tree_place) if compare else None
     if compare:
         openings.record(database.host)
-        _move_former_nodes(tree)
     rows_together = database.write_transaction
     together = rows_together if tree_place is None else nullcontext
     reports = PlanReports(database)
@@ -205,20 +200,3 @@ def _build_journal(database: Database, tree: Tree, tree_place: str | None, compa
         identity=identity,
         pair=partial(bind_rows_to_tree, database, tree, tree_place),
     )
-
-
-def _move_former_nodes(tree: Tree) -> None:
-    """Move the documents at the paths of version 0.1.0 to their paths of today; an invalid name or text stays there.
-
-    A process that dies between the two writes leaves a document at both paths: the next one deletes the former.
-    """
-    for former, path in paths.FORMER_PATHS.items():
-        while sum(_move(tree, node, path + node.path[len(former) :]) for node in tree.subtree(former, _MOVED_AT_ONCE)):
-            pass
-
-
-def _move(tree: Tree, node: Node, path: str) -> bool:
-    with suppress(RequestError, DocumentError):
-        put_new(tree, path, node.data)
-        return tree.discard(node)
-    return False

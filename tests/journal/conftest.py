@@ -77,15 +77,6 @@ def fresh_url(url: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.new_database()
 
 
-@pytest.fixture
-def other_url(fresh_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Another one of the same kind."""
-    if fresh_url.startswith("sqlite"):
-        return f"sqlite:///{tmp_path}/other.db"
-    server: PostgresServer = request.getfixturevalue("postgres")
-    return server.new_database()
-
-
 Opener = Callable[[], Journal]
 
 

@@ -20,7 +20,6 @@ from kafka_steward.planning.files.formats import (
     SnapshotFolder,
     brokers_with_lost_replicas,
     digest_with_proof,
-    snapshot_digest,
 )
 from kafka_steward.planning.local import plan_apply_locally, plan_topics_locally
 from tests.builders import cluster, plan_with, planned, snapshot_of
@@ -222,10 +221,8 @@ def test_generated_assignments_leave_it_out_and_the_proof_names_it() -> None:
     assert [(one["partition"], one["reason"]) for one in proof["unplaced"]] == [(1, LOST)]
 
 
-def test_a_snapshot_in_which_everything_lives_has_the_digest_that_it_always_had() -> None:
+def test_what_has_no_live_replica_is_in_the_digest_and_is_no_lost_disk() -> None:
     snapshot = cluster("1 2", "t: 12")
-    older = snapshot.partitions.drop_columns(["all_offline"])
-    assert snapshot_digest("c", 1, snapshot.brokers, older) == snapshot.digest
     gone = changed(snapshot, t0={"all_offline": True})
     assert gone.digest != snapshot.digest
     assert brokers_with_lost_replicas(gone.partitions) == []

@@ -102,9 +102,7 @@ def test_an_unchanged_poll_writes_nothing(journal: Journal) -> None:
     assert [each for each in statements if each.startswith(("INSERT", "UPDATE", "DELETE"))] == []
 
 
-def test_a_new_watch_shows_the_plans_of_an_earlier_release_also_those_that_ended(
-    journal: Journal, reader: JournalReader
-) -> None:
+def test_a_plan_whose_row_is_missing_is_shown_also_one_that_ended(journal: Journal, reader: JournalReader) -> None:
     write_documents(journal)
     record = journal.plans.get(WAITING)
     assert record is not None

@@ -1,7 +1,7 @@
 """The current tables, and how the values of the journal's records are stored, so that rows are read by field name.
 
-`versions/` contains the migrations to these tables; a test compares the two. Every table except `host` is keyed by
-Kafka's cluster id. Paths and names compare byte by byte on every database.
+`versions/` contains the migrations from the tables of earlier releases; a test compares what they make with these.
+Every table except `host` is keyed by Kafka's cluster id. Paths and names compare byte by byte on every database.
 """
 
 from __future__ import annotations

@@ -29,8 +29,6 @@ from kafka_steward.planning.files.storage import Folder
 
 _INTS = pa.list_(pa.int32())
 _BATCH_ROWS = 100_000
-#: Snapshot columns that were added after 0.1.
-_LATER = ("cordoned", "offline", "all_offline")
 
 #: `state` is one of live, failed, draining, new. A `cordoned` broker keeps its replicas and receives none (KIP-1066). A
 #: nullable column may be absent, which means unknown.
@@ -149,25 +147,17 @@ def read_snapshot(uri: str) -> SnapshotFolder:
 def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:
     """Return a plan's rows by (chunk, position) and its proof, verified against the digest, which covers both.
 
-    Raises PlanError, also for a plan of an earlier version, whose digest covers its rows alone.
+    Raises PlanError when it is missing, unreadable, of another shape, or was edited.
     """
     folder = Folder(uri, "plan")
     proof = folder.read_json("proof.json")
     rows = conform_to_schema(folder.read_table("plan.parquet"), PLAN, f"plan.parquet of {uri}")
     rows = rows.sort_by([("chunk", "ascending"), ("position", "ascending")])
-    cluster_id, snapshot = (
-        _require_field(proof, "cluster_id", str, uri),
-        _require_field(proof, "snapshot_digest", str, uri),
-    )
-    operation, options = _require_field(proof, "operation", str, uri), _require_field(proof, "options", dict, uri)
-    digest = _require_field(proof, "digest", str, uri)
-    if digest_with_proof(proof, rows) == digest:
-        return rows, proof
-    if plan_digest(cluster_id, snapshot, operation, options, rows) == digest:
-        raise PlanError(
-            f"The plan at {uri} is of an earlier version: its digest leaves out its proof; make a new plan."
-        )
-    raise PlanError(f"The plan at {uri} was edited after it was made: its digest differs; make a new plan.")
+    for name, kind in {"cluster_id": str, "snapshot_digest": str, "operation": str, "options": dict}.items():
+        _require_field(proof, name, kind, uri)
+    if digest_with_proof(proof, rows) != _require_field(proof, "digest", str, uri):
+        raise PlanError(f"The plan at {uri} was edited after it was made: its digest differs; make a new plan.")
+    return rows, proof
 
 
 def read_plan(uri: str) -> PlanFolder:
@@ -298,15 +288,9 @@ class RowHasher:
 def snapshot_digest(cluster_id: str, taken_ms: int, brokers: pa.Table, partitions: pa.Table) -> str:
     """Return the digest of a snapshot: cluster id, time, brokers by id, partitions by topic and number."""
     hasher = RowHasher(cluster_id, str(taken_ms))
-    hasher.hash_rows(_drop_empty_columns(brokers).sort_by("broker"))
-    hasher.hash_rows(_drop_empty_columns(partitions).sort_by([("topic", "ascending"), ("partition", "ascending")]))
+    hasher.hash_rows(brokers.sort_by("broker"))
+    hasher.hash_rows(partitions.sort_by([("topic", "ascending"), ("partition", "ascending")]))
     return hasher.hexdigest()
-
-
-def _drop_empty_columns(table: pa.Table) -> pa.Table:
-    """Return `table` without later columns that hold only nulls, so that its digest is the old one."""
-    empty = [name for name in _LATER if name in table.column_names and table[name].null_count == len(table)]
-    return table.drop_columns(empty)
 
 
 def hasher_with_proof(proof: Mapping[str, Any]) -> RowHasher:
