@@ -103,14 +103,14 @@ def _checks(scene: Scene) -> Iterator[Mapping[str, Any]]:
         CONN_IDS[0],
         "failures",
         "triggerer",
-        "0.2.0",
+        "0.1.0",
         scene.now_ms,
         CheckState.GRACE_PERIOD,
         "Broker 3 is down; its grace period ends in 12 min.",
         (3,),
         scene.now_ms + 12 * _MINUTE,
     )
-    fine = [CheckReport(each, "failures", "triggerer", "0.2.0", scene.now_ms) for each in CONN_IDS[1:]]
+    fine = [CheckReport(each, "failures", "triggerer", "0.1.0", scene.now_ms) for each in CONN_IDS[1:]]
     for report in (failed, *fine):
         yield {"cluster_id": cluster_id(report.conn_id), **_values(report)}
 
