@@ -85,7 +85,7 @@ def _facts_of(alert: ListedDocument[AlertRecord]) -> tuple[str, dict[str, Any]]:
     if kind in {"stalled", "stuck", "paused", "no_process"}:
         facts["digest"] = subject
     if record.ended_ms is None:
-        return kind, {**facts, "at_ms": record.told_ms or record.since_ms}
+        return kind, {**facts, "at_ms": record.notified_ms or record.since_ms}
     return "recovered", {**facts, "of": kind, "sentence": f"It is over: {record.sentence}", "at_ms": record.ended_ms}
 
 

@@ -36,7 +36,7 @@ _LATE_MS = 60_000
 class DisableObserved(Document):
     """`/steward/disable_observed`: the created id of the disable node that was seen, and the exempt reassignments."""
 
-    switch: Annotated[int, partial(FieldReader.integer, high=2**63 - 1)]
+    created_id: Annotated[int, partial(FieldReader.integer, high=2**63 - 1)]
     known: tuple[str, ...] = ()
 
 
@@ -168,7 +168,7 @@ def _read_exemptions(switch: Node, seen: Node | None) -> set[str] | None:
         written = None if seen is None else DisableObserved.from_node(seen)
     except DocumentError:
         return None
-    return None if written is None or written.switch != switch.created_id else set(written.known)
+    return None if written is None or written.created_id != switch.created_id else set(written.known)
 
 
 def _original_replicas(partition: Partition) -> Assignment:

@@ -51,14 +51,14 @@ class Condition:
 class AlertRecord(Document):
     """One condition. Times are by the journal's clock, in milliseconds since 1970.
 
-    It began at `since_ms`; its last event was emitted at `announced_ms`, and people were told at `told_ms`, each None
-    before. `ended_ms` is the time of its end, of which people are told if they were told of the condition.
+    It began at `since_ms`; its last event was emitted at `announced_ms`, and people were told at `notified_ms`, each
+    None before. `ended_ms` is the time of its end, of which people are told if they were told of the condition.
     """
 
     since_ms: int
     sentence: Annotated[str, partial(FieldReader.sanitized_text, most=_SENTENCE)] = ""
     announced_ms: int | None = None
-    told_ms: int | None = None
+    notified_ms: int | None = None
     ended_ms: int | None = None
     delay_ms: int = 0
 
@@ -70,10 +70,10 @@ class AlertRecord(Document):
     def is_to_be_told(self, now_ms: int) -> bool:
         """Return whether people are to be told of the condition, or of its end."""
         if self.ended_ms is not None:
-            return self.told_ms is not None
+            return self.notified_ms is not None
         if now_ms - self.since_ms < self.delay_ms:
             return False
-        return self.told_ms is None or now_ms - self.told_ms >= REPEATED_MS
+        return self.notified_ms is None or now_ms - self.notified_ms >= REPEATED_MS
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def decide_alerts(
 
 def _next_record(condition: Condition | None, known: AlertRecord | None, now_ms: int) -> AlertRecord | None:
     if condition is None:
-        if known is None or known.told_ms is None:
+        if known is None or known.notified_ms is None:
             return None  # nobody knows of it: its end is no news
         return known if known.ended_ms is not None else replace(known, ended_ms=now_ms, announced_ms=None)
     if known is None:
@@ -191,7 +191,7 @@ def record_told(journal: Journal, alert: ListedDocument[AlertRecord]) -> bool:
     """Record that people were told of an alert; one that has ended is deleted. Return False if it changed meanwhile."""
     if alert.document.ended_ms is not None:
         return remove(journal.tree, alert.node)
-    record = replace(alert.document, told_ms=journal.now_ms())
+    record = replace(alert.document, notified_ms=journal.now_ms())
     return replace_text(journal.tree, alert.node, record.to_json()) is not None
 
 

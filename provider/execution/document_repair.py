@@ -18,7 +18,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.document import NewerDocument
 from kafka_steward.journal.listing import quarantine_document
-from kafka_steward.journal.locks import LIFE_MS
+from kafka_steward.journal.locks import TTL_MS
 from kafka_steward.journal.records import (
     ASKED,
     RATES,
@@ -90,7 +90,7 @@ def _list_repairable_documents(
     lock = journal.tree.get(paths.STEP_LOCK)
     if lock is not None:
         # Each acquisition changed the node: its version is higher than any fencing token that was ever issued.
-        yield lock, Lock.from_node, Lock(None, LIFE_MS, lock.version + 2).to_json
+        yield lock, Lock.from_node, Lock(None, TTL_MS, lock.version + 2).to_json
     for collection in (RATES, THROTTLED_TOPICS):
         for each in collection.list_with_unreadable(journal.tree).unreadable:
             if each.node is not None:
@@ -155,7 +155,7 @@ def _rebuild_slot(journal: Journal) -> str:
     active = [record.digest for record in unfinished if not record.status.waits]
     claims = (*waiting, *active)
     # Those that shared it share it again, at their next step.
-    return SlotOwnership(claims[-1] if claims else None, paused=claims[:-1]).to_json()
+    return SlotOwnership(claims[-1] if claims else None, preempted=claims[:-1]).to_json()
 
 
 def _rebuild_throttle_lease(journal: Journal, path: str) -> str | None:

@@ -19,7 +19,7 @@ from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, put, remove
 
 #: Time to live of a lease beyond the owner's next poll, in milliseconds.
-LIFE_MS = 15_000
+TTL_MS = 15_000
 #: Age at which a lease is renewed, in milliseconds.
 RENEWED_MS = 8_000
 #: Seconds until a watch looks again after another one took the lease at the same time.
@@ -69,12 +69,12 @@ class CheckLease:
             standby = decide_standby(self._lease, renewed_ms, now_ms, owner=self._owner, owner_died=died)
             if standby is not None or self._lease.owner == self._owner:
                 return standby
-        taken = self._write(journal, LIFE_MS, polled=False)
+        taken = self._write(journal, TTL_MS, polled=False)
         return None if taken else Standby(is_made=False, pause_s=_SOON_S)
 
     def renew(self, journal: Journal, pause_s: float) -> None:
         """Renew or take the lease after a successful poll, unless it is young; `pause_s` is the time until the next."""
-        ttl_ms = int(pause_s * 1000) + LIFE_MS
+        ttl_ms = int(pause_s * 1000) + TTL_MS
         if self._node is not None and (self._lease is None or self._is_young(journal, ttl_ms)):
             return
         self._write(journal, ttl_ms, polled=True)

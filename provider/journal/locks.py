@@ -4,7 +4,7 @@ The plan slot never expires: a plan whose processes have all crashed still holds
 plan resumes it. The step lock expires after 60 s by the journal's clock, so a killed process blocks others no longer
 than that. If the holder is known to be dead because it ran on this machine, the lock expires after 10 s, the time in
 which Kafka completes the last request. A process that was suspended for longer detects by `Fence.check` that another
-process took over: its `claim`, the lock's fencing token, is not the current one any more, and every fenced write
+process took over: its fencing token is not the current one any more, and every fenced write
 compares the token.
 
 Neither node is ever deleted. A node that is deleted and re-created starts at version 0 again, so a late delete or
@@ -90,7 +90,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 #: The time to live of a step lock without renewal, in milliseconds.
-LIFE_MS = 60_000
+TTL_MS = 60_000
 
 #: The time to live if the holder is known to be dead.
 DEAD_MS = 10_000
@@ -116,7 +116,7 @@ class PlanSlot:
 
     def preempted_plans(self) -> tuple[str, ...]:
         """Return the digests of the preempted plans, the most recently preempted last."""
-        return self._read_ownership()[1].paused
+        return self._read_ownership()[1].preempted
 
     def acquire(self, digest: str, *, beside: Collection[str] = ()) -> None:
         """Acquire the slot for a plan, which may have it together with the plans `beside`.
@@ -130,7 +130,7 @@ class PlanSlot:
             other = next((each for each in now.holders if each not in beside), None)
             if other is not None:
                 raise SlotTaken(other, f"Plan {digest[:12]} cannot start")
-            return now.with_claims((*now.holders, digest), _without(now.paused, digest))
+            return now.with_claims((*now.holders, digest), _without(now.preempted, digest))
 
         self._update_ownership(taken)
 
@@ -145,7 +145,7 @@ class PlanSlot:
             nonlocal preempted
             preempted = _without(now.holders, digest)
             # The first holder waits last, and so gets the slot back first.
-            return now.with_claims((digest,), _without((*now.paused, *reversed(now.holders)), digest))
+            return now.with_claims((digest,), _without((*now.preempted, *reversed(now.holders)), digest))
 
         self._update_ownership(taken)
         return preempted
@@ -156,7 +156,7 @@ class PlanSlot:
         Returns the first holder from now on, None if the slot is free. Does nothing if the plan has no claim.
         """
         return self._update_ownership(
-            lambda now: now.with_claims(_without(now.holders, digest), _without(now.paused, digest))
+            lambda now: now.with_claims(_without(now.holders, digest), _without(now.preempted, digest))
         ).plan
 
     def _update_ownership(self, change: Callable[[SlotOwnership], SlotOwnership]) -> SlotOwnership:
@@ -242,10 +242,10 @@ class StepLock:
     `owner` names the process in messages: host and process id.
     """
 
-    def __init__(self, tree: Tree, owner: str, *, life_ms: int = LIFE_MS, guard: FencingStore | None = None) -> None:
+    def __init__(self, tree: Tree, owner: str, *, ttl_ms: int = TTL_MS, guard: FencingStore | None = None) -> None:
         self._tree = tree
         self._owner = owner
-        self._life_ms = life_ms
+        self._ttl_ms = ttl_ms
         self._guard = guard
         self._seen: list[Node | None] = []
         self._fence: Fence | None = None
@@ -263,7 +263,7 @@ class StepLock:
         """Acquire the lock if it is free or expired. Raises LockLost while another process holds it."""
         node = self._seen.pop() if self._seen else self._tree.get(paths.STEP_LOCK)
         last = 0 if node is None else self._token_if_free(node)
-        claim = Lock(self._owner, self._life_ms, last + 1)
+        claim = Lock(self._owner, self._ttl_ms, last + 1)
         taken = put(self._tree, paths.STEP_LOCK, node, claim.to_json())
         if taken is None:
             raise LockLost("Another process acquired the step lock first; this one does nothing now, and retries.")
@@ -275,10 +275,10 @@ class StepLock:
         held = Lock.from_node(node)
         if held.owner is None:
             return held.fencing_token
-        life_ms = min(held.ttl_ms, DEAD_MS) if is_dead_process(held.owner) else held.ttl_ms
-        left_ms = node.modified_ms + life_ms - self._tree.now_ms()
+        ttl_ms = min(held.ttl_ms, DEAD_MS) if is_dead_process(held.owner) else held.ttl_ms
+        left_ms = node.modified_ms + ttl_ms - self._tree.now_ms()
         # An expiry further away than the time to live means that the clock was set back: the lock counts as expired.
-        if 0 < left_ms <= 2 * life_ms:
+        if 0 < left_ms <= 2 * ttl_ms:
             raise LockLost(
                 f"The plan is being stepped by {held.owner}; "
                 f"if that process is dead, its lock expires in {left_ms / 1000:.0f} s."

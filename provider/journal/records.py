@@ -84,7 +84,7 @@ _ENTRY = re.compile(r"[0-9]{1,10}:[0-9]{1,10}|[0-9]{1,19}")
 _RATE = re.compile(r"-?[0-9]{1,19}")
 
 #: The limit of a step lock's time to live: a lock of more than an hour was not written by Kafka Steward.
-_LONGEST_LIFE_MS = 3_600_000
+_LONGEST_TTL_MS = 3_600_000
 
 #: Characters that are kept of a plan's reason: our messages, which quote messages of others.
 _SENTENCES = 10_000
@@ -210,7 +210,7 @@ class SlotOwnership(Document):
     """
 
     plan: Digest | None = None
-    paused: Annotated[tuple[str, ...], _read_digests] = ()
+    preempted: Annotated[tuple[str, ...], _read_digests] = ()
     beside: Annotated[tuple[str, ...], _read_digests, FieldPresence.OMITTED] = ()
 
     @property
@@ -218,23 +218,25 @@ class SlotOwnership(Document):
         """The plans that may submit moves, the one that has held the slot longest first."""
         return self.beside if self.plan is None else (self.plan, *self.beside)
 
-    def with_claims(self, holders: Sequence[str], paused: Sequence[str]) -> SlotOwnership:
+    def with_claims(self, holders: Sequence[str], preempted: Sequence[str]) -> SlotOwnership:
         """Return the slot with these claims; without a holder, the last preempted plan gets it."""
         if not holders:
-            holders, paused = paused[-1:], paused[:-1]
-        return replace(self, plan=holders[0] if holders else None, beside=tuple(holders[1:]), paused=tuple(paused))
+            holders, preempted = preempted[-1:], preempted[:-1]
+        return replace(
+            self, plan=holders[0] if holders else None, beside=tuple(holders[1:]), preempted=tuple(preempted)
+        )
 
 
 @dataclass(frozen=True)
 class Lock(Document):
     """`/steward/step_lock`: the process that steps a plan, and the lock's time to live after each renewal.
 
-    `claim` counts the acquisitions of the lock. If `owner` is None, the lock was released.
+    `fencing_token` counts the acquisitions of the lock. If `owner` is None, the lock was released.
     """
 
     owner: str | None
-    ttl_ms: Annotated[int, "life_ms", partial(FieldReader.integer, low=1, high=_LONGEST_LIFE_MS)]
-    fencing_token: Annotated[int, "claim", partial(FieldReader.integer, low=1)] = 1
+    ttl_ms: Annotated[int, partial(FieldReader.integer, low=1, high=_LONGEST_TTL_MS)]
+    fencing_token: Annotated[int, partial(FieldReader.integer, low=1)] = 1
 
 
 def _read_throttle_entries(fields: FieldReader, key: str) -> dict[str, tuple[str, ...]]:
@@ -340,11 +342,11 @@ class EmptyBrokersDocument(Document):
     yet. `run` is the last run that claimed brokers, and `claimed` lists the brokers that it claimed.
     """
 
-    unclaimed: Annotated[Assignment, "waiting"] = ()
-    known: Annotated[Assignment, "old"] = ()
+    unclaimed: Assignment = ()
+    known: Assignment = ()
     announced_ms: int = 0
     run: str = ""
-    claimed: Annotated[Assignment, "told"] = ()
+    claimed: Assignment = ()
 
 
 @dataclass(frozen=True)
@@ -355,7 +357,7 @@ class WatchLease(Document):
     """
 
     owner: str
-    ttl_ms: Annotated[int, partial(FieldReader.integer, low=1, high=_LONGEST_LIFE_MS)]
+    ttl_ms: Annotated[int, partial(FieldReader.integer, low=1, high=_LONGEST_TTL_MS)]
     polled: bool = False
 
 

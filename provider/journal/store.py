@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafka_steward.errors import PlanError
 from kafka_steward.journal.audit import Audit
-from kafka_steward.journal.locks import LIFE_MS, FencingStore, PlanSlot, StepLock, new_holder_name
+from kafka_steward.journal.locks import TTL_MS, FencingStore, PlanSlot, StepLock, new_holder_name
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.tree import Tree
 
@@ -89,9 +89,9 @@ class Journal:
                 "cluster."
             )
 
-    def step_lock(self, owner: str | None = None, *, life_ms: int = LIFE_MS) -> StepLock:
+    def step_lock(self, owner: str | None = None, *, ttl_ms: int = TTL_MS) -> StepLock:
         """Return the step lock, to be used as a context manager. Messages name `owner`, by default this process."""
-        return StepLock(self.tree, owner or new_holder_name(), life_ms=life_ms, guard=self._guard)
+        return StepLock(self.tree, owner or new_holder_name(), ttl_ms=ttl_ms, guard=self._guard)
 
     def bind_rows_to_tree(self) -> Identity | None:
         """Bind rows and tree to each other by a new id; from then on, any other journal that shares a half is refused.

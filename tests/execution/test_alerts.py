@@ -65,7 +65,7 @@ def test_until_a_run_has_told_people_it_is_announced_again_and_again() -> None:
 
 
 def test_once_they_were_told_it_is_announced_an_hour_later_with_its_new_sentence() -> None:
-    known = AlertRecord(5, STUCK.sentence, announced_ms=5, told_ms=9)
+    known = AlertRecord(5, STUCK.sentence, announced_ms=5, notified_ms=9)
     now = replace(STUCK, sentence="Plan 3f2a is still stuck.")
     assert changed([now], {STUCK.key: known}, 8 + REPEATED_MS) == ({}, ())
     changes, due = changed([now], {STUCK.key: known}, 9 + REPEATED_MS)
@@ -74,7 +74,7 @@ def test_once_they_were_told_it_is_announced_an_hour_later_with_its_new_sentence
 
 
 def test_its_end_is_announced_if_people_know_of_it_until_they_know_of_the_end() -> None:
-    known = AlertRecord(5, STUCK.sentence, announced_ms=5, told_ms=9)
+    known = AlertRecord(5, STUCK.sentence, announced_ms=5, notified_ms=9)
     ended = replace(known, ended_ms=20, announced_ms=20)
     assert changed([], {STUCK.key: known}, 20) == ({STUCK.key: ended}, (STUCK.key,))
     assert changed([], {STUCK.key: ended}, 21) == ({}, ())
@@ -86,7 +86,7 @@ def test_the_end_of_what_nobody_knows_of_is_no_news() -> None:
 
 
 def test_what_begins_again_before_people_know_of_its_end_lasts() -> None:
-    ended = AlertRecord(5, STUCK.sentence, announced_ms=20, told_ms=9, ended_ms=20)
+    ended = AlertRecord(5, STUCK.sentence, announced_ms=20, notified_ms=9, ended_ms=20)
     assert changed([STUCK], {STUCK.key: ended}, 30) == ({STUCK.key: replace(ended, ended_ms=None)}, ())
 
 

@@ -133,6 +133,6 @@ def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pyt
 
 
 def test_the_document_prints_as_it_was_read() -> None:
-    text = '{"version":1,"waiting":[4],"old":[1,2],"announced_ms":7,"run":"","told":[]}'
+    text = '{"version":1,"unclaimed":[4],"known":[1,2],"announced_ms":7,"run":"","claimed":[]}'
     assert EmptyBrokersDocument.from_json(text).to_json() == text
     assert EmptyBrokersDocument((4,), (1, 2), announced_ms=7).to_json() == text

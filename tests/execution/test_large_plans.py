@@ -1,84 +1,120 @@
-"""Plans of many moves: how many start at once, and what is known of those that ended before."""
+"""What concerns every move of a large plan is written in few statements, and in transactions that end soon."""
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from kafka_steward.assignment import TopicPartition
-from kafka_steward.journal.records import MoveState
+import pytest
+import sqlalchemy as sa
+
+from kafka_steward.assignment import Move
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.locks import TTL_MS
+from kafka_steward.journal.records import Cause, MoveState
+from kafka_steward.journal.store import open_journal
 from kafka_steward.settings import Settings
-from tests.simulated_plan import World, memory_journal, move
+from tests.cancelling import CancelRunner
+from tests.simulated_plan import WHO, World, journal_of
 from tests.simulator import Simulator
 
-
-def world_of(count: int, *, mode: str, size: int = 1, bandwidth: int = 10_000, throttle: int = 1_000) -> World:
-    """A plan of so many moves of one topic."""
-    assignments = " ".join(["123"] * count)
-    simulator = Simulator.of("1a 2b 3c 4a", f"t: {assignments}", size=size, bandwidth=bandwidth, mode=mode)
-    moves = [move(f"t-{at}", "123", "423", chunk=at // 50, position=at % 50, size=size) for at in range(count)]
-    return World(
-        simulator,
-        memory_journal(simulator),
-        moves,
-        settings=Settings(throttle=throttle, max_in_flight=3000),
-        auto_generated=False,
-    )
+MANY = 1_200
 
 
-def test_all_small_moves_start_in_one_step_and_end_in_the_next() -> None:
-    world = world_of(900, mode="zookeeper")
-    progress = world.step()
-    assert (progress.in_flight, progress.waiting) == (900, 0)
-    world.simulator.tick()
-    progress = world.step()
-    assert (progress.ended, progress.completed) == (True, 900)
-
-
-def test_on_kraft_twice_as_many_small_moves_start_after_each_step_in_which_all_had_ended() -> None:
-    world, started = world_of(900, mode="kraft"), list[int]()
-    while not started or started[-1]:
-        started.append(world.step().in_flight)
-        world.simulator.tick()
-    assert started == [50, 50, 100, 200, 400, 100, 0]
+def all_to_4(simulator: Simulator) -> list[Move]:
+    return [
+        Move(*name, (1, 2, 3), (4, 2, 3), at // 400, at % 400, "test", None, 100)
+        for at, name in enumerate(sorted(simulator.topics))
+    ]
 
 
 @pytest.fixture
-def almost_ended() -> World:
-    """All but five of twenty moves have completed; the five are in flight, and none of them ends."""
-    world = world_of(20, mode="kraft", size=100, bandwidth=0, throttle=0)
-    ended = [each.topic_partition for each in world.moves[5:]]
-    world.journal.plans.set_move_states(world.digest, ended, MoveState.COMPLETED, fence=None, attempt=1)
-    assert world.step().in_flight == 5
-    return world
+def world(tmp_path: Path) -> Iterator[World]:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: " + " ".join(["123"] * MANY))
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", simulator.cluster_id) as journal:
+        settings = Settings(throttle=0, max_in_per_broker=1)
+        made = World(simulator, journal, all_to_4(simulator), settings, auto_generated=False)
+        made.step()
+        yield made
 
 
-def test_what_another_process_settled_counts_once(almost_ended: World) -> None:
-    almost_ended.simulator.bandwidth = 10_000
-    almost_ended.simulator.topics[TopicPartition("t", 4)].size = 10**6
-    almost_ended.simulator.tick()
-    assert almost_ended.new_runner().step().completed == 19
-    for _ in range(2):
-        progress = almost_ended.step()
-        assert (progress.completed, progress.in_flight, progress.bytes_done) == (19, 1, 2_000)
+@pytest.fixture
+def statements(world: World) -> list[str]:
+    """What the database was told, with the number of rows that each change was given."""
+    engine, told = world.journal.plans._table.database.engine, []
+
+    def listen(_connection: Any, _cursor: Any, statement: str, given: Any, _context: Any, many: bool) -> None:
+        told.append(f"{statement.split(maxsplit=1)[0]} {len(given) if many else 1}")
+
+    sa.event.listen(engine, "before_cursor_execute", listen)
+    return told
 
 
-def test_rows_that_a_restored_backup_brought_back_count_as_they_are(almost_ended: World) -> None:
-    almost_ended.journal.plans.set_move_states(
-        almost_ended.digest, [TopicPartition("t", 9)], MoveState.HELD, fence=None
+def verify_small(statements: list[str], rows: int = 2) -> None:
+    """Few statements wrote `rows` rows for each move: of the audit trail, and of the plan."""
+    # One by one, there would be a row of the audit trail, a change, and a look at the lock for each.
+    assert len(statements) < MANY / 4
+    writes = [int(each.split()[1]) for each in statements if each.startswith(("INSERT", "UPDATE"))]
+    assert sum(writes) > rows * (MANY - 10)
+    assert max(writes) <= 500
+    assert statements.count("BEGIN 1") > 3
+
+
+def test_all_that_waits_is_held_and_goes_on(world: World, statements: list[str]) -> None:
+    waiting = [row for row in world.rows() if row.state is MoveState.WAITING]
+    world.simulator.kill(4)
+    world.simulator.tick()
+    world.step()
+    verify_small(statements)
+    assert {row.state for row in world.rows()} == {MoveState.HELD, MoveState.SUBMITTED}
+    held = world.journal.audit.rows(plan=world.digest, action=Action.HOLD)
+    assert {row.entry.partition for row in held} >= {row.move.partition for row in waiting}
+    assert {row.entry.reason for row in held} == {row.detail for row in world.rows() if row.state is MoveState.HELD}
+
+    world.simulator.restart(4)
+    world.simulator.tick()
+    statements.clear()
+    world.step()
+    verify_small(statements, rows=1)
+    assert MoveState.HELD not in {row.state for row in world.rows()}
+
+
+def test_all_that_waits_is_dropped_by_a_cancel(world: World, statements: list[str]) -> None:
+    undo = CancelRunner(
+        world.simulator, world.journal, world.digest, world.settings, WHO, scope="pending", reason="enough"
     )
-    progress = almost_ended.step()
-    assert (progress.partitions_settled, progress.partitions_total) == (14, 20)
+    undo.step()
+    verify_small(statements)
+    dropped = [row for row in world.rows() if row.state is MoveState.DROPPED]
+    assert len(dropped) >= MANY - 2
+    assert {row.cause for row in dropped} == {Cause.REQUESTED}
 
 
-def test_the_end_looks_at_the_topics_whose_moves_had_settled_before() -> None:
-    """A broker that dies after a topic's moves completed leaves them not fully replicated, and the end says so."""
-    simulator = Simulator.of("1a 2b 3c 4a 5b", "a: 123", "b: 123", size=100, bandwidth=100)
-    moves = [move("a-0", "123", "423"), move("b-0", "123", "523", position=1)]
-    rules = Settings(throttle=0, max_in_flight=1)
-    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
-    while world.step().completed < 1 or world.step().in_flight < 1:
-        simulator.tick()
-    simulator.kill(4)
-    progress = world.run()
-    assert (progress.completed, progress.left) == (2, 1)
-    assert "1 still not fully replicated" in progress.sentence
+@pytest.mark.parametrize("what", ["held", "cancelled"])
+def test_a_step_that_takes_longer_than_the_lock_lives_renews_it(tmp_path: Path, what: str) -> None:
+    """Each write takes a third of the lock's life: at no moment may another process take it."""
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: " + " ".join(["123"] * MANY))
+    journal = journal_of(simulator, tmp_path)
+    made = World(
+        simulator, journal, all_to_4(simulator), Settings(throttle=0, max_in_per_broker=1), auto_generated=False
+    )
+    made.step()
+    age_ms, began_ms = [], simulator.now_ms
+
+    def write(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE steward_plan_move"):
+            node = journal.tree.get(paths.STEP_LOCK)
+            assert node is not None
+            simulator.now_ms += TTL_MS // 3
+            age_ms.append(simulator.now_ms - node.modified_ms)
+
+    sa.event.listen(journal.plans._table.database.engine, "before_cursor_execute", write)
+    if what == "held":
+        simulator.kill(4)
+        made.step()
+    else:
+        CancelRunner(simulator, journal, made.digest, made.settings, WHO, scope="pending", reason="enough").step()
+    assert simulator.now_ms - began_ms > TTL_MS
+    assert max(age_ms) < TTL_MS

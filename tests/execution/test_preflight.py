@@ -126,6 +126,15 @@ CASES: dict[HoldReason, tuple[Move, PreflightInputs, str]] = {
         outlook(1, 2, 3),
         "t-0 was not moved: it has no leader to copy from; bring back one of the brokers 1, 2, 3.",
     ),
+    HoldReason.OUT_OF_SYNC: (
+        move("t-0", "123", "132"),
+        outlook(3, unclean=frozenset("t")),
+        (
+            "t-0 was not moved: its replica on broker 3 is out of sync, and would lead before one that has more if the "
+            "replicas in sync were lost (unclean.leader.election.enable); it is retried, and starts once that replica "
+            "is in sync."
+        ),
+    ),
     HoldReason.BELOW_MIN_ISR: (
         move("t-0", "123", "12"),
         outlook(min_isr={"t": 3}),

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from kafka_steward.execution.watch_lease import LIFE_MS, RENEWED_MS, CheckLease, Standby, decide_standby
+from kafka_steward.execution.watch_lease import RENEWED_MS, TTL_MS, CheckLease, Standby, decide_standby
 from kafka_steward.journal import paths
 from kafka_steward.journal.locks import new_holder_name
 from kafka_steward.journal.records import WatchLease
@@ -68,14 +68,14 @@ def test_the_first_one_polls_and_the_second_stands_by_until_the_first_renews_no_
 ) -> None:
     one, two = lease_of("one"), lease_of("two")
     assert one.stand_by(journal, needed=False) is None
-    assert two.stand_by(journal, needed=False) == Standby(is_made=False, pause_s=LIFE_MS / 1000 + 0.1)
+    assert two.stand_by(journal, needed=False) == Standby(is_made=False, pause_s=TTL_MS / 1000 + 0.1)
     one.renew(journal, 2.0)
-    assert two.stand_by(journal, needed=False) == Standby(is_made=True, pause_s=2 + LIFE_MS / 1000 + 0.1)
-    simulator.now_ms += 2_000 + LIFE_MS - 1
+    assert two.stand_by(journal, needed=False) == Standby(is_made=True, pause_s=2 + TTL_MS / 1000 + 0.1)
+    simulator.now_ms += 2_000 + TTL_MS - 1
     assert two.stand_by(journal, needed=False) is not None
     simulator.now_ms += 1
     assert two.stand_by(journal, needed=False) is None
-    assert one.stand_by(journal, needed=False) == Standby(is_made=False, pause_s=LIFE_MS / 1000 + 0.1)
+    assert one.stand_by(journal, needed=False) == Standby(is_made=False, pause_s=TTL_MS / 1000 + 0.1)
 
 
 def test_a_lease_is_written_anew_only_when_it_is_no_longer_young_or_must_last_longer(

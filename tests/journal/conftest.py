@@ -18,6 +18,8 @@ from tests.postgres import PostgresServer
 
 #: Parameters, and fixtures, that are a server.
 SERVERS = ("postgresql", "zookeeper", "postgres")
+#: What each store has to do as the others do.
+CONTRACTS = ("test_audit.py", "test_locks.py", "test_plans.py", "test_schema.py", "test_tree.py")
 #: Seconds: as long as a loaded machine may take to let a client in.
 PATIENT_S = 60.0
 
@@ -26,12 +28,16 @@ _clusters = (f"cluster-{number}" for number in itertools.count())
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a server: it is not in the quick ring."""
+    """Mark what needs a server, and leave what is no contract of the stores to `make slow` on all but SQLite."""
     for item in items:
         callspec = getattr(item, "callspec", None)
-        given = [*(callspec.params.values() if callspec else ()), *getattr(item, "fixturenames", ())]
-        if Path(__file__).parent in item.path.parents and any(name in SERVERS for name in given):
+        params = list(callspec.params.values()) if callspec else []
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        if any(name in SERVERS for name in (*params, *getattr(item, "fixturenames", ()))):
             item.add_marker("process")
+        if any(name in SERVERS for name in params) and item.path.name not in CONTRACTS:
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

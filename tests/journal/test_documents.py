@@ -94,7 +94,7 @@ def test_each_field_is_read_and_written_as_its_annotation_says() -> None:
         hidden: Annotated[int, FieldPresence.NEVER] = 0
 
     whole = Sample("t", 1, Lock("here", 5, 2), "ann", 3, 9)
-    text = '{"version":1,"topic":"t","otherName":1,"lock":{"version":1,"owner":"here","life_ms":5,"claim":2},'
+    text = '{"version":1,"topic":"t","otherName":1,"lock":{"version":1,"owner":"here","ttl_ms":5,"fencing_token":2},'
     assert whole.to_json() == text + '"person":"ann","few":3}'
     assert Sample.from_json(whole.to_json()) == replace(whole, hidden=0)
     assert replace(whole, person=None, few=0).to_json() == text[:-1] + "}"

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_steward.errors import LockLost, SlotTaken
 from kafka_steward.journal import paths
-from kafka_steward.journal.locks import DEAD_MS, LIFE_MS, Fence, PlanSlot, StepLock, new_holder_name
+from kafka_steward.journal.locks import DEAD_MS, TTL_MS, Fence, PlanSlot, StepLock, new_holder_name
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree
 from tests.journal.dead import dead_process
@@ -188,7 +188,7 @@ def test_a_late_free_takes_nothing_from_the_next_owner(timed: MemoryTree) -> Non
 
 def test_a_late_taker_takes_nothing_from_a_quicker_one(timed: MemoryTree, clock: Clock) -> None:
     StepLock(timed, "dead").acquire()
-    clock.ms += LIFE_MS
+    clock.ms += TTL_MS
     fences: list[Fence] = []
     slower = StepLock(
         Interleaved(timed, lambda: fences.append(StepLock(timed, "quick").acquire())),  # type: ignore[arg-type]  # as above
@@ -203,7 +203,7 @@ def test_a_late_release_takes_nothing_from_the_next_process(timed: MemoryTree, c
     fences: list[Fence] = []
 
     def quicker() -> None:
-        clock.ms += LIFE_MS
+        clock.ms += TTL_MS
         fences.append(StepLock(timed, "next").acquire())
 
     late = StepLock(timed, "late").acquire()
@@ -216,7 +216,7 @@ def test_a_late_release_takes_nothing_from_the_next_process(timed: MemoryTree, c
 
 def test_a_renewal_that_was_rolled_back_loses_nothing(sql_journal: Journal) -> None:
     journal = sql_journal
-    fence = journal.step_lock("one", life_ms=1).acquire()
+    fence = journal.step_lock("one", ttl_ms=1).acquire()
 
     def renew_and_fail() -> None:
         with journal.together():
@@ -255,7 +255,7 @@ def test_tokens_grow(tree: Tree) -> None:
 
 def test_a_lock_lives_for_a_minute_and_is_then_taken_over(timed: MemoryTree, clock: Clock) -> None:
     dead = StepLock(timed, "dead").acquire()
-    clock.ms += LIFE_MS - 1
+    clock.ms += TTL_MS - 1
     with pytest.raises(LockLost):
         StepLock(timed, "next").acquire()
     clock.ms += 1
@@ -276,12 +276,12 @@ def test_who_was_killed_on_this_machine_holds_the_lock_for_seconds(timed: Memory
     assert StepLock(timed, "b").acquire().token == 2
 
 
-@pytest.mark.parametrize(("ttl_ms", "held_ms"), [(LIFE_MS, DEAD_MS), (1000, 1000)])
+@pytest.mark.parametrize(("ttl_ms", "held_ms"), [(TTL_MS, DEAD_MS), (1000, 1000)])
 def test_a_process_of_this_machine_that_is_no_more_holds_the_lock_for_seconds_at_most(
     timed: MemoryTree, clock: Clock, ttl_ms: int, held_ms: int
 ) -> None:
     host, _, place = new_holder_name().rsplit(":", 2)
-    StepLock(timed, f"{host}:{PID_OF_NO_PROCESS}:{place}", life_ms=ttl_ms).acquire()
+    StepLock(timed, f"{host}:{PID_OF_NO_PROCESS}:{place}", ttl_ms=ttl_ms).acquire()
     clock.ms += held_ms - 1
     with pytest.raises(LockLost, match=r"its lock expires in 0 s"):
         StepLock(timed, "next").acquire()
@@ -291,14 +291,14 @@ def test_a_process_of_this_machine_that_is_no_more_holds_the_lock_for_seconds_at
 
 def test_who_lives_holds_the_lock_for_all_its_life(timed: MemoryTree, clock: Clock) -> None:
     StepLock(timed, new_holder_name()).acquire()
-    clock.ms += LIFE_MS - 1
+    clock.ms += TTL_MS - 1
     with pytest.raises(LockLost):
         StepLock(timed, "b").acquire()
 
 
 def test_who_wakes_up_late_releases_nobody_elses_lock(timed: MemoryTree, clock: Clock) -> None:
     late = StepLock(timed, "late").acquire()
-    clock.ms += LIFE_MS
+    clock.ms += TTL_MS
     fence = StepLock(timed, "next").acquire()
     late.release()
     fence.check()
@@ -306,7 +306,7 @@ def test_who_wakes_up_late_releases_nobody_elses_lock(timed: MemoryTree, clock: 
 
 def test_who_wakes_up_after_everyone_is_done_is_told_too(timed: MemoryTree, clock: Clock) -> None:
     late = StepLock(timed, "late").acquire()
-    clock.ms += LIFE_MS
+    clock.ms += TTL_MS
     with StepLock(timed, "next"):
         pass
     with pytest.raises(LockLost, match="The step lock was released"):
@@ -318,7 +318,7 @@ def test_the_same_name_is_no_way_in(timed: MemoryTree, clock: Clock) -> None:
     first = StepLock(timed, "same").acquire()
     with pytest.raises(LockLost):
         StepLock(timed, "same").acquire()
-    clock.ms += LIFE_MS
+    clock.ms += TTL_MS
     StepLock(timed, "same").acquire()
     with pytest.raises(LockLost):
         first.check()
@@ -339,16 +339,16 @@ def test_a_lock_that_someone_deleted_is_lost_even_when_it_is_made_anew_as_it_was
 def test_a_long_step_keeps_its_lock_by_checking(timed: MemoryTree, clock: Clock) -> None:
     fence = StepLock(timed, "slow").acquire()
     for _ in range(10):
-        clock.ms += LIFE_MS - 1
+        clock.ms += TTL_MS - 1
         fence.check()
-    clock.ms += LIFE_MS - 1
+    clock.ms += TTL_MS - 1
     with pytest.raises(LockLost):
         StepLock(timed, "next").acquire()
 
 
 def test_a_lock_that_nobody_took_over_is_still_ours(timed: MemoryTree, clock: Clock) -> None:
     fence = StepLock(timed, "slow").acquire()
-    clock.ms += 10 * LIFE_MS
+    clock.ms += 10 * TTL_MS
     fence.check()
     with pytest.raises(LockLost):
         StepLock(timed, "next").acquire()
@@ -356,7 +356,7 @@ def test_a_lock_that_nobody_took_over_is_still_ours(timed: MemoryTree, clock: Cl
 
 def test_a_clock_that_was_set_back_locks_nobody_out(timed: MemoryTree, clock: Clock) -> None:
     early = StepLock(timed, "early").acquire()
-    clock.ms -= LIFE_MS
+    clock.ms -= TTL_MS
     with pytest.raises(LockLost):
         StepLock(timed, "next").acquire()
     clock.ms -= 1
@@ -366,13 +366,13 @@ def test_a_clock_that_was_set_back_locks_nobody_out(timed: MemoryTree, clock: Cl
 
 
 def test_a_lock_tells_its_own_life(timed: MemoryTree, clock: Clock) -> None:
-    StepLock(timed, "short", life_ms=1000).acquire()
+    StepLock(timed, "short", ttl_ms=1000).acquire()
     clock.ms += 1000
     StepLock(timed, "next").acquire()
 
 
 def test_of_many_processes_one_takes_over(tree: Tree) -> None:
-    StepLock(tree, "dead", life_ms=1).acquire()
+    StepLock(tree, "dead", ttl_ms=1).acquire()
 
     def try_it(number: int) -> int | None:
         try:

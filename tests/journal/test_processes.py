@@ -21,14 +21,14 @@ from tests.eventually import eventually
 from tests.journal.test_plans import moves_of, record_of
 
 ORDERS_0 = TopicPartition("orders", 0)
-LIFE_MS = 500
+TTL_MS = 500
 
 _fork = multiprocessing.get_context("fork")
 
 
 def _step_late(journal: Journal, parent: Connection) -> None:
     """Take the lock, be stopped, wake up, and try to go on."""
-    with journal.step_lock("late", life_ms=LIFE_MS) as fence:
+    with journal.step_lock("late", ttl_ms=TTL_MS) as fence:
         record = journal.plans.get("d1")
         assert record is not None
         parent.send("has the lock")

@@ -59,7 +59,7 @@ def test_only_what_says_so_is_of_a_later_release(text: str, newer: bool) -> None
     assert is_newer(text) == newer
 
 
-@pytest.mark.parametrize("replacement", [None, '{"version":1,"paused":[]}'])
+@pytest.mark.parametrize("replacement", [None, '{"version":1,"preempted":[]}'])
 def test_it_is_kept_with_where_it_was_and_why_and_something_else_takes_its_place(
     tree: MemoryTree, replacement: str | None
 ) -> None:

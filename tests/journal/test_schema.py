@@ -204,7 +204,7 @@ def test_the_journal_lives_beside_other_tables(fresh_url: str) -> None:
 def test_a_process_that_had_the_journal_open_changes_nothing_after_its_upgrade(fresh_url: str, tmp_path: Path) -> None:
     with open_journal(fresh_url, "c", host="h") as journal:
         journal.tree.create("/steward/plans/aa", "{}")
-        fence = journal.step_lock("before", life_ms=1).acquire()
+        fence = journal.step_lock("before", ttl_ms=1).acquire()
         with later_version(tmp_path / "later"):
             open_journal(fresh_url, "c", host="h").close()
         before = stored(fresh_url)

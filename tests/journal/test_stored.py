@@ -92,8 +92,8 @@ STORED: list[tuple[Document, str]] = [
     ),
     (ReassignmentsDisabled("ann", "not now"), '{"version":1,"person":"ann","reason":"not now"}'),
     (RECORD, RECORD_TEXT),
-    (SlotOwnership("d1", ("d0",), ("d2",)), '{"version":1,"plan":"d1","paused":["d0"],"beside":["d2"]}'),
-    (Lock("host:1", 60_000, 7), '{"version":1,"owner":"host:1","life_ms":60000,"claim":7}'),
+    (SlotOwnership("d1", ("d0",), ("d2",)), '{"version":1,"plan":"d1","preempted":["d0"],"beside":["d2"]}'),
+    (Lock("host:1", 60_000, 7), '{"version":1,"owner":"host:1","ttl_ms":60000,"fencing_token":7}'),
     (
         ThrottleLease("10", "50", {"d1": ("0:1",)}, ("60", "70")),
         '{"version":1,"before":"10","ours":"50","entries":{"d1":["0:1"]},"earlier":["60","70"]}',
@@ -104,13 +104,13 @@ STORED: list[tuple[Document, str]] = [
     ),
     (
         EmptyBrokersDocument((1,), (2, 3), 5, "manual__1", (4,)),
-        '{"version":1,"waiting":[1],"old":[2,3],"announced_ms":5,"run":"manual__1","told":[4]}',
+        '{"version":1,"unclaimed":[1],"known":[2,3],"announced_ms":5,"run":"manual__1","claimed":[4]}',
     ),
     (PendingReplicas((2, 1, -1), "id-1"), '{"version":1,"replicas":[2,1,-1],"topic_id":"id-1"}'),
     (DeferredPartitions(12, "id-1", "ada"), '{"version":1,"count":12,"topic_id":"id-1","asked_by":"ada"}'),
     (FillEvent(5, (4,)), '{"version":1,"announced_ms":5,"brokers":[4]}'),
     (QuarantinedDocument("/a/b", "garbled", 5), '{"version":1,"path":"/a/b","reason":"garbled","at_ms":5}'),
-    (DisableObserved(7, ("t-0",)), '{"version":1,"switch":7,"known":["t-0"]}'),
+    (DisableObserved(7, ("t-0",)), '{"version":1,"created_id":7,"known":["t-0"]}'),
 ]
 #: What is read where everything that may be left out is left out.
 SHORTEST: list[tuple[Document, str]] = [
@@ -123,9 +123,9 @@ SHORTEST: list[tuple[Document, str]] = [
     (CancelRequest(), " \n"),
     (ReassignmentsDisabled(), "{}"),
     (ReassignmentsDisabled(), " \n"),
-    (SlotOwnership(), '{"version":1,"paused":[]}'),
-    (SlotOwnership("d1", ("d0",)), '{"version":1,"plan":"d1","paused":["d0"]}'),
-    (Lock(None, 1), '{"version":1,"life_ms":1,"claim":1}'),
+    (SlotOwnership(), '{"version":1,"preempted":[]}'),
+    (SlotOwnership("d1", ("d0",)), '{"version":1,"plan":"d1","preempted":["d0"]}'),
+    (Lock(None, 1), '{"version":1,"ttl_ms":1,"fencing_token":1}'),
     (ThrottleLease(None, None), '{"version":1,"entries":{}}'),
     (Approval("d1"), '{"plan":"d1"}'),
     (PendingReplicas((1,)), '{"version":1,"replicas":[1]}'),
@@ -146,7 +146,7 @@ OURS = {
 }
 OURS |= {DisableObserved}
 #: Numbers that cannot be 0, beside the version.
-FROM_ONE = [(DeferredPartitions, "count"), (Lock, "life_ms"), (Lock, "claim")]
+FROM_ONE = [(DeferredPartitions, "count"), (Lock, "ttl_ms"), (Lock, "fencing_token")]
 
 each_stored = pytest.mark.parametrize(("document", "text"), STORED, ids=[type(each).__name__ for each, _ in STORED])
 

@@ -156,10 +156,10 @@ def test_closing_closes_both(journal: Journal, made: list[StandIn], monkeypatch:
 
 
 def test_the_lock_lives_in_the_tree(journal: Journal) -> None:
-    with journal.step_lock("one", life_ms=7):
+    with journal.step_lock("one", ttl_ms=7):
         node = journal.tree.get(paths.STEP_LOCK)
     assert node is not None
-    assert '"owner":"one","life_ms":7,' in node.data
+    assert '"owner":"one","ttl_ms":7,' in node.data
 
 
 # The token beside the rows

@@ -530,7 +530,7 @@ def test_a_process_stopped_between_reading_the_lock_and_writing_a_row_changes_no
     options = ZooKeeperOptions(zookeeper.at(cluster_id))
     with open_journal(sqlite_url, cluster_id, zookeeper=options) as journal:
         journal.plans.publish(record_of(journal), moves_of(1))
-        stopped = journal.step_lock("stopped", life_ms=1).acquire()
+        stopped = journal.step_lock("stopped", ttl_ms=1).acquire()
         stopped.check()
         renewed = stopped._node
         monkeypatch.setattr(stopped, "_update_lock", lambda _: renewed)  # the answer that it got before it was stopped

@@ -210,7 +210,7 @@ class Processes:
             return poll(check, opened)
 
         monkeypatch.setattr(BrokerFailureCheck, "poll", noted)
-        monkeypatch.setattr(watch_lease, "LIFE_MS", 500)
+        monkeypatch.setattr(watch_lease, "TTL_MS", 500)
         monkeypatch.setattr(watch_lease, "RENEWED_MS", 100)
 
     def begin(self) -> tuple[ClusterWatch, asyncio.Task[None]]:

@@ -45,7 +45,7 @@ def leave_behind(journal: Journal) -> None:
     journal.plans.update(rebalance, status=PlanStatus.PREEMPTED, reason="Made way for the heal of broker 1.")
     heal = _plan(journal, "bbbb", "heal", "orders", 5)
     journal.slot.preempt_with("bbbb")
-    fence = journal.step_lock("worker-1:4711", life_ms=1).acquire()
+    fence = journal.step_lock("worker-1:4711", ttl_ms=1).acquire()
     heal = journal.plans.update(heal, fence=fence, status=PlanStatus.RUNNING, attempts=1)
     journal.plans.set_move_states("bbbb", _names(0, 1), MoveState.COMPLETED, fence=fence, isr_seen=True)
     journal.plans.set_move_states("bbbb", _names(2), MoveState.HELD, "Broker 4 announced a restart.", fence=fence)
