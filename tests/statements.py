@@ -135,7 +135,12 @@ def pytest_load_initial_conftests() -> None:
     """Replace what is named, before a test module imports it."""
     if dotted := os.environ.get(_REPLACED):
         owner, name = resolve(dotted)
-        setattr(owner, name, idle_value(vars(owner)[name]))
+        kept, idle = vars(owner)[name], idle_value(vars(owner)[name])
+        setattr(owner, name, idle)
+        # A package imports names of its modules before they can be replaced there.
+        for module in [each for path, each in sys.modules.items() if path.startswith("kafka_steward.")]:
+            for known in [known for known, value in vars(module).items() if value is kept]:
+                setattr(module, known, idle)
 
 
 def main() -> str | None:
