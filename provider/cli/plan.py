@@ -34,7 +34,14 @@ from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.render import Table
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_plan, read_snapshot, write_plan
+from kafka_steward.planning.files.formats import (
+    PlanFolder,
+    SnapshotFolder,
+    min_isr_by_topic,
+    read_plan,
+    read_snapshot,
+    write_plan,
+)
 from kafka_steward.planning.files.reassignment import reassignment_json
 from kafka_steward.planning.local import plan_locally
 from kafka_steward.rebalance_request import RebalanceRequest
@@ -280,16 +287,14 @@ def _print_plan(call: CommandContext, plan: PlanFolder, snapshot: SnapshotFolder
 
 def _first_below_min_isr_on_the_way_back(plan: PlanFolder, snapshot: SnapshotFolder) -> TopicPartition | None:
     """Return the first partition whose replicas before the plan `apply` would refuse afterwards; None without."""
-    rows = snapshot.partitions.select(["topic", "partition", "min_isr"]).to_pylist()
-    min_isr = {(row["topic"], row["partition"]): row["min_isr"] for row in rows}
-    return next(
-        (
-            move.topic_partition
-            for move in plan.moves
-            if below_min_isr_reason(len(move.after), len(move.before), min_isr.get(move.topic_partition))
-        ),
-        None,
+    raised = [move for move in plan.moves if len(move.before) < len(move.after)]
+    min_isr = min_isr_by_topic(snapshot.partitions) if raised else {}
+    refused = (
+        move.topic_partition
+        for move in raised
+        if below_min_isr_reason(len(move.after), len(move.before), min_isr[move.topic])
     )
+    return next(refused, None)
 
 
 def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder) -> list[str]:

@@ -326,6 +326,11 @@ class Held:
     code: HoldReason
     sentence: str
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The topic and partition number."""
+        return TopicPartition(self.topic, self.partition)
+
     @classmethod
     def of(cls, partition: TopicPartition, reason: HoldReason, found: object = None, *, by: str = "someone") -> Held:
         """Return it with the message of `reason`, formatted with `found` and `by` if the message uses them."""
@@ -335,8 +340,14 @@ class Held:
 def no_progress_possible(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
     """Return True if no move is in flight, at least one is open, and all open ones are held.
 
-    A move that is held by an operator's choice makes this False.
+    A move that is held by an operator's choice makes this False. So does one that has begun and waits for a replica to
+    catch up: it waits as one in flight does.
     """
     open_moves = sum(row.state in OPEN for row in rows)
     in_flight = any(row.state is MoveState.SUBMITTED for row in rows)
-    return not in_flight and 0 < open_moves == len(held) and not any(each.code.is_operator_choice for each in held)
+    begun = {row.topic_partition for row in rows if row.stage}
+    waits = any(
+        move.code.is_operator_choice or (move.code is HoldReason.OUT_OF_SYNC and move.topic_partition in begun)
+        for move in held
+    )
+    return not in_flight and 0 < open_moves == len(held) and not waits

@@ -28,7 +28,7 @@ from kafka_steward.errors import RequestError
 from kafka_steward.escaping import escape_markdown, printable
 from kafka_steward.execution.moves import DONE
 from kafka_steward.journal.records import MoveRow, MoveState
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, min_isr_by_topic
 
 
 def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> list[str]:
@@ -37,8 +37,7 @@ def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> l
     Producers with acks=all fail in the last case.
     """
     racks = {row["broker"]: row["rack"] for row in snapshot.brokers.to_pylist()}
-    topics = snapshot.partitions.group_by("topic").aggregate([("min_isr", "max")])
-    min_isr = {row["topic"]: row["min_isr_max"] for row in topics.to_pylist()}
+    min_isr = min_isr_by_topic(snapshot.partitions)
     return [sentence for move in moves for sentence in _move_regressions(move, racks, min_isr.get(move.topic))]
 
 

@@ -235,13 +235,15 @@ def _check_unapproved(_: Move, __: Partition, inputs: PreflightInputs) -> _Found
     return inputs.unapproved or None
 
 
-def _check_target_restarting(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+def _check_target_restarting(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     if not move.adding:
         return None
-    # While the only source restarts, an unclean election would make the new replica the leader, which has less.
-    sources = frozenset(move.before) & inputs.snapshot.live if move.topic in inputs.unclean else frozenset[int]()
-    lone = sources if sources <= inputs.bouncing else frozenset[int]()
-    return _lowest_broker(frozenset(move.after) & inputs.bouncing | lone)
+    restarting = frozenset(move.after) & inputs.bouncing
+    if move.topic in inputs.unclean:
+        # While all sources restart, an unclean election would make the new replica the leader, which has less.
+        sources = frozenset(move.before) & inputs.snapshot.live - partition.offline
+        restarting |= sources if sources <= inputs.bouncing else frozenset()
+    return _lowest_broker(restarting)
 
 
 def _check_target_dead(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:

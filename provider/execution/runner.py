@@ -407,16 +407,18 @@ class PlanRunner:
     def _defer_or_mark_stuck(self, record: PlanRecord, fence: Fence, step: Step, stepped: StepResult) -> Progress:
         """Defer the open moves of a heal to the next plan; any other plan becomes stuck and needs a person.
 
-        Moves of partitions without a leader are dropped: no plan can copy them, and this one must not wait for them.
-        So are those that wait for a replica that lags.
+        Of the moves that have not begun, those of partitions without a leader are dropped: no plan can copy them, and
+        this one must not wait for them. So are those that wait for a replica that lags.
         """
         why = stepped.held[0].sentence if stepped.held else "no move could be started"
         tries = record.attempts + 1
+        begun = {row.topic_partition for row in stepped.rows if row.stage}
         waiting = {
-            TopicPartition(held.topic, held.partition): held.sentence
+            held.topic_partition: held.sentence
             for held in stepped.held
-            if (partition := stepped.snapshot.partitions.get(TopicPartition(held.topic, held.partition))) is not None
+            if (partition := stepped.snapshot.partitions.get(held.topic_partition)) is not None
             and (partition.leader is None or held.code is HoldReason.OUT_OF_SYNC)
+            and held.topic_partition not in begun
         }
         if not (record.auto_generated or waiting):
             return self._mark_stuck(record, fence, tries, why)

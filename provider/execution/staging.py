@@ -89,8 +89,11 @@ def next_stage(move: Move, partition: Partition, live: frozenset[int], *, one_at
     new, live = _new_replicas(move), live - partition.offline
     if one_at_a_time and len(new) > 1 and frozenset(move.before) <= partition.isr & live:
         return replace(move, after=(*move.before, new[0]))
-    in_front = _puts_new_before_live(move, live) or out_of_sync_before_better(move, partition, live) is not None
-    if unclean and move.adding and in_front:
+    if (
+        unclean
+        and move.adding
+        and (_puts_new_before_live(move, live) or out_of_sync_before_better(move, partition, live) is not None)
+    ):
         kept = tuple(broker for broker in move.before if broker in live or broker in move.after)
         return replace(move, after=(*kept, *new))
     return move
@@ -144,9 +147,13 @@ def target_in_flight(move: Move, partition: Partition) -> Assignment | None:
 
 
 def is_rolling_back(move: Move, partition: Partition) -> bool:
-    """Return True if the reassignment in flight only removes new replicas, and ends at the originals in their order."""
+    """Return True if the reassignment in flight removes only new replicas, and ends at the originals in their order.
+
+    An original that a stage has removed, because its broker was dead, is added again.
+    """
     kept = tuple(broker for broker in partition.replicas if broker not in partition.removing)
-    return not partition.adding and kept == move.before and frozenset(partition.removing) <= move.adding
+    back = frozenset(partition.adding) <= frozenset(move.before) and frozenset(partition.removing) <= move.adding
+    return back and kept == move.before
 
 
 def part_in_flight(row: MoveRow, partition: Partition | None) -> Move:

@@ -54,7 +54,7 @@ from kafka_steward.execution.preflight_inputs import (
 )
 from kafka_steward.execution.progress import arrived_bytes
 from kafka_steward.execution.settled_moves import KnownMoves, SettledMoves
-from kafka_steward.execution.staging import as_completed_stage, next_stage, part_in_flight
+from kafka_steward.execution.staging import as_completed_stage, next_stage, part_in_flight, rests_between_stages
 from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.execution.verdicts import KnownVerdicts
@@ -260,12 +260,19 @@ class Step:
         return self._leases.refusals
 
     def drop_open_moves(self, snapshot: Snapshot, sentence: str, cause: Cause | None = None) -> None:
-        """Drop the moves that have not begun.
+        """Drop the moves that are not in flight. One that rests between its stages keeps its replicas there.
 
         Raises ClusterError: submissions that may still begin are cancelled first.
         """
         rows = [row for row in self._moves.rows() if row.state in OPEN]
-        self._record_decisions([Decision(row, Event.DROP, sentence, cause) for row in rows], snapshot)
+        left = {
+            name: f"; it keeps {list(partition.replicas)}, which it has between its stages"
+            for row in rows
+            if (partition := snapshot.partitions.get(name := row.topic_partition)) is not None
+            and rests_between_stages(row, partition)
+        }
+        decisions = [Decision(row, Event.DROP, sentence + left.get(row.topic_partition, ""), cause) for row in rows]
+        self._record_decisions(decisions, snapshot)
 
     def drop_moves(self, snapshot: Snapshot, sentences: Mapping[TopicPartition, str]) -> None:
         """Drop the moves of these partitions that have not begun, each with its message. Raises ClusterError."""

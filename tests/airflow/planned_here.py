@@ -7,6 +7,7 @@ The planner is the job's own, and makes the same plans (`tests/planning/test_spa
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.planning.files.formats import read_snapshot, write_plan
@@ -25,4 +26,4 @@ def _plan_here(operator: PlanReassignmentOperator, spark: Any, uri: str, setting
     write_plan(uri, rows, proof)
 
 
-setattr(PlanReassignmentOperator, "_run_spark_job", _plan_here)  # noqa: B010 - a type checker sees that it is replaced
+patch.object(PlanReassignmentOperator, "_run_spark_job", _plan_here).start()

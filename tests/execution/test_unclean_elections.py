@@ -8,7 +8,8 @@ import pytest
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.lifecycle import Scope, request_cancel
+from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.readiness import announce_restart
 from kafka_steward.execution.staging import as_completed_stage, next_stage, part_in_flight
 from kafka_steward.journal import paths
@@ -282,3 +283,47 @@ def test_while_the_only_source_has_announced_its_restart_nothing_is_put_beside_i
     simulator.kill(1)
     simulator.restart(1)
     assert (simulator.topics[T0].leader, simulator.topics[T0].size) == (1, 180)
+
+
+def test_a_move_that_has_begun_waits_for_a_replica_that_lags_as_one_in_flight_does(mode: str) -> None:
+    simulator = unclean(mode, "123")
+    moves = [move("t-0", "123", "314", size=180)]
+    rules = Settings(throttle=0, max_attempts=3)
+    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+    while simulator.topics[T0].isr != {1, 2, 3, 4} or simulator.reassignments():
+        world.step()
+        simulator.tick()
+    lags(simulator, 3, by=100)
+    for _ in range(10):
+        progress = world.step()
+        simulator.tick()
+    assert ([held.code for held in progress.held], progress.status) == ([HoldReason.OUT_OF_SYNC], PlanStatus.RUNNING)
+    assert world.replicas("t-0") == (1, 2, 3, 4)
+    simulator.broker_settings[3].clear()
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.replicas("t-0") == (3, 1, 4)
+
+
+def test_a_source_in_a_failed_log_directory_is_none(mode: str) -> None:
+    simulator = unclean(mode, "12")
+    simulator.fail_disk(2, T0)
+    world = applied(simulator, "12", "34")
+    announce_restart(world.journal, 1, who=WHO)
+    (held,) = world.step().held
+    assert held.code is HoldReason.TARGET_RESTARTING
+
+
+@pytest.mark.parametrize("scope", ["pending", "plan"])
+def test_a_cancel_between_stages_restores_an_original_whose_broker_is_back(mode: str, scope: Scope) -> None:
+    simulator = unclean(mode, "123")
+    simulator.kill(2)
+    world = applied(simulator, "123", "413")
+    world.step()
+    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    simulator.run()
+    world.step()
+    assert world.replicas("t-0") == (1, 3, 4)
+    simulator.restart(2)
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop", scope=scope)
+    assert world.run().status in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK}
+    assert (world.replicas("t-0"), simulator.reassignments()) == ((1, 2, 3), {})

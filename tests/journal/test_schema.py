@@ -51,7 +51,7 @@ def stored(url: str) -> dict[str, Any]:
                 {each["name"]: (str(each["type"]), each["nullable"], each["default"]) for each in columns},
                 found.get_pk_constraint(table)["constrained_columns"],
                 {each["name"]: (each["column_names"], each["unique"]) for each in found.get_indexes(table)},
-                connection.execute(sa.text(f"SELECT * FROM {table}")).all(),  # noqa: S608 - a name of the database
+                connection.execute(sa.select(sa.text("*")).select_from(sa.table(table))).all(),
             )
             for table in found.get_table_names()
             for columns in [found.get_columns(table)]

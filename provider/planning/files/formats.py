@@ -216,6 +216,12 @@ def conform_to_schema(table: pa.Table, schema: pa.Schema, where: str) -> pa.Tabl
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def min_isr_by_topic(partitions: pa.Table) -> dict[str, int | None]:
+    """Return min.insync.replicas of each topic of a snapshot's partitions, None where it is not known."""
+    topics = partitions.group_by("topic").aggregate([("min_isr", "max")])
+    return {row["topic"]: row["min_isr_max"] for row in topics.to_pylist()}
+
+
 def cordoned_brokers(brokers: pa.Table) -> list[int]:
     """Return the ids of a snapshot's cordoned brokers, sorted."""
     return sorted(row["broker"] for row in brokers.select(["broker", "cordoned"]).to_pylist() if row["cordoned"])
