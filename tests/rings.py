@@ -14,6 +14,8 @@ In `make quick` (`--quick`), a test that connects, listens or starts a process f
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +27,8 @@ __all__ = ["NEEDY", "one_in", "tried"]
 #: A test with one of these marks is not in the quick ring.
 NEEDY = ("process", "kraft", "zookeeper", "airflow", "spark", "ci", "slow")
 
+#: Where Linux keeps files in memory: a journal in SQLite waits for the disk at each commit. They need some ten MiB.
+_MEMORY, _ROOM = "/dev/shm", 1 << 30  # noqa: S108 - pytest makes a folder there that only its user may read
 _EVENTS = frozenset({"socket.connect", "socket.bind", "subprocess.Popen"})
 #: What the running test has done that a test of the quick ring may not do; None while anything is allowed.
 _seen: list[str] | None = None
@@ -55,6 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "in_ci(mode): in the other mode it is left to `make slow`")
     if config.getoption("--quick"):
         config.option.markexpr = " and ".join(f"not {mark}" for mark in NEEDY)
+        if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
         # It binds a socket when it is first imported, to find out about IPv6: not in whichever test imports it first.
         importlib.import_module("urllib3.util.connection")
         sys.addaudithook(_watch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from airflow.cli.cli_config import ActionCommand, GroupCommand
 
@@ -13,7 +13,7 @@ from kafka_steward.cli import get_kafka_steward_commands
 def run(*words: str) -> int:
     """Run `airflow kafka-steward WORDS`; returns the exit code."""
     parser = argparse.ArgumentParser(prog="airflow kafka-steward")
-    _add(parser, get_kafka_steward_commands()[0].subcommands)
+    _add(parser, get_kafka_steward_commands()[0].subcommands, words)
     try:
         arguments = parser.parse_args(words)
         arguments.func(arguments)
@@ -22,12 +22,17 @@ def run(*words: str) -> int:
     return 0
 
 
-def _add(parser: argparse.ArgumentParser, commands: Iterable[ActionCommand | GroupCommand]) -> None:
+def _add(
+    parser: argparse.ArgumentParser, commands: Iterable[ActionCommand | GroupCommand], words: Sequence[str]
+) -> None:
+    """Add the verbs, and arguments to the verb that `words` begin with: those of all take longer than most tests."""
     below = parser.add_subparsers(required=True)
     for command in commands:
         added = below.add_parser(command.name, help=command.help, epilog=command.epilog)
+        if command.name != words[0]:
+            continue
         if isinstance(command, GroupCommand):
-            _add(added, command.subcommands)
+            _add(added, command.subcommands, words[1:])
             continue
         for argument in command.args:
             argument.add_to_parser(added)

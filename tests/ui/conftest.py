@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -63,13 +64,23 @@ class Visitor:
         return self.approvals
 
 
-@pytest.fixture
-def scene(connect: Connect, tmp_path: Path) -> Scene:
-    """A journal with three clusters, behind three connections."""
-    from tests.ui.scene import CONN_IDS, Scene, cluster_id, fill_scene
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """The file of a journal with three clusters, and the time at which it was filled, in ms."""
+    from tests.ui.scene import Scene, fill_scene
 
-    made = Scene(f"sqlite:///{tmp_path}/journal.db", int(time.time() * 1000))
-    fill_scene(made)
+    file, now_ms = tmp_path_factory.mktemp("filled") / "journal.db", int(time.time() * 1000)
+    fill_scene(Scene(f"sqlite:///{file}", now_ms))
+    return file, now_ms
+
+
+@pytest.fixture
+def scene(connect: Connect, tmp_path: Path, filled: tuple[Path, int]) -> Scene:
+    """A journal of its own with three clusters, behind three connections."""
+    from tests.ui.scene import CONN_IDS, Scene, cluster_id
+
+    file, now_ms = filled
+    made = Scene(f"sqlite:///{shutil.copy(file, tmp_path)}", now_ms)
     for conn_id in CONN_IDS:
         connect(conn_id, extra={"journal": made.url, "cluster_id": cluster_id(conn_id)})
     return made
