@@ -5,8 +5,9 @@
 - `.ci/run`: also `ci`.
 - `make slow`: only `slow`.
 
-A test with `in_ci("kraft")` runs in that mode alone, and in the other one in `make slow`. Before CI, a part of the
-random cases and of the points of fault sweeps is tried; with `--every-case`, which CI gives, all are.
+A test with `in_ci("kraft")` runs in that mode alone, and in the other one in `make slow`. Before CI, a third of the
+random cases, in `make quick` a tenth, and a part of the points of fault sweeps are tried; with `--every-case`, which CI
+gives, all are.
 
 In `make quick` (`--quick`), a test that connects, listens or starts a process fails, and says which mark it needs.
 """
@@ -32,12 +33,16 @@ _MEMORY, _ROOM = "/dev/shm", 1 << 30  # noqa: S108 - pytest makes a folder there
 _EVENTS = frozenset({"socket.connect", "socket.bind", "subprocess.Popen"})
 #: What the running test has done that a test of the quick ring may not do; None while anything is allowed.
 _seen: list[str] | None = None
-_every_case = False
+#: Of random cases, one in so many is tried.
+_one_case_in = 3
 
 
-def tried(cases: int) -> int:
-    """Return how many of so many random cases are tried: a third, or all with `--every-case`."""
-    return cases if _every_case else -(-cases // 3)
+def tried(cases: int, *, least: int = 0) -> int:
+    """Return how many of so many random cases are tried: a third, a tenth with `--quick`, or all with `--every-case`.
+
+    `least` is for what is judged by an average, which few cases do not have.
+    """
+    return max(-(-cases // _one_case_in), least)
 
 
 def one_in(number: int) -> int:
@@ -45,7 +50,7 @@ def one_in(number: int) -> int:
 
     It should share no factor with the number of kinds of faults: then each kind has its turn.
     """
-    return 1 if _every_case else number
+    return 1 if _one_case_in == 1 else number
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,8 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    global _every_case  # noqa: PLW0603 - test modules ask while they are imported
-    _every_case = config.getoption("--every-case")
+    global _one_case_in  # noqa: PLW0603 - test modules ask while they are imported
+    _one_case_in = 1 if config.getoption("--every-case") else 10 if config.getoption("--quick") else 3
     config.addinivalue_line("markers", "in_ci(mode): in the other mode it is left to `make slow`")
     if config.getoption("--quick"):
         config.option.markexpr = " and ".join(f"not {mark}" for mark in NEEDY)
