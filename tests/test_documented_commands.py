@@ -20,7 +20,7 @@ import yaml
 
 from kafka_steward.cli import get_kafka_steward_commands
 from kafka_steward.monitoring import list_files
-from tests.cli.calling import _add
+from tests.cli.calling import add_verbs
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -38,7 +38,7 @@ class _Parser(argparse.ArgumentParser):
 def parser(*, complete: bool) -> argparse.ArgumentParser:
     """The parser of the verbs; one that is not `complete` lets arguments, and values of options, be left out."""
     made = _Parser(prog=COMMAND, add_help=False)
-    _add(made, get_kafka_steward_commands()[0].subcommands)
+    add_verbs(made, get_kafka_steward_commands()[0].subcommands)
     _relax(made, complete=complete)
     return made
 

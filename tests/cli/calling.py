@@ -13,7 +13,7 @@ from kafka_steward.cli import get_kafka_steward_commands
 def run(*words: str) -> int:
     """Run `airflow kafka-steward WORDS`; returns the exit code."""
     parser = argparse.ArgumentParser(prog="airflow kafka-steward")
-    _add(parser, get_kafka_steward_commands()[0].subcommands, words)
+    add_verbs(parser, get_kafka_steward_commands()[0].subcommands, words)
     try:
         arguments = parser.parse_args(words)
         arguments.func(arguments)
@@ -22,17 +22,19 @@ def run(*words: str) -> int:
     return 0
 
 
-def _add(
-    parser: argparse.ArgumentParser, commands: Iterable[ActionCommand | GroupCommand], words: Sequence[str]
+def add_verbs(
+    parser: argparse.ArgumentParser,
+    commands: Iterable[ActionCommand | GroupCommand],
+    words: Sequence[str] | None = None,
 ) -> None:
-    """Add the verbs, and arguments to the verb that `words` begin with: those of all take longer than most tests."""
+    """Add the verbs, and arguments to the one that `words` begin with: those of all take longer than most tests."""
     below = parser.add_subparsers(required=True)
     for command in commands:
         added = below.add_parser(command.name, help=command.help, epilog=command.epilog)
-        if command.name != words[0]:
+        if words is not None and command.name != words[0]:
             continue
         if isinstance(command, GroupCommand):
-            _add(added, command.subcommands, words[1:])
+            add_verbs(added, command.subcommands, words and words[1:])
             continue
         for argument in command.args:
             argument.add_to_parser(added)
