@@ -15,6 +15,7 @@ from kafka_steward.execution.throttles import list_leased_rates
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
+from tests.simulated_plan import WHO, World
 
 
 class CancelRunner:
@@ -63,3 +64,11 @@ class CancelRunner:
     def leased_brokers(self) -> list[int]:
         plans = [self._digest, *filter(None, [self.rollback])]
         return sorted({broker for broker, _ in list_leased_rates(self._journal, plans)})
+
+
+def undo_of(
+    world: World, *, scope: Scope = "plan", settings: Settings | None = None, reason: str = "enough", **more: bool
+) -> CancelRunner:
+    """Return a stepper that asks for a cancel of the world's plan, or for its rollback."""
+    rules = settings or world.settings
+    return CancelRunner(world.simulator, world.journal, world.digest, rules, WHO, scope=scope, reason=reason, **more)

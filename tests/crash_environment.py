@@ -8,7 +8,10 @@ from typing import Any
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import PlanFolder
@@ -16,7 +19,7 @@ from kafka_steward.settings import Settings
 from tests.crash import Faults
 from tests.memory_tables import MemoryAudit, MemoryEnded, MemoryMoves
 from tests.memory_tree import MemoryTree
-from tests.simulated_plan import journal_over
+from tests.simulated_plan import WHO, journal_over
 from tests.simulator import Simulator
 
 #: After so many ticks a step lock that a dead process left behind has run out.
@@ -41,12 +44,24 @@ class Place:
         self.ended = MemoryEnded()
         self.ticks = 0
 
-    def process(self, faults: Faults) -> tuple[Any, Journal]:
+    def process(self, faults: Any) -> tuple[Any, Journal]:
         """A process's own hands on the cluster and the journal."""
         tree, moves, audit = self.stores
         cluster = faults.around("cluster", Guarded(self.simulator, audit))
         wrapped = faults.around("tree", tree), faults.around("moves", moves), faults.around("audit", audit)
         return cluster, journal_over(self.simulator.cluster_id, *wrapped, faults.around("ended", self.ended))
+
+    def context(self, faults: Any) -> ClusterContext:
+        return ClusterContext(*self.process(faults), self.settings, WHO)
+
+    def runner(self, faults: Any) -> PlanRunner:
+        """Return the runner of a process for the plan."""
+        return PlanRunner(self.context(faults), self.plan.digest)
+
+    def published(self) -> Place:
+        """Publish the plan, by a process of its own."""
+        publish_plan(self.context(Faults()), self.plan)
+        return self
 
     def tick(self, times: int = 1) -> None:
         for _ in range(times):

@@ -75,6 +75,28 @@ def lose(simulator: Simulator, journal: Journal, *brokers: int) -> None:
         journal.tree.create(paths.failed_broker(broker), FailedBroker(1).to_json())
 
 
+def simulated(brokers: str, *topics: str, lost: Sequence[int] = (), **more: Any) -> tuple[Simulator, Journal]:
+    """Return a cluster of `Simulator.of` and its journal in memory; `lost` names failed brokers, as `lose` does."""
+    simulator = Simulator.of(brokers, *topics, **more)
+    journal = memory_journal(simulator)
+    lose(simulator, journal, *lost)
+    return simulator, journal
+
+
+def overwrite(journal: Journal, path: str, text: str) -> None:
+    """Write this text into a document, as anybody may."""
+    node = journal.tree.get(path)
+    assert node is not None
+    journal.tree.set(path, text, version=node.version)
+
+
+def delete(journal: Journal, path: str) -> None:
+    """Delete a document, as anybody may."""
+    node = journal.tree.get(path)
+    assert node is not None
+    journal.tree.delete(path, version=node.version)
+
+
 def plan_of(simulator: Simulator, moves: Sequence[Move], *, operation: str = "heal", **proof: Any) -> PlanFolder:
     """A plan as read from its folder."""
     digest = hashlib.sha256(repr(list(moves)).encode()).hexdigest()
@@ -153,6 +175,11 @@ class World:
             left=self.left,
         )
         return self.journal.plans.publish(record, moves)
+
+    def record(self, digest: str | None = None) -> PlanRecord:
+        found = self.journal.plans.get(digest or self.digest)
+        assert found is not None
+        return found
 
     def new_runner(self) -> PlanRunner:
         return PlanRunner(ClusterContext(self.cluster or self.simulator, self.journal, self.settings, WHO), self.digest)

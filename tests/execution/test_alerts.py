@@ -29,7 +29,7 @@ from kafka_steward.execution.alerts import (
     update_alerts,
 )
 from kafka_steward.journal.records import PlanRecord, PlanStatus
-from tests.simulated_plan import memory_journal
+from kafka_steward.journal.store import Journal
 from tests.simulator import Simulator
 from tests.triggers.progress_values import progress
 
@@ -90,9 +90,7 @@ def test_what_begins_again_before_people_know_of_its_end_lasts() -> None:
     assert changed([STUCK], {STUCK.key: ended}, 30) == ({STUCK.key: replace(ended, ended_ms=None)}, ())
 
 
-def test_what_a_run_has_told_is_to_be_told_no_more() -> None:
-    simulator = Simulator.of("1a", "t: 1")
-    journal = memory_journal(simulator)
+def test_what_a_run_has_told_is_to_be_told_no_more(simulator: Simulator, journal: Journal) -> None:
     assert list(update_alerts(journal, [STUCK], simulator.now_ms)) == [STUCK.key]
     (alert,) = list_untold(journal)
     assert (split_key(alert.key[0]), alert.document.sentence) == (("stuck", "3f2a91"), STUCK.sentence)
@@ -106,17 +104,15 @@ def test_what_a_run_has_told_is_to_be_told_no_more() -> None:
     assert ALERTS.list_valid(journal.tree) == []
 
 
-def test_an_unreadable_alert_is_replaced() -> None:
-    simulator = Simulator.of("1a", "t: 1")
-    journal = memory_journal(simulator)
+def test_an_unreadable_alert_is_replaced(simulator: Simulator, journal: Journal) -> None:
     journal.tree.create(ALERTS.path(STUCK.key), "{")
     assert list(update_alerts(journal, [STUCK], simulator.now_ms)) == [STUCK.key]
     assert list_untold(journal)[0].document.sentence == STUCK.sentence
 
 
-def test_people_are_told_of_the_end_of_what_they_were_told_without_the_journal() -> None:
-    simulator = Simulator.of("1a", "t: 1")
-    journal = memory_journal(simulator)
+def test_people_are_told_of_the_end_of_what_they_were_told_without_the_journal(
+    simulator: Simulator, journal: Journal
+) -> None:
     failing = Condition("watch_failing", "The journal is away.", "alerts")
     record_unrecorded_outage(journal, failing, simulator.now_ms)
     simulator.tick()
@@ -142,9 +138,7 @@ def test_the_condition_of_a_plan_is_its_status(status: PlanStatus, disabled: str
     assert all(each.delay_ms == (PAUSED_MS if each.kind == "paused" else 0) for each in found)
 
 
-def test_a_plan_stalls_while_the_process_that_steps_it_says_so() -> None:
-    simulator = Simulator.of("1a", "t: 1")
-    journal = memory_journal(simulator)
+def test_a_plan_stalls_while_the_process_that_steps_it_says_so(journal: Journal) -> None:
     running = PlanRecord(progress(1).digest, "c", "heal", PlanStatus.RUNNING)
     recorder = StallRecorder()
     for stalled in ((), (TopicPartition("t", 0),), (TopicPartition("t", 0),)):
@@ -157,15 +151,13 @@ def test_a_plan_stalls_while_the_process_that_steps_it_says_so() -> None:
     assert STALLS.list_valid(journal.tree) == []
 
 
-def test_another_process_removes_the_stall_that_a_crashed_one_left() -> None:
-    journal = memory_journal(Simulator.of("1a", "t: 1"))
+def test_another_process_removes_the_stall_that_a_crashed_one_left(journal: Journal) -> None:
     journal.tree.create(STALLS.path(progress(1).digest), Stall(5, "Stalled.").to_json())
     StallRecorder().record(journal, progress(1))
     assert STALLS.list_valid(journal.tree) == []
 
 
-def test_the_stall_of_a_plan_that_has_ended_is_deleted() -> None:
-    journal = memory_journal(Simulator.of("1a", "t: 1"))
+def test_the_stall_of_a_plan_that_has_ended_is_deleted(journal: Journal) -> None:
     journal.tree.create(STALLS.path("3f2a91"), Stall(5, "Stalled.").to_json())
     assert read_plan_conditions(journal) == []
     assert STALLS.list_valid(journal.tree) == []

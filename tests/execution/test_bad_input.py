@@ -1,4 +1,4 @@
-"""Bad input ends in a sentence or a slow start, and never in a burst: what a plan does with it, step by step.
+"""Bad input, pressure and odd clocks end in a sentence or a slow start, and never in a burst, step by step.
 
 `tests/test_settings.py` and `tests/hooks/test_bad_settings.py` have what is refused before a plan begins.
 """
@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
+from kafka_steward.errors import KafkaRefused, KafkaTimeout
+from kafka_steward.execution.concurrency import Pressure
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply
@@ -97,16 +100,14 @@ def test_a_chunk_holds_beside_limits_that_would_let_more_start() -> None:
 # rates
 
 
-def test_a_throttle_of_one_byte_is_set_and_keeps_few_in_flight() -> None:
-    simulator, world = plan(20, Settings.of({"throttle": 1, "min_free": 0}))
+@pytest.mark.parametrize(
+    "rate",
+    [{"throttle": 1}, {"network_bandwidth": 1, "throttle_fraction": 1e-9}],
+    ids=["one byte", "a fraction that is less than a byte"],
+)
+def test_a_throttle_of_a_byte_or_less_is_one_byte_and_keeps_few_in_flight(rate: dict[str, Any]) -> None:
+    simulator, world = plan(20, Settings.of({**rate, "min_free": 0}))
     assert most_in_flight(world) == 3, "10 MB, what one response to a fetch may have"
-    assert simulator.broker_settings[4]["follower.replication.throttled.rate"] == "1"
-
-
-def test_a_fraction_of_a_network_that_is_less_than_a_byte_is_one_byte_and_not_no_throttle() -> None:
-    settings = Settings.of({"network_bandwidth": 1, "throttle_fraction": 1e-9, "min_free": 0})
-    simulator, world = plan(20, settings)
-    assert most_in_flight(world) == 3
     assert simulator.broker_settings[4]["follower.replication.throttled.rate"] == "1"
 
 
@@ -130,12 +131,17 @@ def test_a_partition_that_is_larger_than_every_disk_is_held_with_a_sentence_and_
     assert "less free disk space than min_free requires" in last.sentence
 
 
-def test_nothing_starts_where_no_leader_reports_a_size_and_the_room_is_known() -> None:
-    _, world = plan(20, Settings.of({"throttle": 50 * MB}), said=None)
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [(None, "does not report its size"), (2**63 - 1, "less free disk space than min_free requires")],
+    ids=["no leader reports a size", "the largest size that Kafka can say"],
+)
+def test_nothing_starts_without_a_size_or_without_room_for_it(said: int | None, sentence: str) -> None:
+    _, world = plan(20, Settings.of({"throttle": 50 * MB, "min_free": 0}), said=said)
     for _ in range(5):
         progress = world.step()
         assert (progress.in_flight, len(progress.held)) == (0, 20)
-        assert "does not report its size" in progress.held[0].sentence
+        assert sentence in progress.held[0].sentence
 
 
 def test_without_any_size_or_room_few_start_at_once_and_no_more_while_none_ends() -> None:
@@ -180,14 +186,6 @@ def test_without_a_throttle_partitions_that_are_said_to_be_empty_start_a_few_at_
     assert world.step().in_flight == 10
     _, world = plan(100, Settings.of({"throttle": MB, "min_free": 0}), size=0)
     assert most_in_flight(world) == 50
-
-
-def test_the_largest_size_that_kafka_can_say_is_held_with_a_sentence() -> None:
-    _, world = plan(20, Settings.of({"throttle": 1 * MB, "min_free": 0}), said=2**63 - 1)
-    for _ in range(5):
-        progress = world.step()
-        assert progress.in_flight == 0
-        assert "less free disk space than min_free requires" in progress.held[0].sentence
 
 
 def test_the_largest_size_that_kafka_can_say_goes_one_at_a_time_where_the_room_is_unknown() -> None:
@@ -235,3 +233,103 @@ def test_a_pause_between_chunks_is_not_shortened_by_a_clock_that_jumps_back() ->
     assert world.step().in_flight == 0
     simulator.now_ms += HOUR_MS + 61_000
     assert world.step().in_flight == 1
+
+
+OUTSIDE = TopicPartition("u", 0)
+EIGHT_AT_ONCE = Settings(throttle=0, max_in_per_broker=8)
+
+
+class SlowSimulator(Simulator):
+    """Its controller takes so many milliseconds for a submission."""
+
+    takes_ms = 0
+
+    def alter(
+        self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
+    ) -> dict[TopicPartition, KafkaRefused | None]:
+        self.now_ms += self.takes_ms
+        return super().alter(targets, keep_factor=keep_factor)
+
+
+class SilentSimulator(SlowSimulator):
+    """Its controller does not answer, and does nothing."""
+
+    silent = False
+
+    def alter(
+        self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
+    ) -> dict[TopicPartition, KafkaRefused | None]:
+        if self.silent:
+            self.now_ms += self.takes_ms
+            raise KafkaTimeout("The controller did not answer.")
+        return super().alter(targets, keep_factor=keep_factor)
+
+
+def of(kind: type[Simulator], **more: int) -> Simulator:
+    return kind.of("1a 2b 3c 4a", "t: " + " ".join(["123"] * 20), "u: 123", **more)
+
+
+def twenty(simulator: Simulator, settings: Settings, *, size: int = 100) -> World:
+    moves = [move(f"t-{n}", "123", "423", position=n, size=size) for n in range(20)]
+    return apply(simulator, *moves, settings=settings)
+
+
+def test_fewer_moves_start_while_a_partition_outside_the_plan_is_out_of_sync() -> None:
+    simulator = of(Simulator, bandwidth=0)
+    world = twenty(simulator, EIGHT_AT_ONCE)
+    simulator.topics[OUTSIDE].isr.discard(3)
+    progress = world.step()
+    assert (progress.in_flight, progress.pressure) == (2, Pressure.OUT_OF_SYNC)
+    assert progress.sentence.endswith("Moves start more slowly: u-0, outside this plan, is out of sync.")
+    simulator.topics[OUTSIDE].isr.add(3)
+    assert world.step().pressure is Pressure.OUT_OF_SYNC, "the others are looked at once per second"
+    simulator.tick()
+    progress = world.step()
+    assert (progress.in_flight, progress.pressure) == (8, None)
+
+
+@pytest.mark.parametrize("why", ["a dead broker", "a failed disk", "a reassignment", "a partition of the plan"])
+def test_what_other_moves_do_not_make_worse_is_no_pressure(why: str) -> None:
+    simulator = of(Simulator, bandwidth=0)
+    world = twenty(simulator, EIGHT_AT_ONCE)
+    if why == "a dead broker":
+        simulator.create("v", [(5, 2, 3)])
+    elif why == "a failed disk":
+        simulator.fail_disk(3, OUTSIDE)
+    elif why == "a reassignment":
+        simulator.alter({OUTSIDE: (1, 2, 4)})
+    else:
+        simulator.topics[TopicPartition("t", 19)].isr.discard(3)
+    progress = world.step()
+    assert progress.pressure is None
+    assert progress.in_flight == (7 if why == "a reassignment" else 8)
+
+
+def test_fewer_moves_start_after_the_controller_was_slow() -> None:
+    simulator = of(SlowSimulator, bandwidth=50)
+    assert isinstance(simulator, SlowSimulator)
+    world = twenty(simulator, EIGHT_AT_ONCE)
+    simulator.takes_ms = 6000
+    first = world.step()
+    assert (first.in_flight, first.pressure) == (8, None)
+    simulator.bandwidth = 100_000
+    simulator.takes_ms = 0
+    simulator.tick()
+    second = world.step()
+    assert (second.in_flight, second.pressure) == (2, Pressure.CONTROLLER_SLOW)
+    assert "the controller took 6 s for a request" in second.sentence
+    simulator.tick()
+    third = world.step()
+    assert (third.in_flight, third.pressure) == (8, None)
+
+
+def test_a_request_without_an_answer_is_a_slow_one() -> None:
+    simulator = of(SilentSimulator, bandwidth=0)
+    assert isinstance(simulator, SilentSimulator)
+    world = twenty(simulator, EIGHT_AT_ONCE)
+    simulator.takes_ms, simulator.silent = 6000, True
+    assert world.step().in_flight == 8, "recorded as submitted, and not confirmed"
+    simulator.takes_ms, simulator.silent = 0, False
+    second = world.step()
+    assert (second.in_flight, second.pressure) == (2, Pressure.CONTROLLER_SLOW)
+    assert "the controller took 6 s for a request" in second.sentence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,11 +18,11 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import PlanRecord
-from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults, points
 from tests.rings import tried
-from tests.simulated_plan import WHO, heal_moves, journal_over, memory_journal, plan_of
+from tests.simulated_plan import WHO, delete, heal_moves, journal_over, memory_journal, plan_of, simulated
 from tests.simulator import Simulator
 
 GRACE_S = 10
@@ -40,10 +39,11 @@ def look(simulator: Simulator, journal: Journal) -> DetectionResult:
     return FailureDetector(simulator, journal, RULES, WHO).poll()
 
 
-def delete_by_hand(journal: Journal) -> None:
-    node = journal.tree.get(ENTRY)
-    assert node is not None
-    journal.tree.delete(ENTRY, version=node.version)
+def fail_and_delete(simulator: Simulator, journal: Journal) -> None:
+    """Broker 1 fails, which a look enters, and the entry is deleted."""
+    simulator.kill(1)
+    look(simulator, journal)
+    delete(journal, ENTRY)
 
 
 def publish(simulator: Simulator, journal: Journal) -> PlanRecord:
@@ -56,9 +56,7 @@ def reasons(journal: Journal) -> list[tuple[str, str]]:
 
 
 def test_a_heal_whose_entry_was_deleted_never_comes_and_that_is_told(simulator: Simulator, journal: Journal) -> None:
-    simulator.kill(1)
-    look(simulator, journal)
-    delete_by_hand(journal)
+    fail_and_delete(simulator, journal)
     for _ in range(3):
         verdict = look(simulator, journal)
         assert (verdict.called_off, verdict.failed, verdict.due, verdict.waiting) == ((1,), (), (), {})
@@ -69,23 +67,10 @@ def test_a_heal_whose_entry_was_deleted_never_comes_and_that_is_told(simulator: 
     assert reasons(journal) == [("detect", "broker 1 hosts replicas and is down"), ("request", called_off)]
 
 
-def test_one_that_is_due_already_is_called_off_too(simulator: Simulator, journal: Journal) -> None:
-    simulator.kill(1)
-    look(simulator, journal)
-    simulator.tick(GRACE_S)
-    assert look(simulator, journal).due == (1,)
-    delete_by_hand(journal)
-    simulator.tick(60)
-    verdict = look(simulator, journal)
-    assert (verdict.called_off, verdict.failed, verdict.due) == ((1,), (), ())
-
-
 def test_the_broker_that_fails_anew_is_healed_after_a_grace_period_of_its_own(
     simulator: Simulator, journal: Journal
 ) -> None:
-    simulator.kill(1)
-    look(simulator, journal)
-    delete_by_hand(journal)
+    fail_and_delete(simulator, journal)
     look(simulator, journal)
     simulator.restart(1)
     assert look(simulator, journal).cleared == (1,)
@@ -98,9 +83,7 @@ def test_the_broker_that_fails_anew_is_healed_after_a_grace_period_of_its_own(
 
 
 def test_an_entry_that_is_written_again_resumes_the_heal_at_its_time(simulator: Simulator, journal: Journal) -> None:
-    simulator.kill(1)
-    look(simulator, journal)
-    delete_by_hand(journal)
+    fail_and_delete(simulator, journal)
     look(simulator, journal)
     simulator.tick(GRACE_S)
     journal.tree.create(ENTRY, f'{{"failure_timestamp": {simulator.now_ms - 1000}}}')
@@ -108,16 +91,13 @@ def test_an_entry_that_is_written_again_resumes_the_heal_at_its_time(simulator: 
     assert (verdict.called_off, verdict.waiting) == ((), {1: simulator.now_ms + (GRACE_S - 1) * 1000})
     simulator.tick(GRACE_S - 1)
     assert look(simulator, journal).due == (1,)
-    delete_by_hand(journal)
+    delete(journal, ENTRY)
     assert look(simulator, journal).called_off == (1,)
 
 
 def test_other_brokers_are_healed_meanwhile() -> None:
-    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123 231")
-    journal = memory_journal(simulator)
-    simulator.kill(1)
-    look(simulator, journal)
-    delete_by_hand(journal)
+    simulator, journal = simulated("1a 2b 3c 4a 5b", "t: 123 231")
+    fail_and_delete(simulator, journal)
     simulator.kill(2)
     look(simulator, journal)
     simulator.tick(GRACE_S)
@@ -141,9 +121,7 @@ def test_what_the_heal_itself_deletes_calls_nothing_off(simulator: Simulator, jo
 
 
 def test_a_heal_that_was_planned_meanwhile_is_refused(simulator: Simulator, journal: Journal) -> None:
-    simulator.kill(1)
-    look(simulator, journal)
-    delete_by_hand(journal)
+    fail_and_delete(simulator, journal)
     words = r"was not published: the heal of broker 1 was called off, because /admin/failed_brokers/1 was deleted; to h"
     with pytest.raises(PlanError, match=words):
         publish(simulator, journal)
@@ -157,20 +135,8 @@ def test_a_record_of_an_earlier_version_calls_nothing_off(simulator: Simulator, 
     simulator.kill(1)
     journal.tree.create(RECORD, f'{{"version":1,"first_seen_ms":{simulator.now_ms}}}')
     assert look(simulator, journal).waiting == {1: simulator.now_ms + GRACE_S * 1000}
-    delete_by_hand(journal)
+    delete(journal, ENTRY)
     assert look(simulator, journal).called_off == (1,)
-
-
-def test_it_holds_in_a_database_after_a_restart(tmp_path: Path, simulator: Simulator) -> None:
-    url = f"sqlite:///{tmp_path}/journal.db"
-    simulator.kill(1)
-    with open_journal(url, simulator.cluster_id) as journal:
-        look(simulator, journal)
-        delete_by_hand(journal)
-        look(simulator, journal)
-    with open_journal(url, simulator.cluster_id) as journal:
-        verdict = look(simulator, journal)
-        assert (verdict.called_off, journal.tree.get(ENTRY)) == ((1,), None)
 
 
 def step_detect(simulator: Simulator, journal: Journal) -> None:
@@ -236,12 +202,7 @@ def test_a_poll_that_read_before_the_deletion_of_another_process_calls_nothing_o
         assert (verdict.called_off, verdict.waiting) == ((), {1: simulator.now_ms + GRACE_S * 1000})
 
 
-FAILURES = st.builds(
-    Failure,
-    st.just(1),
-    entered=st.booleans(),
-    called_off_ms=st.none() | st.just(5),
-)
+FAILURES = st.builds(Failure, st.just(1), entered=st.booleans(), called_off_ms=st.none() | st.just(5))
 
 
 @settings(max_examples=tried(200), deadline=None)

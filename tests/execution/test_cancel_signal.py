@@ -84,6 +84,8 @@ def test_an_empty_signal_means_every_plan(scene: Scene) -> None:
     assert scene.yard.replicas("t-1") == (2, 3, 1)
     assert scene.yard.replicas("t-2") == (3, 1, 4)
     assert {record.status for record in scene.yard.journal.plans.latest(5)} == {PlanStatus.CANCELLED}
+    details = [row.detail for plan in (scene.first, scene.second) for row in scene.yard.journal.plans.rows(plan)]
+    assert details == [f"cancelled: {SIGNAL} was created"] * 2
 
 
 def test_what_others_began_through_the_admin_api_goes_back_to_its_replicas_less_the_adding_ones(scene: Scene) -> None:

@@ -11,7 +11,7 @@ from kafka_steward.errors import KafkaRefused, KafkaTimeout
 from kafka_steward.execution.topics import CreateTopicResult, TopicSpec, add_partitions, create_topic
 from kafka_steward.journal.records import PENDING_REPLICAS
 from kafka_steward.journal.store import Journal
-from tests.simulated_plan import WHO, lose, memory_journal
+from tests.simulated_plan import WHO, memory_journal, simulated
 from tests.simulator import Simulator
 
 RETENTION = {"retention.ms": "1000"}
@@ -55,9 +55,7 @@ def how(request: pytest.FixtureRequest) -> str:
 
 
 def two_brokers(mode: str = "zookeeper") -> tuple[Simulator, Journal]:
-    simulator = Simulator.of("1a 2b 3c", mode=mode)
-    journal = memory_journal(simulator)
-    lose(simulator, journal, 3)
+    simulator, journal = simulated("1a 2b 3c", mode=mode, lost=(3,))
     simulator.unregister(3)
     return simulator, journal
 
@@ -89,8 +87,7 @@ def test_a_topic_whose_creation_was_not_answered_is_owed_what_it_lacks(
 
 
 def test_a_topic_that_kafka_places_itself_is_compared_too(how: str) -> None:
-    simulator = Simulator.of("1a 2b 3c")
-    journal = memory_journal(simulator)
+    simulator, journal = simulated("1a 2b 3c")
     assert created(Unsteady(simulator, how), journal).pending == 0
 
 
@@ -126,13 +123,6 @@ def test_a_topic_of_someone_else_is_not_taken_for_it(how: str, instead: Any) -> 
         created(Unsteady(simulator, how, instead), journal, **RETENTION)
     # Without an answer it may still be made: what is owed stays written down until a look finds another topic.
     assert owed(journal) == (["t-0", "t-1"] if how == "no answer" else [])
-
-
-def test_nothing_is_created_and_that_is_said(how: str) -> None:
-    simulator, journal = two_brokers()
-    with pytest.raises((KafkaTimeout, KafkaRefused)):
-        created(Unsteady(simulator, how, lambda _: None), journal)
-    assert simulator.topics == {}
 
 
 def test_new_partitions_of_an_owed_topic_are_owed_too(how: str) -> None:

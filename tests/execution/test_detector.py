@@ -1,25 +1,33 @@
-"""Failure detection over time: the journal remembers, whoever looks."""
+"""Failure detection over time: the journal remembers, whoever looks; all partitions are read now and then."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kafka_steward.assignment import TopicPartition, begin_with_brokers, name_brokers
+from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.escaping import utc_text
-from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.broker_joins import poll_empty_brokers
+from kafka_steward.execution.failure_detector import CALM_MS, LOST_MS, DetectionResult, FailureDetector
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.readiness import announce_restart
+from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.journal.observed import CheckState
-from kafka_steward.journal.store import Journal
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
-from tests.simulated_plan import RATE, WHO, World, heal_moves, plan_of
+from kafka_steward.triggers.wait import evaluate_check
+from tests.simulated_plan import RATE, WHO, World, delete, heal_moves, memory_journal, plan_of
 from tests.simulator import Simulator
 
 GRACE_S = 10
@@ -42,11 +50,6 @@ def entry(journal: Journal, broker: int = 1) -> int | None:
 
 def actions(journal: Journal) -> list[str]:
     return [row.entry.action.value for row in journal.audit.rows()]
-
-
-def test_all_is_well(simulator: Simulator, journal: Journal) -> None:
-    assert look(simulator, journal).sentence == "Every broker that has replicas is live."
-    assert journal.tree.children("/admin") == []
 
 
 def test_later_looks_and_other_processes_keep_the_time(simulator: Simulator, journal: Journal) -> None:
@@ -91,9 +94,7 @@ def fail_and_publish(simulator: Simulator, journal: Journal) -> None:
 
 def fail_and_call_off(simulator: Simulator, journal: Journal) -> None:
     fail(simulator, journal, waited_s=1)
-    node = journal.tree.get("/admin/failed_brokers/1")
-    assert node is not None
-    journal.tree.delete(node.path, version=node.version)
+    delete(journal, "/admin/failed_brokers/1")
 
 
 @pytest.mark.parametrize(
@@ -151,9 +152,7 @@ def test_two_bounces_within_the_interval_do_not_heal(simulator: Simulator, journ
 
 
 def test_it_is_announced_again_each_retry_interval_until_a_plan_exists(simulator: Simulator, journal: Journal) -> None:
-    simulator.kill(1)
-    look(simulator, journal)
-    simulator.tick(GRACE_S)
+    fail(simulator, journal)
     announced = []
     for _ in range(2 * RETRY_S + 1):
         verdict = look(simulator, journal)
@@ -176,9 +175,7 @@ def publish(simulator: Simulator, journal: Journal, **proof: Any) -> World:
 
 
 def test_a_sensor_looks_without_using_up_the_announcement(simulator: Simulator, journal: Journal) -> None:
-    simulator.kill(1)
-    look(simulator, journal)
-    simulator.tick(GRACE_S)
+    fail(simulator, journal)
     assert look(simulator, journal, announce=False).failed == (1,)
     assert look(simulator, journal).due == (1,)
     assert look(simulator, journal).due == ()
@@ -186,9 +183,7 @@ def test_a_sensor_looks_without_using_up_the_announcement(simulator: Simulator, 
 
 
 def test_a_healed_broker_is_forgotten(simulator: Simulator, journal: Journal) -> None:
-    simulator.kill(1)
-    look(simulator, journal)
-    simulator.tick(GRACE_S)
+    fail(simulator, journal)
     publish(simulator, journal).run()
     assert look(simulator, journal).sentence == "Every broker that has replicas is live."
     assert journal.tree.children("/steward/failures") == []
@@ -198,9 +193,7 @@ def test_a_healed_broker_is_forgotten(simulator: Simulator, journal: Journal) ->
 def test_what_cannot_be_healed_is_reported_once_and_healed_at_once_when_a_broker_joins(
     simulator: Simulator, journal: Journal
 ) -> None:
-    simulator.kill(1)
-    look(simulator, journal)
-    simulator.tick(GRACE_S)
+    fail(simulator, journal)
     held = [name for name, each in simulator.snapshot().partitions.items() if 1 in each.replicas]
     unplaced = [{"topic": topic, "partition": number, "reason": "too_few_brokers"} for topic, number in held]
     publish(simulator, journal, unplaced=unplaced).run()
@@ -215,9 +208,7 @@ def test_what_cannot_be_healed_is_reported_once_and_healed_at_once_when_a_broker
 
 
 def test_a_plan_that_handed_back_is_followed_by_another(simulator: Simulator, journal: Journal) -> None:
-    simulator.kill(1)
-    look(simulator, journal)
-    simulator.tick(GRACE_S)
+    fail(simulator, journal)
     look(simulator, journal)
     world = publish(simulator, journal)
     world.settings = Settings(throttle=50, max_attempts=2)
@@ -232,9 +223,7 @@ def test_a_plan_that_handed_back_is_followed_by_another(simulator: Simulator, jo
 def test_a_heal_that_a_person_cancelled_does_not_come_back_behind_their_back(
     simulator: Simulator, journal: Journal
 ) -> None:
-    simulator.kill(1)
-    look(simulator, journal)
-    simulator.tick(GRACE_S)
+    fail(simulator, journal)
     world = publish(simulator, journal)
     request_cancel(journal, world.digest, who=WHO, reason="not now")
     assert world.run().left == 3
@@ -249,9 +238,7 @@ def test_a_heal_that_a_person_cancelled_does_not_come_back_behind_their_back(
 def test_a_broker_that_came_back_and_failed_again_is_due_again_whoever_saw_it(
     simulator: Simulator, journal: Journal, *, seen: bool
 ) -> None:
-    simulator.kill(1)
-    look(simulator, journal)
-    simulator.tick(GRACE_S)
+    fail(simulator, journal)
     world = publish(simulator, journal)
     request_cancel(journal, world.digest, who=WHO, reason="not now")
     world.run()
@@ -262,9 +249,7 @@ def test_a_broker_that_came_back_and_failed_again_is_due_again_whoever_saw_it(
     else:
         simulator.create("made-meanwhile", [(1, 2), (1, 3)])
     simulator.tick()
-    simulator.kill(1)
-    look(simulator, journal)
-    simulator.tick(GRACE_S)
+    fail(simulator, journal)
     verdict = look(simulator, journal)
     assert (verdict.failed, verdict.handled) == ((1,), ())
 
@@ -353,3 +338,155 @@ def test_throttles_that_an_ended_plan_owed_a_dead_broker_are_given_back(simulato
     look(simulator, journal)
     assert simulator.broker_settings[4] == {}
     assert world.borrowed() == []
+
+
+@pytest.fixture
+def asked(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """When all partitions were asked for."""
+    times: list[int] = []
+    everything = simulator.snapshot
+
+    def counted(topics: Collection[str] | None = None) -> Snapshot:
+        times.append(simulator.now_ms)
+        return everything(topics)
+
+    monkeypatch.setattr(simulator, "snapshot", counted)
+    return times
+
+
+def test_while_the_same_brokers_live_only_they_are_asked_for(
+    simulator: Simulator, journal: Journal, asked: list[int]
+) -> None:
+    detector = FailureDetector(simulator, journal, Settings(), WHO)
+
+    def looks(seconds: int) -> int:
+        asked.clear()
+        for _ in range(seconds):
+            simulator.tick()
+            assert detector.poll().down == ()
+        return len(asked)
+
+    assert (looks(1), looks(CALM_MS // 1000 - 1), looks(1)) == (1, 0, 1)
+    simulator.kill(4)  # which holds nothing
+    assert (looks(1), looks(1)) == (1, 0)
+    simulator.kill(1)
+    assert detector.poll().down == (1,)
+    assert detector.poll().down == (1,)
+    simulator.restart(1)
+    assert detector.poll().cleared == (1,)
+
+
+def test_while_a_broker_is_gone_all_partitions_are_asked_for_every_ten_seconds_and_before_it_is_announced(
+    simulator: Simulator, journal: Journal, asked: list[int]
+) -> None:
+    detector = FailureDetector(simulator, journal, Settings(heal_failure_interval=34), WHO)
+    simulator.kill(1)
+    began_ms = simulator.now_ms
+    verdict = detector.poll()
+    while not verdict.due:
+        simulator.tick()
+        verdict = detector.poll()
+    assert [(at_ms - began_ms) // 1000 for at_ms in asked] == [0, 10, 20, 30, 34]
+    assert LOST_MS == 10_000
+
+
+def test_a_broker_of_which_too_few_have_said_that_it_is_gone_is_asked_for_at_each_look(
+    simulator: Simulator, journal: Journal, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detector = FailureDetector(simulator, journal, Settings(), WHO)
+    monkeypatch.setattr(simulator, "live_views", lambda brokers: {2: frozenset(brokers)})
+    simulator.kill(1)
+    for _ in range(3):
+        assert detector.poll().down == ()
+        simulator.tick()
+    assert len(asked) == 3
+    monkeypatch.undo()
+    assert detector.poll().down == (1,)
+
+
+def test_nothing_is_announced_of_a_broker_that_was_healed_since_the_last_look_at_all_partitions(
+    simulator: Simulator, journal: Journal
+) -> None:
+    detector = FailureDetector(simulator, journal, Settings(heal_failure_interval=9), WHO)
+    simulator.kill(1)
+    assert detector.poll().waiting
+    simulator.tick()
+    everywhere = [name for name, each in simulator.snapshot().partitions.items() if 1 in each.replicas]
+    simulator.alter(dict.fromkeys(everywhere, (2, 3, 4)))
+    simulator.tick(8)
+    verdict = detector.poll()
+    assert (verdict.due, verdict.down) == ((), ())
+
+
+def test_replicas_that_are_assigned_to_a_dead_broker_are_seen_in_the_end(
+    simulator: Simulator, journal: Journal
+) -> None:
+    simulator.kill(4)
+    detector = FailureDetector(simulator, journal, Settings(), WHO)
+    assert detector.poll().down == ()
+    simulator.alter({TopicPartition("t", 0): (4, 2, 3)})
+    simulator.tick(CALM_MS // 1000)
+    assert detector.poll().down == (4,)
+
+
+AT_ONCE = Settings(heal_failure_interval=0)
+
+
+class SlowCluster(Simulator):
+    """A cluster during whose answer somebody announces the restart of a broker, and stops it."""
+
+    other: Any = None
+
+    def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
+        if self.other is not None:
+            announce_restart(self.other, 3, who=WHO, lasts_ms=600_000)
+            self.kill(3)
+            self.other = None
+        return super().snapshot(topics)
+
+
+def test_a_restart_that_is_announced_during_a_poll_is_no_failure(tmp_path: Path) -> None:
+    cluster, url = SlowCluster.of("1a 2b 3c", "t: 123"), f"sqlite:///{tmp_path}/journal.db"
+    with open_journal(url, cluster.cluster_id) as journal, open_journal(url, cluster.cluster_id) as other:
+        assert isinstance(cluster, SlowCluster)
+        cluster.other = other
+        found = FailureDetector(cluster, journal, AT_ONCE, WHO).poll()
+        assert (found.down, found.due) == ((3,), ())
+        assert list(found.waiting) == [3]
+
+
+@pytest.mark.parametrize(
+    ("brokers", "name", "beginning"),
+    [
+        ([3], "broker 3", "Broker 3 is"),
+        ([3, 4], "brokers 3 and 4", "Brokers 3 and 4 are"),
+        ((3, 4, 10), "brokers 3, 4 and 10", "Brokers 3, 4 and 10 are"),
+    ],
+)
+def test_the_verb_agrees_with_the_number_of_brokers(brokers: Any, name: str, beginning: str) -> None:
+    assert name_brokers(brokers) == name
+    assert begin_with_brokers(brokers, "is", "are") == beginning
+
+
+def test_brokers_that_joined_or_did_not_are_named() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 12")
+    place: Any = SimpleNamespace(cluster=simulator, journal=memory_journal(simulator), settings=Settings())
+    found = evaluate_check("broker_joined", place, {})
+    assert found.sentence == "No replica is pending. Brokers 3 and 4 hold nothing yet."
+    assert poll_empty_brokers(simulator, place.journal, Settings()).sentence == "Brokers 3 and 4 have joined."
+    simulator.kill(3)
+    simulator.kill(4)
+    found = evaluate_check("broker_joined", place, {"brokers": [1, 3, 4]})
+    assert (found.met, found.sentence) == (False, "Brokers 3 and 4 are not live.")
+    assert evaluate_check("broker_joined", place, {"brokers": [1, 2]}).sentence == "All requested brokers are live."
+
+
+def test_brokers_that_can_host_pending_replicas_are_named() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "other: 123", mode="zookeeper")
+    place: Any = SimpleNamespace(cluster=simulator, journal=memory_journal(simulator), settings=Settings())
+    simulator.kill(3)
+    simulator.kill(4)
+    create_topic(simulator, place.journal, TopicSpec("t", 1, 3), allowed=True, who=WHO)
+    simulator.restart(3)
+    simulator.restart(4)
+    assert "are pending; brokers 3 and 4 can host some." in evaluate_check("broker_joined", place, {}).sentence

@@ -56,9 +56,7 @@ def test_a_heal_hands_back_what_it_cannot_do_and_the_next_may_take_it(simulator:
     assert progress.sentence.endswith("has failed: 0 of 5 partitions moved, 5 dropped, 5 still not fully replicated.")
     assert progress.dropped == 5
     assert progress.left == 5
-    record = world.journal.plans.get(world.digest)
-    assert record is not None
-    assert record.live_brokers == ()
+    assert world.record().live_brokers == ()
     assert world.row("t-0").detail.startswith(
         "deferred to the next plan after 3 attempts: t-0 was not moved: target broker 4"
     )
@@ -213,9 +211,7 @@ def test_an_answer_that_was_lost_is_read_from_the_cluster(
         patch.setattr(simulator, "alter", partial(simulator.alter_unanswered, after_ticks=3))
         progress = world.step()
     assert progress.sentence == "The controller did not answer in 30 s; the change may have been made."
-    record = world.journal.plans.get(world.digest)
-    assert record is not None
-    assert record.attempts == 1
+    assert world.record().attempts == 1
     assert {row.outcome for row in world.journal.audit.rows(plan=world.digest)} == {Outcome.UNKNOWN}
     progress = world.run()
     assert progress.completed == 5
@@ -244,9 +240,7 @@ def test_a_cluster_that_does_not_answer_is_counted_and_told(simulator: Simulator
     assert world.step().sentence == "No bootstrap server answers."
     simulator.reachable = True
     world.step()
-    record = world.journal.plans.get(world.digest)
-    assert record is not None
-    assert record.attempts == 0
+    assert world.record().attempts == 0
     simulator.reachable = False
     assert world.run().status is PlanStatus.STUCK
 

@@ -1,21 +1,27 @@
-"""Garbled documents: moved aside whole, made anew, and whoever meets them goes on."""
+"""Garbled documents are moved aside and made anew; a plan of which rows are missing does not go on."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from kafka_steward.errors import DocumentError
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import DocumentError, PlanError
 from kafka_steward.execution.document_repair import repair_documents
 from kafka_steward.execution.failure_detector import FailureDetector
-from kafka_steward.execution.lifecycle import resume_plan
+from kafka_steward.execution.lifecycle import Scope, resume_plan
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument
 from kafka_steward.journal.records import PlanStatus, SlotOwnership
 from kafka_steward.settings import Settings
-from tests.cancelling import CancelRunner
+from tests.cancelling import undo_of
 from tests.protocol.simulated_watch import Yard
-from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, memory_journal, move
+from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, memory_journal, move, overwrite, plan_of, simulated
 from tests.simulator import Simulator
 
 GARBAGE = ["", "{", "[]", '{"version":1}', '{"version":"one"}', "\ud800".encode("utf-8", "replace").decode(), "null"]
@@ -39,12 +45,6 @@ def world() -> World:
     return made
 
 
-def garble(world: World, path: str, text: str) -> None:
-    node = world.journal.tree.get(path)
-    assert node is not None
-    world.journal.tree.set(path, text, version=node.version)
-
-
 def places(world: World) -> list[str]:
     return [
         paths.SLOT,
@@ -55,17 +55,11 @@ def places(world: World) -> list[str]:
     ]
 
 
-def status(world: World) -> PlanStatus:
-    record = world.journal.plans.get(world.digest)
-    assert record is not None
-    return record.status
-
-
 @pytest.mark.parametrize("text", GARBAGE)
 @pytest.mark.parametrize("which", range(5), ids=["slot", "lock", "plan", "rate", "list"])
 def test_the_plan_goes_on_and_leaves_nothing_behind(world: World, which: int, text: str) -> None:
     path = places(world)[which]
-    garble(world, path, text)
+    overwrite(world.journal, path, text)
     progress = world.step()
     if progress.waits_for_person:
         assert "re-created from its rows" in progress.sentence
@@ -86,10 +80,8 @@ def test_the_plan_goes_on_and_leaves_nothing_behind(world: World, which: int, te
 
 @pytest.mark.parametrize("which", range(5), ids=["slot", "lock", "plan", "rate", "list"])
 def test_it_is_taken_back_all_the_same(world: World, which: int) -> None:
-    garble(world, places(world)[which], "{")
-    undo = CancelRunner(
-        world.simulator, world.journal, world.digest, Settings(throttle=900), WHO, scope="plan", reason="x"
-    )
+    overwrite(world.journal, places(world)[which], "{")
+    undo = undo_of(world, settings=Settings(throttle=900))
     for _ in range(30):
         progress = undo.step()
         if progress.ended:
@@ -101,15 +93,13 @@ def test_it_is_taken_back_all_the_same(world: World, which: int) -> None:
 
 
 def test_a_rollback_is_known_as_one_and_its_plan_as_taken_back_by_it(world: World) -> None:
-    undo = CancelRunner(
-        world.simulator, world.journal, world.digest, Settings(throttle=900), WHO, scope="plan", reason="x"
-    )
+    undo = undo_of(world, settings=Settings(throttle=900))
     while undo.rollback is None:
         undo.step()
         world.simulator.tick()
     before = world.journal.plans.get(undo.rollback), world.journal.plans.get(world.digest)
     for digest in (undo.rollback, world.digest):
-        garble(world, paths.plan(digest), "{")
+        overwrite(world.journal, paths.plan(digest), "{")
         repair_documents(world.journal, WHO)
     after = world.journal.plans.get(undo.rollback), world.journal.plans.get(world.digest)
     assert [(each.operation, each.extra, each.rolled_back_by, each.left) for each in after if each] == [
@@ -125,9 +115,7 @@ def test_documents_that_asked_for_a_plan_are_known_and_not_carried_out_again() -
     yard.look()
     (before,) = yard.journal.plans.unfinished()
     assert len(before.sources) > 20
-    node = yard.journal.tree.get(paths.plan(before.digest))
-    assert node is not None
-    yard.journal.tree.set(node.path, "{", version=node.version)
+    overwrite(yard.journal, paths.plan(before.digest), "{")
     repair_documents(yard.journal, WHO)
     after = yard.journal.plans.get(before.digest)
     assert after is not None
@@ -136,7 +124,7 @@ def test_documents_that_asked_for_a_plan_are_known_and_not_carried_out_again() -
 
 @pytest.mark.parametrize("which", range(5), ids=["slot", "lock", "plan", "rate", "list"])
 def test_the_watch_looks_on(world: World, which: int) -> None:
-    garble(world, places(world)[which], "{")
+    overwrite(world.journal, places(world)[which], "{")
     assert FailureDetector(world.simulator, world.journal, world.settings, WHO).poll().down == ()
 
 
@@ -144,15 +132,15 @@ def test_a_garbled_document_of_a_known_second_version_is_made_anew(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SlotOwnership, "VERSION", 2)
-    garble(world, paths.SLOT, '{"version":2,"plan":7}')
+    overwrite(world.journal, paths.SLOT, '{"version":2,"plan":7}')
     assert len(repair_documents(world.journal, WHO)) == 1
     assert world.journal.slot.holders() == (world.digest,)
-    garble(world, paths.SLOT, '{"version":3,"plan":7}')
+    overwrite(world.journal, paths.SLOT, '{"version":3,"plan":7}')
     assert repair_documents(world.journal, WHO) == []
 
 
 def test_a_document_of_a_newer_release_is_left_alone(world: World) -> None:
-    garble(world, paths.SLOT, '{"version":2,"plan":"x"}')
+    overwrite(world.journal, paths.SLOT, '{"version":2,"plan":"x"}')
     assert repair_documents(world.journal, WHO) == []
     with pytest.raises(DocumentError, match="was written by a newer Kafka Steward"):
         world.step()
@@ -165,3 +153,98 @@ def test_what_was_given_back_already_is_not_borrowed_anew(world: World) -> None:
     world.journal.tree.create(paths.lease("broker", "4", RATE), "garbage")
     assert len(repair_documents(world.journal, WHO)) == 1
     assert world.borrowed() == []
+
+
+SENTENCE = r"moves 2 partitions, and the journal at memory has 1 rows of it; the plan does not continue"
+MOVES = [move("t-0", "123", "423"), move("t-1", "231", "431", position=1)]
+
+
+@pytest.fixture
+def losing() -> World:
+    """The first move is in flight, and its row remains; that of the second, which waits, can be lost."""
+    simulator, journal = simulated("1a 2b 3c 4a", "t: 123 231")
+    settings = Settings(throttle=60, max_in_per_broker=1)
+    plan = plan_of(simulator, MOVES, operation="apply")
+    publish_plan(ClusterContext(simulator, journal, settings, WHO), plan)
+    made = World(simulator, journal, MOVES, settings=settings, auto_generated=False, digest=plan.digest)
+    made.step()
+    return made
+
+
+def lose(losing: World, name: str) -> None:
+    """As a database does that was restored from a backup, or that another host has not."""
+    table: Any = losing.journal.plans._table
+    topic, _, number = name.rpartition("-")
+    del table._plans[losing.digest][TopicPartition(topic, int(number))]
+
+
+@pytest.mark.parametrize("record", ["kept", "garbled"])
+def test_it_is_not_stepped_although_what_is_left_of_it_is_done(losing: World, record: str) -> None:
+    lose(losing, "t-1")
+    if record == "garbled":
+        overwrite(losing.journal, paths.plan(losing.digest), "{")
+        repair_documents(losing.journal, WHO)
+    losing.simulator.run()
+    for runner in (losing.runner, losing.new_runner()):
+        with pytest.raises(PlanError, match=SENTENCE):
+            runner.step()
+    found = losing.record()
+    assert (found.status.finished, found.partitions) == (False, 2)
+
+
+@pytest.mark.parametrize("scope", ["pending", "plan"])
+def test_it_is_not_cancelled_and_nothing_of_it_goes_back(losing: World, scope: Scope) -> None:
+    lose(losing, "t-1")
+    undo = undo_of(losing, scope=scope)
+    for _ in range(2):
+        with pytest.raises(PlanError, match=SENTENCE):
+            undo.step()
+        losing.simulator.run()
+    assert losing.replicas("t-0") == (4, 2, 3)
+
+
+def test_what_has_ended_is_not_rolled_back(losing: World) -> None:
+    assert losing.run(between=losing.simulator.run).status is PlanStatus.COMPLETED
+    lose(losing, "t-1")
+    undo = undo_of(losing)
+    with pytest.raises(PlanError, match=SENTENCE):
+        undo.step()
+    assert [losing.replicas(name) for name in ("t-0", "t-1")] == [(4, 2, 3), (4, 3, 1)]
+
+
+def test_a_record_that_is_made_anew_without_any_row_keeps_the_number_of_its_moves(losing: World) -> None:
+    for name in ("t-0", "t-1"):
+        lose(losing, name)
+    overwrite(losing.journal, paths.plan(losing.digest), "{")
+    repair_documents(losing.journal, WHO)
+    with pytest.raises(PlanError, match=r"moves 2 partitions, and the journal at memory has 0 rows"):
+        losing.new_runner().step()
+
+
+def test_a_rollback_that_is_made_anew_keeps_the_number_of_its_moves(losing: World) -> None:
+    undo = undo_of(losing)
+    losing.run(between=losing.simulator.run)
+    while undo.rollback is None:
+        undo.step()
+    losing.digest = undo.rollback
+    lose(losing, "t-1")
+    overwrite(losing.journal, paths.plan(losing.digest), "{")
+    repair_documents(losing.journal, WHO)
+    with pytest.raises(PlanError, match=SENTENCE):
+        losing.new_runner().step()
+
+
+@pytest.mark.parametrize("lost", [1, 2], ids=["one row", "every row"])
+def test_a_plan_that_documents_asked_for_keeps_the_number_of_its_moves_when_it_is_made_anew(lost: int) -> None:
+    yard = Yard("t: 123 231")
+    yard.ask("t-0 423", "t-1 431")
+    yard.look()
+    (plan,) = yard.journal.plans.unfinished()
+    table: Any = yard.journal.plans._table
+    for name in sorted(table._plans[plan.digest])[-lost:]:
+        del table._plans[plan.digest][name]
+    overwrite(yard.journal, paths.plan(plan.digest), "{")
+    yard.simulator.run()
+    repair_documents(yard.journal, WHO)
+    with pytest.raises(PlanError, match=rf"moves 2 partitions, and the journal at memory has {2 - lost} rows of it"):
+        PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest).step()

@@ -6,14 +6,18 @@ the fault another process goes on, and the end must be the same as if nothing ha
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster import transport
 from kafka_steward.errors import ClusterError, JournalError
-from kafka_steward.execution.failure_detector import FailureDetector
-from kafka_steward.execution.ports import ClusterContext, ClusterPort
+from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.rollback import find_unfinished_cancels
@@ -34,20 +38,25 @@ from tests.crash import FREE, Died, Faults, points
 from tests.crash_environment import LOCK_TICKS, Place, persist
 from tests.rings import one_in
 from tests.simulated_plan import RATE, WHO, heal_moves, move, plan_of
-from tests.simulator import Simulator
+from tests.simulator import UNCLEAN, Simulator
+
+T0 = TopicPartition("t", 0)
 
 
-def go(place: Place, faults: Faults) -> Progress:
-    """One process: publish, then step to the end."""
-    cluster, journal = place.process(faults)
-    runner = PlanRunner(ClusterContext(cluster, journal, place.settings, WHO), place.plan.digest)
-    published = False
+def go(place: Place, faults: Faults, *, cancel_at: int | None = None) -> Progress:
+    """One process: publish, step to the end, and perhaps ask for a cancel at that tick."""
+    context, published = place.context(faults), False
+    journal, runner = context.journal, PlanRunner(context, place.plan.digest)
 
     def step() -> Progress:
         nonlocal published
         if not published:
-            publish_plan(ClusterContext(cluster, journal, place.settings, WHO), place.plan)
+            publish_plan(context, place.plan)
             published = True
+        if cancel_at is not None and place.ticks >= cancel_at:
+            record = journal.plans.get(place.plan.digest)
+            if record is not None and not record.status.finished and record.cancel is None:
+                request_cancel(journal, place.plan.digest, who=WHO, reason="enough")
         return runner.step()
 
     return persist(place, step)
@@ -98,18 +107,22 @@ def outdone() -> Place:
     return place
 
 
-SCENARIOS = {
-    "healing": healing,
-    "rescued": rescued,
-    "came back": came_back,
-    "cancelled": cancelled,
-    "outdone": outdone,
-}
+SCENARIOS = {"healing": healing, "rescued": rescued, "came back": came_back, "cancelled": cancelled, "outdone": outdone}
+
+
+def verify_nothing_left(place: Place) -> None:
+    """Neither a throttle, nor a document but those that are kept, nor the slot."""
+    tree = place.stores[0]
+    assert not any("throttled" in key for of in place.simulator.topic_settings.values() for key in of)
+    assert not any(place.simulator.broker_settings.values())
+    kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
+    assert [path for path in tree._nodes if not path.startswith(kept)] == []
+    assert PlanSlot(tree).holders() == ()
 
 
 def verify(place: Place, progress: Progress) -> None:
     """The plan ended, and nothing is left behind."""
-    tree, moves, audit = place.stores
+    _, moves, audit = place.stores
     for row in moves.rows(place.plan.digest):
         partition = place.simulator.topics[row.topic_partition]
         undone = row.state in {MoveState.SATISFIED, MoveState.DROPPED}
@@ -118,32 +131,38 @@ def verify(place: Place, progress: Progress) -> None:
     cancelled = progress.status is PlanStatus.CANCELLED
     assert cancelled == any(row.detail == "cancelled: enough" for row in moves.rows(place.plan.digest))
     assert progress.left == sum(row.state is MoveState.DROPPED for row in moves.rows(place.plan.digest))
-    assert not any("throttled" in key for of in place.simulator.topic_settings.values() for key in of)
-    assert not any(place.simulator.broker_settings.values())
-    kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
-    assert [path for path in tree._nodes if not path.startswith(kept)] == []
-    assert PlanSlot(tree).holders() == ()
+    verify_nothing_left(place)
     told = [row.entry.topic for row in audit._rows if row.entry.action is Action.SETTLE]
     assert len(told) == sum(row.state is MoveState.COMPLETED for row in moves.rows(place.plan.digest))
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_whatever_dies_or_is_lost_the_next_process_ends_the_plan(name: str) -> None:
-    scenario = SCENARIOS[name]
+def try_every_fault(
+    scenario: Callable[[], Place],
+    process: Callable[[Place, Faults], Progress],
+    verify: Callable[[Place, Progress], None],
+) -> Progress:
+    """Run it without faults, then once for each fault at each call; returns the end of the first run."""
     quiet, place = Faults(), scenario()
-    verify(place, go(place, quiet))
+    ended = process(place, quiet)
+    verify(place, ended)
     assert len(list(points(quiet.calls))) > 2 * len(quiet.calls)
     for at, kind, call in points(quiet.calls, every=one_in(17)):
         place = scenario()
         try:
             try:
-                progress = go(place, Faults(at, kind))
+                progress = process(place, Faults(at, kind))
             except Died:
                 place.tick(LOCK_TICKS)
-                progress = go(place, Faults())
+                progress = process(place, Faults())
             verify(place, progress)
         except AssertionError as error:
-            raise AssertionError(f"{name}: {kind} call {at}, {call}: {error}") from error
+            raise AssertionError(f"{kind} call {at}, {call}: {error}") from error
+    return ended
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_whatever_dies_or_is_lost_the_next_process_ends_the_plan(name: str) -> None:
+    try_every_fault(SCENARIOS[name], go, verify)
 
 
 def moving_three(ticks: int) -> Place:
@@ -157,14 +176,9 @@ def moving_three(ticks: int) -> Place:
     for each in moves:
         simulator.topics[each.topic_partition].size = each.size_bytes or 0
     place = Place(
-        simulator,
-        moves,
-        Settings(throttle=150, max_in_per_broker=1),
-        plan_of(simulator, moves, operation="apply"),
+        simulator, moves, Settings(throttle=150, max_in_per_broker=1), plan_of(simulator, moves, operation="apply")
     )
-    cluster, journal = place.process(Faults())
-    publish_plan(ClusterContext(cluster, journal, place.settings, WHO), place.plan)
-    runner = PlanRunner(ClusterContext(cluster, journal, place.settings, WHO), place.plan.digest)
+    runner = place.published().runner(Faults())
     for _ in range(ticks):
         runner.step()
         place.tick()
@@ -179,16 +193,12 @@ def take_back(place: Place, faults: Faults) -> Progress:
 
 def verify_taken_back(place: Place, progress: Progress) -> None:
     """Everything is exactly as it was, by one rollback, and nothing is left behind."""
-    tree, _, audit = place.stores
+    audit = place.stores[2]
     journal = place.process(Faults())[1]
     for each in place.moves:
         partition = place.simulator.topics[each.topic_partition]
         assert (partition.replicas, partition.reassigning) == (each.before, False)
-    assert not any("throttled" in key for of in place.simulator.topic_settings.values() for key in of)
-    assert not any(place.simulator.broker_settings.values())
-    kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
-    assert [path for path in tree._nodes if not path.startswith(kept)] == []
-    assert PlanSlot(tree).holders() == ()
+    verify_nothing_left(place)
     by_digest = {record.digest: record for record in journal.plans.latest(9)}
     assert len(by_digest) == 2
     undone = by_digest[place.plan.digest]
@@ -204,21 +214,42 @@ def verify_taken_back(place: Place, progress: Progress) -> None:
     "ticks", [pytest.param(2, id="in the middle"), pytest.param(9, id="when it had ended", marks=pytest.mark.ci)]
 )
 def test_whatever_dies_or_is_lost_a_plan_is_taken_back_exactly(ticks: int) -> None:
-    quiet, place = Faults(), moving_three(ticks)
+    place = moving_three(ticks)
     begun = [row.state for row in place.stores[1].rows(place.plan.digest)]
     assert begun.count(MoveState.COMPLETED) == (1 if ticks == 2 else 3)
-    verify_taken_back(place, take_back(place, quiet))
-    for at, kind, call in points(quiet.calls, every=one_in(17)):
-        place = moving_three(ticks)
-        try:
-            try:
-                progress = take_back(place, Faults(at, kind))
-            except Died:
-                place.tick(LOCK_TICKS)
-                progress = take_back(place, Faults())
-            verify_taken_back(place, progress)
-        except AssertionError as error:
-            raise AssertionError(f"{kind} call {at}, {call}: {error}") from error
+    try_every_fault(lambda: moving_three(ticks), take_back, verify_taken_back)
+
+
+def staged(*, unclean: bool) -> Place:
+    """One replica at a time, or all new ones behind the originals, of which one lags."""
+    size = 300 if unclean else 100
+    simulator = Simulator.of("1a 2b 3c 4a 5b 6c 7a", "t: 123", size=size)
+    moves = [move("t-0", "123", "451" if unclean else "456", size=size)]
+    settings = Settings(throttle=100, one_replica_at_a_time=not unclean)
+    if unclean:
+        simulator.topic_settings["t"][UNCLEAN] = "true"
+        simulator.topics[T0].isr.discard(2)
+        simulator.topics[T0].held[2] = -2_000
+    return Place(simulator, moves, settings, plan_of(simulator, moves, operation="apply"))
+
+
+def verify_one_side(place: Place, _: Progress) -> None:
+    """It ended at one side or the other, and nothing is left behind."""
+    (row,) = place.stores[1].rows(place.plan.digest)
+    partition, moved = place.simulator.topics[T0], place.moves[0]
+    assert row.state in {MoveState.COMPLETED, MoveState.DROPPED}
+    assert partition.replicas == (moved.after if row.state is MoveState.COMPLETED else moved.before)
+    assert not partition.reassigning
+    verify_nothing_left(place)
+
+
+@pytest.mark.parametrize("unclean", [False, True], ids=["one at a time", "unclean elections"])
+@pytest.mark.parametrize("cancel_at", [None, 2], ids=["to its end", "cancelled in the middle"])
+def test_whatever_dies_or_is_lost_the_next_process_goes_on_with_the_next_stage(
+    cancel_at: int | None, *, unclean: bool
+) -> None:
+    ended = try_every_fault(lambda: staged(unclean=unclean), partial(go, cancel_at=cancel_at), verify_one_side)
+    assert ended.status is (PlanStatus.COMPLETED if cancel_at is None else PlanStatus.CANCELLED)
 
 
 #: Calls that no step and no look makes.
@@ -246,17 +277,20 @@ def test_every_call_that_a_seam_has_is_made_by_some_scenario() -> None:
     for ticks in (2, 9):
         take_back(moving_three(ticks), Faults(calls=counted.calls))
     place = moving_three(2)
-    two = [place.process(Faults(calls=counted.calls)) for _ in range(2)]
-    runners = [PlanRunner(ClusterContext(*each, place.settings, WHO), place.plan.digest) for each in two]
+    runners = [place.runner(Faults(calls=counted.calls)) for _ in range(2)]
     for runner in runners * 2:  # by turns
         runner.step()
     place = healing()
     place.stores[0].create("/admin/failed_brokers/not-a-broker", "{}")
-    FailureDetector(*place.process(Faults(calls=counted.calls)), place.settings, WHO).poll()
+    looked(place, Faults(calls=counted.calls))
     seams = {"cluster": ClusterPort, "tree": Tree, "moves": MoveTable, "audit": AuditTable, "ended": EndedPlans}
     there = {f"{seam}.{name}" for seam, kind in seams.items() for name in dir(kind) if not name.startswith("_")}
     free = {f"{seam}.{name}" for seam in seams for name in FREE}
     assert there - free - set(counted.calls) == set(NEVER_IN_A_STEP)
+
+
+def looked(place: Place, faults: Faults) -> DetectionResult:
+    return FailureDetector(*place.process(faults), place.settings, WHO).poll()
 
 
 def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> None:
@@ -265,10 +299,6 @@ def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> 
         place.stores[0].create("/admin/failed_brokers/not-a-broker", "whose is this?")
         place.stores[0].create("/admin/rolling_bounce/2", "soon")
         return place
-
-    def looked(place: Place, faults: Faults) -> None:
-        cluster, journal = place.process(faults)
-        FailureDetector(cluster, journal, place.settings, WHO).poll()
 
     quiet, place = Faults(), strays()
     looked(place, quiet)
@@ -286,10 +316,6 @@ def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> 
 
 
 def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:
-    def looked(place: Place, faults: Faults) -> None:
-        cluster, journal = place.process(faults)
-        FailureDetector(cluster, journal, place.settings, WHO).poll()
-
     def first_look_ms(place: Place) -> int | None:
         node = place.stores[0].get("/admin/failed_brokers/1")
         return None if node is None else node.created_ms
@@ -303,9 +329,7 @@ def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:
         seen_ms = first_look_ms(place)
         place.simulator.tick(5)
         looked(place, Faults())
-        cluster, journal = place.process(Faults())
-        verdict = FailureDetector(cluster, journal, place.settings, WHO).poll()
-        due_ms = verdict.waiting[1]
+        due_ms = looked(place, Faults()).waiting[1]
         assert due_ms - 1_800_000 in {seen_ms, place.simulator.now_ms, place.simulator.now_ms - 5000}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
-from kafka_steward.execution.cancel_restoration import restore_externally_reordered
+from kafka_steward.execution.cancel_restoration import find_externally_reordered, restore_externally_reordered
 from kafka_steward.execution.effects import alter_keeping_factor
 from kafka_steward.execution.external_reassignments import cancel_external_reassignments, find_external_reassignments
 from kafka_steward.execution.late_submissions import LateRequest, LateRetraction
@@ -17,7 +17,7 @@ from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import MoveState
 from kafka_steward.settings import Settings
-from tests.cancelling import CancelRunner
+from tests.cancelling import undo_of
 from tests.execution.runs import TOPIC, apply, simulator
 from tests.simulated_plan import WHO, memory_journal, move
 from tests.simulator import Simulator
@@ -136,7 +136,7 @@ def cancelled_elsewhere(simulator: Simulator) -> Callable[[], object]:
     world.step()
     simulator.cancel([T0])
     world.step()
-    undo = CancelRunner(simulator, world.journal, world.digest, world.settings, WHO, reason="enough")
+    undo = undo_of(world, scope="pending")
 
     def act() -> None:
         while not undo.step().ended:
@@ -171,3 +171,16 @@ def test_putting_back_an_order_changes_no_factor_that_someone_changes_meanwhile(
     simulator.run()
     assert asked == [{T0: (1, 2, 3)}]
     assert simulator.topics[T0].replicas == (1, 2)
+
+
+def test_the_order_that_someone_elses_cancel_lost_is_restored(simulator: Simulator) -> None:
+    world = apply(simulator, move("t-0", "123", "423"), move("t-1", "231", "431", position=1))
+    world.step()
+    simulator.cancel([T0, T1])
+    world.run()
+    assert [simulator.topics[name].replicas for name in (T0, T1)] == [(2, 3, 1), (3, 1, 2)]
+    found = find_externally_reordered(simulator, world.journal, world.digest)
+    assert [row.topic_partition for row in found] == [T0, T1]
+    restore_externally_reordered(simulator, world.journal, world.digest, WHO)
+    assert [simulator.topics[name].replicas for name in (T0, T1)] == [(1, 2, 3), (2, 3, 1)]
+    assert find_externally_reordered(simulator, world.journal, world.digest) == []

@@ -1,23 +1,38 @@
-"""A fill from the book of debts to the settled debt: snapshot, planner, runner; the cluster is simulated (KIP-409)."""
+"""Brokers that join: a fill of what is pending (KIP-409), and the expand to those that hold nothing."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import VersionConflict
+from kafka_steward.execution.broker_joins import (
+    claim_empty_brokers,
+    poll_empty_brokers,
+    poll_joined_brokers,
+    update_empty_brokers,
+)
+from kafka_steward.execution.cluster_queries import cordoned_brokers
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import target_replication_factors
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.topics import TopicSpec, create_topic
-from kafka_steward.journal.store import Journal
+from kafka_steward.execution.topics import TopicSpec, create_topic, unwatched_reason
+from kafka_steward.journal import paths
+from kafka_steward.journal.records import EmptyBrokersDocument, PlanRecord
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
 from tests.builders import planned
-from tests.simulated_plan import WHO, lose, memory_journal
+from tests.simulated_plan import WHO, lose, memory_journal, move, simulated
 from tests.simulator import Simulator
 
 SETTINGS = Settings(throttle=0)
@@ -98,3 +113,173 @@ def test_what_a_fill_leaves_on_one_rack_is_spread_by_the_next_rebalance(tmp_path
     assert plan.proof["rack_violations"] == {"before": 3, "after": 0}
     carried_out(simulator, journal, plan)
     assert all(4 in each.replicas for each in simulator.topics.values())
+
+
+EVERY = Settings(heal_retry_interval=60)
+
+
+def three_and_one() -> tuple[Simulator, Journal]:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231")
+    return simulator, memory_journal(simulator)
+
+
+def due(simulator: Simulator, journal: Journal) -> tuple[int, ...]:
+    return poll_empty_brokers(simulator, journal, EVERY).due
+
+
+def test_a_broker_that_holds_nothing_is_rung_for_again_and_again_until_a_run_takes_it_up() -> None:
+    simulator, journal = three_and_one()
+    assert due(simulator, journal) == (4,)
+    assert due(simulator, journal) == ()
+    simulator.tick(60)
+    assert due(simulator, journal) == (4,)
+    found = claim_empty_brokers(simulator, journal, "expand/1")
+    assert (found.brokers, found.empty, found.sentence) == ((4,), (4,), "Broker 4 has joined.")
+    simulator.tick(600)
+    assert due(simulator, journal) == (), "whatever came of that run, nobody is asked twice"
+    assert claim_empty_brokers(simulator, journal, "expand/2").brokers == ()
+
+
+def test_a_later_try_of_the_same_run_gets_the_same_brokers() -> None:
+    simulator, journal = three_and_one()
+    due(simulator, journal)
+    assert [claim_empty_brokers(simulator, journal, "expand/1").brokers for _ in range(2)] == [(4,), (4,)]
+
+
+def test_a_broker_that_goes_and_comes_back_empty_has_joined_anew() -> None:
+    simulator, journal = three_and_one()
+    due(simulator, journal)
+    claim_empty_brokers(simulator, journal, "expand/1")
+    simulator.kill(4)
+    assert due(simulator, journal) == ()
+    simulator.restart(4)
+    assert due(simulator, journal) == (4,)
+
+
+def test_a_broker_that_was_drained_is_not_new() -> None:
+    simulator, journal = simulated("1a 2b 3c 4a", "t: 124")
+    assert due(simulator, journal) == (3,)
+    simulator.alter({TopicPartition("t", 0): (1, 2, 3)})
+    simulator.run()
+    simulator.tick(60)
+    assert due(simulator, journal) == (3,), "no run has taken it up"
+    simulator.kill(4)
+    due(simulator, journal)
+    simulator.restart(4)
+    assert due(simulator, journal) == (3, 4), "it has come back, and holds nothing"
+
+
+def test_another_broker_is_rung_for_at_once() -> None:
+    simulator, journal = simulated("1a 2b 3c 4a 5b", "t: 123")
+    simulator.kill(5)
+    assert due(simulator, journal) == (4,)
+    simulator.restart(5)
+    assert due(simulator, journal) == (4, 5)
+
+
+def test_the_fill_goes_first_and_who_got_something_by_it_waits_all_the_same() -> None:
+    simulator, journal = simulated("1a 2b 3c", "u: 12", mode="zookeeper", lost=(3,))
+    create_topic(simulator, journal, TopicSpec("t", 1, 3, {}), allowed=True, who=WHO)
+    simulator.restart(3)
+    looked = poll_empty_brokers(simulator, journal, EVERY)
+    assert (looked.brokers, looked.due) == ((3,), ())
+    assert looked.sentence.endswith("The expand waits: a live broker can host pending replicas.")
+    assert claim_empty_brokers(simulator, journal, "expand/1").brokers == ()
+    simulator.alter({next(name for name in simulator.topics if name.topic == "t"): (1, 2, 3)})
+    simulator.run()
+    assert due(simulator, journal) == (3,)
+    found = claim_empty_brokers(simulator, journal, "expand/1")
+    assert (found.brokers, found.empty) == ((3,), ())
+
+
+def test_a_fill_under_way_is_waited_for() -> None:
+    simulator, journal = three_and_one()
+    record = PlanRecord("f" * 64, simulator.cluster_id, "fill")
+    journal.plans.publish(record, [move("t-0", "123", "1234")])
+    looked = poll_empty_brokers(simulator, journal, EVERY)
+    assert (looked.due, looked.sentence) == ((), "Broker 4 has joined. The expand waits: a fill is in progress.")
+
+
+def test_on_a_cluster_without_topics_nobody_has_joined() -> None:
+    simulator = Simulator.of("1a 2b 3c")
+    assert update_empty_brokers(EmptyBrokersDocument(), simulator.snapshot()).unclaimed == ()
+
+
+def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator, journal = three_and_one()
+    due(simulator, journal)
+    node = journal.tree.get(paths.EMPTY_BROKERS)
+    assert node is not None
+    known = EmptyBrokersDocument.from_node(node)
+    get = journal.tree.get
+
+    def stale(path: str) -> Any:
+        found = get(path)
+        if path == paths.EMPTY_BROKERS and found is not None and found.version == node.version:
+            journal.tree.set(path, replace(known, announced_ms=1).to_json(), version=found.version)
+        return found
+
+    monkeypatch.setattr(journal.tree, "get", stale)
+    with pytest.raises(VersionConflict, match="it is retried"):
+        claim_empty_brokers(simulator, journal, "expand/1")
+    assert claim_empty_brokers(simulator, journal, "expand/1").brokers == (4,)
+
+
+def test_a_new_broker_is_rung_for_and_taken_up_when_it_is_not_cordoned_any_more() -> None:
+    simulator, journal = simulated("1a 2b 3c 4a 5b", "t: 123 231")
+    simulator.cordoned.add(4)
+    assert poll_empty_brokers(simulator, journal, EVERY).due == (5,)
+    assert claim_empty_brokers(simulator, journal, "expand/1").brokers == (5,)
+    simulator.tick(60)
+    assert poll_empty_brokers(simulator, journal, EVERY).due == ()
+    assert claim_empty_brokers(simulator, journal, "expand/2").brokers == ()
+    simulator.cordoned.clear()
+    simulator.tick(60)
+    assert poll_empty_brokers(simulator, journal, EVERY).due == (4,)
+    assert claim_empty_brokers(simulator, journal, "expand/3").brokers == (4,)
+
+
+def test_a_topic_is_created_and_filled_around_a_cordoned_broker() -> None:
+    simulator, journal = simulated("1a 2b 3c", mode="kraft")
+    simulator.cordoned.add(2)
+    created = create_topic(simulator, journal, TopicSpec("t", 1, 3), allowed=True, who=WHO)
+    assert created.pending == 1
+    assert set(simulator.topics[TopicPartition("t", 0)].replicas) == {1, 3}
+    joined = poll_joined_brokers(simulator, journal, EVERY, WHO)
+    assert joined is not None
+    assert (joined.eligible, joined.due) == ((), ())
+    simulator.cordoned.clear()
+    joined = poll_joined_brokers(simulator, journal, EVERY, WHO)
+    assert joined is not None
+    assert (joined.eligible, joined.due) == ((2,), (2,))
+
+
+def test_one_that_does_not_answer_is_not_called_cordoned_and_nobody_is_asked_about_none() -> None:
+    simulator = Simulator.of("1a 2b 3c")
+    simulator.cordoned |= {1, 2}
+    simulator.mute.add(2)
+    assert cordoned_brokers(simulator, [1, 2, 3]) == {1}
+    simulator.reachable = False
+    assert cordoned_brokers(simulator, []) == frozenset()
+
+
+def test_a_journal_that_no_watch_reads_is_told_and_one_that_is_read_is_not(tmp_path: Path) -> None:
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "one") as journal:
+        journal.record_poll("health")
+        assert unwatched_reason(journal).startswith("No watch has polled this journal ever, so no fill starts")
+        journal.record_poll("failures")
+        assert unwatched_reason(journal) == ""
+
+
+@pytest.mark.parametrize(("minutes", "told"), [(9, ""), (11, "in the last 11 minutes")])
+def test_a_watch_that_ended_is_told_after_ten_minutes(tmp_path: Path, minutes: int, told: str) -> None:
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "one") as journal:
+        journal.record_poll("failures")
+        with sa.create_engine(f"sqlite:///{tmp_path}/journal.db").begin() as connection:
+            connection.execute(sa.text("UPDATE steward_look SET at_ms = at_ms - :ms"), {"ms": minutes * 60_000})
+        assert told in unwatched_reason(journal)
+        assert bool(unwatched_reason(journal)) is bool(told)
+
+
+def test_a_journal_without_a_database_says_nothing() -> None:
+    assert unwatched_reason(memory_journal(Simulator.of("1a", "t: 1"))) == ""

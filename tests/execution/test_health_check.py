@@ -16,7 +16,7 @@ from kafka_steward.execution.health import (
     violated_limits,
 )
 from kafka_steward.execution.topics import TopicSpec, create_topic
-from tests.simulated_plan import WHO, lose, memory_journal
+from tests.simulated_plan import WHO, memory_journal, simulated
 from tests.simulator import Simulator
 
 
@@ -30,8 +30,7 @@ def test_a_whole_cluster_is_healthy() -> None:
 
 
 def test_a_killed_broker_is_seen_and_a_reassignment_is_not_held_for_one() -> None:
-    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", bandwidth=10)
-    journal = memory_journal(simulator)
+    simulator, journal = simulated("1a 2b 3c 4a", "t: 123 231", bandwidth=10)
     simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
     _, copies = check_health(simulator, journal)
     simulator.tick()
@@ -50,10 +49,7 @@ def test_a_killed_broker_is_seen_and_a_reassignment_is_not_held_for_one() -> Non
 def test_a_replication_factor_that_grows_is_under_min_isr_until_enough_new_replicas_are_in_sync() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 1", bandwidth=100)
     journal, name = memory_journal(simulator), TopicPartition("t", 0)
-    simulator.topic_settings["t"] |= {
-        "min.insync.replicas": "2",
-        "follower.replication.throttled.replicas": "0:3",
-    }
+    simulator.topic_settings["t"] |= {"min.insync.replicas": "2", "follower.replication.throttled.replicas": "0:3"}
     simulator.broker_settings[3]["follower.replication.throttled.rate"] = "10"
     assert violated_limits(check_health(simulator, journal)[0], DEFAULT_LIMITS) == [], "one replica is all that it has"
     simulator.alter({name: (1, 2, 3)})
@@ -79,9 +75,7 @@ def test_a_partition_with_all_its_replicas_in_sync_is_never_under_min_isr() -> N
 
 
 def test_pending_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limit() -> None:
-    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
-    journal = memory_journal(simulator)
-    lose(simulator, journal, 3)
+    simulator, journal = simulated("1a 2b 3c", mode="zookeeper", lost=(3,))
     create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
     health, _ = check_health(simulator, journal)
     assert health.measures["pending_replicas"] == 2
@@ -91,9 +85,7 @@ def test_pending_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limi
 
 
 def test_a_pending_replica_is_unhealthy_by_default_until_it_is_no_longer_pending() -> None:
-    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
-    journal = memory_journal(simulator)
-    lose(simulator, journal, 3)
+    simulator, journal = simulated("1a 2b 3c", mode="zookeeper", lost=(3,))
     create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
     assert violated_limits(check_health(simulator, journal)[0], DEFAULT_LIMITS) == ["pending_replicas"]
     assert DEFAULT_LIMITS["pending_replicas"] == 0
@@ -108,9 +100,7 @@ def test_a_pending_replica_is_unhealthy_by_default_until_it_is_no_longer_pending
 
 
 def test_to_its_users_a_topic_with_pending_replicas_is_whole() -> None:
-    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
-    journal = memory_journal(simulator)
-    lose(simulator, journal, 3)
+    simulator, journal = simulated("1a 2b 3c", mode="zookeeper", lost=(3,))
     wanted = TopicSpec("t", 2, 3, {"min.insync.replicas": "2"})
     create_topic(simulator, journal, wanted, allowed=True, who=WHO)
     simulator.tick(60)
@@ -120,9 +110,7 @@ def test_to_its_users_a_topic_with_pending_replicas_is_whole() -> None:
 
 
 def test_pending_replicas_of_a_topic_that_was_deleted_are_not_pending_though_no_fill_has_removed_their_record() -> None:
-    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
-    journal = memory_journal(simulator)
-    lose(simulator, journal, 3)
+    simulator, journal = simulated("1a 2b 3c", mode="zookeeper", lost=(3,))
     create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
     simulator.delete("t")
     simulator.tick(120)
@@ -130,9 +118,7 @@ def test_pending_replicas_of_a_topic_that_was_deleted_are_not_pending_though_no_
 
 
 def test_pending_replicas_of_a_topic_that_is_hidden_from_us_stay_pending() -> None:
-    simulator = Simulator.of("1a 2b 3c", mode="zookeeper")
-    journal = memory_journal(simulator)
-    lose(simulator, journal, 3)
+    simulator, journal = simulated("1a 2b 3c", mode="zookeeper", lost=(3,))
     create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
     simulator.hidden.add("t")
     simulator.tick(120)
@@ -140,8 +126,7 @@ def test_pending_replicas_of_a_topic_that_is_hidden_from_us_stay_pending() -> No
 
 
 def test_a_move_that_begins_and_ends_between_two_checks_is_counted_once() -> None:
-    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", bandwidth=100)
-    journal = memory_journal(simulator)
+    simulator, journal = simulated("1a 2b 3c 4a", "t: 123 231", bandwidth=100)
     _, copies = check_health(simulator, journal)
     simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
     simulator.tick(2)
@@ -154,8 +139,7 @@ def test_a_move_that_begins_and_ends_between_two_checks_is_counted_once() -> Non
 
 
 def test_every_partition_is_named_by_its_condition_in_the_log_and_the_first_hundred_in_the_result() -> None:
-    simulator = Simulator.of("1a 2b 3c 4a", "t: " + " ".join(["123"] * 130))
-    journal = memory_journal(simulator)
+    simulator, journal = simulated("1a 2b 3c 4a", "t: " + " ".join(["123"] * 130))
     simulator.alter({TopicPartition("t", 7): (1, 2, 4)})
     simulator.kill(3)
     health, _ = check_health(simulator, journal)

@@ -16,8 +16,8 @@ from kafka_steward.journal.locks import TTL_MS
 from kafka_steward.journal.records import Cause, MoveState
 from kafka_steward.journal.store import open_journal
 from kafka_steward.settings import Settings
-from tests.cancelling import CancelRunner
-from tests.simulated_plan import WHO, World, journal_of
+from tests.cancelling import undo_of
+from tests.simulated_plan import World, journal_of
 from tests.simulator import Simulator
 
 MANY = 1_200
@@ -82,10 +82,7 @@ def test_all_that_waits_is_held_and_goes_on(world: World, statements: list[str])
 
 
 def test_all_that_waits_is_dropped_by_a_cancel(world: World, statements: list[str]) -> None:
-    undo = CancelRunner(
-        world.simulator, world.journal, world.digest, world.settings, WHO, scope="pending", reason="enough"
-    )
-    undo.step()
+    undo_of(world, scope="pending").step()
     verify_small(statements)
     dropped = [row for row in world.rows() if row.state is MoveState.DROPPED]
     assert len(dropped) >= MANY - 2
@@ -115,6 +112,6 @@ def test_a_step_that_takes_longer_than_the_lock_lives_renews_it(tmp_path: Path, 
         simulator.kill(4)
         made.step()
     else:
-        CancelRunner(simulator, journal, made.digest, made.settings, WHO, scope="pending", reason="enough").step()
+        undo_of(made, scope="pending").step()
     assert simulator.now_ms - began_ms > TTL_MS
     assert max(age_ms) < TTL_MS

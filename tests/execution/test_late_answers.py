@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -221,19 +222,20 @@ def place(**rules: Any) -> Place:
     targets = [("t-0", "123", "453"), ("t-1", "231", "431")]
     moves = [move(*each, position=n, size=400, topic_id="id1") for n, each in enumerate(targets)]
     plan = plan_of(simulator, moves, operation="apply")
-    made = Place(simulator, moves, Settings(max_in_per_broker=2, **rules), plan)
-    cluster, journal = made.process(Faults())
-    publish_plan(ClusterContext(cluster, journal, made.settings, WHO), made.plan)
-    return made
-
-
-def runner(at: Place, faults: Any) -> PlanRunner:
-    return PlanRunner(ClusterContext(*at.process(faults), at.settings, WHO), at.plan.digest)
+    return Place(simulator, moves, Settings(max_in_per_broker=2, **rules), plan).published()
 
 
 def cancelled_meanwhile(at: Place) -> None:
-    undo = CancelRunner(*at.process(Faults()), at.plan.digest, at.settings, WHO, scope="plan", reason="enough")
-    stepped(at, undo)
+    """The lock runs out, and another process takes the plan back."""
+    at.simulator.now_ms += LOCK_TICKS * 1000
+    stepped(at, undo(at, Faults()))
+
+
+def nth(call: str, **rules: Any) -> int:
+    """Return the number of the first such call of a step that nothing disturbs."""
+    gate = Gate()
+    place(**rules).runner(gate).step()
+    return gate.calls.index(f"cluster.{call}")
 
 
 def stepped(at: Place, stepper: StepRunner) -> None:
@@ -249,11 +251,9 @@ def stepped(at: Place, stepper: StepRunner) -> None:
     [{"throttle": 0}, {"throttle": 300}, {"throttle": 300, "one_replica_at_a_time": True}],
     ids=["unthrottled", "throttled", "one at a time"],
 )
-def test_a_process_that_wakes_after_its_plan_was_taken_back_takes_back_what_it_asked_for(
-    rules: dict[str, Any],
-) -> None:
+def test_a_process_that_wakes_after_its_plan_was_taken_back_takes_back_what_it_asked_for(rules: dict[str, Any]) -> None:
     gate, quiet = Gate(), place(**rules)
-    first = runner(quiet, gate)
+    first = quiet.runner(gate)
     for _ in range(8):
         first.step()
         quiet.simulator.tick()
@@ -261,11 +261,7 @@ def test_a_process_that_wakes_after_its_plan_was_taken_back_takes_back_what_it_a
     for at, call in of_the_cluster[:: one_in(4)]:
         here = place(**rules)
 
-        def meanwhile(here: Place = here) -> None:
-            here.simulator.now_ms += LOCK_TICKS * 1000
-            cancelled_meanwhile(here)
-
-        slow = runner(here, Gate(at, meanwhile))
+        slow = here.runner(Gate(at, partial(cancelled_meanwhile, here)))
         for _ in range(8):
             with suppress(JournalError):
                 slow.step()
@@ -293,54 +289,46 @@ def nothing_is_left(at: Place, call: str) -> None:
 
 def test_a_stride_that_comes_too_late_for_a_plan_that_is_complete_is_taken_back() -> None:
     rules = {"throttle": 0, "one_replica_at_a_time": True}
-    gate = Gate()
-    runner(place(**rules), gate).step()
-    at = gate.calls.index("cluster.alter")
+    at = nth("alter", **rules)
     here = place(**rules)
 
     def meanwhile() -> None:
         here.simulator.now_ms += LOCK_TICKS * 1000
-        stepped(here, runner(here, Faults()))
+        stepped(here, here.runner(Faults()))
 
-    slow = runner(here, Gate(at, meanwhile))
+    slow = here.runner(Gate(at, meanwhile))
     assert not slow.step().ended
     here.simulator.run()
     assert [here.simulator.topics[each.topic_partition].replicas for each in here.moves] == [(4, 5, 3), (4, 3, 1)]
 
 
 def test_what_a_later_plan_asks_for_too_is_left_to_it() -> None:
-    gate = Gate()
-    runner(place(throttle=0), gate).step()
     here = place(throttle=0)
     journal = here.process(Faults())[1]
 
     def meanwhile() -> None:
-        here.simulator.now_ms += LOCK_TICKS * 1000
         cancelled_meanwhile(here)
         record_in_flight(journal.tree, "f" * 64, here.moves[:1])
         here.simulator.alter({T0: (4, 5, 3)})
 
-    runner(here, Gate(gate.calls.index("cluster.alter"), meanwhile)).step()
+    here.runner(Gate(nth("alter", throttle=0), meanwhile)).step()
     flying = here.simulator.reassignments()
     assert list(flying) == [T0]
 
 
 def test_what_a_later_plan_has_in_flight_to_the_same_target_goes_on() -> None:
-    gate = Gate()
-    runner(place(throttle=0), gate).step()
     here = place(throttle=0)
     plan = plan_of(here.simulator, here.moves[:1], operation="apply")
     cluster, journal = here.process(Faults())
     later = PlanRunner(ClusterContext(cluster, journal, here.settings, WHO), plan.digest)
 
     def meanwhile() -> None:
-        here.simulator.now_ms += LOCK_TICKS * 1000
         cancelled_meanwhile(here)
         here.simulator.tick()
         publish_plan(ClusterContext(cluster, journal, here.settings, WHO), plan)
         later.step()
 
-    runner(here, Gate(gate.calls.index("cluster.alter"), meanwhile)).step()
+    here.runner(Gate(nth("alter", throttle=0), meanwhile)).step()
     assert list(here.simulator.reassignments()) == [T0]
     stepped(here, later)
     assert [here.simulator.topics[each.topic_partition].replicas for each in here.moves] == [(4, 5, 3), (2, 3, 1)]
@@ -366,9 +354,7 @@ def test_the_watch_lets_what_a_person_gave_up_go_on() -> None:
     simulator.kill(1)
     world = World(simulator, memory_journal(simulator), heal_moves(simulator, 1, 4), auto_generated=False)
     world.step()
-    record = world.journal.plans.get(world.digest)
-    assert record is not None
-    world.journal.plans.update(record, status=PlanStatus.ABANDONED)
+    world.journal.plans.update(world.record(), status=PlanStatus.ABANDONED)
     FailureDetector(simulator, world.journal, world.settings, WHO).poll()
     assert len(simulator.reassignments()) == 2
     assert world.journal.tree.children(paths.REASSIGNMENTS) == []
@@ -385,7 +371,7 @@ Since = Callable[[Place], Callable[[], None]]
 def begun(**rules: Any) -> Place:
     """A plan of which each move has begun."""
     here = place(**rules)
-    first = runner(here, Faults())
+    first = here.runner(Faults())
     for _ in range(2):
         first.step()
         here.simulator.tick()
@@ -417,10 +403,9 @@ def moving(here: Place) -> Callable[[], None]:
 
 
 def later_plan(here: Place) -> PlanRunner:
-    cluster, journal = here.process(Faults())
-    plan = plan_of(here.simulator, LATER, operation="apply")
-    publish_plan(ClusterContext(cluster, journal, here.settings, WHO), plan)
-    return PlanRunner(ClusterContext(cluster, journal, here.settings, WHO), plan.digest)
+    context, plan = here.context(Faults()), plan_of(here.simulator, LATER, operation="apply")
+    publish_plan(context, plan)
+    return PlanRunner(context, plan.digest)
 
 
 @pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
@@ -441,8 +426,7 @@ def test_a_cancel_that_wakes_after_its_plan_has_gone_back_leaves_everything_to_l
         afterwards: list[Callable[[], None]] = []
 
         def meanwhile(here: Place = here, afterwards: list[Callable[[], None]] = afterwards) -> None:
-            here.simulator.now_ms += LOCK_TICKS * 1000
-            stepped(here, undo(here, Faults()))
+            cancelled_meanwhile(here)
             here.simulator.tick()
             afterwards.append(since(here))
 
@@ -473,8 +457,7 @@ def test_a_partial_cancel_that_comes_too_late_loses_no_order_of_a_later_plan() -
     here = begun(throttle=0)
 
     def meanwhile() -> None:
-        here.simulator.now_ms += LOCK_TICKS * 1000
-        stepped(here, undo(here, Faults()))
+        cancelled_meanwhile(here)
         here.simulator.tick()
         moving(here)
 
@@ -496,8 +479,7 @@ def test_a_cancel_of_what_was_never_answered_that_comes_too_late_loses_no_order_
     stepped(quiet, undo(quiet, gate))
 
     def meanwhile() -> None:
-        here.simulator.now_ms += LOCK_TICKS * 1000
-        stepped(here, undo(here, Faults()))
+        cancelled_meanwhile(here)
         here.simulator.tick()
         moving(here)
 
@@ -513,8 +495,8 @@ def test_a_reorder_that_comes_too_late_for_what_its_own_plan_submitted_again_is_
 ) -> None:
     gate = Gate()
     quiet, here = target_died(mode), target_died(mode)
-    steps(runner(quiet, gate), quiet)
-    second = runner(here, Faults())
+    steps(quiet.runner(gate), quiet)
+    second = here.runner(Faults())
 
     def meanwhile() -> None:
         here.simulator.now_ms += LOCK_TICKS * 1000
@@ -525,7 +507,7 @@ def test_a_reorder_that_comes_too_late_for_what_its_own_plan_submitted_again_is_
         if until == "it has arrived":
             stepped(here, second)
 
-    steps(runner(here, Gate(gate.calls.index("cluster.alter"), meanwhile)), here)
+    steps(here.runner(Gate(gate.calls.index("cluster.alter"), meanwhile)), here)
     stepped(here, second)
     if until == "it has arrived":
         assert [here.simulator.topics[each.topic_partition].replicas for each in here.moves] == [(4, 5, 3), (4, 3, 1)]
@@ -547,15 +529,9 @@ def steps(stepper: StepRunner, at: Place) -> None:
 
 
 def test_a_rate_that_is_set_too_late_is_owed_by_the_plan_that_set_it() -> None:
-    gate = Gate()
-    runner(place(throttle=300), gate).step()
     here = place(throttle=300)
 
-    def meanwhile() -> None:
-        here.simulator.now_ms += LOCK_TICKS * 1000
-        cancelled_meanwhile(here)
-
-    runner(here, Gate(gate.calls.index("cluster.change_broker_configs"), meanwhile)).step()
+    here.runner(Gate(nth("change_broker_configs", throttle=300), lambda: cancelled_meanwhile(here))).step()
     assert here.simulator.broker_settings[4] == {RATE: "300"}
     assert here.process(Faults())[1].tree.get(paths.lease("broker", "4", RATE)) is not None
     as_it_was(here, "the rate")
@@ -574,7 +550,7 @@ def stricter_for_all(at: Place) -> None:
 def looser_for_all(at: Place) -> None:
     """The rate for all brokers, for which the plan had taken back its own, becomes a looser one."""
     stricter_for_all(at)
-    runner(at, Faults()).step()
+    at.runner(Faults()).step()
     at.simulator.broker_defaults[RATE] = "70"
 
 
@@ -584,13 +560,9 @@ def test_a_rate_that_is_changed_too_late_leaves_none_of_ours(changed: Callable[[
     quiet, here = begun(throttle=50), begun(throttle=50)
     for each in (quiet, here):
         changed(each)
-    runner(quiet, gate).step()
+    quiet.runner(gate).step()
 
-    def meanwhile() -> None:
-        here.simulator.now_ms += LOCK_TICKS * 1000
-        cancelled_meanwhile(here)
-
-    runner(here, Gate(gate.calls.index("cluster.change_broker_configs"), meanwhile)).step()
+    here.runner(Gate(gate.calls.index("cluster.change_broker_configs"), lambda: cancelled_meanwhile(here))).step()
     as_it_was(here, "the rate")
 
 
@@ -617,19 +589,16 @@ def completed_at_once(
     mode: str, happens: Callable[[Place], None] = lambda _: None, *, at_once: bool = True
 ) -> tuple[Place, PlanError | None]:
     """A process sends its request after another one has rolled the plan back, and Kafka completes it at once."""
-    gate = Gate()
-    runner(place(throttle=0), gate).step()
     here = place(throttle=0)
     here.simulator.mode = mode
 
     def meanwhile() -> None:
-        here.simulator.now_ms += LOCK_TICKS * 1000
         cancelled_meanwhile(here)
         happens(here)
 
-    number = gate.calls.index("cluster.alter")
+    number = nth("alter", throttle=0)
     try:
-        runner(here, Quick(number, here, meanwhile) if at_once else Gate(number, meanwhile)).step()
+        here.runner(Quick(number, here, meanwhile) if at_once else Gate(number, meanwhile)).step()
     except PlanError as error:
         return here, error
     return here, None

@@ -1,16 +1,21 @@
-"""A reassignment that a person wrote: read in both forms, and refused with each fault named."""
+"""What a person asks for: a reassignment, its log directories (KIP-113), and the form of a rebalance."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.errors import PlanError
+from kafka_steward.cluster.state import BrokerLogDirs
+from kafka_steward.errors import PlanError, SettingError
+from kafka_steward.execution.named_directories import check_directories, held_directories
 from kafka_steward.execution.plan_requests import parse_assignments, validate_against_cluster
+from kafka_steward.rebalance_request import RebalanceRequest
 from tests.execution.looks import look, part
+from tests.simulator import Simulator
 from tests.tool_output import CURRENT, DISKS, execute_output, generate_output
 
 DOCUMENT = {
@@ -46,14 +51,8 @@ def test_a_document_is_read_with_the_directories_that_it_names_and_as_kafkas_too
                 "kafka-reassign-partitions."
             ),
         ),
-        (
-            "{}",
-            'The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.',
-        ),
-        (
-            {},
-            'The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.',
-        ),
+        ("{}", 'The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.'),
+        ({}, 'The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.'),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_a_sentence(document: Any, sentence: str) -> None:
@@ -119,3 +118,93 @@ def test_fewer_replicas_than_min_insync_replicas_are_refused_unless_there_are_as
     with pytest.raises(PlanError) as refused:
         validate_against_cluster({name: (2, 1, 3)}, SNAPSHOT, least)
     assert str(refused.value) == "The reassignment cannot be executed. t-1 names broker 3, which is not live."
+
+
+def test_fields_that_are_not_given_are_unset() -> None:
+    assert RebalanceRequest.of({"operation": "rebalance"}) == RebalanceRequest("rebalance")
+
+
+def test_given_values_are_kept() -> None:
+    given = {"operation": "drain", "brokers": [4, 5], "exclude": ("pay_.*",), "rack_aware": False, "max_moves": 3}
+    assert RebalanceRequest.of(given) == RebalanceRequest(
+        "drain", brokers=[4, 5], exclude=("pay_.*",), rack_aware=False, max_moves=3
+    )
+
+
+@pytest.mark.parametrize("empty", [None, [], ()])
+@pytest.mark.parametrize("name", ["brokers", "topics", "exclude", "exclude_brokers"])
+def test_a_list_that_is_none_or_empty_becomes_an_empty_tuple(name: str, empty: list[str] | None) -> None:
+    assert getattr(RebalanceRequest.of({"operation": "expand", name: empty}), name) == ()
+
+
+@pytest.mark.parametrize("name", ["replication_factor", "rack_aware", "balance", "tolerance", "max_bytes"])
+def test_a_field_that_is_no_list_may_be_none(name: str) -> None:
+    assert getattr(RebalanceRequest.of({"operation": "expand", name: None}), name) is None
+
+
+def test_an_unknown_field_is_refused_with_all_valid_ones() -> None:
+    with pytest.raises(SettingError) as refused:
+        RebalanceRequest.of({"operation": "rebalance", "broker": [4]})
+    assert str(refused.value) == (
+        "Unknown rebalance option 'broker'. Valid options: operation, brokers, topics, exclude, exclude_brokers, "
+        "replication_factor, rack_aware, internal_topics, rackless, balance, tolerance, prefer, max_moves, max_bytes."
+    )
+
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Asked(Simulator):
+    """A cluster that counts the questions for log directories; every replica is in /disk-1."""
+
+    asked: tuple[tuple[int, ...], ...] = ()
+
+    def log_dirs(self, brokers: Collection[int]) -> dict[int, BrokerLogDirs]:
+        self.asked += (tuple(brokers),)
+        return super().log_dirs(brokers)
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked(dict(zip((1, 2, 3, 4), "abca", strict=True)), {"t": [(1, 2, 3), (2, 3, 1)]})
+
+
+def checked(asked: Simulator, named: dict[tuple[TopicPartition, int], str]) -> str:
+    return check_directories(asked, asked.snapshot(), named)
+
+
+def test_the_directory_in_which_a_broker_holds_the_replica_asks_for_nothing(asked: Asked) -> None:
+    assert checked(asked, {(T0, 1): "/disk-1", (T1, 3): "/disk-1"}) == ""
+    assert asked.asked == ((1, 3),)
+
+
+def test_the_directory_of_an_added_replica_is_the_brokers_choice(asked: Asked) -> None:
+    assert checked(asked, {(T0, 4): "/disk-2", (T0, 1): "/disk-1"}) == (
+        'The reassignment names a log directory (KIP-113) for t-0 on broker 4; it is taken as "any": the broker '
+        "chooses the directory of a replica that it does not hold."
+    )
+    many = {(TopicPartition("t", number), 4): "/disk-1" for number in range(5)}
+    assert "for t-0 on broker 4, t-1 on broker 4, t-2 on broker 4 and 2 more; it is" in checked(asked, many)
+
+
+def test_brokers_are_asked_only_for_replicas_that_they_hold(asked: Asked) -> None:
+    assert held_directories(asked, asked.snapshot(), ()) == {}
+    assert held_directories(asked, asked.snapshot(), [(T0, 4), (TopicPartition("u", 0), 1)]) == {}
+    assert asked.asked == ()
+
+
+def test_a_move_between_the_directories_of_a_broker_is_refused(asked: Asked) -> None:
+    with pytest.raises(PlanError) as refused:
+        checked(asked, {(T0, 4): "/disk-2", (T0, 1): "/disk-1", (T1, 2): "/disk-2"})
+    assert str(refused.value) == (
+        'The reassignment is refused: it names the log directory "/disk-2" (KIP-113) for t-1 on broker 2, which has it '
+        'in "/disk-1", and Kafka Steward moves nothing between the directories of one broker; write "any", or use '
+        "kafka-reassign-partitions."
+    )
+
+
+def test_a_replica_that_is_being_added_or_that_nobody_reports_has_no_other_directory(asked: Asked) -> None:
+    asked.alter({T0: (1, 2, 4)})
+    asked.mute.add(2)
+    asked.kill(3)
+    assert held_directories(asked, asked.snapshot(), [(T0, 4), (T1, 2), (T1, 3), (T1, 1)]) == {(T1, 1): "/disk-1"}

@@ -1,4 +1,4 @@
-"""The page that a person reads before approving a plan: as a whole, word for word."""
+"""What people read of a plan: the page before its approval, its outcome, and what is out of sync."""
 
 from __future__ import annotations
 
@@ -6,10 +6,22 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import Move, MoveReason
-from kafka_steward.execution.plan_report import format_bytes, format_duration, not_moved_lines, plan_summary
+from kafka_steward.assignment import Move, MoveReason, TopicPartition
+from kafka_steward.execution.plan_report import (
+    OutOfSyncPartition,
+    PlanOutcome,
+    find_out_of_sync,
+    format_bytes,
+    format_duration,
+    not_moved_lines,
+    plan_summary,
+    summarize_outcome,
+)
+from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.solver.problem import Disposition
 from tests.builders import cluster, plan_with, snapshot_of
+from tests.execution.looks import look, part
+from tests.simulated_plan import move
 
 DIGEST = "3f2a91c0" * 8
 SNAPSHOT = cluster("1a 2b 3b 4", "a_b: 123 123", "c|d: 412 41")
@@ -241,3 +253,97 @@ def test_brokers_that_are_cordoned_are_named() -> None:
         "- Broker 4 is cordoned (cordoned.log.dirs)"
     ) in page
     assert "Cordoned" not in plan_summary(plan_with(DIGEST, PROOF, MOVES), SNAPSHOT)
+
+
+#: What the row of a move in each state says.
+DETAILS = {
+    MoveState.COMPLETED: "complete",
+    MoveState.SATISFIED: "satisfied",
+    MoveState.DROPPED: "the topic was deleted.",
+    MoveState.FAILED: "",
+    MoveState.HELD: "",
+}
+
+
+def test_what_was_planned_and_not_moved_is_listed_with_its_reason() -> None:
+    states = [*DETAILS, MoveState.COMPLETED, MoveState.SATISFIED, MoveState.COMPLETED]
+    rows = [MoveRow(move(f"t-{n}", "123", "453"), state, DETAILS[state]) for n, state in enumerate(states)]
+    left = [("t-2", "the topic was deleted."), ("t-3", "failed"), ("t-4", "held")]
+    assert summarize_outcome(rows) == PlanOutcome(3, 2, left, replicas_placed=6, replicas_needed=12)
+    assert summarize_outcome([]) == PlanOutcome(0, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sentence"),
+    [
+        (PlanOutcome(3, 0, []), "3 partitions were moved."),
+        (PlanOutcome(3, 2, []), "3 partitions were moved, 2 no longer needed to move."),
+        (
+            PlanOutcome(3, 0, [("t-0", "the topic was deleted...")]),
+            (
+                "3 partitions were moved. 1 partition was not moved as approved, and no other moves were made: "
+                "t-0, the topic was deleted."
+            ),
+        ),
+        (
+            PlanOutcome(0, 1, [("t-0", "why"), ("t-1", "other")]),
+            (
+                "0 partitions were moved, 1 no longer needed to move. 2 partitions were not moved as approved, and "
+                "no other moves were made: t-0, why. 1 more moves are held."
+            ),
+        ),
+    ],
+)
+def test_the_sentence_names_the_first_and_counts_the_others(outcome: PlanOutcome, sentence: str) -> None:
+    assert outcome.sentence == sentence
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sentence"),
+    [
+        (PlanOutcome(3, 2, [], 4, 4), "4 of 4 replicas were replaced."),
+        (PlanOutcome(0, 0, [("t-0", "why.")], 0, 2), "0 of 2 replicas were replaced: t-0, why."),
+        (
+            PlanOutcome(1, 0, [("t-0", "why"), ("t-1", "other")], 1, 3),
+            "1 of 3 replicas were replaced: t-0, why. 1 more partition was not moved.",
+        ),
+        (
+            PlanOutcome(1, 0, [("t-0", "why"), ("t-1", ""), ("t-2", "")], 1, 4),
+            "1 of 4 replicas were replaced: t-0, why. 2 more partitions were not moved.",
+        ),
+    ],
+)
+def test_replicas_are_counted_by_what_was_placed(outcome: PlanOutcome, sentence: str) -> None:
+    assert outcome.replica_sentence("replaced") == sentence
+
+
+OUT_OF_SYNC = look(
+    "1234",
+    part("u-0", "321", isr="2"),
+    part("t-10", "1234", adding="4"),
+    part("t-2", "1234", isr="123", adding="4"),
+    part("t-1", "123"),
+)
+TEN, TWO, U = (
+    OutOfSyncPartition("t", 10, (), True),
+    OutOfSyncPartition("t", 2, (4,), True),
+    OutOfSyncPartition("u", 0, (3, 1), False),
+)
+
+
+def test_all_partitions_that_miss_a_replica_or_move_are_told_in_order() -> None:
+    assert find_out_of_sync(OUT_OF_SYNC) == (TWO, TEN, U)
+
+
+def test_only_what_was_asked_for_is_told_and_what_does_not_exist_is_left_out() -> None:
+    asked = [TopicPartition("u", 0), TopicPartition("gone", 0), TopicPartition("t", 1)]
+    assert find_out_of_sync(OUT_OF_SYNC, asked) == (U,)
+    assert find_out_of_sync(OUT_OF_SYNC, []) == ()
+
+
+def test_each_says_what_it_waits_for() -> None:
+    assert [each.sentence for each in (TWO, TEN, U)] == [
+        "t-2 waits for broker 4 to be in sync and is being moved.",
+        "t-10 is being moved.",
+        "u-0 waits for brokers 3 and 1 to be in sync.",
+    ]

@@ -1,18 +1,33 @@
-"""What is told of a plan that runs: counts, bytes, the sentence, and the values that a step returns."""
+"""What is told of a plan that runs: counts, bytes, rates, what stands still, and what a step returns."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.concurrency import Pressure
-from kafka_steward.execution.moves import Held, HoldReason
-from kafka_steward.execution.progress import Progress, TransferRate, next_step_s, progress_of
+from kafka_steward.execution.moves import Held, HoldReason, bytes_to_copy
+from kafka_steward.execution.progress import (
+    Progress,
+    TransferRate,
+    arrived_bytes,
+    cancel_outcome_message,
+    count_progress_bytes,
+    eta_s,
+    find_stalled,
+    next_step_s,
+    progress_of,
+)
+from kafka_steward.journal import paths
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
-from tests.simulated_plan import move
+from kafka_steward.settings import Settings
+from tests.simulated_plan import World, memory_journal, move
+from tests.simulator import Simulator
 
 RECORD = PlanRecord("d1", "c", "heal", PlanStatus.RUNNING, reason="As the record says.", left=3)
 #: By chunk, how many of each state there are; each copies 100 bytes.
@@ -72,12 +87,9 @@ def test_without_a_track_what_flies_counts_nothing_and_nothing_is_known_of_the_r
     assert (told.held, told.stalled, told.busy, told.soon_s, told.stops) == ((), (), False, None, False)
 
 
-def test_a_plan_that_is_through_has_no_chunk_left_and_no_time_to_wait() -> None:
+def test_a_plan_that_is_through_or_without_moves_has_no_chunk_left_and_no_time_to_wait() -> None:
     told = progress_of(RECORD, of(MoveState.COMPLETED, MoveState.COMPLETED))
     assert (told.chunk, told.chunks, told.eta_s, told.bytes_done, told.bytes_total) == (None, 1, 0.0, 200, 200)
-
-
-def test_a_plan_without_moves_has_no_chunks() -> None:
     told = progress_of(RECORD, [])
     assert (told.chunk, told.chunks, told.partitions_total, told.bytes_total, told.eta_s) == (None, 0, 0, 0, 0.0)
 
@@ -176,30 +188,137 @@ def test_what_a_step_returns_is_plain_and_tells_twenty_partitions_at_most() -> N
     stalled = tuple(TopicPartition("u", n) for n in range(21))
     told = replace(PROGRESS, held=tuple(held), stalled=stalled, stops=True, pressure=Pressure.OUT_OF_SYNC)
     plain = told.to_json()
-    assert plain == {
-        "digest": "d1",
+    assert plain == asdict(told) | {
         "status": "running",
-        "partitions_total": 28,
-        "partitions_settled": 10,
-        "in_flight": 5,
-        "waiting": 13,
-        "completed": 1,
-        "satisfied": 2,
-        "dropped": 3,
-        "failed": 4,
         "held": [[f"t-{n}", held[n].sentence] for n in range(20)],
-        "bytes_total": 1900,
-        "bytes_done": 230,
-        "bytes_per_s": 10.0,
-        "eta_s": 167.0,
         "stalled": [f"u-{n}" for n in range(20)],
-        "chunk": 1,
-        "chunks": 3,
-        "left": 3,
-        "busy": True,
-        "sentence": PROGRESS.sentence,
         "pressure": "out_of_sync",
-        "soon_s": None,
-        "stops": True,
     }
     assert (type(plain["status"]), type(plain["pressure"])) == (str, str)
+
+
+T0, T1, T2, T3 = (TopicPartition("t", number) for number in range(4))
+WIDE = move("t-0", "123", "453", size=100)
+SHRINKING = move("t-1", "123", "12", size=100)
+
+
+def test_a_move_of_unknown_size_and_one_that_copies_nothing_count_as_no_bytes() -> None:
+    assert [bytes_to_copy(each) for each in (WIDE, replace(WIDE, size_bytes=None), SHRINKING)] == [200, 0, 0]
+
+
+def test_what_receivers_have_and_no_one_else_has_arrived() -> None:
+    log_dirs = {1: BrokerLogDirs({T0: 100}), 4: BrokerLogDirs({T1: 7, T0: 30}), 5: BrokerLogDirs({T1: 9, T0: 20})}
+    assert arrived_bytes([WIDE, SHRINKING], log_dirs) == {T0: 50, T1: 0}
+
+
+def test_of_what_arrived_each_move_counts_what_was_planned_at_most() -> None:
+    moves = [WIDE, move("t-2", "123", "423", size=50), move("t-3", "123", "423", size=50)]
+    assert count_progress_bytes(moves, {T0: 201, T2: 49, T1: 1_000}) == 200 + 49 + 0
+
+
+def test_a_track_remembers_when_each_partition_grew_and_forgets_what_is_not_seen_any_more() -> None:
+    first = TransferRate(10, 5).update(20, 15, {T0: 0, T1: 1, T2: 4})
+    assert first == TransferRate(20, 15, {T0: 0, T1: 1, T2: 4}, {T0: 20, T1: 20, T2: 20}, 1_000.0, 20)
+    second = first.update(30, 17, {T0: 0, T1: 2, T3: 0})
+    rate = 0.3 * 200 + 0.7 * 1_000
+    assert second == TransferRate(30, 17, {T0: 0, T1: 2, T3: 0}, {T0: 20, T1: 30, T3: 30}, rate, 30)
+    assert second.update(40, 17, {T0: 0, T1: 1, T3: 1}).grew_ms == {T0: 20, T1: 30, T3: 40}, "what shrank did not grow"
+    assert second.update(30, 99, {}).bytes_per_s == rate, "no time has passed"
+
+
+def test_of_a_long_time_without_a_look_only_a_part_counts_as_one_without_growth() -> None:
+    first = TransferRate(0, 0).update(1_000, 0, {T0: 5, T1: 5})
+    late = first.update(3_601_000, 1, {T0: 5, T1: 6}, longest_gap_ms=20_000)
+    assert late.grew_ms == {T0: 3_581_000, T1: 3_601_000}
+    assert late.update(3_611_000, 1, {T0: 5, T1: 6}, longest_gap_ms=20_000).grew_ms == late.grew_ms
+    back = late.update(1_000, 1, {T0: 5, T1: 6}, longest_gap_ms=20_000)
+    assert back.grew_ms == late.grew_ms, "a clock that was set back"
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "done_bytes", "rate"),
+    [(1_000, 50, 50.0), (500, 50, 100.0), (1_000, 0, 0.0), (1_000, -50, 0.0), (0, 50, None), (-1_000, 50, None)],
+)
+def test_the_first_rate_is_what_arrived_by_the_time_and_never_below_nothing(
+    at_ms: int, done_bytes: int, rate: float | None
+) -> None:
+    assert TransferRate(0, 0).update(at_ms, done_bytes, {}).bytes_per_s == rate
+
+
+@pytest.mark.parametrize(
+    ("left_bytes", "bytes_per_s", "seconds"),
+    [(1, 4.0, 0.25), (0, 4.0, 0.0), (-1, 4.0, 0.0), (0, None, 0.0), (1, None, None), (1, 0.0, None), (9, 0.5, 18.0)],
+)
+def test_the_time_left_is_unknown_without_a_rate_and_nothing_without_bytes(
+    left_bytes: int, bytes_per_s: float | None, seconds: float | None
+) -> None:
+    assert eta_s(left_bytes, bytes_per_s) == seconds
+
+
+@pytest.mark.parametrize(
+    ("after_s", "found"), [(5, (T0, T1, T2)), (5.001, (T0, T2)), (9, (T0, T2)), (9.5, (T0,)), (10, (T0,)), (10.001, ())]
+)
+def test_what_flies_and_has_not_grown_for_so_long_is_stalled(after_s: float, found: tuple[TopicPartition, ...]) -> None:
+    track = TransferRate(11_000, 0, grew_ms={T0: 1_000, T1: 6_000, T2: 2_000, TopicPartition("landed", 0): 0})
+    assert find_stalled(track, [T3, T2, T1, T0], after_s=after_s) == found, "t-3 was not looked at yet"
+
+
+def test_a_plan_that_waits_for_hours_after_it_has_copied_something_goes_on() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", size=1000)
+    moves = [move("t-0", "123", "423", size=1000), move("t-1", "231", "431", position=1, size=1000)]
+    rules = Settings(throttle=0, max_in_per_broker=1)
+    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+    for _ in range(5):
+        world.step()
+        simulator.tick()
+    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    simulator.run()
+    for _ in range(2_100):
+        progress = world.step()
+        simulator.tick()
+    assert (progress.completed, progress.waiting, progress.eta_s, progress.bytes_per_s) == (1, 1, None, 0)
+    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    assert world.run().completed == 2
+
+
+def test_after_half_a_minute_without_a_byte_no_time_left_is_stated() -> None:
+    track = TransferRate(0, 0).update(1000, 100, {T0: 100})
+    for second in range(2, 31):
+        track = track.update(second * 1000, 100, {T0: 100})
+        assert track.steady_bytes_per_s is not None
+    assert track.update(31_000, 100, {T0: 100}).steady_bytes_per_s is None
+    again = track.update(31_000, 100, {T0: 100}).update(32_000, 200, {T0: 200})
+    assert again.steady_bytes_per_s == again.bytes_per_s != 0
+
+
+def test_a_rate_fades_to_zero_and_a_time_left_of_more_than_a_year_is_none() -> None:
+    track = TransferRate(0, 0).update(1000, 10**9, {T0: 10**9})
+    for second in range(2, 2002):
+        track = track.update(second * 1000, 10**9, {T0: 10**9})
+    assert track.bytes_per_s == 0
+    assert (eta_s(10**12, 1.0), eta_s(31_536_000, 1.0)) == (None, 31_536_000.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"status": PlanStatus.COMPLETED}, ""),
+        ({"status": PlanStatus.ABANDONED}, ""),
+        ({"cancel": None}, "Plan dddddddddddd was cancelled; 1 of 2 moves had completed, and stay."),
+        (
+            {"cancel": CancelRequest(reason="why")},
+            "Plan dddddddddddd was cancelled (why); 1 of 2 moves had completed, and stay.",
+        ),
+        (
+            {"cancel": CancelRequest(scope="plan", person="ann")},
+            "Plan dddddddddddd was cancelled by ann; 1 of 2 moves had completed, and are still to be reverted.",
+        ),
+    ],
+)
+def test_what_became_of_a_plan(given: dict[str, Any], told: str) -> None:
+    made = PlanRecord("d" * 64, "one", "apply", status=PlanStatus.CANCELLED)
+    rows = [
+        MoveRow(move("t-0", "123", "423"), MoveState.COMPLETED),
+        MoveRow(move("t-1", "231", "431", position=1), MoveState.DROPPED),
+    ]
+    assert cancel_outcome_message(replace(made, **given), rows) == told

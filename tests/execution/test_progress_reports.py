@@ -1,4 +1,4 @@
-"""The progress and the proof of a plan as the page shows them: what is stored, how often, and by whom."""
+"""Progress, proofs and health checks as the page shows them: what is stored, how often, and by whom."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.health import BrokerLoad, Health
 from kafka_steward.errors import LockLost
 from kafka_steward.execution.concurrency import Pressure
 from kafka_steward.execution.moves import Held, HoldReason
-from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.progress_reports import (
     EVERY_S,
     ProgressRecorder,
@@ -25,41 +25,21 @@ from kafka_steward.execution.progress_reports import (
     report_publication,
     report_request,
 )
+from kafka_steward.execution.watch_reports import broker_reports
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.observed import ApprovalState, BrokerChange, HeldGroup, PlanReport
+from kafka_steward.journal.observed import ApprovalState, BrokerChange, BrokerReport, HeldGroup, PlanReport
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.page_data import plans as plan_data
 from kafka_steward.page_data.reader import JournalReader, open_reader
 from tests.local_plan import plan_with
 from tests.simulated_plan import move
+from tests.triggers.progress_values import progress
 
 CLUSTER, CONN_ID = "cluster-p", "kafka_p"
 DIGEST = "d" * 64
 ADA = Actor("rebalance", "manual", "approve", 1, "ada")
-PROGRESS = Progress(
-    digest=DIGEST,
-    status=PlanStatus.RUNNING,
-    partitions_total=28,
-    partitions_settled=10,
-    in_flight=5,
-    waiting=13,
-    completed=1,
-    satisfied=2,
-    dropped=3,
-    failed=4,
-    held=(),
-    bytes_total=1900,
-    bytes_done=230,
-    bytes_per_s=10.9,
-    eta_s=167.2,
-    stalled=(),
-    chunk=1,
-    chunks=3,
-    left=3,
-    busy=False,
-    sentence="10 of 28 partitions settled.",
-)
+PROGRESS = progress(10, 28, digest=DIGEST, bytes_total=1900, bytes_per_s=10.9, eta_s=167.2)
 PROOF: dict[str, Any] = {
     "operation": "drain",
     "replicas_moved": 3,
@@ -123,10 +103,7 @@ def test_held_moves_are_grouped_by_reason_the_most_frequent_first_each_with_its_
     several = held((7, disabled), (1, dead), (3, dead))
     report = progress_report(replace(PROGRESS, held=several), None)
     assert report.held_count == 3
-    assert report.held == (
-        HeldGroup(several[1].sentence, 2, "t-1"),
-        HeldGroup(several[0].sentence, 1, "t-7"),
-    )
+    assert report.held == (HeldGroup(several[1].sentence, 2, "t-1"), HeldGroup(several[0].sentence, 1, "t-7"))
 
 
 def test_of_many_stalled_partitions_all_are_counted_and_the_first_are_named() -> None:
@@ -247,3 +224,56 @@ def test_an_approved_plan_keeps_its_approval_and_its_proof_when_it_is_published(
     assert (shown.approval.state, shown.approval.person) == (ApprovalState.APPROVED, "bob")
     assert shown.proof is not None
     assert shown.proof.gap == 0
+
+
+def test_each_broker_is_reported_with_all_that_the_health_check_knows_of_it() -> None:
+    health = Health(
+        partitions=9,
+        live=(1, 2),
+        gone=(3,),
+        under_replicated=(),
+        under_min_isr=(),
+        offline=(),
+        reassigning=(),
+        max_lag=None,
+        replica_imbalance=0,
+        leader_imbalance=0,
+        under_replicated_by_leader={1: 4},
+        bytes_in={1: 10.9, 2: 0},
+        bytes_out={2: 20.2},
+        failed_log_dirs={1: ("/data/1", "/data/2")},
+        cordoned=(2,),
+        loads={
+            1: BrokerLoad("a", 5, 2, replica_bytes=100, total_bytes=1_000, usable_bytes=400),
+            2: BrokerLoad(None, 6, 3, replica_bytes=200, total_bytes=2_000, usable_bytes=700),
+            3: BrokerLoad("b", 7),
+        },
+    )
+    assert broker_reports(health) == (
+        BrokerReport(
+            1,
+            rack="a",
+            live=True,
+            replicas=5,
+            leaders=2,
+            under_replicated=4,
+            failed_log_dirs=("/data/1", "/data/2"),
+            replica_bytes=100,
+            disk_total=1_000,
+            disk_usable=400,
+            bytes_in=10,
+        ),
+        BrokerReport(
+            2,
+            live=True,
+            cordoned=True,
+            replicas=6,
+            leaders=3,
+            replica_bytes=200,
+            disk_total=2_000,
+            disk_usable=700,
+            bytes_in=0,
+            bytes_out=20,
+        ),
+        BrokerReport(3, rack="b", live=False, replicas=7),
+    )

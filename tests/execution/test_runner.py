@@ -1,26 +1,24 @@
-"""The Runner on a simulated cluster, in the world as it should be: what it does, in which order, and what it tells."""
+"""The Runner in the world as it should be: what it does, in which order, how fast, and when it rests."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.errors import PlanError
+from kafka_steward.execution.concurrency import outside_window_reason
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.listing import (
-    QUARANTINE,
-    QuarantinedDocument,
-    list_unreadable,
-    quarantine_document,
-)
+from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument, list_unreadable, quarantine_document
 from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.records import APPROVALS, WRITTEN, PlanStatus
+from kafka_steward.journal.records import APPROVALS, WRITTEN, MoveState, PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
-from tests.execution.runs import apply, heal, simulator
+from tests.execution.runs import heal, simulator
 from tests.simulated_plan import WHO, World, heal_moves, journal_of, memory_journal, move
 from tests.simulator import Simulator
 
@@ -77,18 +75,6 @@ def test_chunks_that_a_death_at_the_end_left_go_with_the_next_step(simulator: Si
     assert world.journal.tree.children(paths.REASSIGN_CHUNKS) == []
 
 
-def test_plans_that_ended_long_ago_are_forgotten_when_another_ends(simulator: Simulator) -> None:
-    world = heal(simulator)
-    old, kept = f"{'a' * 64}", f"{'b' * 64}"
-    for digest in (old, kept):
-        record = world.publish(digest, [])
-        world.journal.plans.update(record, status=PlanStatus.COMPLETED)
-        world.simulator.now_ms += int(world.settings.plan_retention * 86_400_000) - 60_000
-    assert world.run().ended
-    assert world.journal.plans.get(old) is None
-    assert world.journal.plans.get(kept) is not None
-
-
 def test_approvals_and_quarantined_documents_are_deleted_with_the_plans_of_their_time(simulator: Simulator) -> None:
     world, digests = heal(simulator), [letter * 64 for letter in "abc"]
     tree, times_ms = world.journal.tree, [0, world.settings.plan_retention * 86_400_000 - 60_000]
@@ -101,6 +87,7 @@ def test_approvals_and_quarantined_documents_are_deleted_with_the_plans_of_their
         quarantine_document(tree, tree.create(f"/admin/{digest[0]}", "{"), "no JSON", None)
     simulator.now_ms += 120_000
     assert world.run().ended
+    assert [world.journal.plans.get(digest) is None for digest in digests[:2]] == [True, False]
     assert tree.children(paths.APPROVALS) == [f"b0{'b' * 62}", "b" * 64]
     assert [QuarantinedDocument.from_node(node).path for node in tree.below(QUARANTINE)] == ["/admin/b"]
 
@@ -136,9 +123,7 @@ def test_a_plan_that_moves_nothing_ends_at_once_and_says_what_is_left(simulator:
     progress = world.step()
     assert progress.status is PlanStatus.COMPLETED
     assert progress.sentence.endswith("0 of 0 partitions moved, 3 still not fully replicated.")
-    record = world.journal.plans.get(world.digest)
-    assert record is not None
-    assert record.live_brokers == (1, 2, 3, 4)
+    assert world.record().live_brokers == (1, 2, 3, 4)
 
 
 def test_no_more_fly_than_the_caps_allow(simulator: Simulator) -> None:
@@ -192,20 +177,6 @@ def test_beside_a_live_stepper_it_does_nothing_and_says_who(simulator: Simulator
     assert world.actions() == []
 
 
-def test_a_plan_that_made_way_goes_on_afterwards(simulator: Simulator) -> None:
-    world = apply(simulator, move("t-0", "123", "423"))
-    healing = World(simulator, world.journal, [move("t-1", "231", "234")])
-    world.journal.slot.acquire(world.digest)
-    world.journal.slot.preempt_with(healing.digest)
-    record = world.journal.plans.get(world.digest)
-    assert record is not None
-    world.journal.plans.update(record, status=PlanStatus.PREEMPTED, reason="it made way")
-    assert "holds the plan slot" in world.step().sentence
-    healing.run()
-    assert "resume" in world.actions()
-    assert world.run().completed == 1
-
-
 def test_the_loop_waits_between_steps_and_reports_each(simulator: Simulator) -> None:
     world = heal(simulator)
     waits: list[float] = []
@@ -257,3 +228,150 @@ def test_a_plan_that_waits_for_more_than_partitions_without_a_leader_needs_a_per
     world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
     assert world.run().waits_for_person
     assert world.states() == {"t-0": "held", "t-1": "dropped"}
+
+
+#: The simulator's clock begins at 1970-01-01 00:16:40 UTC.
+SHUT = Settings(throttle=0, maintenance_window="02:00-04:00", max_in_flight=1)
+TEN_TO_TWO_MS = (60 + 50) * 60_000
+
+
+def resting(settings: Settings = SHUT, *, heal: bool = False) -> World:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312")
+    moves = [move("t-0", "123", "423"), move("t-1", "231", "234"), move("t-2", "312", "342")]
+    return World(simulator, memory_journal(simulator), moves, settings, auto_generated=heal)
+
+
+def test_outside_the_window_nothing_is_submitted_and_it_says_when_it_opens() -> None:
+    closed = resting()
+    for _ in range(3):
+        told = closed.step()
+        closed.simulator.tick()
+    assert (told.in_flight, told.waiting, told.waits_for_person, told.ended) == (0, 3, False, False)
+    assert told.sentence == (
+        "0 of 3 partitions settled, 0 in flight, 3 waiting. Nothing new is submitted outside the maintenance window "
+        "02:00-04:00; it opens 1970-01-01 02:00 (UTC)."
+    )
+    assert closed.simulator.reassignments() == {}
+    assert (told.status, closed.journal.plans.get(closed.digest).attempts) == (PlanStatus.RUNNING, 0)  # type: ignore[union-attr]
+
+
+def test_it_goes_on_when_the_window_opens() -> None:
+    closed = resting()
+    closed.step()
+    closed.simulator.now_ms = 2 * 3_600_000
+    assert closed.step().in_flight == 1
+    assert closed.run().status is PlanStatus.COMPLETED
+
+
+def test_what_flies_when_it_closes_is_let_finish() -> None:
+    closed = resting(replace(SHUT, maintenance_window="00:00-02:00"))
+    closed.simulator.now_ms = TEN_TO_TWO_MS
+    assert closed.step().in_flight == 1
+    closed.simulator.now_ms = 2 * 3_600_000
+    told = closed.step()
+    assert (told.in_flight, told.waiting) == (1, 2), "it is neither cancelled nor joined by another"
+    closed.simulator.run()
+    told = closed.step()
+    assert (told.completed, told.in_flight, told.waiting) == (1, 0, 2)
+    assert "it opens 1970-01-02 00:00 (UTC)" in told.sentence
+
+
+def test_a_heal_waits_for_no_window() -> None:
+    urgent = resting(heal=True)
+    urgent.simulator.kill(1)
+    assert urgent.step().in_flight == 1
+
+
+@pytest.mark.parametrize("operation", list(Operation))
+def test_only_what_can_wait_waits(operation: Operation) -> None:
+    record = PlanRecord("d", "c", operation.value)
+    urgent = {Operation.HEAL, Operation.FILL, Operation.ROLLBACK}
+    assert (outside_window_reason(record, SHUT, 0) == "") is (operation in urgent)
+
+
+def test_the_sentence_names_the_window_in_its_own_time_zone_and_is_empty_while_it_is_open() -> None:
+    record, rome = PlanRecord("d", "c", "apply"), replace(SHUT, maintenance_timezone="Europe/Rome")
+    assert outside_window_reason(record, rome, 0) == (
+        "Nothing new is submitted outside the maintenance window 02:00-04:00; it opens 1970-01-01 02:00 (Europe/Rome)."
+    )
+    assert outside_window_reason(record, rome, 3_600_000) == ""
+    assert outside_window_reason(record, Settings(), 0) == ""
+
+
+def test_a_plan_that_made_way_goes_on_resting_and_does_not_wait_for_a_person() -> None:
+    closed = resting()
+    closed.journal.plans.update(closed.record(), status=PlanStatus.PREEMPTED)
+    assert not closed.step().waits_for_person
+
+
+def world_of(count: int, *, mode: str, size: int = 1, bandwidth: int = 10_000, throttle: int = 1_000) -> World:
+    """A plan of so many moves of one topic."""
+    assignments = " ".join(["123"] * count)
+    simulator = Simulator.of("1a 2b 3c 4a", f"t: {assignments}", size=size, bandwidth=bandwidth, mode=mode)
+    moves = [move(f"t-{at}", "123", "423", chunk=at // 50, position=at % 50, size=size) for at in range(count)]
+    return World(
+        simulator,
+        memory_journal(simulator),
+        moves,
+        settings=Settings(throttle=throttle, max_in_flight=3000),
+        auto_generated=False,
+    )
+
+
+def test_all_small_moves_start_in_one_step_and_end_in_the_next() -> None:
+    world = world_of(900, mode="zookeeper")
+    progress = world.step()
+    assert (progress.in_flight, progress.waiting) == (900, 0)
+    world.simulator.tick()
+    progress = world.step()
+    assert (progress.ended, progress.completed) == (True, 900)
+
+
+def test_on_kraft_twice_as_many_small_moves_start_after_each_step_in_which_all_had_ended() -> None:
+    world, started = world_of(900, mode="kraft"), list[int]()
+    while not started or started[-1]:
+        started.append(world.step().in_flight)
+        world.simulator.tick()
+    assert started == [50, 50, 100, 200, 400, 100, 0]
+
+
+@pytest.fixture
+def almost_ended() -> World:
+    """All but five of twenty moves have completed; the five are in flight, and none of them ends."""
+    world = world_of(20, mode="kraft", size=100, bandwidth=0, throttle=0)
+    ended = [each.topic_partition for each in world.moves[5:]]
+    world.journal.plans.set_move_states(world.digest, ended, MoveState.COMPLETED, fence=None, attempt=1)
+    assert world.step().in_flight == 5
+    return world
+
+
+def test_what_another_process_settled_counts_once(almost_ended: World) -> None:
+    almost_ended.simulator.bandwidth = 10_000
+    almost_ended.simulator.topics[TopicPartition("t", 4)].size = 10**6
+    almost_ended.simulator.tick()
+    assert almost_ended.new_runner().step().completed == 19
+    for _ in range(2):
+        progress = almost_ended.step()
+        assert (progress.completed, progress.in_flight, progress.bytes_done) == (19, 1, 2_000)
+
+
+def test_rows_that_a_restored_backup_brought_back_count_as_they_are(almost_ended: World) -> None:
+    almost_ended.journal.plans.set_move_states(
+        almost_ended.digest, [TopicPartition("t", 9)], MoveState.HELD, fence=None
+    )
+    progress = almost_ended.step()
+    assert (progress.partitions_settled, progress.partitions_total) == (14, 20)
+
+
+def test_the_end_looks_at_the_topics_whose_moves_had_settled_before() -> None:
+    """A broker that dies after a topic's moves completed leaves them not fully replicated, and the end says so."""
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "a: 123", "b: 123", size=100, bandwidth=100)
+    moves = [move("a-0", "123", "423"), move("b-0", "123", "523", position=1)]
+    rules = Settings(throttle=0, max_in_flight=1)
+    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+    while world.step().completed < 1 or world.step().in_flight < 1:
+        simulator.tick()
+    simulator.kill(4)
+    progress = world.run()
+    assert (progress.completed, progress.left) == (2, 1)
+    assert "1 still not fully replicated" in progress.sentence

@@ -1,15 +1,20 @@
-"""One added replica of a partition at a time (KIP-236's staggering), by option."""
+"""One added replica of a partition at a time (KIP-236's staggering), by option, also when it is disturbed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from kafka_steward.assignment import Assignment, Move, Operation
+from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
+from kafka_steward.document_api.request_intake import PartialCancel
+from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.pending_replicas import list_pending
 from kafka_steward.execution.pending_state import PendingState
+from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.execution.staging import (
     can_roll_back_stages,
     intermediate_assignments,
@@ -23,27 +28,61 @@ from kafka_steward.execution.staging import (
     target_in_flight,
 )
 from kafka_steward.execution.topics import TopicSpec, create_topic
+from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import MoveRow, MoveState, PlanStatus
+from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
-from tests.execution.staged_moves import (
-    BROKERS,
-    ONE,
-    T0,
-    simulator,
-    submitted,
-    to_halfway,
-    to_the_second_stride,
-    world_of,
-)
-from tests.simulated_plan import FOLLOWERS, WHO, World, lose, memory_journal, move
+from tests.cancelling import undo_of
+from tests.simulated_plan import FOLLOWERS, WHO, World, delete, lose, memory_journal, move
 from tests.simulator import Simulator
 
-__all__ = ["simulator"]
+BROKERS = "1a 2b 3c 4a 5b 6c 7a"
+T0 = TopicPartition("t", 0)
+ONE = Settings(throttle=0, one_replica_at_a_time=True)
 
 
-def next_one(move: Move, seen: Partition, live: frozenset[int]) -> Move:
-    return next_stage(move, seen, live, one_at_a_time=True, unclean=False)
+@pytest.fixture(params=["kraft", "zookeeper"])
+def simulator(request: pytest.FixtureRequest) -> Simulator:
+    return Simulator.of(BROKERS, "t: 123", mode=request.param, size=300)
+
+
+def world_of(simulator: Simulator, after: str = "456", *, settings: Settings = ONE, before: str = "123") -> World:
+    moves = [move("t-0", before, after, size=300)]
+    return World(simulator, memory_journal(simulator), moves, settings=settings, auto_generated=False)
+
+
+def submitted(world: World) -> list[tuple[list[int], list[int]]]:
+    rows = world.journal.audit.rows(plan=world.digest, action=Action.SUBMIT)
+    return [(row.entry.before, row.entry.after) for row in rows]
+
+
+def to_the_second_stride(world: World) -> None:
+    """4 has arrived, and 5 is on its way."""
+    for _ in range(20):
+        world.step()
+        if world.simulator.topics[T0].adding == (5,):
+            return
+        world.simulator.tick()
+    raise AssertionError("the second stride did not begin")
+
+
+def to_the_last_stride(world: World) -> None:
+    """6 is on its way, and the originals leave with its arrival."""
+    while world.simulator.topics[T0].adding != (6,):
+        world.step()
+        world.simulator.tick()
+        world.step()
+
+
+def to_halfway(world: World) -> None:
+    """4 has arrived, and reassignments are switched off, so that 5 waits."""
+    world.step()
+    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    world.simulator.tick(4)
+    world.step()
+    assert (world.replicas("t-0"), world.states()) == ((1, 2, 3, 4), {"t-0": "held"})
 
 
 def partition(
@@ -52,25 +91,39 @@ def partition(
     return Partition("t", 0, replicas, frozenset(isr or replicas), replicas[0], None, adding, removing)
 
 
-def test_the_originals_stay_until_the_last_replica_is_there() -> None:
-    whole, live = move("t-0", "123", "456"), frozenset(range(1, 8))
-    first = next_one(whole, partition((1, 2, 3)), live)
-    assert (first.before, first.after) == ((1, 2, 3), (1, 2, 3, 4))
-    left = move("t-0", "12345", "456")
-    assert next_one(left, partition((1, 2, 3, 4, 5)), live) == left
-    assert intermediate_assignments(whole) == [(1, 2, 3, 4), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5, 6)]
+WIDE = move("t-0", "123", "456", size=7)
+ALL = frozenset(range(1, 8))
+NEXT = {
+    "the first new replica comes beside the originals": (WIDE, partition((1, 2, 3)), ALL, (1, 2, 3, 4)),
+    "the originals leave with the last": (move("t-0", "12345", "456"), partition((1, 2, 3, 4, 5)), ALL, (4, 5, 6)),
+    "of two": (move("t-0", "123", "453"), partition((1, 2, 3)), ALL, (1, 2, 3, 4)),
+    "from where it is": (move("t-0", "3124", "456"), partition((3, 1, 2, 4)), ALL, (3, 1, 2, 4, 5)),
+    "one alone is one reassignment as ever": (move("t-0", "123", "423"), partition((1, 2, 3)), ALL, (4, 2, 3)),
+    "a reorder, too": (move("t-0", "123", "231"), partition((1, 2, 3)), ALL, (2, 3, 1)),
+    "and fewer replicas": (move("t-0", "1234", "12"), partition((1, 2, 3, 4)), ALL, (1, 2)),
+    "one out of sync would hang a stride": (WIDE, partition((1, 2, 3), isr=(1, 2)), ALL, (4, 5, 6)),
+    "and so would a dead one": (WIDE, partition((1, 2, 3)), ALL - {3}, (4, 5, 6)),
+}
 
 
-def test_what_adds_one_replica_is_one_reassignment_as_ever() -> None:
-    for whole in (move("t-0", "123", "423"), move("t-0", "123", "231"), move("t-0", "1234", "12")):
-        assert next_one(whole, partition(whole.before), frozenset(range(1, 8))) == whole
-        assert intermediate_assignments(whole) == ([(1, 2, 3, 4)] if 4 in whole.adding else [])
+@pytest.mark.parametrize(("whole", "seen", "live", "after"), NEXT.values(), ids=NEXT)
+def test_the_next_stage(whole: Move, seen: Partition, live: frozenset[int], after: Assignment) -> None:
+    found = next_stage(whole, seen, live, one_at_a_time=True, unclean=False)
+    assert found == replace(whole, after=after)
 
 
-def test_a_replica_that_is_not_in_sync_or_dead_would_hang_a_stride_so_all_comes_at_once() -> None:
-    whole, live = move("t-0", "123", "456"), frozenset(range(1, 8))
-    assert next_one(whole, partition((1, 2, 3), isr=(1, 2)), live) == whole
-    assert next_one(whole, partition((1, 2, 3)), live - {3}) == whole
+@pytest.mark.parametrize(
+    ("before", "after", "between"),
+    [
+        ("123", "456", [(1, 2, 3, 4), (1, 2, 3, 4, 5), (1, 2, 3, 4, 5, 6)]),
+        ("123", "453", [(1, 2, 3, 4), (1, 2, 3, 4, 5)]),
+        ("123", "423", [(1, 2, 3, 4)]),
+        ("123", "231", []),
+        ("1234", "12", []),
+    ],
+)
+def test_the_assignments_between_the_stages(before: str, after: str, between: list[Assignment]) -> None:
+    assert intermediate_assignments(move("t-0", before, after)) == between
 
 
 def test_a_place_between_two_strides_is_told_from_every_other() -> None:
@@ -78,48 +131,25 @@ def test_a_place_between_two_strides_is_told_from_every_other() -> None:
     assert [stage_reached(whole, each) for each in ((1, 2, 3, 4), (5, 4, 3, 2, 1))] == [1, 2]
     others = [(1, 2, 3), (4, 5, 6), (6, 5, 4), (1, 2, 3, 5), (1, 2, 4), (1, 2, 3, 4, 7), (1, 4, 5)]
     assert [stage_reached(whole, each) for each in others] == [0] * len(others)
-    assert target_in_flight(whole, partition((1, 2, 3, 4), adding=(4,))) == (1, 2, 3, 4)
-    assert target_in_flight(whole, partition((1, 2, 3, 7), adding=(7,))) is None
-    assert target_in_flight(whole, partition((1, 2, 3, 4))) is None
 
 
-def test_two_new_replicas_are_two_strides_and_a_later_one_begins_where_the_partition_is() -> None:
-    live, two = frozenset(range(1, 8)), move("t-0", "123", "453", size=7)
-    assert next_one(two, partition((1, 2, 3)), live) == replace(two, after=(1, 2, 3, 4))
-    assert intermediate_assignments(two) == [(1, 2, 3, 4), (1, 2, 3, 4, 5)]
-    left = move("t-0", "3124", "456")
-    assert next_one(left, partition((3, 1, 2, 4)), live) == replace(left, after=(3, 1, 2, 4, 5))
-
-
-WIDE = move("t-0", "123", "456", size=7)
 FOUR = partition((1, 2, 3, 4))
 
 
-@pytest.mark.parametrize(
-    ("row", "seen", "rests"),
-    [
-        (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), FOUR, True),
-        (MoveRow(WIDE, MoveState.HELD, attempt=1, stage=2), partition((5, 1, 4, 2, 3)), True),
-        (MoveRow(WIDE, MoveState.WAITING), FOUR, False),
-        (MoveRow(WIDE, MoveState.WAITING, attempt=1), FOUR, False),
-        (MoveRow(WIDE, MoveState.SUBMITTED, attempt=1, stage=1), FOUR, False),
-        (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3, 4), adding=(4,)), False),
-        (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3)), False),
-        (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3, 5)), False),
-        (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), None, False),
-    ],
-    ids=[
-        "waits",
-        "held, in any order",
-        "never tried",
-        "not in stages",
-        "submitted",
-        "flies",
-        "at the start",
-        "elsewhere",
-        "gone",
-    ],
-)
+HALFWAY = {
+    "waits": (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), FOUR, True),
+    "held, in any order": (MoveRow(WIDE, MoveState.HELD, attempt=1, stage=2), partition((5, 1, 4, 2, 3)), True),
+    "never tried": (MoveRow(WIDE, MoveState.WAITING), FOUR, False),
+    "not in stages": (MoveRow(WIDE, MoveState.WAITING, attempt=1), FOUR, False),
+    "submitted": (MoveRow(WIDE, MoveState.SUBMITTED, attempt=1, stage=1), FOUR, False),
+    "flies": (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3, 4), adding=(4,)), False),
+    "at the start": (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3)), False),
+    "elsewhere": (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3, 5)), False),
+    "gone": (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), None, False),
+}
+
+
+@pytest.mark.parametrize(("row", "seen", "rests"), HALFWAY.values(), ids=HALFWAY)
 def test_what_rests_halfway_goes_on_from_there_and_can_go_back(
     row: MoveRow, seen: Partition | None, rests: bool
 ) -> None:
@@ -128,54 +158,53 @@ def test_what_rests_halfway_goes_on_from_there_and_can_go_back(
     assert can_roll_back_stages(row, seen, frozenset({1, 2, 4, 5})) is False, "a dead original would hang it"
 
 
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [
-        (None, WIDE),
-        (partition((1, 2, 3)), WIDE),
-        (partition((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)), WIDE),
-        (partition((1, 2, 3, 7), adding=(7,)), WIDE),
-        (partition((1, 2, 3, 4), adding=(4,)), replace(WIDE, after=(1, 2, 3, 4))),
-        (partition((2, 1, 3, 4, 5), adding=(5,)), replace(WIDE, before=(2, 1, 3, 4), after=(2, 1, 3, 4, 5))),
-        (
-            partition((4, 5, 6, 1, 2, 3), adding=(6,), removing=(1, 2, 3)),
-            replace(WIDE, before=(4, 5, 1, 2, 3), after=(4, 5, 6)),
-        ),
-    ],
-    ids=["gone", "at rest", "all at once", "someone else's", "first", "second", "last"],
-)
+FLYING = {
+    "gone": (None, WIDE),
+    "at rest": (partition((1, 2, 3)), WIDE),
+    "all at once": (partition((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)), WIDE),
+    "someone else's": (partition((1, 2, 3, 7), adding=(7,)), WIDE),
+    "first": (partition((1, 2, 3, 4), adding=(4,)), replace(WIDE, after=(1, 2, 3, 4))),
+    "second": (partition((2, 1, 3, 4, 5), adding=(5,)), replace(WIDE, before=(2, 1, 3, 4), after=(2, 1, 3, 4, 5))),
+    "last": (
+        partition((4, 5, 6, 1, 2, 3), adding=(6,), removing=(1, 2, 3)),
+        replace(WIDE, before=(4, 5, 1, 2, 3), after=(4, 5, 6)),
+    ),
+}
+
+
+@pytest.mark.parametrize(("seen", "expected"), FLYING.values(), ids=FLYING)
 def test_what_flies_is_the_whole_move_or_one_stride(seen: Partition | None, expected: Move) -> None:
     assert part_in_flight(MoveRow(WIDE, MoveState.SUBMITTED, attempt=1), seen) == expected
 
 
-@pytest.mark.parametrize(
-    ("seen", "target"),
-    [
-        (partition((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)), (4, 5, 6)),
-        (partition((2, 3, 1, 5, 4), adding=(5,)), (2, 3, 1, 5, 4)),
-        (partition((1, 2, 3, 4, 7), removing=(7,)), None),
-        (partition((6, 5, 4, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)), None),
-        (partition((4, 5, 6)), None),
-    ],
-    ids=["the whole", "a stride", "someone's removal", "another order", "at rest"],
-)
+TARGETS = {
+    "the whole": (partition((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)), (4, 5, 6)),
+    "a stride": (partition((2, 3, 1, 5, 4), adding=(5,)), (2, 3, 1, 5, 4)),
+    "someone's removal": (partition((1, 2, 3, 4, 7), removing=(7,)), None),
+    "another order": (partition((6, 5, 4, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)), None),
+    "a stride in its order": (partition((1, 2, 3, 4), adding=(4,)), (1, 2, 3, 4)),
+    "someone's addition": (partition((1, 2, 3, 7), adding=(7,)), None),
+    "at rest": (partition((4, 5, 6)), None),
+}
+
+
+@pytest.mark.parametrize(("seen", "target"), TARGETS.values(), ids=TARGETS)
 def test_only_its_own_targets_are_told_from_what_flies(seen: Partition, target: Assignment | None) -> None:
     assert target_in_flight(WIDE, seen) == target
 
 
-@pytest.mark.parametrize(
-    ("seen", "back"),
-    [
-        (partition((1, 2, 3, 4), removing=(4,)), True),
-        (partition((1, 2, 3, 4, 5), removing=(4, 5)), True),
-        (partition((1, 2, 3, 4, 5, 6), removing=(4, 5, 6)), True),
-        (partition((2, 1, 3, 4), removing=(4,)), False),
-        (partition((1, 2, 3, 7), removing=(7,)), False),
-        (partition((1, 2, 3, 4, 5), adding=(5,), removing=(4, 5)), False),
-        (partition((1, 2, 3, 4, 5), removing=(5,)), False),
-    ],
-    ids=["one", "two", "all", "in another order", "not its own", "and more comes", "not all"],
-)
+RETURNING = {
+    "one": (partition((1, 2, 3, 4), removing=(4,)), True),
+    "two": (partition((1, 2, 3, 4, 5), removing=(4, 5)), True),
+    "all": (partition((1, 2, 3, 4, 5, 6), removing=(4, 5, 6)), True),
+    "in another order": (partition((2, 1, 3, 4), removing=(4,)), False),
+    "not its own": (partition((1, 2, 3, 7), removing=(7,)), False),
+    "and more comes": (partition((1, 2, 3, 4, 5), adding=(5,), removing=(4, 5)), False),
+    "not all": (partition((1, 2, 3, 4, 5), removing=(5,)), False),
+}
+
+
+@pytest.mark.parametrize(("seen", "back"), RETURNING.values(), ids=RETURNING)
 def test_it_goes_back_when_only_what_arrived_is_let_go_of(seen: Partition, back: bool) -> None:
     assert is_rolling_back(WIDE, seen) is back
 
@@ -284,11 +313,146 @@ def test_what_the_setting_was_when_it_began_does_not_bind_who_goes_on(simulator:
 def test_between_two_strides_the_switch_holds_and_the_move_goes_on_after(simulator: Simulator) -> None:
     world = world_of(simulator)
     to_halfway(world)
-    switch = world.journal.tree.get(paths.REASSIGN_CANCEL)
-    assert switch is not None
-    world.journal.tree.delete(switch.path, version=switch.version)
+    delete(world.journal, paths.REASSIGN_CANCEL)
     assert world.run().status is PlanStatus.COMPLETED
     assert world.replicas("t-0") == (4, 5, 6)
 
 
 # cancel and rollback
+
+
+def take_back(world: World, *, even_if_disabled: bool = False) -> int:
+    """Roll the whole plan back; the most replicas that were being added to the partition at once."""
+    undo = undo_of(world, settings=ONE, even_if_disabled=even_if_disabled)
+    widest = 0
+    for _ in range(60):
+        if undo.step().ended:
+            break
+        widest = max(widest, len(world.simulator.topics[T0].adding))
+        world.simulator.tick()
+    return widest
+
+
+@pytest.mark.parametrize("reach", [to_the_second_stride, to_the_last_stride, to_halfway])
+def test_a_cancel_ends_at_exactly_the_original_order(simulator: Simulator, reach: Callable[[World], None]) -> None:
+    world = world_of(simulator)
+    reach(world)
+    request_cancel(world.journal, world.digest, who=WHO, reason="enough")
+    assert world.run().status is PlanStatus.CANCELLED
+    assert (world.replicas("t-0"), simulator.topics[T0].reassigning) == ((1, 2, 3), False)
+    assert [(row.state, row.detail) for row in world.rows()] == [(MoveState.DROPPED, "cancelled: enough")]
+    assert verify_undone(simulator, world.journal, world.digest).ok
+
+
+def test_a_cancel_between_two_strides_that_cannot_go_back_says_so_and_can_be_taken_back_later(
+    simulator: Simulator,
+) -> None:
+    world = world_of(simulator)
+    to_halfway(world)
+    simulator.kill(1)
+    request_cancel(world.journal, world.digest, who=WHO, reason="enough")
+    assert world.run().status is PlanStatus.CANCELLED
+    assert world.replicas("t-0") == (1, 2, 3, 4)
+    verified = verify_undone(simulator, world.journal, world.digest)
+    why = "its original broker 1 is not live, so it keeps the replicas [1, 2, 3, 4]"
+    assert [each.why for each in verified.left_alone] == [why]
+    simulator.restart(1)
+    simulator.tick()
+    take_back(world, even_if_disabled=True)
+    assert world.replicas("t-0") == (1, 2, 3)
+
+
+def test_a_whole_plan_goes_back_one_replica_at_a_time_too(simulator: Simulator) -> None:
+    world = world_of(simulator)
+    world.run()
+    widest = take_back(world)
+    assert (world.replicas("t-0"), widest) == ((1, 2, 3), 1)
+    assert verify_undone(simulator, world.journal, world.digest).ok
+
+
+# others, and deaths
+
+
+def test_someone_elses_cancel_of_a_stride_is_heeded_and_the_strides_before_it_go_too(simulator: Simulator) -> None:
+    world = world_of(simulator)
+    to_the_second_stride(world)
+    world.step()
+    simulator.cancel([T0])
+    progress = world.run()
+    assert progress.status is PlanStatus.FAILED
+    assert (world.replicas("t-0"), world.row("t-0").detail) == ((1, 2, 3), "someone else cancelled it")
+
+
+@pytest.mark.parametrize(
+    ("reach", "settings", "theirs", "state"),
+    [
+        pytest.param(to_the_second_stride, ONE, (1, 2, 7), MoveState.FAILED, id="in a stride"),
+        pytest.param(to_halfway, ONE, (7, 2, 3), MoveState.DROPPED, id="between two strides"),
+        pytest.param(World.step, Settings(throttle=0), (1, 2, 3, 4), MoveState.FAILED, id="a stop, without the option"),
+    ],
+)
+def test_what_someone_else_makes_of_it_is_theirs(
+    simulator: Simulator, reach: Callable[[World], object], settings: Settings, theirs: Assignment, state: MoveState
+) -> None:
+    world = world_of(simulator, settings=settings)
+    reach(world)
+    simulator.cancel([T0])
+    simulator.alter({T0: theirs})
+    simulator.run()
+    world.run()
+    assert (world.replicas("t-0"), world.row("t-0").state) == (theirs, state)
+
+
+def test_a_target_that_dies_in_its_stride_is_waited_for_at_the_originals(simulator: Simulator) -> None:
+    world = world_of(simulator)
+    to_the_second_stride(world)
+    simulator.kill(5)
+    for _ in range(6):
+        world.step()
+        simulator.tick()
+    assert (world.replicas("t-0"), world.states()) == ((1, 2, 3), {"t-0": "held"})
+    simulator.restart(5)
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.replicas("t-0") == (4, 5, 6)
+
+
+def test_a_target_that_dies_before_its_stride_holds_up_only_that(simulator: Simulator) -> None:
+    world = world_of(simulator)
+    world.step()
+    simulator.kill(6)
+    for _ in range(6):
+        world.step()
+        simulator.tick()
+    assert (world.replicas("t-0"), world.states()) == ((1, 2, 3, 4), {"t-0": "held"})
+    simulator.restart(6)
+    assert world.run().status is PlanStatus.COMPLETED
+
+
+def test_an_original_that_dies_in_the_middle_is_not_waited_for(simulator: Simulator) -> None:
+    world = world_of(simulator)
+    to_the_second_stride(world)
+    simulator.kill(1)
+    assert world.run().status is PlanStatus.COMPLETED
+    assert submitted(world)[-1] == ([1, 2, 3, 4], [4, 5, 6])
+    assert world.replicas("t-0") == (4, 5, 6)
+
+
+def test_a_heal_in_between_counts_a_partition_at_rest_halfway_as_moving(simulator: Simulator, tmp_path: Path) -> None:
+    world = world_of(simulator)
+    to_halfway(world)
+    begun = begun_moves(world.journal)
+    take_snapshot(simulator, str(tmp_path / "s"), failed=(), now_ms=1, begun=begun)
+    (row,) = read_snapshot(str(tmp_path / "s")).partitions.to_pylist()
+    assert (row["replicas"], row["adding"], row["target_rf"]) == ([1, 2, 3, 4], [4], 3)
+    request_cancel(world.journal, world.digest, who=WHO, reason="enough")
+    world.run()
+    assert begun_moves(world.journal) == {}
+
+
+def test_a_partition_that_is_taken_out_halfway_goes_back_first(simulator: Simulator) -> None:
+    world = world_of(simulator)
+    to_halfway(world)
+    with world.journal.step_lock("me") as fence:
+        why = "a later document asks for something else"
+        left = PartialCancel(simulator, world.journal, world.digest, why=why, who=WHO, fence=fence).run([T0])
+    assert (left, world.replicas("t-0"), world.states()) == ({}, (1, 2, 3), {"t-0": "dropped"})

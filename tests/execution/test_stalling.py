@@ -8,7 +8,6 @@ import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
-from kafka_steward.errors import SettingError
 from kafka_steward.execution.move_recovery import (
     EXTERNAL_CANCEL,
     GIVEN_UP,
@@ -99,25 +98,6 @@ def test_a_lag_that_grows_for_so_long_will_never_end_and_the_rate_that_would_do_
     )
 
 
-@pytest.mark.parametrize(
-    "looks",
-    [
-        [],
-        [behind(0, 1_000)],
-        [behind(0, 1_000), behind(599, 9_000)],
-        [behind(0, 1_000), behind(300, 900), behind(600, 2_000)],
-        [behind(0, 1_000), behind(600, 1_000)],
-    ],
-)
-def test_a_lag_that_shrank_at_times_or_was_not_seen_long_enough_is_let_be(looks: list[LagSample]) -> None:
-    assert find_falling_behind(looks, MOVES, after_s=600) == []
-
-
-def test_a_move_that_only_gives_up_a_replica_any_more_does_not_fall_behind() -> None:
-    looks = [behind(0, 1_000), behind(300, 2_000, 30_000), behind(600, 4_000, 60_000)]
-    assert find_falling_behind(looks, [move("t-0", "4231", "423")], after_s=600) == []
-
-
 SINGLE = [move("t-0", "123", "423")]
 SWAPPED = [move("t-1", "231", "641"), move("t-0", "123", "563")]
 
@@ -156,6 +136,14 @@ SWAPPED = [move("t-1", "231", "641"), move("t-0", "123", "563")]
         pytest.param([behind(0, 1), LagSample(1_000), behind(2, 9_000)], SINGLE, 1, [], id="not seen in between"),
         pytest.param([LagSample(0), LagSample(1_000)], SINGLE, 1, [], id="never seen"),
         pytest.param([behind(0, 1), behind(1, 9_000)], [], 1, [], id="nothing in flight"),
+        pytest.param([], MOVES, 600, [], id="no look"),
+        pytest.param([behind(0, 1_000)], MOVES, 600, [], id="one look"),
+        pytest.param([behind(0, 1_000), behind(599, 9_000)], MOVES, 600, [], id="not seen long enough"),
+        pytest.param([behind(0, 1_000), behind(300, 900), behind(600, 2_000)], MOVES, 600, [], id="it shrank at times"),
+        pytest.param([behind(0, 1_000), behind(600, 1_000)], MOVES, 600, [], id="it did not grow"),
+        pytest.param(
+            [behind(0, 1_000), behind(600, 4_000)], [move("t-0", "4231", "423")], 600, [], id="only a removal is left"
+        ),
     ],
 )  # fmt: skip
 def test_what_falls_behind_is_found_with_what_would_do(
@@ -212,14 +200,6 @@ def test_people_are_told_what_stalled_and_the_worst_of_what_falls_behind(
     stalled: list[TopicPartition], behind: list[FallingBehind], throttle: int, sentences: str
 ) -> None:
     assert stall_message(stalled, behind, after_s=600, throttle=throttle) == sentences
-
-
-def test_only_looks_that_matter_are_kept() -> None:
-    looks: list[LagSample] = []
-    for at_s in range(0, 3_000, 30):
-        looks = retain_lag_samples(looks, behind(at_s, at_s), for_s=600)
-    assert len(looks) == 21
-    assert looks[-1].at_ms - looks[0].at_ms == 600_000
 
 
 def test_a_running_plan_says_that_its_throttle_is_too_low() -> None:
@@ -306,23 +286,16 @@ def test_a_stalled_move_is_cancelled_on_its_own_unless_it_is_being_cancelled() -
 
 
 def test_what_was_cancelled_on_its_own_and_has_ended_does_not_begin_again() -> None:
-    causes = {
-        "t-0": Cause.STALLED,
-        "t-1": Cause.CANCELLED_ELSEWHERE,
-        "t-2": Cause.REQUESTED,
-        "t-3": Cause.STALLED,
-        "t-4": Cause.STALLED,
+    cancelled = {
+        "t-0": (Cause.STALLED, ObservedState.RESTORED),
+        "t-1": (Cause.CANCELLED_ELSEWHERE, ObservedState.CANNOT_ROLL_BACK),
+        "t-2": (Cause.REQUESTED, ObservedState.RESTORED),
+        "t-3": (Cause.STALLED, ObservedState.CANCELLING),
+        "t-4": (Cause.STALLED, ObservedState.RESTORED),
     }
-    standings = [
-        ObservedState.RESTORED,
-        ObservedState.CANNOT_ROLL_BACK,
-        ObservedState.RESTORED,
-        ObservedState.CANCELLING,
-        ObservedState.RESTORED,
-    ]
     findings = [
-        Observation(row_of(name, Phase.CANCELLING, cause=cause), standing, (1, 2, 3))
-        for (name, cause), standing in zip(causes.items(), standings, strict=True)
+        Observation(row_of(name, Phase.CANCELLING, cause=cause), state, (1, 2, 3))
+        for name, (cause, state) in cancelled.items()
     ]
     now = [row_of(name, state=MoveState.HELD) for name in ("t-3", "t-2", "t-1", "t-0")]
     now += [row_of("t-4", state=MoveState.DROPPED), row_of("t-9", state=MoveState.WAITING)]
@@ -339,8 +312,3 @@ def test_the_throttle_can_be_a_fraction_of_the_stated_network() -> None:
     assert Settings.of(connection).throttle == 12_500_000
     assert Settings.of({"throttle": 7}, connection).throttle == 7
     assert Settings.of({"throttle_fraction": 0.2}, connection, {"throttle": 7}).throttle == 25_000_000
-
-
-def test_a_fraction_of_an_unknown_network_is_refused() -> None:
-    with pytest.raises(SettingError, match="is a fraction of network_bandwidth, which is not set"):
-        Settings.of({"throttle_fraction": 0.1})

@@ -71,33 +71,6 @@ def test_a_rate_kept_for_moves_to_come_is_given_back_when_they_turn_out_to_need_
     assert world.borrowed() == []
 
 
-def test_what_others_throttle_stays(simulator: Simulator) -> None:
-    simulator.topic_settings["t"][FOLLOWERS] = "0:4,3:2"
-    simulator.broker_settings[4][RATE] = "70"
-    world = heal(simulator, settings=Settings(throttle=50))
-    world.step()
-    assert simulator.broker_settings[4][RATE] == "50"
-    world.run()
-    assert simulator.topic_settings["t"][FOLLOWERS] == "0:4,3:2"
-    assert simulator.broker_settings[4][RATE] == "70"
-
-
-def test_a_rate_that_someone_changed_meanwhile_is_theirs(simulator: Simulator) -> None:
-    world = heal(simulator, settings=Settings(throttle=50))
-    world.step()
-    simulator.broker_settings[4][RATE] = "99"
-    world.run()
-    assert simulator.broker_settings[4][RATE] == "99"
-    assert world.borrowed() == []
-
-
-def test_a_topic_that_throttles_everything_is_left_alone(simulator: Simulator) -> None:
-    simulator.topic_settings["t"][FOLLOWERS] = "*"
-    world = heal(simulator, settings=Settings(throttle=50))
-    world.run()
-    assert simulator.topic_settings["t"][FOLLOWERS] == "*"
-
-
 def test_the_leaders_side_is_throttled_when_asked_for(simulator: Simulator) -> None:
     world = heal(simulator, settings=Settings(throttle=50, throttle_leaders=True))
     world.step()
@@ -231,14 +204,6 @@ def test_a_stricter_rate_of_someone_else_stays_while_it_is_there(simulator: Simu
     assert (rates(world), world.borrowed()) == ({4: "9"}, [])
 
 
-def test_a_stricter_rate_that_was_there_all_the_time_is_there_in_the_end(simulator: Simulator) -> None:
-    simulator.broker_settings[4][RATE] = "7"
-    world = slow(simulator)
-    world.step()
-    end(world)
-    assert (rates(world), world.borrowed()) == ({4: "7"}, [])
-
-
 LEADER_RATE = "leader.replication.throttled.rate"
 
 
@@ -267,18 +232,6 @@ def test_a_stricter_rate_for_all_brokers_applies_whenever_it_is_set(simulator: S
     assert (rates(world), world.borrowed(), applying(world, 4)) == ({}, [], "70")
 
 
-def test_nothing_is_set_or_told_where_a_rate_for_all_brokers_is_as_strict(simulator: Simulator) -> None:
-    simulator.broker_defaults[RATE] = "50"
-    world = slow(simulator)
-    world.step()
-    end(world)
-    told = [
-        row.entry for action in (Action.THROTTLE, Action.UNTHROTTLE) for row in world.journal.audit.rows(action=action)
-    ]
-    assert [entry for entry in told if entry.topic is None] == []
-    assert (rates(world), world.borrowed()) == ({}, [])
-
-
 def test_a_rate_that_is_taken_back_is_told_with_its_reason(simulator: Simulator) -> None:
     world = slow(simulator)
     world.step()
@@ -288,19 +241,6 @@ def test_a_rate_that_is_taken_back_is_told_with_its_reason(simulator: Simulator)
     assert [(entry.broker, entry.before, entry.after, entry.reason) for entry in rows] == [
         (4, "50", None, "the rate that applies without it is at least as strict")
     ]
-
-
-def test_a_brokers_own_rate_from_before_hides_the_one_for_all_brokers_and_is_there_in_the_end(
-    simulator: Simulator,
-) -> None:
-    simulator.broker_settings[4][RATE] = "70"
-    world = slow(simulator)
-    world.step()
-    simulator.broker_defaults[RATE] = "7"
-    world.step()
-    assert rates(world) == {4: "50"}
-    end(world)
-    assert (rates(world), world.borrowed()) == ({4: "70"}, [])
 
 
 def test_the_rate_of_a_plan_is_compared_with_the_one_for_all_brokers_when_it_is_changed(simulator: Simulator) -> None:
@@ -313,27 +253,6 @@ def test_the_rate_of_a_plan_is_compared_with_the_one_for_all_brokers_when_it_is_
         assert rates(world) == expected
     end(world)
     assert (rates(world), world.borrowed()) == ({}, [])
-
-
-def test_plans_that_share_a_broker_follow_the_rate_for_all_brokers_until_the_last_has_ended(
-    simulator: Simulator,
-) -> None:
-    simulator.broker_defaults[RATE] = "30"
-    world = slow(simulator)
-    world.step()
-    moves = [move("t-5", "321", "324", size=1)]
-    other = World(simulator, world.journal, moves, settings=Settings(throttle=20), auto_generated=False)
-    world.journal.slot.release(world.digest)
-    for _ in range(2):
-        other.step()
-        world.step()
-        assert rates(world) == {4: "20"}
-    end(other)
-    world.step()
-    assert rates(world) == {}
-    simulator.broker_defaults.clear()
-    world.step()
-    assert rates(world) == {4: "50"}
 
 
 def test_who_only_tends_a_plan_follows_the_rate_for_all_brokers_too(simulator: Simulator) -> None:
@@ -371,36 +290,6 @@ def test_another_tools_rate_that_was_put_over_ours_and_taken_off_again_does_not_
     world.step()
     end(world)
     assert (world.throttles(), world.borrowed()) == ([], [])
-
-
-def test_another_tool_that_puts_back_an_earlier_rate_of_ours_leaves_nothing(simulator: Simulator) -> None:
-    world = slow(simulator)
-    world.step()
-    change_plan_throttle(world.journal, world.digest, 20, WHO, "slower")
-    world.step()
-    simulator.broker_settings[4][RATE] = "50"
-    world.step()
-    assert rates(world) == {4: "20"}
-    simulator.broker_settings[4][RATE] = "50"
-    end(world)
-    assert (world.throttles(), world.borrowed()) == ([], [])
-
-
-def test_plans_that_share_a_broker_get_the_strictest_of_their_rates(simulator: Simulator) -> None:
-    world = slow(simulator)
-    world.step()
-    moves = [move("t-5", "321", "324", size=1)]
-    other = World(simulator, world.journal, moves, settings=Settings(throttle=20), auto_generated=False)
-    world.journal.slot.release(world.digest)
-    other.step()
-    assert rates(world) == {4: "20"}
-    for _ in range(3):
-        world.step()
-        other.step()
-        assert rates(world) == {4: "20"}
-    change_plan_throttle(world.journal, other.digest, 90, WHO, "faster")
-    other.step()
-    assert rates(world) == {4: "50"}
 
 
 def test_who_only_tends_a_plan_leaves_it_the_rate_that_it_has(simulator: Simulator) -> None:

@@ -10,9 +10,6 @@ import pytest
 
 from kafka_steward.errors import JournalError
 from kafka_steward.execution.failure_detector import FailureDetector
-from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action
 from kafka_steward.settings import Settings
 from tests.crash import Faults
@@ -27,18 +24,13 @@ def place(**rules: Any) -> Place:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", "u: 312")
     simulator.kill(1)
     moves = heal_moves(simulator, 1, 4)
-    made = Place(simulator, moves, Settings(max_in_per_broker=2, **rules), plan_of(simulator, moves, failed=(1,)))
-    cluster, journal = made.process(Faults())
-    publish_plan(ClusterContext(cluster, journal, made.settings, WHO), made.plan)
-    return made
-
-
-def runner(at: Place, faults: Any) -> PlanRunner:
-    return PlanRunner(ClusterContext(*at.process(faults), at.settings, WHO), at.plan.digest)
+    return Place(
+        simulator, moves, Settings(max_in_per_broker=2, **rules), plan_of(simulator, moves, failed=(1,))
+    ).published()
 
 
 def to_the_end(at: Place) -> None:
-    other = runner(at, Faults())
+    other = at.runner(Faults())
     for _ in range(20):
         if other.step().ended:
             return
@@ -49,7 +41,7 @@ def to_the_end(at: Place) -> None:
 def steps_taken(rules: dict[str, Any], steps: int) -> list[str]:
     """The calls of so many steps, undisturbed: the points at which a stepper can be stopped."""
     gate, quiet = Gate(), place(**rules)
-    first = runner(quiet, gate)
+    first = quiet.runner(gate)
     for _ in range(steps):
         first.step()
         quiet.simulator.tick()
@@ -74,7 +66,7 @@ def test_a_stepper_that_was_stopped_beyond_its_lock_changes_nothing(rules: dict[
             to_the_end(here)
 
         gate = Gate(at, meanwhile)
-        slow = runner(here, gate)
+        slow = here.runner(gate)
         for _ in range(3):
             with suppress(JournalError):
                 slow.step()
@@ -106,10 +98,10 @@ def test_a_live_stepper_beside_another_does_nothing_at_any_point() -> None:
 
         def meanwhile(here: Place = here, seen: list[Any] = seen) -> None:
             before = state_of(here)
-            progress = runner(here, Faults()).step()
+            progress = here.runner(Faults()).step()
             seen.append((progress.busy, state_of(here) == before))
 
-        slow = runner(here, Gate(at, meanwhile))
+        slow = here.runner(Gate(at, meanwhile))
         for _ in range(2):
             slow.step()
             here.simulator.tick()
@@ -125,9 +117,7 @@ def test_a_step_that_reads_the_settings_of_many_topics_keeps_its_lock(monkeypatc
     simulator = Simulator.of("1a 2b 3c 4a", *topics)
     simulator.kill(1)
     moves = heal_moves(simulator, 1, 4, chunk_size=500)
-    here = Place(simulator, moves, Settings(), plan_of(simulator, moves, failed=(1,)))
-    cluster, journal = here.process(Faults())
-    publish_plan(ClusterContext(cluster, journal, here.settings, WHO), here.plan)
+    here = Place(simulator, moves, Settings(), plan_of(simulator, moves, failed=(1,))).published()
     read, meanwhile = simulator.topic_configs, []
 
     def slowly(topics: Collection[str], names: Collection[str], **more: bool) -> dict[str, dict[str, str]]:
@@ -135,9 +125,9 @@ def test_a_step_that_reads_the_settings_of_many_topics_keeps_its_lock(monkeypatc
             simulator.now_ms += 40 * len(topics)
             with monkeypatch.context() as quick:
                 quick.setattr(simulator, "topic_configs", read)
-                meanwhile.append(runner(here, Faults()).step().busy)
+                meanwhile.append(here.runner(Faults()).step().busy)
         return read(topics, names, **more)
 
     monkeypatch.setattr(simulator, "topic_configs", slowly)
-    assert not runner(here, Faults()).step().busy
+    assert not here.runner(Faults()).step().busy
     assert meanwhile == [True, True, True]

@@ -6,20 +6,26 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import Assignment
+from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.readiness import announce_restart
 from kafka_steward.execution.staging import as_completed_stage, next_stage, part_in_flight
 from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
-from tests.execution.staged_moves import T0, submitted
 from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, heal_moves, memory_journal, move
 from tests.simulator import UNCLEAN, Simulator
 
+T0 = TopicPartition("t", 0)
 UNTHROTTLED = Settings(throttle=0)
+
+
+def submitted(world: World) -> list[tuple[list[int], list[int]]]:
+    rows = world.journal.audit.rows(plan=world.digest, action=Action.SUBMIT)
+    return [(row.entry.before, row.entry.after) for row in rows]
 
 
 @pytest.fixture(params=["kraft", "zookeeper"])
@@ -44,7 +50,8 @@ def lags(simulator: Simulator, broker: int, *, by: int) -> None:
 
 def applied(simulator: Simulator, before: str, after: str, **more: Any) -> World:
     moves = [move("t-0", before, after, size=180)]
-    return World(simulator, memory_journal(simulator), moves, settings=UNTHROTTLED, auto_generated=False, **more)
+    given = {"settings": UNTHROTTLED, "auto_generated": False, **more}
+    return World(simulator, memory_journal(simulator), moves, **given)
 
 
 def stage(before: str, after: str, live: str, *, unclean: bool = True, one_at_a_time: bool = False) -> str:
@@ -169,14 +176,6 @@ def test_a_heal_puts_what_is_left_before_the_new_replica_until_that_is_in_sync(m
     assert [after for _, after in submitted(world)] == [[2, 3, 4], [4, 2, 3]]
 
 
-def test_a_heal_is_not_taken_for_needless_between_its_stages(mode: str) -> None:
-    simulator = unclean(mode, "123")
-    simulator.kill(1)
-    world = World(simulator, memory_journal(simulator), heal_moves(simulator, 1, 4), settings=UNTHROTTLED, failed=(1,))
-    progress = world.run()
-    assert (progress.completed, progress.satisfied, world.replicas("t-0")) == (1, 0, (4, 2, 3))
-
-
 @pytest.mark.parametrize("steps", range(12))
 @pytest.mark.parametrize(("before", "after"), [("12", "31"), ("12", "34"), ("12", "312"), ("123", "451")])
 def test_a_cancel_at_any_moment_ends_at_the_originals_in_their_order(
@@ -219,9 +218,7 @@ def test_a_rollback_is_staged_too(mode: str) -> None:
     assert world.run().completed == 1
     request_cancel(world.journal, world.digest, who=WHO, reason="stop", scope="plan")
     assert world.run().status is PlanStatus.ROLLED_BACK
-    record = world.journal.plans.get(world.digest)
-    assert record is not None
-    rows = world.journal.audit.rows(plan=str(record.rolled_back_by), action="submit")
+    rows = world.journal.audit.rows(plan=str(world.record().rolled_back_by), action="submit")
     assert [tuple(row.entry.after) for row in rows] == [(3, 1, 2), (1, 2)]
 
 
@@ -238,8 +235,7 @@ def test_the_minimum_isr_of_the_move_is_that_of_its_originals(mode: str) -> None
 def test_a_replica_in_a_failed_log_directory_leaves_in_the_first_stage(mode: str, *, auto_generated: bool) -> None:
     simulator = unclean(mode, "123")
     simulator.fail_disk(2, T0)
-    moves = [move("t-0", "123", "143", size=180)]
-    world = World(simulator, memory_journal(simulator), moves, settings=UNTHROTTLED, auto_generated=auto_generated)
+    world = applied(simulator, "123", "143", auto_generated=auto_generated)
     assert world.run().status is PlanStatus.COMPLETED
     assert [after for _, after in submitted(world)] == [[1, 3, 4], [1, 4, 3]]
 
@@ -266,9 +262,7 @@ def test_a_kept_replica_that_lags_comes_before_no_better_one(mode: str, after: s
 def test_a_move_that_waits_for_a_replica_that_never_catches_up_is_named_and_the_plan_ends(mode: str) -> None:
     simulator = unclean(mode, "123")
     lags(simulator, 3, by=170)
-    moves = [move("t-0", "123", "132")]
-    rules = Settings(throttle=0, max_attempts=3)
-    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+    world = applied(simulator, "123", "132", settings=Settings(throttle=0, max_attempts=3))
     assert world.run().status is PlanStatus.FAILED
     assert "its replica on broker 3 is out of sync" in world.row("t-0").detail
     assert world.replicas("t-0") == (1, 2, 3)
@@ -287,9 +281,7 @@ def test_while_the_only_source_has_announced_its_restart_nothing_is_put_beside_i
 
 def test_a_move_that_has_begun_waits_for_a_replica_that_lags_as_one_in_flight_does(mode: str) -> None:
     simulator = unclean(mode, "123")
-    moves = [move("t-0", "123", "314", size=180)]
-    rules = Settings(throttle=0, max_attempts=3)
-    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+    world = applied(simulator, "123", "314", settings=Settings(throttle=0, max_attempts=3))
     while simulator.topics[T0].isr != {1, 2, 3, 4} or simulator.reassignments():
         world.step()
         simulator.tick()

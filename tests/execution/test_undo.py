@@ -1,4 +1,4 @@
-"""Undoing a plan to its end: cancel, then rollback, whoever steps it and whatever is in the way."""
+"""Cancel and rollback of a plan (KIP-236) to their end, whoever steps them and whatever is in the way."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import PlanError
+from kafka_steward.errors import KafkaRefused, PlanError
 from kafka_steward.execution.lifecycle import Scope, abandon_plan, request_cancel
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.rollback import SkippedPartition, find_unfinished_cancels
+from kafka_steward.execution.rollback import SkippedPartition, find_unfinished_cancels, publish_rollback
 from kafka_steward.execution.runner import run_to_end
 from kafka_steward.execution.undo_verification import find_unrestored_partitions, verify_undone
 from kafka_steward.journal import paths
-from kafka_steward.journal.records import ROLLS_BACK, MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.audit import Outcome
+from kafka_steward.journal.records import ROLLS_BACK, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
-from tests.cancelling import CancelRunner
+from tests.cancelling import CancelRunner, undo_of
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
 
+MODES = ("kraft", "zookeeper")
 BEFORE = ["123", "231", "312", "213"]
 AFTER = ["423", "431", "342", "214"]
 ORIGINALS = [(1, 2, 3), (2, 3, 1), (3, 1, 2), (2, 1, 3)]
 RULES = Settings(throttle=80, max_in_per_broker=2)
 
 
-@pytest.fixture(params=["kraft", "zookeeper"])
+@pytest.fixture(params=MODES)
 def world(request: pytest.FixtureRequest) -> World:
     """Four moves, of which the first is done, two fly and one waits."""
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312 213", mode=request.param, size=1000)
@@ -44,10 +47,7 @@ def world(request: pytest.FixtureRequest) -> World:
 
 
 def undo(world: World, scope: Scope = "plan", **more: bool) -> CancelRunner:
-    rules = Settings(throttle=5000)
-    return CancelRunner(
-        world.simulator, world.journal, world.digest, rules, WHO, scope=scope, reason="too slow", **more
-    )
+    return undo_of(world, scope=scope, settings=Settings(throttle=5000), reason="too slow", **more)
 
 
 def finished(world: World, stepper: CancelRunner, *, steps: int = 60) -> Progress:
@@ -67,18 +67,12 @@ def replicas(world: World) -> list[tuple[int, ...]]:
     return [world.replicas(f"t-{n}") for n in range(4)]
 
 
-def record(world: World, digest: str | None = None) -> PlanRecord:
-    found = world.journal.plans.get(digest or world.digest)
-    assert found is not None
-    return found
-
-
 def cancelled(world: World) -> None:
     """Step the plan until its cancel has ended; its rollback is still to follow."""
-    while not record(world).status.finished:
+    while not world.record().status.finished:
         world.step()
         world.simulator.tick()
-    assert record(world).status is PlanStatus.CANCELLED
+    assert world.record().status is PlanStatus.CANCELLED
 
 
 def land(world: World) -> None:
@@ -93,7 +87,7 @@ def land(world: World) -> None:
 def is_as_it_was(world: World) -> None:
     assert replicas(world) == ORIGINALS
     assert (world.throttles(), world.borrowed(), world.journal.slot.holders()) == ([], [], ())
-    assert record(world).status is PlanStatus.ROLLED_BACK
+    assert world.record().status is PlanStatus.ROLLED_BACK
     assert find_unfinished_cancels(world.journal) == []
 
 
@@ -101,7 +95,12 @@ def test_in_the_middle_everything_goes_back_order_and_throttles_included(world: 
     stepper = undo(world)
     progress = finished(world, stepper)
     assert (progress.status, progress.digest) == (PlanStatus.ROLLED_BACK, world.digest)
-    assert record(world, stepper.rollback).reason.endswith("is complete: 1 of 1 partitions moved.")
+    back = str(stepper.rollback)
+    assert progress.sentence == (
+        f"Plan {world.digest[:12]} was cancelled by ada (too slow), and rolled back by plan {back[:12]}: its "
+        "partitions have their original replicas."
+    )
+    assert world.record(back).reason.endswith("is complete: 1 of 1 partitions moved.")
     assert stepper.left_alone == ()
     is_as_it_was(world)
 
@@ -156,9 +155,9 @@ def test_a_plan_that_had_ended_goes_back_straight_away(world: World) -> None:
         undo(world, "pending").step()
     finished(world, undo(world))
     is_as_it_was(world)
-    rollback = record(world).rolled_back_by
+    rollback = world.record().rolled_back_by
     again = finished(world, undo(world))
-    assert (again.status, record(world).rolled_back_by) == (PlanStatus.ROLLED_BACK, rollback)
+    assert (again.status, world.record().rolled_back_by) == (PlanStatus.ROLLED_BACK, rollback)
 
 
 def test_another_process_goes_on_between_the_cancel_and_the_rollback(world: World) -> None:
@@ -173,7 +172,7 @@ def test_kip_236s_node_may_ask_for_the_whole_plan(world: World) -> None:
     world.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"scope":"plan","reason":"by hand"}')
     cancelled(world)
     assert world.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
-    asked = record(world).cancel
+    asked = world.record().cancel
     assert asked is not None
     assert (asked.scope, asked.reason) == ("plan", "by hand")
     finished(world, undo(world))
@@ -182,7 +181,7 @@ def test_kip_236s_node_may_ask_for_the_whole_plan(world: World) -> None:
 
 def test_the_cancel_does_not_wait_for_the_cluster_and_the_rollback_does(world: World) -> None:
     world.publish("f" * 64, [])
-    world.journal.plans.update(record(world, "f" * 64), auto_generated=True)
+    world.journal.plans.update(world.record("f" * 64), auto_generated=True)
     world.journal.slot.preempt_with("f" * 64)
     stepper = undo(world)
     for _ in range(12):
@@ -202,12 +201,12 @@ def test_a_rollback_that_makes_way_for_a_heal_goes_on_after_it(world: World) -> 
     stepper = undo(world)
     stepper.step()
     world.journal.slot.preempt_with("f" * 64)
-    back = record(world, stepper.rollback)
+    back = world.record(stepper.rollback)
     world.journal.plans.update(back, status=PlanStatus.PREEMPTED, reason="it made way")
     progress = stepper.step()
     assert not progress.waits_for_person
     world.journal.slot.release("f" * 64)
-    world.journal.plans.update(record(world, stepper.rollback), status=PlanStatus.RUNNING)
+    world.journal.plans.update(world.record(stepper.rollback), status=PlanStatus.RUNNING)
     finished(world, stepper)
     is_as_it_was(world)
 
@@ -218,7 +217,7 @@ def test_a_switched_off_cluster_cancels_and_rolls_back_only_if_that_was_asked_fo
     for _ in range(12):
         progress = stepper.step()
         world.simulator.tick()
-    assert record(world).status is PlanStatus.CANCELLED
+    assert world.record().status is PlanStatus.CANCELLED
     assert "reassignments are disabled" in progress.sentence
     assert not progress.waits_for_person
     finished(world, undo(world, even_if_disabled=True))
@@ -239,7 +238,7 @@ def test_a_rollback_that_was_cancelled_itself_can_be_asked_for_again(world: Worl
     assert stepper.rollback is not None
     request_cancel(world.journal, stepper.rollback, who=WHO, reason="no, leave it")
     progress, first = finished(world, stepper), stepper.rollback
-    assert (progress.status, record(world).status) == (PlanStatus.COMPLETED, PlanStatus.COMPLETED)
+    assert (progress.status, world.record().status) == (PlanStatus.COMPLETED, PlanStatus.COMPLETED)
     assert progress.sentence.startswith(
         f"The rollback of plan {world.digest[:12]} was itself cancelled or abandoned: Plan {first[:12]}"
     )
@@ -266,8 +265,8 @@ def test_what_is_left_alone_is_listed_by_any_process(world: World) -> None:
     assert undo(world).left_alone == (SkippedPartition("t", 0, "someone else changed its replicas to [2, 3, 4]"),)
     assert replicas(world)[1:] == ORIGINALS[1:]
     # It is not rolled back as a whole, and says how much is not.
-    assert (record(world).status, record(world).not_taken_back) == (PlanStatus.COMPLETED, 1)
-    assert record(world).reason.endswith("1 partitions left alone")
+    assert (world.record().status, world.record().not_taken_back) == (PlanStatus.COMPLETED, 1)
+    assert world.record().reason.endswith("1 partitions left alone")
     assert find_unfinished_cancels(world.journal) == []
 
 
@@ -282,10 +281,10 @@ def test_a_rollback_of_which_nothing_moves_has_ended_and_leaves_its_partitions_a
     world.simulator.bandwidth = 5000
     finished(world, stepper)
     rollback = str(stepper.rollback)
-    assert record(world, rollback).status is PlanStatus.FAILED
+    assert world.record(rollback).status is PlanStatus.FAILED
     assert [(each.topic, each.partition) for each in stepper.left_alone] == [("t", n) for n in range(4)]
-    assert (record(world).status, record(world).not_taken_back) == (PlanStatus.COMPLETED, 4)
-    assert record(world).reason == f"not reverted by plan {rollback[:12]}, 4 partitions left alone"
+    assert (world.record().status, world.record().not_taken_back) == (PlanStatus.COMPLETED, 4)
+    assert world.record().reason == f"not reverted by plan {rollback[:12]}, 4 partitions left alone"
     assert find_unfinished_cancels(world.journal) == []
     # Asked for again, it finds nothing more that can go back, and publishes no further rollback of the same moves.
     again = undo(world)
@@ -298,9 +297,12 @@ def test_what_needed_a_dead_broker_goes_back_when_asked_again_after_its_return(w
     world.simulator.kill(1)
     finished(world, undo(world))
     assert [each.why for each in undo(world).left_alone] == ["its original broker 1 is not live"] * 4
-    assert record(world).status is PlanStatus.COMPLETED
+    assert world.record().status is PlanStatus.COMPLETED
+    back = world.record(world.record().rolled_back_by)
+    assert (back.left, len(world.journal.audit.rows(plan=back.digest, action="skip"))) == (4, 4)
+    assert back.reason.endswith("0 of 0 partitions moved, 4 left alone.")
     finished(world, undo(world))
-    assert world.journal.plans.rows(str(record(world).rolled_back_by)) == []
+    assert world.journal.plans.rows(str(world.record().rolled_back_by)) == []
     world.simulator.restart(1)
     finished(world, undo(world))
     is_as_it_was(world)
@@ -335,7 +337,7 @@ def test_what_was_taken_over_in_flight_is_named_and_not_counted_as_rolled_back(w
     assert world.states()["t-1"] == "failed"
     finished(world, undo(world))
     assert undo(world).left_alone == (SkippedPartition("t", 1, "someone else changed its replicas to [3, 1, 4]"),)
-    assert record(world).status is PlanStatus.CANCELLED
+    assert world.record().status is PlanStatus.CANCELLED
     assert replicas(world) == [(1, 2, 3), (3, 1, 4), *ORIGINALS[2:]]
     assert not verify_undone(world.simulator, world.journal, world.digest).wrong
 
@@ -415,6 +417,200 @@ def test_a_second_rollback_that_must_leave_something_alone_says_so(world: World)
     again = undo(world)
     finished(world, again)
     assert [each.partition for each in again.left_alone] == [0]
-    assert (record(world).status, record(world).not_taken_back) == (PlanStatus.CANCELLED, 1)
+    assert (world.record().status, world.record().not_taken_back) == (PlanStatus.CANCELLED, 1)
     assert replicas(world)[1:] == ORIGINALS[1:]
     assert find_unfinished_cancels(world.journal) == []
+
+
+def test_the_time_of_submission_stays_whatever_is_written_later(world: World) -> None:
+    submitted_ms = world.row("t-1").submitted_ms
+    world.simulator.tick()
+    world.step()
+    request_cancel(world.journal, world.digest, who=WHO, reason="too slow")
+    world.step()
+    assert world.row("t-1").phase is Phase.CANCELLING
+    assert world.row("t-1").submitted_ms == submitted_ms == world.row("t-0").submitted_ms
+
+
+def test_what_is_pending_is_cancelled_and_exactly_as_it_was(world: World) -> None:
+    request_cancel(world.journal, world.digest, who=WHO, reason="too slow")
+    progress = world.run()
+    assert progress.status is PlanStatus.CANCELLED
+    assert replicas(world) == [(4, 2, 3), *ORIGINALS[1:]]
+    assert world.states() == {"t-0": "completed", "t-1": "dropped", "t-2": "dropped", "t-3": "dropped"}
+    assert (world.throttles(), world.borrowed(), world.journal.slot.holders()) == ([], [], ())
+    assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
+    assert world.row("t-3").detail == "cancelled: too slow"
+    became = f"Plan {world.digest[:12]} was cancelled by ada (too slow); 1 of 4 moves had completed, and stay."
+    assert progress.sentence == became
+    assert "is cancelled: 1 of 4 partitions moved, 3 dropped" in world.record().reason
+    told = [row.entry for row in world.journal.audit.rows(plan=world.digest, action="cancel")]
+    assert {entry.reason for entry in told} == {"cancelled: too slow"}
+
+
+def test_the_cancel_of_another_plan_is_none_of_ours(world: World) -> None:
+    world.journal.tree.create("/admin/cancel_reassignment_in_progress", '{"version":1,"plan":"other"}')
+    assert world.run().status is PlanStatus.COMPLETED
+    with pytest.raises(PlanError, match="cannot be cancelled: it has already ended"):
+        request_cancel(world.journal, world.digest, who=WHO, reason="late")
+
+
+def test_a_cancel_that_comes_when_all_has_arrived_has_cancelled_nothing(world: World) -> None:
+    world.simulator.bandwidth = 5000
+    world.settings = Settings(throttle=0)
+    world.runner = world.new_runner()
+    world.step()
+    world.simulator.tick(100)
+    world.journal.tree.create("/admin/cancel_reassignment_in_progress", "")
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
+
+
+def test_a_second_request_is_the_same_request_and_another_plans_is_its_own(world: World) -> None:
+    first = request_cancel(world.journal, world.digest, who=WHO, reason="one")
+    assert request_cancel(world.journal, world.digest, who=WHO, reason="two") == first
+    wider = request_cancel(world.journal, world.digest, who=WHO, reason="three", scope="plan")
+    assert wider.cancel is not None
+    assert (wider.cancel.scope, wider.cancel.reason) == ("plan", "three")
+    assert request_cancel(world.journal, world.digest, who=WHO, reason="four") == wider
+    world.publish("f" * 64, [])
+    assert request_cancel(world.journal, "f" * 64, who=WHO, reason="me too").cancel is not None
+    with pytest.raises(PlanError, match="there is no such plan"):
+        request_cancel(world.journal, "0" * 64, who=WHO, reason="?")
+
+
+def test_what_would_go_offline_is_let_fly(world: World) -> None:
+    simulator = world.simulator
+    name = TopicPartition("t", 1)
+    simulator.bandwidth = 2000
+    world.settings = RULES
+    simulator.topics[name].isr = {4}
+    simulator.topics[name].leader = 4
+    for broker in (2, 3, 1):
+        simulator.topics[name].held[broker] = 0
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    world.step()
+    assert simulator.topics[name].reassigning
+    told = world.journal.audit.rows(plan=world.digest, action="skip")
+    assert told[0].entry.reason.startswith("KIP-236: none of the original replicas is in sync")
+    world.run()
+
+
+class Refusing:
+    """A cluster whose controller cancels nothing while none of a partition's replicas is live."""
+
+    WORDS = "Eligible topic partition leaders are not available."
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def cancel(self, partitions: Any) -> Any:
+        lost = [each for each in partitions if not {*self._simulator.topics[each].replicas} & self._simulator.alive]
+        refusal = KafkaRefused(15, self.WORDS, f"Kafka refused: {self.WORDS}")
+        answers = self._simulator.cancel([each for each in partitions if each not in lost])
+        return answers | dict.fromkeys(lost, refusal)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_where_all_is_offline_and_kafka_refuses_its_words_are_kept_and_it_is_tried_again(mode: str) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123", mode=mode, size=1000)
+    moves = [move("t-0", "123", "423", size=1000)]
+    journal, cluster = memory_journal(simulator), Refusing(simulator)
+    world = World(simulator, journal, moves, settings=RULES, auto_generated=False, cluster=cluster)
+    world.step()
+    simulator.tick()
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    for broker in (1, 2, 3, 4):
+        simulator.kill(broker)
+    for _ in range(3 * world.settings.max_attempts):
+        assert not world.step().ended
+        simulator.tick()
+    (told,) = world.journal.audit.rows(plan=world.digest, action="cancel")
+    assert (told.outcome, told.detail) == (Outcome.REFUSED, f"Kafka refused: {Refusing.WORDS}")
+    for broker in (1, 2, 3, 4):
+        simulator.restart(broker)
+    assert world.run().status is PlanStatus.CANCELLED
+    assert world.replicas("t-0") == (1, 2, 3)
+
+
+def test_a_plan_that_runs_is_not_rolled_back(world: World) -> None:
+    with pytest.raises(PlanError, match="cannot be rolled back: it has not ended: cancel it first"):
+        publish_rollback(ClusterContext(world.simulator, world.journal, Settings(), WHO), world.digest)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("before", "after"), [("456123", "456"), ("123456", "563")])
+def test_the_cancel_of_a_lowered_replication_factor_ends_with_the_originals(mode: str, before: str, after: str) -> None:
+    simulator = Simulator.of("1a 2a 3a 4a 5a 6a", f"t: {before}", mode=mode, size=1000, bandwidth=1)
+    behind(simulator, 4, 5, 6)
+    world = World(simulator, memory_journal(simulator), [move("t-0", before, after)], auto_generated=False)
+    world.step()
+    simulator.tick()
+    world.step()
+    assert world.states() == {"t-0": "submitted"}, "Kafka waits for replicas that are out of sync"
+    request_cancel(world.journal, world.digest, who=WHO, reason="test")
+    assert world.run(steps=6).status is PlanStatus.CANCELLED
+    assert world.replicas("t-0") == tuple(map(int, before))
+    assert simulator.reassignments() == {}
+
+
+def behind(simulator: Simulator, *brokers: int) -> None:
+    """These brokers were dead while producers wrote as much again to each of their partitions."""
+    for broker in brokers:
+        simulator.kill(broker)
+    for partition in simulator.topics.values():
+        if set(brokers) & set(partition.replicas):
+            partition.size *= 2
+            partition.held |= dict.fromkeys(partition.isr, partition.size)
+    for broker in brokers:
+        simulator.restart(broker)
+
+
+def test_a_cancel_ends_when_a_broker_of_the_originals_was_unregistered() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 41", size=1000)
+    rules = Settings(throttle=20)
+    world = World(simulator, memory_journal(simulator), [move("t-0", "41", "21")], settings=rules, auto_generated=False)
+    world.step()
+    simulator.tick()
+    simulator.unregister(4)
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    progress = world.run(steps=8)
+    assert (progress.status, set(world.replicas("t-0"))) == (PlanStatus.CANCELLED, {1, 4})
+    assert simulator.reassignments() == {}
+    assert (world.throttles(), world.borrowed(), world.journal.slot.holders()) == ([], [], ())
+    why = "cancelled, and its replicas are [1, 4], but Kafka refuses their original order [4, 1]"
+    assert why in world.row("t-0").detail
+    assert "broker 4" in world.row("t-0").detail
+    found = verify_undone(simulator, world.journal, world.digest)
+    assert found.ok, "there is nothing to wait for"
+    assert [why in each.why for each in found.left_alone] == [True]
+
+
+def test_a_rollback_ends_too_when_a_broker_of_the_originals_was_unregistered() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 41 23", size=100)
+    moves = [move("t-0", "41", "14"), move("t-1", "23", "13", position=1)]
+    world = World(simulator, memory_journal(simulator), moves, auto_generated=False)
+    assert world.run().completed == 2
+    simulator.unregister(4)
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop", scope="plan")
+    progress = world.run(steps=12)
+    assert progress.ended
+    assert (world.replicas("t-0"), world.replicas("t-1")) == ((1, 4), (2, 3))
+    assert "except for 1 partitions" in progress.sentence
+    found = verify_undone(simulator, world.journal, world.digest)
+    (alone,) = found.left_alone
+    assert ("not registered" in alone.why, found.ok) == (True, True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_rollback_restores_fewer_replicas_than_min_insync_replicas(mode: str) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 1", mode=mode)
+    simulator.topic_settings["t"]["min.insync.replicas"] = "3"
+    world = World(simulator, memory_journal(simulator), [move("t-0", "1", "12")], auto_generated=False)
+    assert world.run().completed == 1
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop", scope="plan")
+    assert world.run().status is PlanStatus.ROLLED_BACK
+    assert world.replicas("t-0") == (1,)

@@ -1,4 +1,4 @@
-"""Plans that nobody steps: paused once, settled while they fly, given back what they borrowed, and resumable."""
+"""Plans that nobody steps are paused and give back what they borrowed; plans that ended are archived."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.lifecycle import request_cancel
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.execution.rollback import find_unfinished_cancels
+from kafka_steward.journal import paths
+from kafka_steward.journal.records import ASKED, PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
@@ -31,12 +33,6 @@ def look(world: World) -> DetectionResult:
     return FailureDetector(world.simulator, world.journal, RULES, WHO).poll()
 
 
-def status(world: World) -> PlanStatus:
-    record = world.journal.plans.get(world.digest)
-    assert record is not None
-    return record.status
-
-
 def test_a_plan_that_is_stepped_is_left_alone(world: World) -> None:
     for _ in range(15):
         world.simulator.tick(2)
@@ -51,7 +47,7 @@ def test_it_is_paused_once_and_says_what_to_do(world: World) -> None:
     verdict = look(world)
     assert len(verdict.abandoned) == 1
     assert "is idle: no process has stepped it for 20 s" in verdict.sentence
-    assert status(world) is PlanStatus.IDLE
+    assert world.record().status is PlanStatus.IDLE
     assert [look(world).abandoned for _ in range(3)] == [()] * 3
     assert world.actions().count("pause") == 1
 
@@ -68,7 +64,7 @@ def test_its_throttles_are_given_back_when_nothing_of_it_moves_any_more(world: W
         look(world)
     assert world.states() == {"t-0": "completed", "t-1": "waiting"}
     assert (world.throttles(), world.borrowed()) == ([], [])
-    assert status(world) is PlanStatus.IDLE
+    assert world.record().status is PlanStatus.IDLE
 
 
 def test_whoever_steps_it_again_goes_on_with_it(world: World) -> None:
@@ -98,16 +94,81 @@ def test_a_cancel_that_nobody_carries_out_is_carried_out(world: World) -> None:
     for _ in range(6):
         look(world)
         world.simulator.tick()
-    assert status(world) is PlanStatus.CANCELLED
+    assert world.record().status is PlanStatus.CANCELLED
     assert world.simulator.topics[TopicPartition("t", 0)].replicas == (1, 2, 3)
     assert world.throttles() == []
 
 
 def test_a_stuck_plan_owes_nothing_for_long(world: World) -> None:
-    record = world.journal.plans.get(world.digest)
-    assert record is not None
-    world.journal.plans.update(record, status=PlanStatus.STUCK, reason="it is stuck")
+    world.journal.plans.update(world.record(), status=PlanStatus.STUCK, reason="it is stuck")
     for _ in range(60):
         world.simulator.tick()
         assert look(world).abandoned == ()
-    assert (status(world), world.throttles()) == (PlanStatus.STUCK, [])
+    assert (world.record().status, world.throttles()) == (PlanStatus.STUCK, [])
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def ended() -> World:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123")
+    return World(simulator, memory_journal(simulator), [move("t-0", "123", "423")], auto_generated=False)
+
+
+def polled_after_a_look(ended: World) -> list[str]:
+    """The plans that are polled after a look."""
+    FailureDetector(ended.simulator, ended.journal, Settings(), WHO).poll()
+    return ended.journal.tree.children(paths.PLANS)
+
+
+def test_after_an_hour_an_ended_plan_is_polled_no_more(ended: World) -> None:
+    ended.run()
+    assert polled_after_a_look(ended) == [ended.digest]
+    ended.simulator.now_ms += HOUR_MS + 1
+    assert polled_after_a_look(ended) == []
+    assert ended.journal.plans.latest(1)[0].status is PlanStatus.COMPLETED
+
+
+def test_one_that_has_not_ended_is_polled_for_ever(ended: World) -> None:
+    ended.simulator.now_ms += 24 * HOUR_MS
+    assert polled_after_a_look(ended) == [ended.digest]
+
+
+def test_one_that_is_to_be_rolled_back_is_polled_until_it_is(ended: World) -> None:
+    ended.run()
+    request_cancel(ended.journal, ended.digest, who=WHO, reason="wrong", scope="plan")
+    ended.simulator.now_ms += HOUR_MS + 1
+    assert polled_after_a_look(ended) == [ended.digest]
+    assert [record.digest for record in find_unfinished_cancels(ended.journal)] == [ended.digest]
+
+
+def test_one_that_ended_long_ago_can_be_rolled_back(ended: World) -> None:
+    ended.run()
+    ended.simulator.now_ms += HOUR_MS + 1
+    assert polled_after_a_look(ended) == []
+    request_cancel(ended.journal, ended.digest, who=WHO, reason="wrong", scope="plan")
+    assert [record.digest for record in find_unfinished_cancels(ended.journal)] == [ended.digest]
+
+
+def test_one_of_which_a_document_is_left_is_polled_until_it_is_gone(ended: World) -> None:
+    path = f"{paths.REQUEST_PREFIX}0000000001"
+    node = ended.journal.tree.create(path, "{}")
+    ended.journal.plans.update(
+        ended.record(), extra={ASKED: {"sources": [f"{path}@{node.created_id}"], "legacy": False}}
+    )
+    ended.run()
+    ended.simulator.now_ms += HOUR_MS + 1
+    assert ended.digest in polled_after_a_look(ended)
+    kept = ended.journal.tree.get(path)
+    if kept is not None:
+        ended.journal.tree.delete(path, version=kept.version)
+    assert polled_after_a_look(ended) == []
+
+
+@pytest.mark.parametrize("asked", [5, {"sources": 5}, {"sources": "x"}, {"sources": ["no path", 7, None]}, None])
+def test_what_somebody_wrote_into_a_record_holds_up_no_look(ended: World, asked: object) -> None:
+    ended.journal.plans.update(ended.record(), extra={ASKED: asked})
+    ended.run()
+    ended.simulator.now_ms += HOUR_MS + 1
+    assert polled_after_a_look(ended) == []

@@ -339,6 +339,7 @@ def test_a_stalled_partition_keeps_nobody_waiting() -> None:
     name = TopicPartition("t", 0)
     simulator.alter({name: (4, 2, 3)})
     left = {name: 700}
+    assert active_transfers(simulator.snapshot()) == [ActiveTransfer(frozenset({4}), 1)]
     assert active_transfers(simulator.snapshot(), left) == [ActiveTransfer(frozenset({4}), 1, 700)]
     assert active_transfers(simulator.snapshot(), left, {name}) == [ActiveTransfer(frozenset({4}), 1, 0, stalled=True)]
 
@@ -414,8 +415,7 @@ def test_each_cap_counts_what_flies_and_what_was_chosen_before(
 
 
 @pytest.mark.parametrize(
-    ("room", "numbers"),
-    [({4: 200}, [0, 1]), ({4: 199}, [0]), ({4: 99}, []), ({4: 0}, []), ({5: 0}, [0, 1, 2, 3])],
+    ("room", "numbers"), [({4: 200}, [0, 1]), ({4: 199}, [0]), ({4: 99}, []), ({4: 0}, []), ({5: 0}, [0, 1, 2, 3])]
 )
 def test_room_is_used_up_by_what_was_chosen_before(room: dict[int, int], numbers: list[int]) -> None:
     assert chosen(JOINED, WIDE, room=room) == numbers
@@ -437,19 +437,7 @@ def test_moves_start_in_plan_order_by_chunk_then_position_then_name() -> None:
 
 
 def test_a_reorder_takes_no_place() -> None:
-    moves = [move("t-0", "123", "231")]
-    assert (
-        admit_moves(
-            moves, [ActiveTransfer(frozenset({4}), 1)], ConcurrencyLimits(1, 1, 1), leaders=leaders(moves), rooms={}
-        )
-        == moves
-    )
-
-
-def test_flows_are_everything_in_flight_whoever_began_it() -> None:
-    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231")
-    simulator.alter({TopicPartition("t", 0): (4, 2, 3)})
-    assert active_transfers(simulator.snapshot()) == [ActiveTransfer(frozenset({4}), 1)]
+    assert chosen([move("t-0", "123", "231")], ConcurrencyLimits(1, 1, 1), ActiveTransfer(frozenset({4}), 1)) == [0]
 
 
 def rows(*states: MoveState, settled_ms: int = 1000) -> list[MoveRow]:
@@ -524,3 +512,12 @@ def test_the_size_on_the_leader_counts_for_the_room_and_not_the_one_at_planning(
     sizes = {JOINED[0].topic_partition: 5_000}
     assert admit_moves(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 300}), sizes=sizes) == []
     assert admit_moves(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 5_000}), sizes=sizes)
+
+
+def test_room_that_one_broker_gave_away_changes_none_of_the_others() -> None:
+    into = [move("t-0", "123", "423"), move("t-1", "231", "531", position=1), move("t-2", "312", "412", position=2)]
+    leaders = {each.topic_partition: each.before[0] for each in into}
+    for left, numbers in ((100, [0, 1]), (99, [0])):
+        rooms = {4: (LogDirRoom("", 0, 150),), 5: (LogDirRoom("", 0, left),)}
+        chosen = admit_moves(into, [], ConcurrencyLimits(9, 9, 9), leaders=leaders, rooms=rooms)
+        assert [each.partition for each in chosen] == numbers
