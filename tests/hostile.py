@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-__all__ = ["ROOTS", "HostileNode", "Writer", "kazoo_writer", "sql_writer", "trees"]
+from kafka_steward.errors import DocumentError
+from kafka_steward.journal.document import NewerDocument, read_fields
+
+__all__ = ["ROOTS", "HostileNode", "Writer", "is_newer", "kazoo_writer", "sql_writer", "trees"]
 
 #: Where others, or we, keep one node per thing; and where there is one node only. The switch is not among them: that it
 #: is there stops everything, whatever it holds, and is meant to.
@@ -222,3 +225,12 @@ def _create(client: KazooClient, chroot: str, node: HostileNode) -> bool:
     except (KazooException, ValueError, UnicodeError):
         return False
     return True
+
+
+def is_newer(text: str) -> bool:
+    """Whether a document says that a later release wrote it."""
+    try:
+        read_fields("/x", text)
+    except DocumentError as error:
+        return isinstance(error, NewerDocument)
+    return False

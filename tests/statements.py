@@ -6,7 +6,7 @@
     id = "236-09"
     says = "While /admin/reassign_cancel is there, reassignments are disabled."
     kept_by = "kafka_steward.execution.preflight.CHECKS"    # a function, or a constant, by its dotted name
-    tests = ["tests/protocol/test_switch.py::test_nothing_starts_while_it_is_off_and_everything_once_it_is_on"]
+    tests = ["tests/protocol/test_signal.py::test_nothing_starts_while_it_is_off_and_everything_once_it_is_on"]
     noticed_by = ["..."]    # tests that fail without it; if they are not named, `tests`
 
 A statement that Kafka itself keeps, or that is not kept on purpose, has `otherwise`, a reason, instead of `kept_by`; it

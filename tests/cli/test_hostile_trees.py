@@ -24,9 +24,8 @@ from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import Settings
 from tests.cli.scene import Scene, new_scene
-from tests.hostile import HostileNode, Writer, kazoo_writer, sql_writer, trees
+from tests.hostile import HostileNode, Writer, is_newer, kazoo_writer, sql_writer, trees
 from tests.journal.conftest import PATIENT_S
-from tests.journal.test_quarantine import is_newer
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.rings import tried
 

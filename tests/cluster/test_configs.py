@@ -11,7 +11,7 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from kafka_steward.cluster import client, configs
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.config_freshness import RecentConfigChanges
+from kafka_steward.cluster.config_freshness import SHOWN_WITHIN_S, RecentConfigChanges
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp
 from kafka_steward.cluster.session import Session
 from kafka_steward.errors import BrokerUnreachable, KafkaRefused
@@ -179,3 +179,65 @@ def answer_of(topics: Mapping[str, int]) -> Any:
         for name, code in topics.items()
     ]
     return SimpleNamespace(results=results)
+
+
+# A setting that a broker shows from before a change of ours is not taken for what another client has set
+
+LISTED = "follower.replication.throttled.replicas"
+LIST_SET = ConfigChange(LISTED, ConfigOp.SET, "0:1")
+LIST_DELETE = ConfigChange(LISTED, ConfigOp.DELETE)
+
+
+def append(entries: str) -> ConfigChange:
+    return ConfigChange(LISTED, ConfigOp.APPEND, entries)
+
+
+def subtract(entries: str) -> ConfigChange:
+    return ConfigChange(LISTED, ConfigOp.SUBTRACT, entries)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown", "stale"),
+    [
+        ([LIST_SET], "0:1", False),
+        ([LIST_SET], None, True),
+        ([LIST_SET], "0:2", True),
+        ([LIST_DELETE], None, False),
+        ([LIST_DELETE], "0:1", True),
+        ([append("0:1,1:1")], "0:1,1:1", False),
+        ([append("0:1,1:1")], "5:5,1:1,0:1", False),
+        ([append("0:1,1:1")], "0:1", True),
+        ([append("0:1")], None, True),
+        ([subtract("0:1")], "1:1", False),
+        ([subtract("0:1")], "", False),
+        ([subtract("0:1")], None, False),
+        ([subtract("0:1")], "0:1,1:1", True),
+        ([append("0:1"), subtract("1:1")], "0:1", False),
+        ([append("0:1"), subtract("1:1")], "0:1,1:1", True),
+        ([append("0:1"), subtract("0:1")], "", False),
+        ([append("0:1"), subtract("0:1")], "0:1", True),
+        ([append("0:1"), LIST_DELETE], None, False),
+        ([append("0:1"), LIST_DELETE], "0:1", True),
+        ([LIST_DELETE, append("0:2")], "0:2", False),
+        ([LIST_DELETE, append("0:2")], None, True),
+        ([LIST_SET, LIST_DELETE], "0:1", True),
+    ],
+)
+def test_what_a_broker_shows_is_stale_unless_it_shows_every_change(
+    changes: list[ConfigChange], shown: str | None, stale: bool
+) -> None:
+    recent = RecentConfigChanges()
+    for number, change in enumerate(changes):
+        recent.on_accepted("t", [change], number / 100)
+    values = {"t": {} if shown is None else {LISTED: shown}, "other": {}}
+    assert recent.find_stale(values, [LISTED], 1) == (["t"] if stale else [])
+    assert recent.find_stale(values, ["min.insync.replicas"], 1) == [], "only what is asked for"
+    assert recent.find_stale({"other": {}}, [LISTED], 1) == [], "a topic that is gone has nothing to show"
+
+
+def test_what_is_not_shown_after_a_while_was_changed_by_another_client() -> None:
+    recent = RecentConfigChanges()
+    recent.on_accepted("t", [append("0:1")], 100)
+    assert recent.find_stale({"t": {}}, [LISTED], 100 + SHOWN_WITHIN_S - 0.1) == ["t"]
+    assert recent.find_stale({"t": {}}, [LISTED], 100 + SHOWN_WITHIN_S) == []
+    assert recent.find_stale({"t": {}}, [LISTED], 100) == [], "what was forgotten takes no memory"

@@ -1,16 +1,22 @@
-"""A connection's settings: translated without loss, or refused by name, and never shown."""
+"""A connection's settings and its tokens: translated without loss, or refused by name, and never shown."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import kafka.errors
 import pytest
 from kafka import KafkaAdminClient
 
 from kafka_steward.cluster.connection import Secret, client_config, is_client_key, validate_config
-from kafka_steward.errors import SettingError
+from kafka_steward.cluster.oauth import TokenProvider
+from kafka_steward.cluster.session import _check_credentials
+from kafka_steward.errors import ClusterUnreachable, SettingError
 from kafka_steward.settings import Settings
 
 
@@ -40,10 +46,18 @@ def test_an_airflow_kafka_connection_is_translated_key_by_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["group.id", "auto.offset.reset", "enable.auto.commit", "linger.ms", "error_cb", "debug"]
+    ("key", "value", "taken"),
+    [
+        *((key, "x", {}) for key in ("group.id", "auto.offset.reset", "enable.auto.commit", "linger.ms", "debug")),
+        ("error_cb", "x", {}),
+        ("enable.ssl.certificate.verification", True, {}),
+        ("sasl_plain_username", "steward", {"sasl_plain_username": "steward"}),
+    ],
 )
-def test_what_concerns_only_producers_and_consumers_is_left_out(key: str) -> None:
-    assert client_config({key: "x"}) == {}
+def test_what_concerns_no_admin_client_or_is_the_default_is_left_out_and_kafka_pythons_own_names_are_taken(
+    key: str, value: object, taken: dict[str, object]
+) -> None:
+    assert client_config({key: value}) == taken
 
 
 @pytest.mark.parametrize(
@@ -61,14 +75,6 @@ def test_what_cannot_be_translated_is_refused_by_name_without_its_value(key: str
     with pytest.raises(SettingError, match=f"setting {key} has no equivalent") as raised:
         client_config({key: value})
     assert str(value) not in str(raised.value).replace(key, "")
-
-
-def test_verification_that_is_asked_for_is_simply_the_default() -> None:
-    assert client_config({"enable.ssl.certificate.verification": True}) == {}
-
-
-def test_kafka_pythons_own_names_are_taken_as_they_are() -> None:
-    assert client_config({"sasl_plain_username": "steward"}) == {"sasl_plain_username": "steward"}
 
 
 @pytest.mark.parametrize("value", ["soon", None, -1])
@@ -178,10 +184,7 @@ def test_a_token_provider_is_found_by_its_path() -> None:
         ({"kafka_client": object(), "bootstrap_servers": "a:1"}, "kafka_client is unknown"),
         ({"security_protocol": "TLS"}, "security_protocol is 'TLS'"),
         ({"security_protocol": "SASL_SSL"}, "sasl_mechanism is None"),
-        (
-            {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAN"},
-            "sasl_mechanism is PLAN; it takes one of PLAIN",
-        ),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAN"}, "sasl_mechanism is PLAN; it takes one of PLAIN"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "sasl_plain_username is missing"),
         ({"security_protocol": "SSL", "ssl_cafile": "/nowhere/ca.pem"}, "ssl_cafile names /nowhere/ca.pem"),
         ({"request_timeout_ms": "soon"}, "request_timeout_ms is 'soon'; it takes a whole number"),
@@ -190,10 +193,7 @@ def test_a_token_provider_is_found_by_its_path() -> None:
         ({"bootstrap_timeout_ms": float("nan")}, "bootstrap_timeout_ms is nan; it takes a whole number"),
         ({"bootstrap_timeout_ms": 0}, "bootstrap_timeout_ms is 0; it must lie between 1 and"),
         ({"retry_backoff_ms": "1e30"}, "retry_backoff_ms is '1e30'; it must lie between 1 and"),
-        (
-            {"security_protocol": "SSL", "ssl_check_hostname": "maybe"},
-            "ssl_check_hostname is 'maybe'; it takes true",
-        ),
+        ({"security_protocol": "SSL", "ssl_check_hostname": "maybe"}, "ssl_check_hostname is 'maybe'; it takes true"),
         ({"security_protocol": "SSL", "ssl_context": "x"}, "ssl_context is not an SSLContext"),
         ({"security_protocol": "SSL", "ssl_keyfile": "k"}, "ssl_keyfile has no effect without ssl_certfile"),
         ({"security_protocol": "SSL", "ssl_password": "s"}, "ssl_password has no effect without ssl_certfile"),
@@ -241,3 +241,180 @@ def test_a_secret_is_usable_and_does_not_show_itself() -> None:
     assert config["sasl_plain_password"] == "open sesame"
     assert "sesame" not in repr(config)
     assert repr(Secret("x")) == repr(Secret("another"))
+
+
+NOW_S = 1_000_000.0
+
+
+class Clock:
+    now_s = NOW_S
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A module that a connection may name."""
+    made = ModuleType("company_tokens")
+    monkeypatch.setitem(sys.modules, "company_tokens", made)
+    return made
+
+
+def provider(module: ModuleType, named: Any, config: str | None = None, clock: Clock | None = None) -> TokenProvider:
+    module.__dict__["named"] = named
+    return TokenProvider("company_tokens.named", config, clock or Clock())
+
+
+class Given:
+    """As kafka-python's own providers are written."""
+
+    def token(self) -> str:
+        return "from-a-class"
+
+    def extensions(self) -> dict[str, str]:
+        return {"logicalCluster": "lkc-1"}
+
+
+class Configured(Given):
+    def __init__(self, config: str = "none") -> None:
+        self.config = config
+
+    def token(self) -> str:
+        return f"for-{self.config}"
+
+
+@pytest.mark.parametrize(
+    ("named", "config", "token"),
+    [
+        (Given, None, "from-a-class"),
+        (Given(), None, "from-a-class"),
+        (Configured, "scope", "for-scope"),
+        (Configured, None, "for-none"),
+        (lambda: "plain", None, "plain"),
+        (lambda config: f"for-{config}", "scope", "for-scope"),
+        (lambda config: f"for-{config}", None, "for-None"),
+        (lambda _: ("pair", NOW_S + 60), None, "pair"),
+        (lambda _: ["of-four", NOW_S + 60, "principal", {"a": "b"}], None, "of-four"),
+    ],
+)
+def test_classes_instances_and_functions_give_tokens(
+    module: ModuleType, named: Any, config: str | None, token: str
+) -> None:
+    assert provider(module, named, config).token() == token
+
+
+def test_extensions_come_from_a_class_or_with_a_token(module: ModuleType) -> None:
+    assert provider(module, Given).extensions() == {"logicalCluster": "lkc-1"}
+    of_four = provider(module, lambda _: ("t", NOW_S + 60, "p", {"a": "b"}))
+    of_four.token()
+    assert of_four.extensions() == {"a": "b"}
+
+
+@pytest.mark.parametrize(("life_s", "kept_s"), [(3600, 3570), (100, 90), (None, 10)])
+def test_a_token_is_kept_until_shortly_before_it_expires(
+    module: ModuleType, life_s: float | None, kept_s: float
+) -> None:
+    clock, asked = Clock(), iter(range(9))
+    tokens = provider(
+        module, lambda: str(next(asked)) if life_s is None else (str(next(asked)), clock.now_s + life_s), clock=clock
+    )
+    found = []
+    for clock.now_s in (NOW_S, NOW_S + kept_s - 1, NOW_S + kept_s + 0.001):
+        found.append(tokens.token())
+    assert found == ["0", "0", "1"]
+
+
+def failing() -> str:
+    raise PermissionError("invalid_client")
+
+
+def test_a_provider_that_fails_is_told_and_may_be_asked_again(module: ModuleType) -> None:
+    tokens = provider(module, failing)
+    sentence = r"^The token provider company_tokens\.named failed \(PermissionError: invalid_client\); check its cred"
+    with pytest.raises(ClusterUnreachable, match=sentence):
+        tokens.fetch()
+    with pytest.raises(kafka.errors.KafkaConnectionError, match=r"company_tokens\.named failed"):
+        tokens.token()  # on kafka-python's thread, which knows its own errors only
+    with pytest.raises(ClusterUnreachable, match=sentence):
+        _check_credentials({"sasl_oauth_token_provider": tokens})
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (None, "a value of type NoneType"),
+        (b"s3cret", "a value of type bytes"),
+        (("s3cret",), "a value of type tuple"),
+        (("s3cret", "soon"), "an expiry time that is not a number"),
+        (("s3cret", NOW_S), "a token that has expired"),
+        (("s3cret", float("inf")), "an expiry time that is not a number"),
+        ("", "a token that is not a string of printable characters"),
+        ("s3cret\x01auth=x", "a token that is not a string of printable characters"),
+        ((5, NOW_S + 60), "a token that is not a string of printable characters"),
+    ],
+)
+def test_what_is_no_token_is_told_and_not_repeated(module: ModuleType, answer: Any, sentence: str) -> None:
+    with pytest.raises(SettingError, match=f"named returned {sentence}; it must return") as told:
+        provider(module, lambda: answer).fetch()
+    assert "s3cret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("tokens", "'tokens' is not a dotted path; write it like package.module.function"),
+        ("os.system('x')", "is not a dotted path"),
+        ("company_tokens.absent", r"cannot be imported \(AttributeError: "),
+        ("no_such_module.tokens", r"cannot be imported \(ModuleNotFoundError: .*; its module must be on"),
+        ("company_tokens.number", "is neither a function nor a class with a method token"),
+        ("company_tokens.broken", r"cannot be created \(KeyError: 'TENANT'\); fix it, or the files that it reads"),
+    ],
+)
+def test_a_path_that_names_no_provider_is_told(module: ModuleType, path: str, sentence: str) -> None:
+    class Broken(Given):
+        def __init__(self) -> None:
+            raise KeyError("TENANT")
+
+    module.__dict__.update(number=5, broken=Broken)
+    with pytest.raises(SettingError, match=sentence):
+        TokenProvider(path)
+
+
+@pytest.mark.parametrize("named", [Given, Given(), lambda: "x"])
+def test_a_configuration_that_nothing_takes_is_refused(module: ModuleType, named: Any) -> None:
+    with pytest.raises(
+        SettingError, match=r"takes no argument, and sasl\.oauthbearer\.config gives one; remove that setting"
+    ):
+        provider(module, named, "scope")
+
+
+def test_no_token_is_shown(module: ModuleType) -> None:
+    tokens = provider(module, lambda: "s3cret")
+    tokens.fetch()
+    assert "s3cret" not in repr(tokens) + repr(vars(tokens))
+
+
+@pytest.mark.parametrize(
+    ("credentials", "region", "missing"),
+    [(None, "eu-west-1", "credentials"), ("some", None, "region"), ("some", "eu", "")],
+)
+def test_aws_without_credentials_or_region_is_told(
+    monkeypatch: pytest.MonkeyPatch, credentials: str | None, region: str | None, missing: str
+) -> None:
+    class Session:
+        def get_credentials(self) -> str | None:
+            return credentials
+
+        def get_config_variable(self, _name: str) -> str | None:
+            return region
+
+    made = ModuleType("botocore.session")
+    made.Session = Session  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "botocore", ModuleType("botocore"))
+    monkeypatch.setitem(sys.modules, "botocore.session", made)
+    if not missing:
+        _check_credentials({"sasl_mechanism": "AWS_MSK_IAM"})
+        return
+    with pytest.raises(SettingError, match=f"AWS_MSK_IAM found no AWS {missing} on this machine"):
+        _check_credentials({"sasl_mechanism": "AWS_MSK_IAM"})

@@ -1,4 +1,4 @@
-"""Who has failed is the cluster's word, never ours alone."""
+"""Who has failed is the cluster's word, never ours alone; and the lag and the missing bytes of replicas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,16 @@ from kafka_steward.cluster.health import (
     partition_conditions,
     receiving_brokers,
 )
-from kafka_steward.cluster.state import Broker, BrokerLogDirs, Partition, Snapshot
+from kafka_steward.cluster.state import (
+    Broker,
+    BrokerLogDirs,
+    Partition,
+    Snapshot,
+    bytes_missing,
+    lag,
+    partitions_by_broker,
+    without_stray_replicas,
+)
 
 BROKERS = range(1, 6)
 
@@ -41,27 +50,22 @@ def test_one_word_is_not_enough_while_there_are_two_who_could_speak() -> None:
     assert failed_brokers(snapshot({1, 2, 3}, (4, 1, 2)), {1: frozenset({1, 2, 3})}) == frozenset()
 
 
-def test_one_word_is_enough_when_there_is_only_one_left() -> None:
-    assert failed_brokers(snapshot({1}, (4, 1)), {1: frozenset({1})}) == {4}
+ALL_OF_THREE = dict.fromkeys({1, 2, 3}, frozenset({1, 2, 3}))
 
 
-def test_a_fenced_broker_counts_as_dead() -> None:
-    views = dict.fromkeys({1, 2, 3}, frozenset({1, 2, 3}))
-    assert failed_brokers(snapshot({1, 2, 3}, (4, 1), fenced={4}), views) == {4}
-
-
-def test_a_dead_broker_without_replicas_has_not_failed() -> None:
-    views = dict.fromkeys({1, 2, 3}, frozenset({1, 2, 3}))
-    assert failed_brokers(snapshot({1, 2, 3}, (1, 2), fenced={4}), views) == frozenset()
-
-
-def test_a_placeholder_is_not_a_broker() -> None:
-    views = dict.fromkeys({1, 2, 3}, frozenset({1, 2, 3}))
-    assert failed_brokers(snapshot({1, 2, 3}, (1, -1)), views) == frozenset()
-
-
-def test_a_cluster_that_does_not_answer_has_no_failed_brokers() -> None:
-    assert failed_brokers(snapshot(set(), (1, 2, 3)), {}) == frozenset()
+@pytest.mark.parametrize(
+    ("seen", "views", "failed"),
+    [
+        (snapshot({1}, (4, 1)), {1: frozenset({1})}, {4}),
+        (snapshot({1, 2, 3}, (4, 1), fenced={4}), ALL_OF_THREE, {4}),
+        (snapshot({1, 2, 3}, (1, 2), fenced={4}), ALL_OF_THREE, set()),
+        (snapshot({1, 2, 3}, (1, -1)), ALL_OF_THREE, set()),
+        (snapshot(set(), (1, 2, 3)), {}, set()),
+    ],
+    ids=["the word of the only one left", "fenced", "without replicas", "a placeholder", "a silent cluster"],
+)
+def test_who_has_failed(seen: Snapshot, views: dict[int, frozenset[int]], failed: set[int]) -> None:
+    assert failed_brokers(seen, views) == failed
 
 
 ids = st.frozensets(st.sampled_from(BROKERS))
@@ -346,3 +350,52 @@ def test_imbalance_is_how_far_the_fullest_broker_is_above_the_mean() -> None:
     health = looked(moving({1, 2, 3}))
     assert health.replica_imbalance == pytest.approx(2 / 1.5 - 1)
     assert health.leader_imbalance == pytest.approx(1 / 0.5 - 1)
+
+
+NAME = TopicPartition("t", 0)
+PARTITION = Partition("t", 0, replicas=(1, 2, 3), isr=frozenset({1, 2}), leader=1)
+sizes = st.none() | st.integers(0, 2**63 - 1)
+
+
+def dirs(leader: int | None, follower: int | None) -> dict[int, BrokerLogDirs]:
+    found = {1: leader, 3: follower}
+    return {broker: BrokerLogDirs({} if size is None else {NAME: size}) for broker, size in found.items()}
+
+
+def test_lag_is_the_leaders_end_minus_the_followers() -> None:
+    assert lag({(NAME, 1): 4000, (NAME, 3): 129}, PARTITION, 3) == 3871
+
+
+def test_lag_is_unknown_while_either_end_or_the_leader_is() -> None:
+    offline = Partition("t", 0, (1, 2, 3), frozenset(), leader=None)
+    assert lag({(NAME, 1): 4000}, PARTITION, 3) is None
+    assert lag({(NAME, 3): 129}, PARTITION, 3) is None
+    assert lag({(NAME, 1): 4000, (NAME, 3): 129}, offline, 3) is None
+
+
+@given(leader=st.integers(0), follower=st.integers(0))
+def test_lag_is_never_negative(leader: int, follower: int) -> None:
+    assert lag({(NAME, 1): leader, (NAME, 3): follower}, PARTITION, 3) == max(0, leader - follower)
+
+
+@given(leader=sizes, follower=sizes)
+def test_missing_bytes_are_unknown_or_between_nothing_and_all(leader: int | None, follower: int | None) -> None:
+    missing = bytes_missing(dirs(leader, follower), PARTITION, 3)
+    assert missing is None if leader is None else missing is not None and 0 <= missing <= leader
+
+
+def test_a_broker_that_holds_nothing_yet_lacks_everything_and_one_that_is_not_reached_is_unknown() -> None:
+    assert bytes_missing(dirs(32_000, None), PARTITION, 3) == 32_000
+    assert bytes_missing({1: BrokerLogDirs({NAME: 32_000})}, PARTITION, 3) is None
+
+
+def test_all_replicas_are_asked_at_the_brokers_that_hold_them() -> None:
+    other = Partition("u", 7, (3,), frozenset({3}), leader=3)
+    assert partitions_by_broker([PARTITION, other]) == {1: [NAME], 2: [NAME], 3: [NAME, TopicPartition("u", 7)]}
+
+
+def test_strays_of_a_returned_broker_do_not_belong_to_it() -> None:
+    moved, gone = TopicPartition("moved", 0), TopicPartition("gone", 0)
+    snapshot = Snapshot("id", 0, {}, {NAME: PARTITION, moved: Partition("moved", 0, (1,), frozenset({1}), leader=1)})
+    directory = BrokerLogDirs({NAME: 5, moved: 6, gone: 7}, total_bytes=100, usable_bytes=80)
+    assert without_stray_replicas(directory, snapshot, 3) == BrokerLogDirs({NAME: 5}, total_bytes=100, usable_bytes=80)

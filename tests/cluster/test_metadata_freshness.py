@@ -25,6 +25,11 @@ def shown(
     return recent.reconcile({NAME: partition}, listed or {})[NAME]
 
 
+@pytest.fixture
+def recent() -> MetadataReconciler:
+    return MetadataReconciler()
+
+
 @pytest.mark.parametrize("replicas", [OLD, MERGED, DONE])
 def test_what_the_controller_lists_is_in_flight_whatever_the_broker_shows(replicas: Assignment) -> None:
     partition = shown(MetadataReconciler(), replicas, FLYING)
@@ -38,8 +43,7 @@ def test_without_news_the_broker_is_believed() -> None:
         assert (partition.replicas, partition.reassigning) == (replicas, False)
 
 
-def test_a_move_that_left_the_list_flies_until_the_broker_knows() -> None:
-    recent = MetadataReconciler()
+def test_a_move_that_left_the_list_flies_until_the_broker_knows(recent: MetadataReconciler) -> None:
     recent.on_listed(FLYING, 0)
     recent.on_listed({}, 1)
     assert shown(recent, MERGED).adding == (4,)
@@ -47,8 +51,7 @@ def test_a_move_that_left_the_list_flies_until_the_broker_knows() -> None:
     assert (finished.replicas, finished.reassigning) == (DONE, False)
 
 
-def test_a_cancelled_move_flies_until_the_broker_knows() -> None:
-    recent = MetadataReconciler()
+def test_a_cancelled_move_flies_until_the_broker_knows(recent: MetadataReconciler) -> None:
     recent.on_listed(FLYING, 0)
     recent.on_accepted({NAME: None}, 0)
     recent.on_listed({}, 0)
@@ -56,8 +59,9 @@ def test_a_cancelled_move_flies_until_the_broker_knows() -> None:
     assert shown(recent, (2, 3, 1)).replicas == (2, 3, 1)
 
 
-def test_a_target_that_was_accepted_and_reached_at_once_flies_until_the_broker_knows() -> None:
-    recent = MetadataReconciler()
+def test_a_target_that_was_accepted_and_reached_at_once_flies_until_the_broker_knows(
+    recent: MetadataReconciler,
+) -> None:
     recent.on_accepted({NAME: DONE}, 0)
     recent.on_listed({}, 0)
     early = shown(recent, OLD)
@@ -67,22 +71,19 @@ def test_a_target_that_was_accepted_and_reached_at_once_flies_until_the_broker_k
     assert shown(recent, OLD).reassigning
 
 
-def test_an_accepted_order_is_so_although_the_broker_shows_the_old_one() -> None:
-    recent = MetadataReconciler()
+def test_an_accepted_order_is_so_although_the_broker_shows_the_old_one(recent: MetadataReconciler) -> None:
     recent.on_accepted({NAME: (3, 2, 1)}, 0)
     partition = shown(recent, OLD)
     assert (partition.replicas, partition.reassigning) == ((3, 2, 1), False)
 
 
-def test_a_new_target_replaces_an_earlier_one_and_a_cancellation_ends_it() -> None:
-    recent = MetadataReconciler()
+def test_a_new_target_replaces_an_earlier_one_and_a_cancellation_ends_it(recent: MetadataReconciler) -> None:
     recent.on_accepted({NAME: DONE}, 0)
     recent.on_accepted({NAME: None}, 0)
     assert shown(recent, OLD).replicas == OLD
 
 
-def test_what_was_listed_is_old_news_for_a_long_time_and_not_for_ever() -> None:
-    recent = MetadataReconciler()
+def test_what_was_listed_is_old_news_for_a_long_time_and_not_for_ever(recent: MetadataReconciler) -> None:
     recent.on_listed(FLYING, 0)
     recent.on_listed({}, STALE_LIMIT_S - 1)
     assert shown(recent, MERGED).reassigning
@@ -100,8 +101,7 @@ def test_what_may_be_news_is_believed_after_a_while() -> None:
     assert not shown(recent, MERGED).reassigning
 
 
-def test_a_cancelled_move_that_a_broker_shows_as_never_begun_still_flies() -> None:
-    recent = MetadataReconciler()
+def test_a_cancelled_move_that_a_broker_shows_as_never_begun_still_flies(recent: MetadataReconciler) -> None:
     recent.on_listed(FLYING, 0)
     shown(recent, OLD, FLYING, epoch=7)
     recent.on_accepted({NAME: None}, 0)
@@ -113,8 +113,7 @@ def test_a_cancelled_move_that_a_broker_shows_as_never_begun_still_flies() -> No
     assert not shown(recent, OLD, epoch=7).reassigning
 
 
-def test_what_was_asked_flies_until_the_broker_shows_it_or_something_newer() -> None:
-    recent = MetadataReconciler()
+def test_what_was_asked_flies_until_the_broker_shows_it_or_something_newer(recent: MetadataReconciler) -> None:
     shown(recent, OLD, epoch=7)
     recent.on_accepted({NAME: DONE}, 0)
     recent.on_listed({}, GRACE_S + 1)
@@ -125,8 +124,7 @@ def test_what_was_asked_flies_until_the_broker_shows_it_or_something_newer() -> 
     assert recent._accepted == {}
 
 
-def test_a_topic_that_was_created_anew_is_no_old_news() -> None:
-    recent = MetadataReconciler()
+def test_a_topic_that_was_created_anew_is_no_old_news(recent: MetadataReconciler) -> None:
     recent.reconcile({NAME: Partition("t", 0, OLD, frozenset(), 2, "id1", leader_epoch=7)}, {})
     recent.on_accepted({NAME: DONE}, 0)
     recent.on_listed({}, GRACE_S + 1)
@@ -144,8 +142,7 @@ def test_an_order_that_a_broker_still_lacks_is_old_news_only_where_orders_raise_
     assert shown(recent, OLD, epoch=7).replicas == ((3, 2, 1) if zookeeper else OLD)
 
 
-def test_what_was_asked_is_expected_for_as_long_as_it_is_listed_and_a_while_after() -> None:
-    recent = MetadataReconciler()
+def test_what_was_asked_is_expected_for_as_long_as_it_is_listed_and_a_while_after(recent: MetadataReconciler) -> None:
     recent.on_accepted({NAME: DONE}, 0)
     recent.on_listed(FLYING, GRACE_S - 1)
     recent.on_listed({}, 2 * GRACE_S - 2)
@@ -154,8 +151,7 @@ def test_what_was_asked_is_expected_for_as_long_as_it_is_listed_and_a_while_afte
     assert not shown(recent, OLD).reassigning
 
 
-def test_somebody_elses_target_ends_what_was_asked() -> None:
-    recent = MetadataReconciler()
+def test_somebody_elses_target_ends_what_was_asked(recent: MetadataReconciler) -> None:
     recent.on_accepted({NAME: (3, 1, 2)}, 0)
     recent.on_listed(FLYING, 0)
     recent.on_listed({}, 0)
@@ -165,8 +161,7 @@ def test_somebody_elses_target_ends_what_was_asked() -> None:
 REMOVING = {NAME: Reassignment(OLD, adding=(), removing=(3,))}
 
 
-def test_a_removal_that_we_cancelled_is_over_at_once() -> None:
-    recent = MetadataReconciler()
+def test_a_removal_that_we_cancelled_is_over_at_once(recent: MetadataReconciler) -> None:
     recent.on_accepted({NAME: (1, 2)}, 0)
     recent.on_listed(REMOVING, 1)
     assert shown(recent, OLD, REMOVING, epoch=7).removing == (3,)
@@ -176,8 +171,7 @@ def test_a_removal_that_we_cancelled_is_over_at_once() -> None:
     assert (back.replicas, back.reassigning) == (OLD, False)
 
 
-def test_a_removal_that_another_client_cancelled_is_over_after_a_while() -> None:
-    recent = MetadataReconciler()
+def test_a_removal_that_another_client_cancelled_is_over_after_a_while(recent: MetadataReconciler) -> None:
     assert not shown(recent, OLD, epoch=7).reassigning
     recent.on_accepted({NAME: (1, 2)}, 0)
     recent.on_listed(REMOVING, 1)

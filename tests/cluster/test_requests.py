@@ -28,6 +28,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster import requests
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, Partition, Reassignment
 from kafka_steward.errors import KafkaRefused
+from tests.present import present
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC_ID = uuid.UUID("f60d7f09-64fa-4b3a-90f1-0771c1d05cdd")
@@ -81,10 +82,7 @@ def test_a_fenced_broker_is_listed_and_marked() -> None:
             kind(broker_id=2, host="h", port=9093, rack=None, is_fenced=True),
         ]
     )
-    assert requests.parse_brokers(answer) == {
-        1: Broker(1, "h", 9092, "a"),
-        2: Broker(2, "h", 9093, None, fenced=True),
-    }
+    assert requests.parse_brokers(answer) == {1: Broker(1, "h", 9092, "a"), 2: Broker(2, "h", 9093, None, fenced=True)}
 
 
 def test_kafkas_words_are_kept_and_a_cancellation_is_not_an_empty_target() -> None:
@@ -92,8 +90,7 @@ def test_kafkas_words_are_kept_and_a_cancellation_is_not_an_empty_target() -> No
     words = "The manual partition assignment includes the broker 1 more than once."
     partition = kind.ReassignablePartitionResponse(partition_index=0, error_code=39, error_message=words)
     answer = AlterPartitionReassignmentsResponse(responses=[kind(name="t", partitions=[partition])])
-    refused = requests.parse_alterations(answer, [T0], "the new assignment")[T0]
-    assert refused is not None
+    refused = present(requests.parse_alterations(answer, [T0], "the new assignment")[T0])
     assert (refused.code, refused.message) == (39, words)
     sent = requests.alter_reassignments_request({T0: None, T1: ()}, 1000)
     read = AlterPartitionReassignmentsRequest.decode(sent.encode(version=1), version=1)
@@ -150,8 +147,7 @@ def test_an_election_that_was_not_needed_is_no_refusal() -> None:
     ]
     answer = ElectLeadersResponse(replica_election_results=[kind(topic="t", partition_result=entries)])
     results = requests.parse_elections(answer, [T0, T1])
-    refused = results[T1]
-    assert refused is not None
+    refused = present(results[T1])
     assert (results[T0], refused.code, refused.message) == (None, 80, "The preferred leader was not available.")
 
 
@@ -231,12 +227,6 @@ def test_log_directories_are_asked_for_everything_nothing_or_some(asked: Any, se
     encoded = requests.log_dirs_request(asked).encode(version=5)
     read = DescribeLogDirsRequest.decode(encoded, version=5)
     assert (read.topics and [(each.topic, each.partitions) for each in read.topics]) == sent
-
-
-def test_topics_that_an_acl_hides_are_told_from_those_that_are_gone() -> None:
-    kind = MetadataResponse.MetadataResponseTopic
-    topics = [kind(name=name, error_code=code, partitions=[]) for name, code in {"t": 0, "u": 29, "v": 3}.items()]
-    assert requests.parse_hidden_topics(MetadataResponse(topics=topics)) == {"u"}
 
 
 def test_log_ends_are_asked_as_no_brokers_replica_so_that_followers_answer() -> None:

@@ -27,6 +27,7 @@ from kafka_steward.journal.retention import archive_audit, delete_old_documents
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
+from tests.present import present
 from tests.simulated_plan import WHO, World, move
 from tests.simulator import Simulator
 
@@ -79,9 +80,7 @@ def _world(simulator: Simulator, journal: Journal, moves: list[str], **more: Any
 
 
 def _status(journal: Journal, digest: str) -> PlanStatus:
-    record = journal.plans.get(digest)
-    assert record is not None
-    return record.status
+    return present(journal.plans.get(digest)).status
 
 
 def _documents(simulator: Simulator, journal: Journal, *, zookeeper: bool) -> None:

@@ -17,6 +17,7 @@ from kafka_steward.journal.sql.watch_reports import WatchReports
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.page_data.clusters import FAILURES, UNWATCHED_MS, ClusterState, cluster
 from kafka_steward.page_data.reader import open_reader
+from tests.present import present
 
 CLUSTER, CONN_ID = "cluster-s", "kafka_s"
 Arrange = Callable[[Journal], None]
@@ -34,8 +35,7 @@ def journal(url: str) -> Iterator[Journal]:
 
 
 def reports(journal: Journal) -> WatchReports:
-    assert journal.watch_reports is not None
-    return journal.watch_reports
+    return present(journal.watch_reports)
 
 
 def state(url: str) -> ClusterState:
@@ -92,13 +92,6 @@ MADE_BY: dict[ClusterState, Arrange] = {
     ClusterState.DISABLED: disable,
     ClusterState.HEALTHY: partial(check, found=CheckState.FINE),
 }
-
-
-@pytest.mark.parametrize("expected", ClusterState)
-def test_each_state_is_shown_by_what_makes_it_alone(journal: Journal, url: str, expected: ClusterState) -> None:
-    check(journal, CheckState.FINE)
-    MADE_BY[expected](journal)
-    assert state(url) is expected
 
 
 @pytest.mark.parametrize("expected", ClusterState)

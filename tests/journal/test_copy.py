@@ -1,23 +1,33 @@
-"""A journal goes along to another backend: every pair of them, on real servers, and between two files."""
+"""A journal goes along to another backend, on real servers and between files; and which rows and documents are one."""
 
 from __future__ import annotations
 
+import gc
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import LockLost, RequestError, WrongJournal
-from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, AuditRecord, Outcome
+from kafka_steward.errors import JournalUnreachable, LockLost, PlanError, RequestError, WrongJournal
+from kafka_steward.journal import audit, identity, paths
+from kafka_steward.journal.audit import Action, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.copy import CopyCounts, copy_journal
+from kafka_steward.journal.identity import Identity, bind_rows_to_tree, ensure_identity, mark_copied
 from kafka_steward.journal.records import MoveState, PlanStatus
+from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql.audit import AuditTable
+from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.test_plans import moves_of, record_of
 from tests.journal.zookeeper import ZooKeeperServer
+from tests.memory_tree import MemoryTree
+from tests.present import present
 
 Make = Callable[[str], Journal]
 
@@ -107,8 +117,7 @@ def test_a_plan_goes_on_in_the_copy(make: Make, kind: str, other: str) -> None:
     source, target = make(kind), make(other)
     fill(source)
     copy_journal(source, target)
-    running = target.plans.get("running")
-    assert running is not None
+    running = present(target.plans.get("running"))
     assert target.slot.holders() == ("running",)
     new = target.plans.publish(record_of(target, "new"), moves_of(2, topic="new"))
     rest = [row.topic_partition for row in target.plans.rows("running") if not row.state.settled]
@@ -136,9 +145,7 @@ def test_what_the_other_journal_has_is_left_as_it_is(make: Make, kind: str, othe
     fill(source)
     target.tree.create(paths.failed_broker(3), "theirs")
     copy_journal(source, target)
-    node = target.tree.get(paths.failed_broker(3))
-    assert node is not None
-    assert node.data == "theirs"
+    assert present(target.tree.get(paths.failed_broker(3))).data == "theirs"
 
 
 def test_on_one_database_only_the_tree_moves(zookeeper: ZooKeeperServer, sqlite_url: str, cluster_id: str) -> None:
@@ -193,3 +200,304 @@ def test_kafkas_own_znodes_stay(make: Make, kind: str) -> None:
     assert copy_journal(source, target).documents == 0
     assert target.tree.children("/") == ["steward"]
     assert target.tree.children("/steward") == ["journal"]
+
+
+Opener = Callable[..., Journal]
+
+
+@pytest.fixture
+def opener(tmp_path: Path) -> Opener:
+    """Opens the journal in the file of a name, on the host db-7."""
+    return lambda name, **how: open_journal(f"sqlite:///{tmp_path}/{name}.db", "c1", host="db-7", **how)
+
+
+def copy(opener: Opener, source: str, target: str) -> None:
+    with opener(source) as old, opener(target, compare=False) as new:
+        copy_journal(old, new)
+
+
+def test_the_original_is_refused_and_says_where_the_copy_is(opener: Opener, tmp_path: Path) -> None:
+    copy(opener, "old", "new")
+    for _ in range(2):
+        with pytest.raises(WrongJournal) as refused:
+            opener("old")
+        assert str(refused.value).startswith(
+            f"The journal with its documents in sqlite:///{tmp_path}/old.db on the host db-7 was copied to "
+            f"sqlite:///{tmp_path}/new.db on the host db-7, and only the copy is used from then on: "
+        )
+    opener("new").close()
+
+
+def test_paired_it_is_used_again(opener: Opener) -> None:
+    copy(opener, "old", "new")
+    with opener("old", compare=False) as old:
+        old.bind_rows_to_tree()
+    opener("old").close()
+    opener("new").close()
+
+
+def test_copied_back_the_original_is_used_again_and_the_copy_is_not(opener: Opener) -> None:
+    copy(opener, "old", "new")
+    copy(opener, "new", "old")
+    opener("old").close()
+    with pytest.raises(WrongJournal, match=r"old\.db on the host db-7, and only the copy"):
+        opener("new")
+
+
+def test_a_copy_that_was_interrupted_leaves_the_original_in_use_and_can_be_repeated(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opener("old") as old, opener("new", compare=False) as new, monkeypatch.context() as patched:
+
+        def die() -> None:
+            raise JournalUnreachable("The process died.")
+
+        patched.setattr(new, "bind_rows_to_tree", die)
+        with pytest.raises(JournalUnreachable):
+            copy_journal(old, new)
+    opener("old").close()
+    copy(opener, "old", "new")
+    opener("new").close()
+
+
+def test_documents_that_the_copy_shares_with_the_original_are_not_marked(tmp_path: Path) -> None:
+    tree = MemoryTree(lambda: 1)
+    old, new = (open_database(f"sqlite:///{tmp_path}/{name}.db", "c1", "db-7") for name in ("old", "new"))
+    ensure_identity(old, tree, "ZooKeeper")
+    copied = bind_rows_to_tree(new, tree, "ZooKeeper")
+    mark_copied(tree, copied)
+    assert ensure_identity(new, tree, "ZooKeeper") == copied
+    with pytest.raises(WrongJournal, match="belong to a journal whose rows are at "):
+        ensure_identity(old, tree, "ZooKeeper")
+
+
+def test_documents_that_stay_behind_are_marked_when_the_rows_are_shared(tmp_path: Path) -> None:
+    rows = open_database(f"sqlite:///{tmp_path}/rows.db", "c1", "db-7")
+    before, after = MemoryTree(lambda: 1), MemoryTree(lambda: 1)
+    ensure_identity(rows, before, "ZooKeeper")
+    mark_copied(before, bind_rows_to_tree(rows, after, "the database"))
+    with pytest.raises(
+        WrongJournal, match=r"documents in ZooKeeper was copied to .* with its documents in the database"
+    ):
+        ensure_identity(rows, before, "ZooKeeper")
+
+
+def test_a_journal_that_names_none_is_not_marked(tmp_path: Path) -> None:
+    tree, rows = MemoryTree(lambda: 1), open_database(f"sqlite:///{tmp_path}/rows.db", "c1", "db-7")
+    tree.create(paths.JOURNAL, "{")
+    mark_copied(tree, ensure_identity(rows, MemoryTree(lambda: 1)))
+    assert present(tree.get(paths.JOURNAL)).data == "{"
+
+
+def test_at_most_two_pages_of_the_audit_trail_are_in_memory_at_once(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages, page = 12, 50
+    monkeypatch.setattr(audit, "_PAGE", page)
+    read, held = AuditTable.rows_before, []
+
+    def older(table: AuditTable, *given: Any) -> list[StoredAuditRecord]:
+        rows = read(table, *given)
+        held.append(sum(isinstance(each, StoredAuditRecord) for each in gc.get_objects()))
+        return rows
+
+    monkeypatch.setattr(AuditTable, "rows_before", older)
+    with opener("old") as old, opener("new", compare=False) as new:
+        old.audit.record_intent([AuditRecord(Action.DETECT, "gone", broker=at) for at in range(pages * page)])
+        already = sum(isinstance(each, StoredAuditRecord) for each in gc.get_objects())
+        assert copy_journal(old, new).audit_rows == pages * page
+        assert len(new.audit.rows(limit=None)) == pages * page
+    assert len(held) >= pages
+    assert max(held) <= already + 2 * page
+
+
+def test_a_journal_keeps_its_id_and_names_its_place(fresh_url: str, cluster_id: str) -> None:
+    with (
+        open_journal(fresh_url, cluster_id, host="here") as first,
+        open_journal(fresh_url, cluster_id, host="here") as again,
+    ):
+        assert first.identity == again.identity
+        assert first.identity is not None
+        assert re.fullmatch("[0-9a-f]{32}", first.identity.id)
+        assert cluster_id not in first.identity.place
+        assert ("on the host here" in first.identity.place) == fresh_url.startswith("sqlite")
+        if password := sa.make_url(fresh_url).password:
+            assert str(password) not in first.identity.place
+
+
+def test_each_cluster_of_a_database_has_an_id_of_its_own(sqlite_url: str, cluster_id: str) -> None:
+    with open_journal(sqlite_url, cluster_id) as one, open_journal(sqlite_url, f"{cluster_id}-b") as other:
+        assert one.identity is not None
+        assert other.identity is not None
+        assert one.identity.id != other.identity.id
+
+
+def test_documents_are_not_read_with_the_rows_of_another_database(tmp_path: Path) -> None:
+    tree = MemoryTree(lambda: 1)
+    ours, theirs = (open_database(f"sqlite:///{tmp_path}/{name}.db", "c", name) for name in ("worker", "triggerer"))
+    made = ensure_identity(ours, tree, "ZooKeeper at zk1:2181")
+    assert (
+        made.place == f"sqlite:///{tmp_path}/worker.db on the host worker with its documents in ZooKeeper at zk1:2181"
+    )
+    words = (
+        "The documents in ZooKeeper at zk1:2181 belong to a journal whose rows are at "
+        f"sqlite:///{tmp_path}/worker.db on the host worker, and this process opened the rows at "
+        f"sqlite:///{tmp_path}/triggerer.db on the host triggerer; set the setting journal to the one database that all"
+    )
+    for _ in range(2):
+        with pytest.raises(WrongJournal, match=re.escape(words)):
+            ensure_identity(theirs, tree, "ZooKeeper at zk1:2181")
+    assert ensure_identity(ours, tree, "ZooKeeper at zk1:2181") == made
+
+
+def test_rows_are_not_read_with_documents_that_are_new(tmp_path: Path) -> None:
+    """As when ZooKeeper lost them, or the chroot was misspelt."""
+    database = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here")
+    ensure_identity(database, MemoryTree(lambda: 1), "ZooKeeper at zk1:2181/kafka")
+    empty = MemoryTree(lambda: 1)
+    with pytest.raises(
+        WrongJournal, match="documents are in ZooKeeper at zk1:2181/kafka, and there are none of its documents in Zoo"
+    ):
+        ensure_identity(database, empty, "ZooKeeper at zk1:2181/kafak")
+    assert empty.get(paths.JOURNAL) is None
+
+
+def test_whoever_dies_between_the_halves_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database, tree = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryTree(lambda: 1)
+
+    def die(*_: object) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(tree, "create", die)
+    with pytest.raises(SystemExit):
+        ensure_identity(database, tree, "there")
+    monkeypatch.undo()
+    monkeypatch.setattr(identity._IdentityRow, "mark_bound", die)
+    with pytest.raises(SystemExit):
+        ensure_identity(database, tree, "there")
+    monkeypatch.undo()
+    assert ensure_identity(database, tree, "there").id in present(tree.get(paths.JOURNAL)).data
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"id": 5, "rows": "x"}', "not JSON", '{"version": 9, "id": "x", "rows": "y"}']
+)
+def test_a_garbled_name_refuses_until_the_halves_are_tied_together_again(tmp_path: Path, text: str) -> None:
+    database, tree = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryTree(lambda: 1)
+    made = ensure_identity(database, tree, "there")
+    tree.set(paths.JOURNAL, text, version=present(tree.get(paths.JOURNAL)).version)
+    with pytest.raises(WrongJournal, match=r"rows are at no known database, .* `airflow kafka-steward journal pair`"):
+        ensure_identity(database, tree, "there")
+    paired = bind_rows_to_tree(database, tree, "there")
+    assert paired.id != made.id
+    assert ensure_identity(database, tree, "there") == paired
+
+
+def test_rows_whose_documents_are_lost_are_tied_to_an_empty_tree(tmp_path: Path) -> None:
+    database, empty = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryTree(lambda: 1)
+    lost = ensure_identity(database, MemoryTree(lambda: 1), "there")
+    paired = bind_rows_to_tree(database, empty, "elsewhere")
+    assert paired == Identity(paired.id, lost.rows, "elsewhere")
+    assert paired.id != lost.id
+    assert ensure_identity(database, empty, "elsewhere") == paired
+
+
+def test_a_process_that_dies_while_tying_together_leaves_no_open_door(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, tree = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryTree(lambda: 1)
+    ensure_identity(database, tree, "there")
+
+    def die(*_: object, **__: object) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(tree, "set", die)
+    with pytest.raises(SystemExit):
+        bind_rows_to_tree(database, tree, "there")
+    monkeypatch.undo()
+    with pytest.raises(WrongJournal, match="belong to a journal whose rows are at"):
+        ensure_identity(database, tree, "there")
+
+
+def test_two_hosts_with_files_of_their_own_do_not_share_zookeeper(
+    zookeeper: ZooKeeperServer, tmp_path: Path, cluster_id: str
+) -> None:
+    options = ZooKeeperOptions(zookeeper.at(cluster_id))
+    worker, triggerer = f"sqlite:///{tmp_path}/worker.db", f"sqlite:///{tmp_path}/triggerer.db"
+    with open_journal(worker, cluster_id, host="worker", zookeeper=options) as journal:
+        journal.plans.publish(record_of(journal, "aa"), moves_of(3))
+    with pytest.raises(
+        WrongJournal, match=r"worker.db on the host worker, and this process opened the rows at .*triggerer.db"
+    ):
+        open_journal(triggerer, cluster_id, host="triggerer", zookeeper=options)
+    with open_journal(worker, cluster_id, host="worker", zookeeper=options) as journal:
+        assert len(journal.plans.rows("aa")) == 3
+
+
+def test_a_plan_whose_rows_are_missing_is_refused_and_named(url: str, cluster_id: str) -> None:
+    """As when the database was restored from a backup that is older than the documents."""
+    with open_journal(url, cluster_id) as journal:
+        journal.plans.publish(record_of(journal, "beef"), moves_of(3))
+        journal.plans._table.delete("beef")
+        with pytest.raises(PlanError, match=r"Plan beef moves 3 partitions, and the journal at .* has 0 rows of it"):
+            journal.plans.rows("beef")
+        assert journal.plans.existing_rows("beef") == []
+
+
+def test_who_opened_a_journal_is_written_down_with_the_moment(fresh_url: str, cluster_id: str) -> None:
+    hosts = ["here"] if fresh_url.startswith("sqlite") else ["one", "two"]
+    for host in hosts:
+        with open_journal(fresh_url, cluster_id, host=host) as journal:
+            now_ms = journal.now_ms()
+    with open_journal(fresh_url, cluster_id, host=hosts[0]) as journal:
+        assert journal.openings is not None
+        rows = journal.openings.rows()
+    assert {row["host"] for row in rows} == set(hosts)
+    assert all(now_ms - 60_000 < row["first_ms"] <= row["last_ms"] < now_ms + 60_000 for row in rows)
+
+
+def test_the_hosts_of_a_journal_in_sqlite_are_counted_and_those_of_a_shared_one_are_not(
+    fresh_url: str, cluster_id: str
+) -> None:
+    in_sqlite = fresh_url.startswith("sqlite")
+    for host in ("one", "two"):
+        with open_journal(fresh_url, cluster_id, host=host) as journal:
+            assert journal.openings is not None
+            counted = journal.openings.count_hosts_of_local_database(60_000)
+            assert counted == {"one": 1, "two": 2}[host] * in_sqlite
+            assert journal.openings.count_hosts_of_local_database(-60_000) == 0
+            if in_sqlite:
+                # What the refusal of a second host advises where a host was renamed; and here it was not.
+                with journal.openings.database.write_transaction() as connection:
+                    connection.execute(sa.update(tables.host).values(name="two"))
+
+
+def test_a_host_that_comes_back_later_is_written_down_anew(
+    sqlite_url: str, cluster_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "_NOTED_EVERY_MS", -1)
+    for _ in range(2):
+        with open_journal(sqlite_url, cluster_id) as journal:
+            assert journal.openings is not None
+            (row,) = journal.openings.rows()
+            before = row["last_ms"]
+            while journal.now_ms() <= before:
+                pass
+    with open_journal(sqlite_url, cluster_id) as journal:
+        assert journal.openings is not None
+        (row,) = journal.openings.rows()
+    assert row["first_ms"] < before < row["last_ms"]
+
+
+def test_another_journal_than_the_one_that_the_work_was_begun_with_is_refused() -> None:
+    here = Identity(
+        "aa", "sqlite:////airflow/journal.db on the host pod-7", "sqlite:////airflow/journal.db on the host pod-7"
+    )
+    here.require_same_journal(None)
+    here.require_same_journal({"id": "aa", "place": "elsewhere"})
+    words = (
+        "started with the journal at postgresql://db/x, and this process opened another one, at sqlite:.* on "
+        "the host pod-7;"
+    )
+    with pytest.raises(WrongJournal, match=words):
+        here.require_same_journal({"id": "bb", "place": "postgresql://db/x"})

@@ -13,7 +13,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import postgresql
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError, VersionConflict
 from kafka_steward.journal.audit import Action, AuditRecord
@@ -37,6 +37,7 @@ from kafka_steward.journal.sql.tree import SqlTree
 from kafka_steward.journal.store import open_journal
 from tests.hostile import HostileNode, sql_writer
 from tests.journal.test_plans import moves_of, record_of
+from tests.present import present
 
 SECRET = "s3cret"
 POSTGRESQL = f"postgresql+psycopg://ann:{SECRET}@db:5432/steward"
@@ -52,15 +53,9 @@ def database(tmp_path: Path) -> Database:
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
-        (
-            sa.exc.OperationalError("SELECT", {}, SAID),
-            "does not answer (password *** is wrong); retry when it does.",
-        ),
+        (sa.exc.OperationalError("SELECT", {}, SAID), "does not answer (password *** is wrong); retry when it does."),
         (sa.exc.InterfaceError("SELECT", {}, SAID), "does not answer (password *** is wrong); retry when it does."),
-        (
-            sa.exc.TimeoutError("no connection is free."),
-            "does not answer (no connection is free); retry when it does.",
-        ),
+        (sa.exc.TimeoutError("no connection is free."), "does not answer (no connection is free); retry when it does."),
         (
             sa.exc.OperationalError("SELECT", {}, Exception(" \n")),
             "does not answer (no further details); retry when it does.",
@@ -96,14 +91,6 @@ def test_without_a_password_its_words_stay_as_they_are() -> None:
     error = sa.exc.IntegrityError("INSERT", {}, Exception("None of it"))
     told = as_journal_error(sa.create_engine("postgresql+psycopg://db/steward"), error)
     assert str(told) == "The journal at postgresql+psycopg://db/steward refused a statement: None of it."
-
-
-@pytest.mark.parametrize(("url", "kind"), [("sqlite://", sqlite.Insert), (POSTGRESQL, postgresql.Insert)])
-def test_each_database_leaves_rows_that_exist_in_its_own_way(url: str, kind: type[sa.Insert]) -> None:
-    dialect = sa.create_engine(url).dialect
-    insert = journal_dialect(dialect).insert_or_ignore(tables.host)
-    assert isinstance(insert, kind)
-    assert str(insert.compile(dialect=dialect)).endswith("ON CONFLICT DO NOTHING")
 
 
 def test_a_number_of_a_counter_is_never_given_twice(database: Database) -> None:
@@ -382,11 +369,14 @@ def test_a_journal_that_another_process_keeps_locked_does_not_answer(
     assert str(refused.value) == f"The journal at {url} does not answer (database is locked); retry when it does."
 
 
-def test_who_cannot_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("use", [lambda url: open_database(url, "c1", "here"), table_names], ids=["open", "tables"])
+def test_who_cannot_write_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: Callable[[str], object]
+) -> None:
     (tmp_path / "journal.db").write_text("not a database" * 1000)
     monkeypatch.setenv("USER", "ann")
     with pytest.raises(JournalError) as refused:
-        open_database(f"sqlite:///{tmp_path}/journal.db", "c1", "here")
+        use(f"sqlite:///{tmp_path}/journal.db")
     assert str(refused.value) == (
         f"The journal {tmp_path}/journal.db cannot be written by the user ann (file is not a database); correct its "
         "permissions, or set journal."
@@ -394,7 +384,7 @@ def test_who_cannot_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("USER")
     monkeypatch.setattr(os, "getuid", lambda: 4711)
     with pytest.raises(JournalError, match="cannot be written by the user 4711 "):
-        open_database(f"sqlite:///{tmp_path}/journal.db", "c1", "here")
+        use(f"sqlite:///{tmp_path}/journal.db")
 
 
 def test_the_tables_of_a_file_are_listed_and_the_file_stays_as_it_is(tmp_path: Path) -> None:
@@ -406,18 +396,6 @@ def test_the_tables_of_a_file_are_listed_and_the_file_stays_as_it_is(tmp_path: P
     assert table_names(f"sqlite:///{file}") == {"dag_run"}
     assert file.read_bytes() == before
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_a_file_whose_tables_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("USER", "ann")
-    file = tmp_path / "other.db"
-    file.write_text("not a database" * 1000)
-    with pytest.raises(JournalError) as refused:
-        table_names(f"sqlite:///{file}")
-    assert str(refused.value) == (
-        f"The journal {file} cannot be written by the user ann (file is not a database); correct its permissions, or "
-        "set journal."
-    )
 
 
 def test_a_server_whose_tables_cannot_be_read_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,8 +418,7 @@ def test_a_time_that_no_clock_shows_is_read_as_the_nearest_possible_one(
 ) -> None:
     hostile = HostileNode("/a/b", "{}", (0, 1, 1, stored_ms, stored_ms))
     assert sql_writer(database.engine, database.cluster_id)([hostile]) == 1
-    node = SqlTree(database).get("/a/b")
-    assert node is not None
+    node = present(SqlTree(database).get("/a/b"))
     assert (node.created_ms, node.modified_ms) == (read_ms, read_ms)
 
 

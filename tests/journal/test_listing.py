@@ -1,4 +1,4 @@
-"""Documents are listed one by one: what cannot be read is told apart, and moved aside on every backend."""
+"""Documents are listed one by one: what cannot be read is told apart, and kept whole where it is moved to."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from kazoo.security import make_digest_acl
 from kafka_steward.journal import listing, paths
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.copy import copy_journal
-from kafka_steward.journal.kip_documents import FailedBroker, InFlight
+from kafka_steward.journal.kip_documents import CancelRequest, FailedBroker, InFlight
 from kafka_steward.journal.listing import (
     QUARANTINE,
     QuarantinedDocument,
+    delete_or_quarantine,
     list_unreadable,
+    quarantine_document,
     quarantine_unreadable,
 )
 from kafka_steward.journal.records import APPROVALS, FAILED_BROKERS, IN_FLIGHT, REQUESTS, RESTARTS, WRITTEN
 from kafka_steward.journal.store import Journal, open_journal
-from kafka_steward.journal.tree import MAX_BYTES, Tree
+from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, remove
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.journal.conftest import PATIENT_S
 from tests.journal.zookeeper import ZooKeeperServer
+from tests.memory_tree import MemoryTree
+from tests.present import present
 
 WATCH = Actor(task_id="watch")
 GOOD = FailedBroker(5).to_json()
@@ -36,8 +40,7 @@ def kept(tree: Tree) -> dict[str, str]:
     """What is in quarantine: text by path."""
     found = {}
     for name in tree.children(QUARANTINE):
-        head = tree.get(f"{QUARANTINE}/{name}")
-        assert head is not None
+        head = present(tree.get(f"{QUARANTINE}/{name}"))
         pieces = tree.read([f"{head.path}/{piece}" for piece in tree.children(head.path)])
         found[QuarantinedDocument.from_node(head).path] = "".join(piece.data for piece in pieces if piece)
     return found
@@ -131,13 +134,6 @@ def test_a_value_that_counts_as_something_is_replaced_and_kept(journal: Journal)
     assert failed.document.failure_timestamp_ms == written.created_ms
     assert [each.key for each in RESTARTS.list_valid(journal.tree)] == [(4,)]
     assert list_unreadable(journal.tree, (*WRITTEN, APPROVALS)) == []
-
-
-def test_a_document_of_a_later_release_is_left_alone(journal: Journal) -> None:
-    text = '{"version": 2, "replicas": [1]}'
-    journal.tree.create("/admin/reassignments/t/0", text)
-    assert quarantine_unreadable(journal, WRITTEN, WATCH) == []
-    assert journal.tree.children("/admin/reassignments/t") == ["0"]
 
 
 def test_the_version_of_each_kind_of_document_says_what_is_of_a_later_release(
@@ -240,11 +236,100 @@ def test_a_node_that_we_may_not_read_hides_no_other(zookeeper: ZooKeeperServer, 
 
 
 def test_a_copy_leaves_behind_what_has_a_name_that_no_document_can_have(sqlite_url: str, tmp_path: Path) -> None:
-    with (
-        open_journal(sqlite_url, "copied") as source,
-        open_journal(f"sqlite:///{tmp_path}/new.db", "copied") as target,
-    ):
+    with open_journal(sqlite_url, "copied") as source, open_journal(f"sqlite:///{tmp_path}/new.db", "copied") as target:
         source.tree.create("/admin/failed_brokers/3", GOOD)
         put(source.tree, "/admin/failed_brokers/3\n", GOOD)
         copy_journal(source, target)
         assert target.tree.children("/admin/failed_brokers") == ["3"]
+
+
+PATH = "/steward/slot"
+WHY = "/steward/slot does not contain JSON; correct or delete it."
+
+
+@pytest.fixture
+def memory() -> MemoryTree:
+    return MemoryTree(lambda: 5)
+
+
+def texts(memory: MemoryTree, kept: str) -> dict[str, str]:
+    return {node.path.removeprefix(f"{kept}/"): node.data for node in memory.below(kept)}
+
+
+@pytest.mark.parametrize("replacement", [None, '{"version":1,"preempted":[]}'])
+def test_it_is_kept_with_where_it_was_and_why_and_something_else_takes_its_place(
+    memory: MemoryTree, replacement: str | None
+) -> None:
+    kept = quarantine_document(memory, memory.create(PATH, "garbled"), WHY, replacement)
+    assert kept == f"{QUARANTINE}/doc_0000000000"
+    node, instead = memory.get(kept), memory.get(PATH)
+    assert node is not None
+    assert QuarantinedDocument.from_node(node) == QuarantinedDocument(PATH, WHY, at_ms=5)
+    assert texts(memory, kept) == {"text": "garbled"}
+    assert (instead and instead.data) == replacement
+
+
+@pytest.mark.parametrize("replacement", [None, "{}"])
+@pytest.mark.parametrize("meanwhile", ["changed", "deleted"])
+def test_what_someone_changed_meanwhile_is_theirs(memory: MemoryTree, replacement: str | None, meanwhile: str) -> None:
+    read = memory.create(PATH, "garbled")
+    changed = memory.set(PATH, "mended", version=0)
+    if meanwhile == "deleted":
+        memory.delete(PATH, version=1)
+    assert quarantine_document(memory, read, WHY, replacement) is None
+    assert memory.get(PATH) == (changed if meanwhile == "changed" else None)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("", {"text": ""}),
+        ("abcd", {"text": "abcd"}),
+        ("abcdefgh", {"text": "abcd", "text_2": "efgh"}),
+        ("abcdefghi", {"text": "abcd", "text_2": "efgh", "text_3": "i"}),
+    ],
+)
+def test_what_is_larger_than_a_document_is_cut(
+    memory: MemoryTree, monkeypatch: pytest.MonkeyPatch, text: str, pieces: dict[str, str]
+) -> None:
+    monkeypatch.setattr(listing, "_PIECE", 4)
+    assert texts(memory, present(quarantine_document(memory, memory.create(PATH, text), WHY, None))) == pieces
+
+
+def test_a_piece_fits_whatever_it_holds(memory: MemoryTree) -> None:
+    text = "\U0001f600" * 250_001
+    memory._nodes[PATH] = read = Node(PATH, text, 0, 7, 7, 7, 7)  # as one SQL insert may
+    kept = present(quarantine_document(memory, read, WHY, None))
+    assert texts(memory, kept) == {"text": text[:250_000], "text_2": text[250_000:]}
+
+
+def test_a_character_that_no_document_may_hold_is_kept_as_a_replacement_character(memory: MemoryTree) -> None:
+    memory._nodes[PATH] = read = Node(PATH, "a\x00b\x00", 0, 7, 7, 7, 7)  # as SQLite stores it
+    assert texts(memory, present(quarantine_document(memory, read, WHY, None))) == {"text": "a\ufffdb\ufffd"}
+
+
+@pytest.mark.parametrize(("text", "kept"), [("", []), ("{}", []), ("{", ["doc_0000000000"])])
+def test_a_signal_goes_when_it_was_heard_and_is_kept_only_where_it_is_garbled(
+    memory: MemoryTree, text: str, kept: list[str]
+) -> None:
+    delete_or_quarantine(memory, memory.create(PATH, text), CancelRequest.from_node)
+    assert memory.get(PATH) is None
+    assert memory.children(QUARANTINE) == kept
+    for name in kept:
+        node = present(memory.get(f"{QUARANTINE}/{name}"))
+        assert QuarantinedDocument.from_node(node).reason.startswith("/steward/slot does not contain JSON")
+        assert texts(memory, node.path) == {"text": text}
+
+
+@pytest.mark.parametrize("meanwhile", ["changed", "deleted"])
+def test_what_someone_changed_or_deleted_meanwhile_is_left_and_told(
+    memory: MemoryTree, meanwhile: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    read = memory.create(PATH, "{}")
+    changed = memory.set(PATH, '{"plan":"d1"}', version=0)
+    if meanwhile == "deleted":
+        memory.delete(PATH, version=1)
+    remove(memory, read)
+    assert memory.get(PATH) == (changed if meanwhile == "changed" else None)
+    assert caplog.messages == ["/steward/slot was changed or deleted concurrently; it is left unchanged."]

@@ -1,18 +1,26 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from kafka_steward.errors import LockLost, SlotTaken
-from kafka_steward.journal import paths
-from kafka_steward.journal.locks import DEAD_MS, TTL_MS, Fence, PlanSlot, StepLock, new_holder_name
+from kafka_steward.journal import locks, paths
+from kafka_steward.journal.locks import DEAD_MS, TTL_MS, Fence, PlanSlot, StepLock, is_dead_process, new_holder_name
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree
+from tests.eventually import eventually
 from tests.journal.dead import dead_process
 from tests.memory_tree import MemoryTree
+from tests.present import present
 
 #: Linux gives none above 2**22.
 PID_OF_NO_PROCESS = 2**22 + 1
@@ -37,11 +45,15 @@ def timed(clock: Clock) -> MemoryTree:
     return MemoryTree(clock)
 
 
+@pytest.fixture
+def slot(tree: Tree) -> PlanSlot:
+    return PlanSlot(tree)
+
+
 # The slot
 
 
-def test_a_free_cluster_is_taken_once(tree: Tree) -> None:
-    slot = PlanSlot(tree)
+def test_a_free_cluster_is_taken_once(slot: PlanSlot) -> None:
     assert slot.holders() == ()
     slot.acquire("d1")
     slot.acquire("d1")
@@ -51,20 +63,14 @@ def test_a_free_cluster_is_taken_once(tree: Tree) -> None:
     assert refused.value.owner == "d1"
 
 
-def test_a_freed_cluster_is_taken_by_another(tree: Tree) -> None:
-    slot = PlanSlot(tree)
-    slot.acquire("d1")
-    assert slot.release("d1") is None
-    slot.acquire("d2")
-    assert slot.holders() == ("d2",)
-
-
-def test_freeing_what_one_does_not_have_is_harmless(tree: Tree) -> None:
-    slot = PlanSlot(tree)
+def test_a_freed_cluster_is_taken_by_another_and_freeing_what_one_does_not_have_is_harmless(slot: PlanSlot) -> None:
     assert slot.release("d1") is None
     slot.acquire("d1")
     assert slot.release("d2") == "d1"
     assert slot.holders() == ("d1",)
+    assert slot.release("d1") is None
+    slot.acquire("d2")
+    assert slot.holders() == ("d2",)
 
 
 def test_the_slot_never_expires(timed: MemoryTree, clock: Clock) -> None:
@@ -74,8 +80,7 @@ def test_the_slot_never_expires(timed: MemoryTree, clock: Clock) -> None:
         PlanSlot(timed).acquire("d2")
 
 
-def test_a_heal_goes_first_and_gives_the_slot_back(tree: Tree) -> None:
-    slot = PlanSlot(tree)
+def test_a_heal_goes_first_and_gives_the_slot_back(slot: PlanSlot) -> None:
     slot.acquire("rebalance")
     assert slot.preempt_with("heal") == ("rebalance",)
     assert (slot.holders(), slot.preempted_plans()) == (("heal",), ("rebalance",))
@@ -85,16 +90,12 @@ def test_a_heal_goes_first_and_gives_the_slot_back(tree: Tree) -> None:
         slot.acquire("rebalance")
     assert slot.release("heal") == "rebalance"
     assert (slot.holders(), slot.preempted_plans()) == (("rebalance",), ())
-
-
-def test_a_heal_takes_a_free_cluster_too(tree: Tree) -> None:
-    slot = PlanSlot(tree)
-    assert slot.preempt_with("heal") == ()
+    assert slot.release("rebalance") is None
+    assert slot.preempt_with("heal") == (), "of a free cluster too"
     assert slot.release("heal") is None
 
 
-def test_a_paused_plan_that_is_cancelled_gets_nothing_back(tree: Tree) -> None:
-    slot = PlanSlot(tree)
+def test_a_paused_plan_that_is_cancelled_gets_nothing_back(slot: PlanSlot) -> None:
     slot.acquire("rebalance")
     slot.preempt_with("heal-1")
     slot.preempt_with("heal-2")
@@ -104,20 +105,19 @@ def test_a_paused_plan_that_is_cancelled_gets_nothing_back(tree: Tree) -> None:
     assert slot.release("heal-2") is None
 
 
-def test_a_plan_that_shares_the_slot_keeps_it_whatever_a_release_without_shared_slots_writes(tree: Tree) -> None:
-    slot = PlanSlot(tree)
+def test_a_plan_that_shares_the_slot_keeps_it_whatever_a_release_without_shared_slots_writes(
+    slot: PlanSlot, tree: Tree
+) -> None:
     slot.acquire("first")
     slot.acquire("second", beside=["first"])
-    node = tree.get(paths.SLOT)
-    assert node is not None
+    node = present(tree.get(paths.SLOT))
     tree.set(paths.SLOT, node.data.replace('"plan":"first",', ""), version=node.version)
     assert slot.holders() == ("second",)
     assert slot.release("second") is None
     assert slot.holders() == ()
 
 
-def test_plans_share_the_slot_and_each_goes_by_itself(tree: Tree) -> None:
-    slot = PlanSlot(tree)
+def test_plans_share_the_slot_and_each_goes_by_itself(slot: PlanSlot) -> None:
     slot.acquire("first")
     slot.acquire("second", beside=["first"])
     assert slot.holders() == ("first", "second")
@@ -129,8 +129,7 @@ def test_plans_share_the_slot_and_each_goes_by_itself(tree: Tree) -> None:
     assert slot.holders() == ("second", "third")
 
 
-def test_a_heal_preempts_all_that_share_the_slot_and_the_first_gets_it_back(tree: Tree) -> None:
-    slot = PlanSlot(tree)
+def test_a_heal_preempts_all_that_share_the_slot_and_the_first_gets_it_back(slot: PlanSlot) -> None:
     slot.acquire("first")
     slot.acquire("second", beside=["first"])
     assert slot.preempt_with("heal") == ("first", "second")
@@ -215,11 +214,10 @@ def test_a_late_release_takes_nothing_from_the_next_process(timed: MemoryTree, c
 
 
 def test_a_renewal_that_was_rolled_back_loses_nothing(sql_journal: Journal) -> None:
-    journal = sql_journal
-    fence = journal.step_lock("one", ttl_ms=1).acquire()
+    fence = sql_journal.step_lock("one", ttl_ms=1).acquire()
 
     def renew_and_fail() -> None:
-        with journal.together():
+        with sql_journal.together():
             for _ in range(5):
                 fence.check()
             raise ZeroDivisionError
@@ -239,23 +237,26 @@ def test_one_process_steps_at_a_time(tree: Tree) -> None:
         fence.check()
 
 
-def test_the_lock_is_given_back_on_an_error_too(tree: Tree) -> None:
-    with pytest.raises(ZeroDivisionError), StepLock(tree, "one"):
-        raise ZeroDivisionError
-    StepLock(tree, "two").acquire()
-
-
-def test_tokens_grow(tree: Tree) -> None:
+def test_tokens_grow_and_the_lock_is_given_back_on_an_error_too(tree: Tree) -> None:
     tokens = []
-    for _ in range(3):
+
+    def fail() -> None:
         with StepLock(tree, "one") as fence:
             tokens.append(fence.token)
+            raise ZeroDivisionError
+
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            fail()
     assert tokens == sorted(set(tokens))
 
 
-def test_a_lock_lives_for_a_minute_and_is_then_taken_over(timed: MemoryTree, clock: Clock) -> None:
-    dead = StepLock(timed, "dead").acquire()
-    clock.ms += TTL_MS - 1
+@pytest.mark.parametrize("ttl_ms", [TTL_MS, 1000])
+def test_a_lock_lives_for_a_minute_or_its_own_time_and_is_then_taken_over(
+    timed: MemoryTree, clock: Clock, ttl_ms: int
+) -> None:
+    dead = StepLock(timed, "dead", ttl_ms=ttl_ms).acquire()
+    clock.ms += ttl_ms - 1
     with pytest.raises(LockLost):
         StepLock(timed, "next").acquire()
     clock.ms += 1
@@ -296,14 +297,6 @@ def test_who_lives_holds_the_lock_for_all_its_life(timed: MemoryTree, clock: Clo
         StepLock(timed, "b").acquire()
 
 
-def test_who_wakes_up_late_releases_nobody_elses_lock(timed: MemoryTree, clock: Clock) -> None:
-    late = StepLock(timed, "late").acquire()
-    clock.ms += TTL_MS
-    fence = StepLock(timed, "next").acquire()
-    late.release()
-    fence.check()
-
-
 def test_who_wakes_up_after_everyone_is_done_is_told_too(timed: MemoryTree, clock: Clock) -> None:
     late = StepLock(timed, "late").acquire()
     clock.ms += TTL_MS
@@ -314,21 +307,22 @@ def test_who_wakes_up_after_everyone_is_done_is_told_too(timed: MemoryTree, cloc
     late.release()
 
 
-def test_the_same_name_is_no_way_in(timed: MemoryTree, clock: Clock) -> None:
+def test_the_same_name_is_no_way_in_and_releases_nothing(timed: MemoryTree, clock: Clock) -> None:
     first = StepLock(timed, "same").acquire()
     with pytest.raises(LockLost):
         StepLock(timed, "same").acquire()
     clock.ms += TTL_MS
-    StepLock(timed, "same").acquire()
+    fence = StepLock(timed, "same").acquire()
     with pytest.raises(LockLost):
         first.check()
+    first.release()
+    fence.check()
 
 
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_lock_that_someone_deleted_is_lost_even_when_it_is_made_anew_as_it_was(timed: MemoryTree, anew: bool) -> None:
     fence = StepLock(timed, "one").acquire()
-    node = timed.get(paths.STEP_LOCK)
-    assert node is not None
+    node = present(timed.get(paths.STEP_LOCK))
     timed.delete(node.path, version=node.version)
     if anew:
         timed.create(node.path, node.data)
@@ -365,12 +359,6 @@ def test_a_clock_that_was_set_back_locks_nobody_out(timed: MemoryTree, clock: Cl
         early.check()
 
 
-def test_a_lock_tells_its_own_life(timed: MemoryTree, clock: Clock) -> None:
-    StepLock(timed, "short", ttl_ms=1000).acquire()
-    clock.ms += 1000
-    StepLock(timed, "next").acquire()
-
-
 def test_of_many_processes_one_takes_over(tree: Tree) -> None:
     StepLock(tree, "dead", ttl_ms=1).acquire()
 
@@ -388,6 +376,101 @@ def test_of_many_processes_one_takes_over(tree: Tree) -> None:
 
 
 def _locked_ms(tree: Tree) -> int:
-    node = tree.get(paths.STEP_LOCK)
-    assert node is not None
-    return node.modified_ms
+    return present(tree.get(paths.STEP_LOCK)).modified_ms
+
+
+# Which process is dead
+
+
+def named(pid: int) -> str:
+    """The name of a process of this machine."""
+    return new_holder_name().replace(f":{os.getpid()}:", f":{pid}:")
+
+
+def test_each_name_is_another_and_begins_with_host_and_process() -> None:
+    one, other = new_holder_name(), new_holder_name()
+    beginning = re.escape(f"{platform.node()}:{os.getpid()}:")
+    assert one != other
+    assert re.fullmatch(beginning + "[0-9a-f]{16}", one)
+    assert one[:-8] == other[:-8]  # where process ids mean the same
+
+
+def test_a_process_that_is_not_there_any_more_is_dead() -> None:
+    assert is_dead_process(named(PID_OF_NO_PROCESS))
+
+
+@pytest.mark.process
+def test_a_killed_process_is_dead() -> None:
+    with dead_process() as name:
+        assert not is_dead_process(name)
+    assert is_dead_process(name)
+
+
+@pytest.mark.process
+def test_a_killed_process_is_dead_before_its_parent_collects_it() -> None:
+    script = "from kafka_steward.journal.locks import new_holder_name; print(new_holder_name(), flush=True)"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        name = child.stdout.readline().strip()
+
+        def ended() -> None:
+            assert is_dead_process(name)
+
+        eventually(ended, within=20)
+
+
+@pytest.mark.parametrize(
+    ("stat", "dead"),
+    [
+        ("7 (python) Z 1 7", True),
+        ("7 (python) X 1 7", True),
+        ("7 (python) S 1 7", False),
+        ("7 (Z) (Z) R 1 7", False),
+        ("7 (S) S) Z 1 7", True),
+        ("7 (Z S", False),
+    ],
+)
+def test_a_zombie_is_known_by_its_state_whatever_its_name(
+    stat: str, dead: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = new_holder_name()
+    monkeypatch.setattr(locks, "_PROC", tmp_path)
+    (tmp_path / str(os.getpid())).mkdir()
+    (tmp_path / str(os.getpid()) / "stat").write_text(stat)
+    assert is_dead_process(name) == dead
+
+
+def test_one_whose_state_is_not_told_is_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = new_holder_name()
+    monkeypatch.setattr(locks, "_PROC", tmp_path)
+    assert not is_dead_process(name)
+
+
+def test_another_users_process_is_not_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_pid: int, _signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    assert not is_dead_process(new_holder_name())
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A system that tells neither its boot nor its namespaces."""
+    locks._host_boot_id.cache_clear()
+    monkeypatch.setattr(locks, "_PROC", tmp_path)
+    yield
+    locks._host_boot_id.cache_clear()
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_where_it_is_not_told_which_processes_are_meant_none_is_dead() -> None:
+    assert not is_dead_process(named(PID_OF_NO_PROCESS))
+
+
+@pytest.mark.parametrize(
+    "change", ["elsewhere:{pid}:{mark}", "{host}:{pid}:ffffffff{tail}", "{host}:{huge}:{mark}", "a", "a:b:c", ""]
+)
+def test_of_what_is_not_known_nothing_is_said(change: str) -> None:
+    host, pid, mark = named(PID_OF_NO_PROCESS).rsplit(":", 2)
+    assert not is_dead_process(change.format(host=host, pid=pid, mark=mark, tail=mark[8:], huge=10**30))

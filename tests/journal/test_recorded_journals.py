@@ -23,6 +23,7 @@ from kafka_steward.journal.records import MoveState, PlanStatus, ThrottleLease
 from kafka_steward.journal.store import Journal, open_journal
 from tests.journal.recorded import record
 from tests.journal.test_schema import stored
+from tests.present import present
 
 #: The journals that are recorded, and the one that the command would record now.
 JOURNALS = ["of this version", *sorted(path.parent.name for path in record.FOLDER.glob("*/journal.sql"))]
@@ -61,8 +62,7 @@ def test_the_plans_are_read(recorded: Journal) -> None:
         ("aaaa", PlanStatus.PREEMPTED),
         ("bbbb", PlanStatus.RUNNING),
     ]
-    heal = recorded.plans.get("bbbb")
-    assert heal is not None
+    heal = present(recorded.plans.get("bbbb"))
     assert (heal.operation, heal.failed_brokers, heal.attempts, heal.who) == ("heal", (1,), 1, record.WHO)
     states = [row.state for row in recorded.plans.rows("bbbb")]
     completed, held = MoveState.COMPLETED, MoveState.HELD
@@ -96,9 +96,7 @@ def test_the_plan_goes_on_to_its_end(recorded: Journal) -> None:
     with recorded.step_lock("today") as fence:
         rest = [row.topic_partition for row in recorded.plans.rows("bbbb") if not row.state.settled]
         recorded.plans.set_move_states("bbbb", rest, MoveState.COMPLETED, fence=fence)
-        heal = recorded.plans.get("bbbb")
-        assert heal is not None
-        recorded.plans.update(heal, fence=fence, status=PlanStatus.COMPLETED)
+        recorded.plans.update(present(recorded.plans.get("bbbb")), fence=fence, status=PlanStatus.COMPLETED)
     assert recorded.slot.release("bbbb") == "aaaa"
     left = [recorded.tree.get(paths.chunk(name)) for name in recorded.tree.children(paths.REASSIGN_CHUNKS)]
     assert {Chunk.from_node(node).plan for node in left if node} == {"aaaa"}

@@ -41,17 +41,7 @@ def test_the_audit_trail_is_a_plain_table() -> None:
 def test_a_table_gives_its_cells() -> None:
     columns, cells = audit_table([row(SUBMIT)])
     assert columns == ("when", "action", "partition", "before -> after", "outcome", "reason", "who")
-    assert cells == [
-        (
-            "2023-11-14 22:13:20",
-            "submit",
-            "orders-7",
-            "[1,2] -> [4,2]",
-            "done",
-            "Broker 1 failed.",
-            "ann",
-        )
-    ]
+    assert cells == [("2023-11-14 22:13:20", "submit", "orders-7", "[1,2] -> [4,2]", "done", "Broker 1 failed.", "ann")]
 
 
 def test_times_are_utc_wherever_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:

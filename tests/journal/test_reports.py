@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from kafka_steward.journal.observed import (
 )
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql.history import PollTimes
 from kafka_steward.journal.sql.plan_reports import MOST_POINTS, PlanReports, add_point
 from kafka_steward.journal.sql.watch_reports import MOST_DOCUMENTS, WatchReports
 from kafka_steward.journal.store import Journal, open_journal
@@ -33,6 +35,7 @@ from kafka_steward.page_data import clusters as cluster_data
 from kafka_steward.page_data import documents as document_data
 from kafka_steward.page_data import plans as plan_data
 from kafka_steward.page_data.reader import JournalReader, open_reader
+from tests.present import present
 
 CLUSTER, CONN_ID = "cluster-c", "kafka_c"
 HOSTILE = "<script>alert(1)</script>\"'{{7*7}}\u202e"
@@ -54,19 +57,15 @@ def reader(journal: Journal, fresh_url: str) -> Iterator[JournalReader]:
 
 
 def watch_reports(journal: Journal) -> WatchReports:
-    assert journal.watch_reports is not None
-    return journal.watch_reports
+    return present(journal.watch_reports)
 
 
 def plan_reports(journal: Journal) -> PlanReports:
-    assert journal.plan_reports is not None
-    return journal.plan_reports
+    return present(journal.plan_reports)
 
 
 def summary(reader: JournalReader) -> cluster_data.ClusterSummary:
-    found = cluster_data.cluster(reader, CLUSTER)
-    assert found is not None
-    return found
+    return present(cluster_data.cluster(reader, CLUSTER))
 
 
 def listed(reader: JournalReader) -> Any:
@@ -252,12 +251,10 @@ def test_progress_is_written_at_most_so_often_and_at_once_when_the_status_change
     reports = plan_reports(journal)
     reports.put_progress(progress(), every_ms=60_000)
     reports.put_progress(progress(partitions_settled=2), every_ms=60_000)
-    found = plan_data.progress(reader, CLUSTER, DIGEST)
-    assert found is not None
+    found = present(plan_data.progress(reader, CLUSTER, DIGEST))
     assert (found.partitions_settled, found.held, found.stalled) == (1, (HeldGroup(HOSTILE, 1, "t-0"),), ("t-1",))
     reports.put_progress(progress(partitions_settled=3, bytes_done=300, status=PlanStatus.STUCK), every_ms=60_000)
-    found = plan_data.progress(reader, CLUSTER, DIGEST)
-    assert found is not None
+    found = present(plan_data.progress(reader, CLUSTER, DIGEST))
     assert [(done, settled) for _, done, settled in found.series] == [(100, 1), (300, 3)]
 
 
@@ -293,6 +290,73 @@ def test_a_report_that_the_database_refuses_is_logged_and_what_was_written_befor
     found = {each.digest: each for each in plan_data.plans(reader, CLUSTER).rows}
     assert found[DIGEST].conn_id == CONN_ID
     assert found[other].conn_id is None
-    approval = found[other].approval
-    assert approval is not None
-    assert approval.state is ApprovalState.APPROVED
+    assert present(found[other].approval).state is ApprovalState.APPROVED
+
+
+def test_a_row_for_plots_is_kept_once_per_interval_and_not_for_ever(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/journal.db"
+    day_ms = 86_400_000
+    with open_journal(url, "c", host="h") as journal, open_journal(url, "other", host="h") as other:
+        assert journal.health is not None
+        assert other.health is not None
+        for _ in range(2):
+            journal.health.add_measures({"offline_partitions": 1}, every_ms=7 * day_ms, retention_ms=30 * day_ms)
+        ((at_ms, measures),) = journal.health.rows()
+        assert (at_ms % (7 * day_ms), measures) == (0, {"offline_partitions": 1})
+        assert journal.health.rows(since_ms=at_ms + 1) == []
+        journal.health.add_measures({"offline_partitions": 2}, every_ms=1, retention_ms=0)
+        assert [found["offline_partitions"] for _, found in journal.health.rows()] == [2]
+        assert other.health.rows() == []
+
+
+def looks_of(journal: Journal) -> PollTimes:
+    return present(journal.poll_times)
+
+
+def kinds_and_hosts(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return sorted((row["kind"], row["host"]) for row in rows)
+
+
+def test_each_kind_of_look_and_each_host_has_a_row(fresh_url: str, cluster_id: str) -> None:
+    hosts = ["here"] if fresh_url.startswith("sqlite") else ["here", "there"]
+    for host in hosts:
+        with open_journal(fresh_url, cluster_id, host=host) as journal:
+            before_ms = journal.now_ms()
+            journal.record_poll("failures")
+            journal.record_poll("documents")
+            rows = looks_of(journal).rows()
+            after_ms = journal.now_ms()
+    assert kinds_and_hosts(rows) == sorted((kind, host) for kind in ("documents", "failures") for host in hosts)
+    newest = [row for row in rows if row["host"] == hosts[-1]]
+    assert all(before_ms <= row["at_ms"] <= after_ms for row in newest)
+    assert all(0 <= row["age_ms"] <= after_ms - before_ms for row in newest)
+    with open_journal(fresh_url, f"{cluster_id}-b", host=hosts[0]) as another:
+        assert looks_of(another).rows() == []
+
+
+def test_the_newest_look_is_the_first_row(sqlite_url: str, cluster_id: str) -> None:
+    with open_journal(sqlite_url, cluster_id) as journal:
+        for kind in ("failures", "documents"):
+            last_ms = journal.now_ms()
+            while journal.now_ms() <= last_ms:
+                pass
+            journal.record_poll(kind)
+        assert [row["kind"] for row in looks_of(journal).rows()] == ["documents", "failures"]
+        assert [row["kind"] for row in looks_of(journal).rows()] == ["documents", "failures"]
+
+
+def test_a_row_moves_on_though_not_with_every_look(sqlite_url: str, cluster_id: str) -> None:
+    seconds = 100.0
+    with open_journal(sqlite_url, cluster_id) as journal:
+        looks = replace(looks_of(journal), clock=lambda: seconds)
+        looks.record("failures")
+        (first,) = looks.rows()
+        while journal.now_ms() <= first["at_ms"]:
+            pass
+        seconds += 4.9
+        looks.record("failures")
+        assert [row["at_ms"] for row in looks.rows()] == [first["at_ms"]]
+        seconds += 0.2
+        looks.record("failures")
+        (later,) = looks.rows()
+    assert later["at_ms"] > first["at_ms"]

@@ -20,6 +20,7 @@ from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.zookeeper.tree import ZkTree
+from tests.present import present
 from tests.simulated_plan import WHO, move
 from tests.simulator import Simulator
 
@@ -124,17 +125,13 @@ def test_a_plan_that_is_stuck_and_resumed_again_within_one_second_is_so_in_the_t
     journal: Journal, plan: str
 ) -> None:
     for who in (ANN, BOB):
-        record = journal.plans.get(plan)
-        assert record is not None
-        journal.plans.update(record, status=PlanStatus.STUCK)
+        journal.plans.update(present(journal.plans.get(plan)), status=PlanStatus.STUCK)
         resume_plan(journal, plan, who, "the disk is empty again")
     assert [(action, who) for action, who, _ in told(journal)] == [("resume", "ann"), ("resume", "bob")]
 
 
 def test_a_plan_that_is_preempted_again_within_one_second_is_so_in_the_trail(journal: Journal, plan: str) -> None:
-    record = journal.plans.get(plan)
-    assert record is not None
-    claim_slot(journal, record, ANN)
+    claim_slot(journal, present(journal.plans.get(plan)), ANN)
     for digest in (HEAL, "c" * 64):
         heal = PlanRecord(digest, journal.cluster_id, "heal", auto_generated=True)
         claim_slot(journal, journal.plans.publish(heal, []), WHO)

@@ -1,15 +1,30 @@
-"""What every tree must do: run on the tree in a dict and on each real backend."""
+"""What every tree must do: run on the tree in a dict and on each real backend; and all of them agree."""
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, ClassVar
 
 import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 
-from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, RequestError, VersionConflict
+from kafka_steward.errors import DocumentError, JournalError, NodeExists, NodeMissing, RequestError, VersionConflict
+from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.tree import MAX_BYTES, Node, Tree
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.tree import ZkTree
+from tests.journal.conftest import PATIENT_S
+from tests.journal.zookeeper import ZooKeeperServer
+from tests.memory_tree import MemoryTree
+from tests.present import present
 
 PATH = "/admin/failed_brokers/3"
 
@@ -20,10 +35,6 @@ def test_a_created_node_is_read_back(tree: Tree) -> None:
     assert (created.path, created.data, created.version) == (PATH, '{"a": 1}', 0)
     assert created.created_id == created.modified_id
     assert created.created_ms == created.modified_ms
-
-
-def test_a_node_that_does_not_exist_is_none(tree: Tree) -> None:
-    assert tree.get(PATH) is None
 
 
 def test_the_times_are_the_backends_clock(tree: Tree) -> None:
@@ -50,28 +61,15 @@ def test_a_change_counts_versions_and_keeps_the_creation(tree: Tree) -> None:
     assert changed.modified_ms >= created.modified_ms
 
 
-def test_version_zero_is_compared_like_any_other(tree: Tree) -> None:
+@pytest.mark.parametrize("version", [0, 2, -1])
+def test_every_version_is_compared_also_zero_one_to_come_and_minus_one(tree: Tree, version: int) -> None:
     tree.create(PATH, "first")
     tree.set(PATH, "second", version=0)
-    with pytest.raises(VersionConflict, match="was changed since version 0 was read"):
-        tree.set(PATH, "third", version=0)
-    with pytest.raises(VersionConflict):
-        tree.delete(PATH, version=0)
+    with pytest.raises(VersionConflict, match=f"was changed since version {version} was read"):
+        tree.set(PATH, "third", version=version)
+    with pytest.raises(VersionConflict, match=f"since version {version} was read"):
+        tree.delete(PATH, version=version)
     assert _data(tree, PATH) == "second"
-
-
-def test_a_version_to_come_is_refused_too(tree: Tree) -> None:
-    tree.create(PATH, "first")
-    with pytest.raises(VersionConflict):
-        tree.set(PATH, "second", version=1)
-
-
-def test_minus_one_is_no_wildcard(tree: Tree) -> None:
-    tree.create(PATH, "first")
-    with pytest.raises(VersionConflict):
-        tree.set(PATH, "second", version=-1)
-    with pytest.raises(VersionConflict):
-        tree.delete(PATH, version=-1)
 
 
 def test_a_missing_node_is_not_changed(tree: Tree) -> None:
@@ -84,7 +82,7 @@ def test_a_missing_node_is_not_changed(tree: Tree) -> None:
 def test_a_node_created_anew_is_told_apart(tree: Tree) -> None:
     first = tree.create(PATH, "x")
     tree.delete(PATH, version=0)
-    assert tree.get(PATH) is None
+    assert (tree.get(PATH), tree.children("/admin/failed_brokers")) == (None, [])
     second = tree.create(PATH, "x")
     assert second.version == 0
     assert second.created_id > first.created_id
@@ -178,6 +176,7 @@ def test_a_thousand_documents_below_are_read_together(tree: Tree) -> None:
 def test_several_nodes_are_created_together_and_those_that_exist_stay(tree: Tree) -> None:
     there = tree.create("/many/b/2", "first")
     documents = {f"/many/{parent}/{number}": f"{parent}{number}" for parent in "ab" for number in range(600)}
+    assert tree.create_all({}) == []
     assert tree.create_all(documents) == ["/many/b/2"]
     assert tree.get("/many/b/2") == there
     assert tree.create_all(documents) == list(documents)
@@ -198,12 +197,6 @@ def test_several_nodes_are_created_together_and_those_that_exist_stay(tree: Tree
     assert later.created_id > max(node.created_id for node in nodes), "their numbers are used up"
 
 
-def test_creating_nothing_is_harmless(tree: Tree) -> None:
-    assert tree.create_all({}) == []
-    tree.delete_all([])
-    assert tree.get(PATH) is None
-
-
 def test_several_nodes_are_deleted_together_but_those_that_changed(tree: Tree) -> None:
     tree.create_all({f"/many/a/{number}": "x" for number in range(600)})
     nodes = tree.below("/many/a")
@@ -211,32 +204,16 @@ def test_several_nodes_are_deleted_together_but_those_that_changed(tree: Tree) -
     tree.delete("/many/a/8", version=0)
     tree.delete_all(nodes)
     assert tree.below("/many/a") == [changed]
-    tree.delete_all([changed])
+    for each in ([changed], []):
+        tree.delete_all(each)
     assert tree.children("/many/a") == []
-
-
-def test_a_text_that_no_backend_keeps_creates_nothing(tree: Tree) -> None:
-    with pytest.raises(DocumentError):
-        tree.create_all({"/many/1": "x", "/many/2": "\x00"})
-    assert tree.children("/many") == []
-
-
-def test_children_go_with_their_nodes(tree: Tree) -> None:
-    tree.create("/a/b/c", "x")
-    tree.delete("/a/b/c", version=0)
-    assert tree.children("/a/b") == []
 
 
 def test_names_are_sorted_byte_by_byte(tree: Tree) -> None:
     for name in ("b", "B", "a", "_", "10", "9"):
-        tree.create(f"/n/{name}", "x")
+        tree.create(f"/n/{name}", name)
     assert tree.children("/n") == ["10", "9", "B", "_", "a", "b"]
-
-
-def test_case_tells_nodes_apart(tree: Tree) -> None:
-    tree.create("/n/a", "small")
-    tree.create("/n/A", "large")
-    assert (_data(tree, "/n/a"), _data(tree, "/n/A")) == ("small", "large")
+    assert (_data(tree, "/n/b"), _data(tree, "/n/B")) == ("b", "B")
 
 
 @pytest.mark.parametrize("data", ["", "{}", "ünïcödé \U0001f600", '"quoted" \\ %s :name', "line\nend"])
@@ -263,28 +240,17 @@ def test_the_largest_document_fits(tree: Tree) -> None:
 )
 def test_what_cannot_be_kept_whole_is_refused(tree: Tree, data: str, sentence: str) -> None:
     tree.create("/n/b", "x")
-    writes: list[Callable[[], object]] = [
-        lambda: tree.create("/n/a", data),
-        lambda: tree.create_sequential("/n/s_", data),
-        lambda: tree.set("/n/b", data, version=0),
-    ]
-    for write in writes:
-        with pytest.raises(DocumentError, match=sentence):
+    writes: dict[str, Callable[[], object]] = {
+        "/n/a": lambda: tree.create("/n/a", data),
+        "/n/s_0": lambda: tree.create_sequential("/n/s_", data),
+        "/n/b": lambda: tree.set("/n/b", data, version=0),
+        "/n/d": lambda: tree.create_all({"/n/c": "x", "/n/d": data}),
+    }
+    for path, write in writes.items():
+        with pytest.raises(DocumentError, match=f"^The text to write to {path} .*{sentence}"):
             write()
     assert tree.children("/n") == ["b"]
     assert _data(tree, "/n/b") == "x"
-
-
-def test_a_text_that_is_refused_is_told_with_its_path(tree: Tree) -> None:
-    tree.create("/n/b", "x")
-    writes: dict[str, Callable[[], object]] = {
-        "/n/a": lambda: tree.create("/n/a", "\x00"),
-        "/n/s_0": lambda: tree.create_sequential("/n/s_", "\x00"),
-        "/n/b": lambda: tree.set("/n/b", "\x00", version=0),
-    }
-    for path, write in writes.items():
-        with pytest.raises(DocumentError, match=f"^The text to write to {path} contains a NUL character"):
-            write()
 
 
 @pytest.mark.parametrize("path", ["", "a", "/", "//a", "/a/", "/a//b", "/a/../b", "/a/.", "/a\x00", "/" + "a" * 1024])
@@ -300,25 +266,15 @@ def test_what_is_no_path_is_refused(tree: Tree, path: str) -> None:
             use()
 
 
-def test_of_many_who_change_the_same_version_one_wins(tree: Tree) -> None:
-    tree.create("/n/a", "0")
+@pytest.mark.parametrize("exists", [True, False])
+def test_of_many_who_create_the_same_node_or_change_the_same_version_one_wins(tree: Tree, exists: bool) -> None:
+    if exists:
+        tree.create("/n/a", "0")
 
     def try_it(number: int) -> Node | None:
         try:
-            return tree.set("/n/a", str(number), version=0)
-        except VersionConflict:
-            return None
-
-    with ThreadPoolExecutor(8) as pool:
-        winners = [node for node in pool.map(try_it, range(8)) if node is not None]
-    assert [node.data for node in winners] == [_data(tree, "/n/a")]
-
-
-def test_of_many_who_create_the_same_node_one_wins(tree: Tree) -> None:
-    def try_it(number: int) -> Node | None:
-        try:
-            return tree.create("/n/a", str(number))
-        except NodeExists:
+            return tree.set("/n/a", str(number), version=0) if exists else tree.create("/n/a", str(number))
+        except (VersionConflict, NodeExists):
             return None
 
     with ThreadPoolExecutor(8) as pool:
@@ -334,12 +290,133 @@ def test_sequence_numbers_differ_among_threads(tree: Tree) -> None:
     assert len(tree.children("/q")) == 24
 
 
-def test_closing_twice_is_harmless(tree: Tree) -> None:
-    tree.close()
-    tree.close()
-
-
 def _data(tree: Tree, path: str) -> str:
-    node = tree.get(path)
-    assert node is not None
-    return node.data
+    return present(tree.get(path)).data
+
+
+_runs = (f"agree-{number}" for number in itertools.count())
+_PATHS = ("/admin/failed_brokers/1", "/admin/failed_brokers/2", "/steward/plans/d1", "/steward/plans/d2")
+#: ZooKeeper goes on listing a parent when nothing is below it any more, so only parents of documents are compared.
+_PARENTS = ("/admin/failed_brokers", "/steward/plans")
+_PREFIXES = ("/admin/reassign_chunks/chunk_", "/admin/reassignment_requests/request_")
+_DATA = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
+_VERSIONS = st.integers(0, 3)
+
+Operation = Callable[[Tree], Any]
+
+
+class Agreement(RuleBasedStateMachine):
+    """A subclass says on which trees; they are made anew for each run."""
+
+    open_trees: ClassVar[Callable[[], Mapping[str, Tree]]]
+    sequential = Bundle("sequential")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trees = type(self).open_trees()
+
+    def all_answer(self, operation: Operation) -> Any:
+        answers = {name: _answer(tree, operation) for name, tree in self.trees.items()}
+        first = next(iter(answers.values()))
+        assert all(answer == first for answer in answers.values()), answers
+        return first
+
+    @rule(path=st.sampled_from(_PATHS), data=_DATA)
+    def create(self, path: str, data: str) -> None:
+        self.all_answer(lambda tree: _shape(tree.create(path, data)))
+
+    @rule(target=sequential, prefix=st.sampled_from(_PREFIXES), data=_DATA)
+    def create_sequential(self, prefix: str, data: str) -> dict[str, str]:
+        """Numbers may differ between backends, so each has its own path."""
+        made = {name: tree.create_sequential(prefix, data) for name, tree in self.trees.items()}
+        assert len({(node.version, node.data) for node in made.values()}) == 1
+        return {name: node.path for name, node in made.items()}
+
+    @rule(path=st.sampled_from(_PATHS), data=_DATA, version=_VERSIONS)
+    def set(self, path: str, data: str, version: int) -> None:
+        self.all_answer(lambda tree: _shape(tree.set(path, data, version=version)))
+
+    @rule(path=st.sampled_from(_PATHS), version=_VERSIONS)
+    def delete(self, path: str, version: int) -> None:
+        self.all_answer(lambda tree: tree.delete(path, version=version))
+
+    @rule(paths=st.sets(st.sampled_from(_PATHS)), data=_DATA)
+    def create_all(self, paths: AbstractSet[str], data: str) -> None:
+        self.all_answer(lambda tree: tree.create_all(dict.fromkeys(sorted(paths), data)))
+
+    @rule(paths=st.sets(st.sampled_from(_PATHS)), change=st.none() | st.sampled_from(_PATHS))
+    def delete_all(self, paths: AbstractSet[str], change: str | None) -> None:
+        """Those that were read, of which one may have been changed since."""
+        read = {name: [node for node in tree.read(sorted(paths)) if node] for name, tree in self.trees.items()}
+        for version in range(4 if change else 0):
+            self.all_answer(partial(_set, change or "", version))
+        for name, tree in self.trees.items():
+            tree.delete_all(read[name])
+
+    @rule(made=consumes(sequential))
+    def delete_sequential(self, made: dict[str, str]) -> None:
+        for name, path in made.items():
+            self.trees[name].delete(path, version=0)
+
+    @invariant()
+    def the_same_nodes(self) -> None:
+        for path in _PATHS:
+            self.all_answer(partial(_get, path))
+
+    @invariant()
+    def the_same_children(self) -> None:
+        for parent in _PARENTS:
+            self.all_answer(partial(_children, parent))
+        for prefix in _PREFIXES:
+            self.all_answer(partial(_number_of_children, prefix.rpartition("/")[0]))
+
+
+def _get(path: str, tree: Tree) -> Any:
+    return _shape(tree.get(path))
+
+
+def _set(path: str, version: int, tree: Tree) -> Any:
+    return _shape(tree.set(path, "changed", version=version))
+
+
+def _children(parent: str, tree: Tree) -> list[str]:
+    return tree.children(parent)
+
+
+def _number_of_children(parent: str, tree: Tree) -> int:
+    return len(tree.children(parent))
+
+
+def _shape(node: Any) -> Any:
+    """What must agree: ids and times are each backend's own."""
+    return node and (node.path, node.data, node.version, node.created_id == node.modified_id)
+
+
+def _answer(tree: Tree, operation: Operation) -> Any:
+    try:
+        return operation(tree)
+    except JournalError as error:
+        return type(error), str(error)
+
+
+def test_all_trees_agree(sqlite_url: str, postgres_url: str, zookeeper: ZooKeeperServer) -> None:
+    with ExitStack() as opened:
+
+        def trees() -> Mapping[str, Tree]:
+            opened.close()  # those of the run before
+            run = next(_runs)
+            on_zookeeper = ZkTree(ZooKeeperOptions(zookeeper.at(run), timeout_s=PATIENT_S))
+            opened.callback(on_zookeeper.close)
+            return {
+                "memory": MemoryTree(lambda: time.time_ns() // 1_000_000),
+                "sqlite": opened.enter_context(open_journal(sqlite_url, run)).tree,
+                "postgresql": opened.enter_context(open_journal(postgres_url, run)).tree,
+                "zookeeper": on_zookeeper,
+            }
+
+        run_state_machine_as_test(
+            type("AgreementOfAll", (Agreement,), {"open_trees": staticmethod(trees)}),
+            settings=settings(
+                max_examples=8, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+            ),
+        )

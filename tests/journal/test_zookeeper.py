@@ -17,17 +17,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
-from kafka_steward.errors import (
-    JournalError,
-    JournalUnreachable,
-    LockLost,
-    SettingError,
-    VersionConflict,
-    WrongCluster,
-)
+from kafka_steward.errors import JournalError, JournalUnreachable, SettingError, WrongCluster
 from kafka_steward.journal import paths
 from kafka_steward.journal.listing import QUARANTINE
-from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.session import CloseNodesRequest, ZkSession, our_acl
@@ -35,8 +27,8 @@ from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.eventually import eventually
 from tests.journal.certificate import Certificate
 from tests.journal.conftest import PATIENT_S
-from tests.journal.test_plans import moves_of, record_of
-from tests.journal.zookeeper import ZooKeeperServer
+from tests.journal.zookeeper import ZooKeeperServer, connected
+from tests.present import present
 
 pytestmark = pytest.mark.process
 
@@ -48,11 +40,8 @@ PAUSE_S = 4
 @pytest.fixture
 def raw(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
     """ZooKeeper as anyone else sees it."""
-    client = KazooClient(hosts=zookeeper.hosts)
-    client.start(timeout=90)
-    yield client
-    client.stop()
-    client.close()
+    with connected(zookeeper.hosts) as client:
+        yield client
 
 
 @pytest.fixture
@@ -115,29 +104,17 @@ def test_what_others_put_below_a_node_keeps_nobody_from_deleting_it_and_is_kept(
     tree.delete("/a/b", version=0)
     assert tree.get("/a/b") is None
     (kept,) = tree.children(QUARANTINE)
-    text = tree.get(f"{QUARANTINE}/{kept}/text")
-    assert text is not None
-    assert text.data == "theirs"
+    assert present(tree.get(f"{QUARANTINE}/{kept}/text")).data == "theirs"
 
 
 def test_a_lost_session_costs_nothing(tree: ZkTree, zookeeper: ZooKeeperServer) -> None:
     tree.create("/a/b", "kept")
     client = tree._session._client
     first_session = client.client_id[0]
-    other = KazooClient(hosts=zookeeper.hosts, client_id=client.client_id)
-    other.start(timeout=90)
-    other.stop()  # ends the session that both had
-    other.close()
-    node = tree.get("/a/b")
-    assert node is not None
-    assert node.data == "kept"
+    with connected(zookeeper.hosts, client_id=client.client_id):
+        pass
+    assert present(tree.get("/a/b")).data == "kept"
     assert tree._session._client.client_id[0] != first_session
-
-
-def test_a_server_that_restarts_costs_nothing(tree: ZkTree, zookeeper: ZooKeeperServer) -> None:
-    tree.create("/a/b", "kept")
-    zookeeper.restart()
-    assert tree.children("/a") == ["b"]
 
 
 @contextmanager
@@ -267,9 +244,7 @@ def test_with_credentials_everyone_reads_and_we_write(zookeeper: ZooKeeperServer
     ours = ZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
     theirs = ZkTree(ZooKeeperOptions(hosts, digest="mallory:guess"))
     ours.create("/steward/slot", "x")
-    node = theirs.get("/steward/slot")
-    assert node is not None
-    assert node.data == "x"
+    assert present(theirs.get("/steward/slot")).data == "x"
     for change in (
         lambda: theirs.set("/steward/slot", "y", version=0),
         lambda: theirs.create("/steward/other", "y"),
@@ -307,64 +282,6 @@ def test_over_tls(tmp_path: Path, cluster_id: str) -> None:
             other.close()
 
 
-def test_no_password_is_printed() -> None:
-    options = ZooKeeperOptions(
-        "h:1", digest="steward:s3cret", tls={"certfile": "c", "keyfile": "k", "keyfile_password": "s3cret"}
-    )
-    assert "s3cret" not in repr(options) + repr(ZkTree(options))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"hosts": ""}, "zookeeper is empty"),
-        ({"hosts": "/kafka"}, "zookeeper is empty"),
-        ({"hosts": "h:1", "digest": "nocolon"}, "not of the form user:password"),
-        ({"hosts": "h:1", "tls": {"cipher": "x"}}, "takes no setting cipher"),
-        (
-            {"hosts": "h:1", "tls": {"use_ssl": False, "ca": "x"}},
-            "hold ca and disable use_ssl, so that nothing would",
-        ),
-        ({"hosts": "h:1", "tls": {"use_ssl": "maybe"}}, "use_ssl is 'maybe'; it takes true or false"),
-        (
-            {"hosts": "h:1", "tls": {"check_hostname": True, "verify_certs": False}},
-            "enable verify_certs, or disable check_ho",
-        ),
-        ({"hosts": "h:1", "tls": {"certfile": "x"}}, "certfile has no effect without keyfile"),
-        ({"hosts": "h:1", "tls": {"keyfile": "x"}}, "keyfile has no effect without certfile"),
-        ({"hosts": "h:1", "tls": {"certfile": "x", "keyfile_password": "x"}}, "has no effect without keyfile"),
-    ],
-)
-def test_options_that_cannot_be_used(arguments: dict[str, object], sentence: str) -> None:
-    with pytest.raises(SettingError, match=sentence):
-        ZooKeeperOptions(**arguments)  # type: ignore[arg-type]  # that is the point
-
-
-@pytest.mark.parametrize(
-    ("given", "kazoos"),
-    [
-        ({}, {}),
-        ({"use_ssl": False}, {}),
-        ({"use_ssl": "false", "ca": ""}, {}),
-        ({"use_ssl": True}, {"use_ssl": True, "verify_certs": True, "check_hostname": True}),
-        ({"ca": __file__}, {"ca": __file__, "use_ssl": True, "verify_certs": True, "check_hostname": True}),
-        ({"check_hostname": "off"}, {"use_ssl": True, "verify_certs": True, "check_hostname": False}),
-        ({"verify_certs": False}, {"use_ssl": True, "verify_certs": False, "check_hostname": False}),
-    ],
-)
-def test_tls_is_on_and_checks_everything_unless_it_is_switched_off(given: Any, kazoos: Any) -> None:
-    assert ZooKeeperOptions("h:1", tls=given).kazoo_tls() == kazoos
-
-
-def test_a_certificate_that_is_not_there_is_named() -> None:
-    tree = ZkTree(ZooKeeperOptions("127.0.0.1:1", tls={"ca": "/nowhere/ca.pem"}))
-    with pytest.raises(
-        SettingError,
-        match=r"^ZooKeeper's TLS setting ca names /nowhere/ca\.pem, which is not a file on this machine\.$",
-    ):
-        tree.get("/a")
-
-
 @pytest.mark.parametrize("chroot", ["kafak", "kafka/deeper", "kafka,zk2:2181", "//"])
 def test_a_chroot_that_does_not_exist_is_refused_and_not_created(
     zookeeper: ZooKeeperServer, raw: KazooClient, chroot: str, sqlite_url: str
@@ -375,14 +292,6 @@ def test_a_chroot_that_does_not_exist_is_refused_and_not_created(
     with pytest.raises(SettingError, match=r"chroot .*(does not exist in ZooKeeper at|is not a path)"):
         open_journal(sqlite_url, "c1", zookeeper=ZooKeeperOptions(f"{zookeeper.hosts}/{chroot}"))
     assert raw.get_children("/") == before
-
-
-def test_a_chroot_may_end_with_a_slash(zookeeper: ZooKeeperServer, cluster_id: str) -> None:
-    trees = [ZkTree(ZooKeeperOptions(f"{zookeeper.at(cluster_id)}{end}")) for end in ("", "/")]
-    trees[0].create("/a/b", "x")
-    assert trees[1].children("/a") == ["b"]
-    for tree in trees:
-        tree.close()
 
 
 def test_a_zookeeper_without_the_kafka_that_should_be_there_is_refused(
@@ -477,8 +386,7 @@ def test_nodes_are_closed_once_in_a_process_and_the_rest_by_the_next(
     raw.chroot = f"/{cluster_id}"
     for number in range(9):
         raw.create(f"/steward/plans/d{number}", makepath=True)
-    acl = our_acl("steward:s3cret")
-    assert acl is not None
+    acl = present(our_acl("steward:s3cret"))
     lefts = [
         CloseNodesRequest(raw, acl, most=4).get(60),
         CloseNodesRequest(raw, acl, most=4).get(60),
@@ -521,50 +429,6 @@ def test_another_clusters_zookeeper_is_refused(
         open_journal(sqlite_url, cluster_id, zookeeper=options)
     with open_journal(sqlite_url, "theirs", zookeeper=options) as journal:
         assert journal.slot.holders() == ()
-
-
-def test_a_process_stopped_between_reading_the_lock_and_writing_a_row_changes_nothing(
-    zookeeper: ZooKeeperServer, cluster_id: str, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The lock is in ZooKeeper, the row in SQL: the token is compared in the row's own transaction."""
-    options = ZooKeeperOptions(zookeeper.at(cluster_id))
-    with open_journal(sqlite_url, cluster_id, zookeeper=options) as journal:
-        journal.plans.publish(record_of(journal), moves_of(1))
-        stopped = journal.step_lock("stopped", ttl_ms=1).acquire()
-        stopped.check()
-        renewed = stopped._node
-        monkeypatch.setattr(stopped, "_update_lock", lambda _: renewed)  # the answer that it got before it was stopped
-        while journal.now_ms() <= renewed.modified_ms + 1:
-            pass
-        with journal.step_lock("next") as fence:
-            with pytest.raises(LockLost, match="Another process has acquired the step lock"):
-                journal.plans.set_move_states(
-                    "d1", [moves_of(1)[0].topic_partition], MoveState.SUBMITTED, fence=stopped
-                )
-            journal.plans.set_move_states("d1", [moves_of(1)[0].topic_partition], MoveState.HELD, fence=fence)
-        assert journal.plans.rows("d1")[0].state is MoveState.HELD
-
-
-def test_a_lock_deleted_by_hand_can_be_taken_again(
-    zookeeper: ZooKeeperServer, cluster_id: str, sqlite_url: str
-) -> None:
-    options = ZooKeeperOptions(zookeeper.at(cluster_id))
-    with open_journal(sqlite_url, cluster_id, zookeeper=options) as journal:
-        for _ in range(3):
-            with journal.step_lock("one") as fence:
-                fence.check()
-        node = journal.tree.get(paths.STEP_LOCK)
-        assert node is not None
-        journal.tree.delete(paths.STEP_LOCK, version=node.version)
-        with journal.step_lock("two") as fence:
-            assert fence.token == 1
-            fence.check()
-
-
-def test_minus_one_never_means_any_version(tree: ZkTree) -> None:
-    tree.create("/a/b", "x")
-    with pytest.raises(VersionConflict, match="since version -1 was read"):
-        tree.delete("/a/b", version=-1)
 
 
 def test_parents_are_created_and_deleted_together(tree: ZkTree, monkeypatch: pytest.MonkeyPatch) -> None:

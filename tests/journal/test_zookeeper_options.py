@@ -9,6 +9,7 @@ import pytest
 
 from kafka_steward.errors import SettingError
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.tree import ZkTree
 
 HOSTS = "a:2181,b:2181"
 
@@ -29,7 +30,10 @@ def test_no_server_is_refused(hosts: str) -> None:
 def test_a_digest_without_user_or_password_is_refused_and_not_shown(digest: str) -> None:
     with pytest.raises(SettingError, match="not of the form user:password"):
         ZooKeeperOptions(HOSTS, digest)
-    assert "s3cret" not in repr(ZooKeeperOptions(HOSTS, "user:s3cret"))
+    options = ZooKeeperOptions(
+        HOSTS, "user:s3cret", tls={"certfile": "c", "keyfile": "k", "keyfile_password": "s3cret"}
+    )
+    assert "s3cret" not in repr(options) + repr(ZkTree(options))
 
 
 @pytest.mark.parametrize(
@@ -43,6 +47,7 @@ def test_a_digest_without_user_or_password_is_refused_and_not_shown(digest: str)
         ({"certfile": "/c.pem"}, "certfile has no effect without keyfile"),
         ({"keyfile": "/k.pem"}, "keyfile has no effect without certfile"),
         ({"keyfile_password": "s3cret"}, "keyfile_password has no effect without keyfile"),
+        ({"certfile": "x", "keyfile_password": "s3cret"}, "has no effect without keyfile"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(tls: dict[str, Any], said: str) -> None:
@@ -62,6 +67,8 @@ def test_without_tls_kazoo_is_told_nothing_of_it(tls: dict[str, Any]) -> None:
         ({"use_ssl": True}, True, True),
         ({"use_ssl": True, "verify_certs": False}, False, False),
         ({"verify_certs": True, "check_hostname": "no"}, True, False),
+        ({"check_hostname": "off"}, True, False),
+        ({"verify_certs": False}, False, False),
     ],
 )
 def test_certificates_and_names_are_verified_unless_that_is_switched_off(
@@ -75,6 +82,6 @@ def test_a_file_that_is_not_here_is_named_when_it_is_used(tmp_path: Path) -> Non
     ca = tmp_path / "ca.pem"
     options = ZooKeeperOptions(HOSTS, tls={"ca": str(ca)})
     with pytest.raises(SettingError, match=r"setting ca names .*, which is not a file on this machine"):
-        options.kazoo_tls()
+        ZkTree(options).get("/a")
     ca.touch()
     assert options.kazoo_tls() == {"ca": str(ca), "use_ssl": True, "verify_certs": True, "check_hostname": True}

@@ -7,8 +7,11 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pyspark
 from kazoo.client import KazooClient
@@ -38,6 +41,18 @@ def _secure(port: int, certificate: Certificate) -> dict[str, object]:
     }
 
 
+@contextmanager
+def connected(hosts: str, **more: Any) -> Iterator[KazooClient]:
+    """A session of someone else; with the `client_id` of another session, its end ends that one."""
+    client = KazooClient(hosts=hosts, **more)
+    client.start(timeout=_STEADY_S)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
 class ZooKeeperServer:
     """One standalone server on 127.0.0.1."""
 
@@ -60,11 +75,8 @@ class ZooKeeperServer:
 
     def at(self, chroot: str) -> str:
         """The connect string of a chroot, which is created."""
-        client = KazooClient(hosts=self.hosts)
-        client.start(timeout=_STEADY_S)
-        client.ensure_path(f"/{chroot}")
-        client.stop()
-        client.close()
+        with connected(self.hosts) as client:
+            client.ensure_path(f"/{chroot}")
         return f"{self.hosts}/{chroot}"
 
     def restart(self) -> None:
@@ -130,8 +142,5 @@ class ZooKeeperServer:
 
 def forget_journal(servers: str) -> None:
     """Take our documents out of a ZooKeeper that the next test's journal shares: they carry this one's id."""
-    client = KazooClient(servers)
-    client.start(timeout=_STEADY_S)
-    client.delete("/steward", recursive=True)
-    client.stop()
-    client.close()
+    with connected(servers) as client:
+        client.delete("/steward", recursive=True)

@@ -15,6 +15,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
+from tests.present import present
 
 DESCRIBE_TOPICS = "org.apache.kafka.tools.TopicCommand"
 #: Kafka's words for what it refuses, by mode.
@@ -88,12 +89,10 @@ def test_kafkas_own_words_are_kept_for_each_refused_partition(
     results = cluster.alter({**wanted, good: (2, 1), TopicPartition(topic, 99): (1, 2)})
     for name, target in wanted.items():
         code, words = REFUSALS[sandbox.mode][target]
-        refused = results[name]
-        assert refused is not None
+        refused = present(results[name])
         assert (refused.code, str(name) in str(refused)) == (code, True)
         assert re.search(words, refused.message)
-    unknown = results[TopicPartition(topic, 99)]
-    assert unknown is not None
+    unknown = present(results[TopicPartition(topic, 99)])
     assert unknown.code == 3
     assert re.search(UNKNOWN_PARTITION[sandbox.mode], unknown.message)
     assert results[good] is None

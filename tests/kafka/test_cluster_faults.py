@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.health import down_votes, failed_brokers
 from kafka_steward.errors import BrokerUnreachable, KafkaTimeout
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.watcher import ZooKeeperWatcher
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
+from tests.journal.zookeeper import connected
+from tests.present import present
 
 
 def controller(cluster: KafkaCluster) -> int:
     """The broker that the client takes for the controller, and has asked just now."""
     cluster.reassignments()
-    found = cluster._transport._controller
-    assert found is not None
-    return found
+    return present(cluster._transport._controller)
 
 
 @contextmanager
@@ -133,3 +139,41 @@ def test_a_forked_child_has_a_connection_of_its_own(sandbox: Sandbox, cluster: K
 
 def same(found: object, expected: object) -> None:
     assert found == expected
+
+
+@pytest.fixture
+def client(zookeeper_sandbox: Sandbox) -> Iterator[KazooClient]:
+    """A session of someone else."""
+    with connected(str(zookeeper_sandbox.zookeeper)) as client:
+        yield client
+
+
+def test_the_controllers_death_and_return_are_named_when_its_session_ends_and_begins(
+    zookeeper_sandbox: Sandbox, client: KazooClient
+) -> None:
+    changes: Counter[str] = Counter()
+    options = ZooKeeperOptions(str(zookeeper_sandbox.zookeeper))
+    with ZooKeeperWatcher(options, lambda path: changes.update([path])):
+        dead = controller_node(client)
+        changes.clear()
+        zookeeper_sandbox.kill(dead)
+        eventually(lambda: named(changes, "/brokers/ids", "/controller"))
+        eventually(lambda: differs(controller_node(client), dead), errors=(NoNodeError,))
+        assert str(dead) not in client.get_children("/brokers/ids")
+        changes.clear()
+        zookeeper_sandbox.restart(dead)
+        eventually(lambda: named(changes, "/brokers/ids"))
+        assert changes["/controller"] == 0  # another broker stays the controller
+
+
+def controller_node(client: KazooClient) -> int:
+    data, _ = client.get("/controller")
+    return int(json.loads(data)["brokerid"])
+
+
+def named(changes: Counter[str], *paths: str) -> None:
+    assert set(paths) <= {path for path, times in changes.items() if times}
+
+
+def differs(found: object, other: object) -> None:
+    assert found != other

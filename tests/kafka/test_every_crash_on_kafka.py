@@ -37,6 +37,7 @@ from tests.journal.dead import dead_process
 from tests.journal.zookeeper import forget_journal
 from tests.manual_plan import plan_by_hand
 from tests.pace import Deadline
+from tests.present import present
 
 WHO = Actor(person="ada")
 RULES = Settings(min_free=0, throttle=2_000_000, max_in_per_broker=1, step_interval=0.1)
@@ -107,9 +108,7 @@ class Site:
         found = self.cluster.snapshot([self.topic]).partitions
         assert {name.partition: each.replicas for name, each in found.items()} == wanted
         assert not any(each.reassigning for each in found.values())
-        record = self.journal.plans.get(plan.digest)
-        assert record is not None
-        assert record.status is status
+        assert present(self.journal.plans.get(plan.digest)).status is status
         assert self.journal.slot.holders() == ()
         for kind in ("topic", "broker"):
             assert not self.journal.tree.children(f"/steward/throttle_leases/{kind}")

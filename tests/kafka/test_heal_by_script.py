@@ -1,4 +1,4 @@
-"""A broker dies and the cluster is made whole by a plain script: detector, snapshot, plan, Runner, election.
+"""Brokers die and the cluster is made whole by a plain script: detector, snapshot, plan, Runner, election.
 
 No Airflow and no Spark: this is what they are put around. Kafka's own tools say whether it came out right.
 """
@@ -9,23 +9,27 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.errors import ClusterError
+from kafka_steward.errors import ClusterError, KafkaRefused, RequestError
+from kafka_steward.execution.broker_joins import JoinPollResult, poll_joined_brokers
 from kafka_steward.execution.effects import elect_preferred_leaders, find_not_led_by_preferred
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.moves import HoldReason
+from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
+from kafka_steward.execution.pending_state import target_replication_factors
 from kafka_steward.execution.plan_report import find_out_of_sync
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.topics import TopicSpec, add_deferred_partitions, add_partitions, create_topic
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Outcome
 from kafka_steward.journal.kip_documents import Chunk
@@ -34,8 +38,12 @@ from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
+from tests.builders import planned
 from tests.eventually import eventually
 from tests.local_plan import plan_folder
+from tests.lost_brokers import lose
+from tests.manual_plan import plan_by_hand
+from tests.present import present
 from tests.stepping import step_until, to_the_end
 
 WHO = Actor(person="ada")
@@ -253,3 +261,230 @@ def test_a_topic_deleted_in_the_middle_is_dropped(script: Script, sandbox: Sandb
     # The sandbox cancels what is in flight before it deletes, and a step may see the moment in between.
     assert rows[TopicPartition(doomed, 0)] in {"the topic was deleted", "someone else cancelled it"}
     assert script.throttles() == []
+
+
+# A broker that keeps a replica dies in the middle of a rebalance: cancelled, healed, and the rest of it dropped
+
+BEFORE = {0: (1, 2, 3), 1: (2, 1, 3)}
+AFTER = {0: (4, 2, 3), 1: (2, 4, 3)}
+
+
+def rebalance(script: Script, topic: str) -> PlanRunner:
+    rules = Settings(min_free=0, throttle=SLOW)
+    moves = [Move(topic, number, BEFORE[number], AFTER[number], 0, number, "given") for number in BEFORE]
+    plan = plan_by_hand(script.cluster, script.journal, script.folder / "rebalance", moves, operation="rebalance")
+    publish_plan(ClusterContext(script.cluster, script.journal, rules, WHO), plan)
+    return PlanRunner(ClusterContext(script.cluster, script.journal, rules, WHO), plan.digest)
+
+
+@pytest.mark.in_ci("zookeeper")
+@pytest.mark.ci
+def test_a_kept_replica_dies_in_the_middle_of_a_rebalance_and_the_heal_is_whole(
+    script: Script, sandbox: Sandbox, topic: str
+) -> None:
+    sandbox.create_topics(topic, assignments=BEFORE)
+    sandbox.fill(topic, 8_000_000)
+    moving = rebalance(script, topic)
+    step_until(moving, lambda each: each.in_flight == 2)
+    sandbox.kill(2)
+    progress = step_until(moving, lambda each: len(each.held) == 2, within=60)
+    assert {held.code for held in progress.held} == {HoldReason.KEPT_REPLICA_DEAD}
+    assert script.replicas(topic) == BEFORE, "in their order"
+    assert script.cluster.reassignments() == {}
+    actions = Counter(row.entry.action for row in script.journal.audit.rows(plan=progress.digest))
+    assert actions[Action.CANCEL] == 2
+
+    healing = script.plan(script.until_due(2).failed)
+    assert moving.step().status is PlanStatus.PREEMPTED, "the heal goes first"
+    healed = to_the_end(healing)
+    assert (healed.status, healed.completed, healed.left) == (PlanStatus.COMPLETED, 2, 0)
+    assert script.under_replicated() == ""
+    sandbox.restart(2)
+    ended = to_the_end(moving)
+    assert (ended.status, ended.dropped, ended.left) == (PlanStatus.FAILED, 2, 0)
+    details = [row.detail for row in script.journal.plans.rows(ended.digest)]
+    assert all("changed its replicas" in detail for detail in details), details
+    assert all(2 not in replicas for replicas in script.replicas(topic).values())
+    assert script.cluster.reassignments() == {}
+    assert script.throttles() == []
+
+
+@pytest.mark.ci
+def test_what_can_be_is_healed_and_the_rest_when_a_broker_joins(
+    script: Script, kraft_sandbox: Sandbox, topic: str
+) -> None:
+    heal_in_two_parts(script, kraft_sandbox, topic)
+
+
+@pytest.mark.slow
+def test_the_same_with_zookeeper(script: Script, zookeeper_sandbox: Sandbox, topic: str) -> None:
+    heal_in_two_parts(script, zookeeper_sandbox, topic)
+
+
+def heal_in_two_parts(script: Script, sandbox: Sandbox, topic: str) -> None:
+    script.settings = Settings(min_free=0, heal_failure_interval=2, heal_retry_interval=1, max_failed_fraction=0.5)
+    pairs, threes = f"{topic}-pairs", f"{topic}-threes"
+    # Broker 4 has nothing and is gone: as if it were not there yet.
+    sandbox.kill(4)
+    eventually(lambda: _assert_live(script, 1, 2, 3), within=60)
+    sandbox.create_topics(pairs, assignments={0: [3, 1], 1: [2, 3]})
+    sandbox.create_topics(threes, assignments={0: [1, 2, 3], 1: [3, 1, 2]})
+    sandbox.kill(3)
+
+    runner = script.plan(script.until_due(3).failed)
+    progress = to_the_end(runner)
+    assert (progress.status, progress.completed, progress.left) == (PlanStatus.COMPLETED, 2, 2)
+    assert progress.sentence.endswith("2 of 2 partitions moved, 2 still not fully replicated.")
+    assert {frozenset(replicas) for replicas in script.replicas(pairs).values()} == {frozenset({1, 2})}
+    assert script.replicas(threes) == {0: (1, 2, 3), 1: (3, 1, 2)}
+    _assert_said_once(script)
+
+    sandbox.restart(4)
+    verdict = eventually(lambda: _due(script.look()), within=60)
+    assert verdict.due == (3,), "without a second grace period: it has been gone all the time"
+    progress = to_the_end(script.plan(verdict.failed))
+    assert (progress.status, progress.completed, progress.left) == (PlanStatus.COMPLETED, 2, 0)
+    assert {frozenset(replicas) for replicas in script.replicas(threes).values()} == {frozenset({1, 2, 4})}
+    assert script.under_replicated() == ""
+    assert script.look().sentence == "Every broker that has replicas is live."
+
+
+def _assert_live(script: Script, *brokers: int) -> None:
+    assert set(script.cluster.live_brokers()) == set(brokers)
+
+
+def _assert_said_once(script: Script) -> None:
+    """Longer than heal_retry_interval, nothing more is announced, and broker 3 counts as seen to."""
+    until_ms = script.journal.now_ms() + 3_000
+    while script.journal.now_ms() < until_ms:
+        verdict = script.look()
+        assert (verdict.due, verdict.failed, verdict.handled) == ((), (), (3,)), verdict
+        assert verdict.sentence == "Broker 3 is down, and a plan handles it."
+
+
+def _due(verdict: DetectionResult) -> DetectionResult:
+    assert verdict.due
+    return verdict
+
+
+@pytest.mark.in_ci("kraft")
+@pytest.mark.ci
+def test_a_topic_made_while_a_broker_is_away_gets_its_replica_when_one_joins(
+    script: Script, sandbox: Sandbox, topic: str
+) -> None:
+    wanted = TopicSpec(topic, 3, 4, {"min.insync.replicas": "2"})
+    sandbox.create_topics(f"{topic}-before", assignments={0: (1, 2, 3, 4)})
+    lose(sandbox, 4)
+    eventually(lambda: assert_live(script, 1, 2, 3), within=60)
+    with pytest.raises(RequestError, match="5 replicas were requested, and 4 brokers are known"):
+        create_topic(script.cluster, script.journal, replace(wanted, replication_factor=5), allowed=True, who=WHO)
+    made = create_topic(script.cluster, script.journal, wanted, allowed=True, who=WHO)
+    assert (made.existed, made.pending) == (False, 3)
+    sandbox.wait_replicated([topic])
+    assert [row.outcome for row in script.journal.audit.rows(action=Action.CREATE, topic=topic)] == (
+        [Outcome.DONE] if sandbox.mode == "zookeeper" else [Outcome.REFUSED, Outcome.REFUSED, Outcome.DONE]
+    )
+    assert script.replicas(topic) == {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)}
+    sandbox.fill(topic, 300_000)  # acks=all works
+    with pytest.raises(RequestError, match="exists with replication factor 4, and 2 was requested"):
+        create_topic(script.cluster, script.journal, replace(wanted, replication_factor=2), allowed=True, who=WHO)
+    add_partitions(script.cluster, script.journal, topic, 4, later=False, who=WHO)
+    assert (looked := look(script)) is not None
+    assert (looked.due, looked.pending) == ((), 4)
+
+    sandbox.restart(4)
+    began_s = time.monotonic()
+    joined = eventually(lambda: due(script), within=60)
+    assert joined.due == (4,)
+    progress = to_the_end(filling(script))
+    filled_s = time.monotonic() - began_s
+    assert [
+        debt.state.value for debt in reconcile_pending(script.cluster, script.journal, script.cluster.snapshot(), WHO)
+    ] == ["settled"] * 4
+    assert {frozenset(replicas) for replicas in script.replicas(topic).values()} == {frozenset({1, 2, 3, 4})}
+    sandbox.wait_replicated()
+    assert script.under_replicated() == ""
+    assert script.throttles() == []
+    assert look(script) is None
+    print(f"{sandbox.mode}: {progress.completed} partitions whole {filled_s:.1f} s after the broker was ready")
+
+
+@pytest.mark.ci
+def test_partitions_that_find_too_few_brokers_wait_for_one(
+    script: Script, zookeeper_sandbox: Sandbox, topic: str
+) -> None:
+    # On KRaft, a broker that is away takes its place all the same: the next test.
+    zookeeper_sandbox.create_topics(topic, assignments={0: (1, 2, 3, 4)})
+    zookeeper_sandbox.kill(4)
+    eventually(lambda: assert_live(script, 1, 2, 3), within=60)
+    with pytest.raises(RequestError, match="pass later=True"):
+        add_partitions(script.cluster, script.journal, topic, 2, later=False, who=WHO)
+    with pytest.raises(KafkaRefused, match="enable_under_replicated_topic_creation"):
+        create_topic(script.cluster, script.journal, TopicSpec(f"{topic}-4", 1, 4), allowed=False, who=WHO)
+    assert add_partitions(script.cluster, script.journal, topic, 2, later=True, who=WHO).waits
+    zookeeper_sandbox.restart(4)
+    eventually(lambda: due(script), within=60)
+    assert add_deferred_partitions(script.cluster, script.journal, WHO) == [
+        f"Topic {topic} has 2 partitions, 1 of them new."
+    ]
+    zookeeper_sandbox.wait_replicated([topic])
+    assert [len(replicas) for replicas in script.replicas(topic).values()] == [4, 4]
+
+
+@pytest.mark.ci
+def test_on_kraft_a_broker_that_is_away_takes_its_place_in_what_is_new_and_kafka_fills_it(
+    script: Script, kraft_sandbox: Sandbox, topic: str
+) -> None:
+    kraft_sandbox.create_topics(topic, assignments={0: (1, 2, 3, 4)}, configs={"min.insync.replicas": "3"})
+    kraft_sandbox.kill(4)
+    eventually(lambda: assert_live(script, 1, 2, 3), within=60)
+    assert add_partitions(script.cluster, script.journal, topic, 2, later=False, who=WHO).done
+    wanted = TopicSpec(f"{topic}-off", 2, 4, {"min.insync.replicas": "3"})
+    assert create_topic(script.cluster, script.journal, wanted, allowed=False, who=WHO).pending == 0
+    wanted = replace(wanted, topic=f"{topic}-on")
+    assert create_topic(script.cluster, script.journal, wanted, allowed=True, who=WHO).pending == 0
+    kraft_sandbox.fill(wanted.topic, 30_000)  # acks=all works
+    assert look(script) is None, "nothing is owed"
+
+    kraft_sandbox.kill(3)
+    eventually(lambda: assert_live(script, 1, 2), within=60)
+    with pytest.raises(RequestError, match=r"it needs 3 brokers, .* and 2 are live"):
+        create_topic(script.cluster, script.journal, replace(wanted, topic="none"), allowed=False, who=WHO)
+    with pytest.raises(RequestError, match=r"needs 3 live brokers for new partitions, .* and 2 are live"):
+        add_partitions(script.cluster, script.journal, topic, 3, later=False, who=WHO)
+    assert add_partitions(script.cluster, script.journal, topic, 3, later=True, who=WHO).waits
+
+    kraft_sandbox.restart(3)
+    eventually(lambda: due(script), within=60)
+    assert add_deferred_partitions(script.cluster, script.journal, WHO) == [
+        f"Topic {topic} has 3 partitions, 1 of them new."
+    ]
+    kraft_sandbox.restart(4)
+    names = [topic, f"{topic}-off", f"{topic}-on"]
+    kraft_sandbox.wait_replicated(names)
+    assert [len(each) for name in names for each in script.replicas(name).values()] == [4] * 7
+
+
+def look(script: Script) -> JoinPollResult | None:
+    return poll_joined_brokers(script.cluster, script.journal, script.settings, WHO)
+
+
+def due(script: Script) -> JoinPollResult:
+    looked = present(look(script))
+    assert looked.due
+    return looked
+
+
+def filling(script: Script) -> PlanRunner:
+    settings = replace(script.settings, throttle=SLOW)
+    snapshot = script.cluster.snapshot()
+    wanted = target_replication_factors(list_pending(script.journal, snapshot), snapshot)
+    where = str(script.folder / "fill")
+    take_snapshot(script.cluster, where, failed=(), now_ms=script.journal.now_ms(), targets=wanted)
+    plan = planned(read_snapshot(where), "fill")
+    record = publish_plan(ClusterContext(script.cluster, script.journal, settings, WHO), plan)
+    return PlanRunner(ClusterContext(script.cluster, script.journal, settings, WHO), record.digest)
+
+
+def assert_live(script: Script, *brokers: int) -> None:
+    assert set(script.cluster.live_brokers()) == set(brokers)

@@ -58,12 +58,7 @@ def opened(secured: Secured, name: str, folder: Path) -> Iterator[tuple[KafkaClu
 
 
 def carried_out(
-    cluster: KafkaCluster,
-    journal: Journal,
-    folder: Path,
-    operation: str,
-    *failed: int,
-    settings: Settings = SETTINGS,
+    cluster: KafkaCluster, journal: Journal, folder: Path, operation: str, *failed: int, settings: Settings = SETTINGS
 ) -> str:
     """Snapshot, plan and all its moves, of which there are some; the plan's digest."""
     where = folder / operation

@@ -1,10 +1,13 @@
-"""Moves that stand still, fall behind or wait for others' replicas, on real clusters (KIP-236's slow partition)."""
+"""Moves that stand still, fall behind or wait, rates that change, and plans at once, on real clusters (KIP-236)."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,19 +20,19 @@ from kafka_steward.execution.lifecycle import change_plan_throttle
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.execution.throttle_rates import ThrottleSide
-from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.records import PlanStatus
-from kafka_steward.journal.store import Journal
+from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
+from tests.cancelling import CancelRunner
 from tests.eventually import eventually
 from tests.manual_plan import plan_by_hand
-from tests.stepping import step_until
+from tests.simulated_plan import WHO, move
+from tests.stepping import step_until, to_the_end
 from tests.throttles import rates, set_rates
 
-WHO = Actor(person="ada")
 FOLLOWER = ThrottleSide.FOLLOWER
 #: Bytes per second: Kafka lets a fetch through, and then none for the 11 s over which it measures.
 STANDSTILL = 1
@@ -210,11 +213,7 @@ def test_a_changed_throttle_reaches_its_broker_within_two_steps_and_what_someone
 
 @pytest.mark.in_ci("zookeeper")
 def test_submission_stops_while_a_partition_outside_the_plan_is_under_its_min_isr_and_goes_on_after(
-    run: Callable[..., PlanRunner],
-    sandbox: Sandbox,
-    cluster: KafkaCluster,
-    topic: str,
-    monkeypatch: pytest.MonkeyPatch,
+    run: Callable[..., PlanRunner], sandbox: Sandbox, cluster: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The setting is changed while the plan runs, and the next step is to know of it.
     monkeypatch.setattr(preflight_inputs, "_STRAIN_MS", 0)
@@ -262,3 +261,122 @@ def want_in_sync(cluster: KafkaCluster, topic: str, replicas: int) -> None:
         assert cluster.topic_configs([topic], [key]) == {topic: {key: value}}
 
     eventually(shown)
+
+
+#: Bytes per second. The large partition would take a minute at the first, and takes some seconds at the second.
+STRICT, LENIENT = 100_000, 1_000_000
+#: Fewer than both have together: the small partitions of the first, and one of the second, which moves three.
+MOST_INTO_A_BROKER = 3
+#: Partitions of the small topic, and the rate; the last plan has the large partition, too, and ends last.
+PLANS = {"b" * 64: (range(2), STRICT), "a" * 64: (range(2, 4), LENIENT)}
+
+
+def settings_of(digest: str) -> Settings:
+    rate = PLANS[digest][1]
+    return Settings(min_free=0, throttle=rate, max_in_per_broker=MOST_INTO_A_BROKER, step_interval=0.3, stall_after=60)
+
+
+def run_alone(bootstrap: str, journal_url: str, digest: str) -> PlanStatus:
+    """Step a plan to its end as a process of its own does, with its own connections."""
+    settings = settings_of(digest)
+    with (
+        KafkaCluster({"bootstrap_servers": bootstrap}) as cluster,
+        open_journal(journal_url, cluster.cluster_id) as journal,
+    ):
+        runner = PlanRunner(ClusterContext(cluster, journal, settings, WHO), digest)
+        return run_to_end(runner, time.sleep, interval_s=lambda: settings.step_interval).status
+
+
+def is_in_flight(journal: Journal, digest: str) -> bool:
+    return any(row.state is MoveState.SUBMITTED for row in journal.plans.rows(digest))
+
+
+def assert_in_flight(journal: Journal, digest: str) -> None:
+    assert is_in_flight(journal, digest)
+
+
+@pytest.mark.in_ci("zookeeper")
+def test_two_plans_share_the_limits_of_a_broker_and_its_throttle(
+    sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
+) -> None:
+    small, large = f"{topic}-small", f"{topic}-large"
+    sandbox.create_topics(small, assignments=dict.fromkeys(range(4), BEFORE))
+    sandbox.create_topics(large, assignments={0: BEFORE})
+    sandbox.fill(small, 4_800_000)
+    sandbox.fill(large, 6_000_000)
+    slow = {"a" * 64: [Move(large, 0, BEFORE, AFTER, 0, 0, "given")]}
+    for digest, (numbers, _) in PLANS.items():
+        moves = [Move(small, number, BEFORE, AFTER, 0, number + 1, "given") for number in numbers]
+        record = PlanRecord(digest, cluster.cluster_id, "apply", who=WHO)
+        journal.plans.publish(record, [*slow.get(digest, ()), *moves])
+    seen_rates: list[int | None] = []
+    both, most = False, 0
+    with ThreadPoolExecutor(len(PLANS)) as processes:
+        url = f"sqlite:///{tmp_path}/journal.db"
+        running = []
+        for digest in PLANS:
+            running.append(processes.submit(run_alone, sandbox.bootstrap, url, digest))
+            # One after the other: else the large partition may have arrived before the strict rate is there.
+            eventually(partial(assert_in_flight, journal, digest))
+        while not all(each.done() for each in running):
+            both |= all(is_in_flight(journal, digest) for digest in PLANS)
+            most = max(most, sum(4 in each.adding for each in cluster.snapshot().reassigning.values()))
+            rate = rates(cluster, ThrottleSide.FOLLOWER, [4])[4]
+            # A broker of a ZooKeeper cluster shows a rate a moment after it was set.
+            if (seen_rates or (both and rate == STRICT)) and seen_rates[-1:] != [rate]:
+                seen_rates.append(rate)
+        assert [each.result() for each in running] == [PlanStatus.COMPLETED] * 2
+    assert both, "both had moves in flight at once"
+    assert most == MOST_INTO_A_BROKER
+    # The stricter rate until its plan ends, then the other one, and none after that.
+    assert [rate for rate in seen_rates if rate is not None] == [STRICT, LENIENT]
+    eventually(lambda: assert_released(cluster, [small, large]))
+    assert {each.replicas for each in cluster.snapshot([small, large]).partitions.values()} == {AFTER}
+    assert journal.slot.holders() == ()
+
+
+def assert_released(cluster: KafkaCluster, topics: Sequence[str]) -> None:
+    assert rates(cluster, ThrottleSide.FOLLOWER, [4]) == {4: None}
+    lists = cluster.topic_configs(topics, [ThrottleSide.FOLLOWER.replicas_key], own_only=True)
+    assert lists == {topic: {} for topic in topics}
+
+
+SLOW_RATE, FASTER_RATE = 100_000, 150_000
+RULES = Settings(min_free=0, throttle=SLOW_RATE)
+
+
+@pytest.mark.in_ci("kraft")
+def test_a_changed_rate_is_on_every_broker_within_two_steps(
+    sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str
+) -> None:
+    sandbox.create_topics(topic, assignments={0: [1, 2, 3], 1: [2, 3, 4], 2: [3, 4, 1], 3: [4, 1, 2]})
+    sandbox.fill(topic, 24_000_000)
+    targets = ["423", "134", "241", "312"]
+    befores = ["123", "234", "341", "412"]
+    moves = [
+        move(f"{topic}-{number}", before, target, position=number, size=6_000_000)
+        for number, (before, target) in enumerate(zip(befores, targets, strict=True))
+    ]
+    record = PlanRecord("d" * 64, cluster.cluster_id, "apply", who=WHO)
+    digest = journal.plans.publish(record, moves).digest
+    runner = PlanRunner(ClusterContext(cluster, journal, RULES, WHO), digest)
+    eventually(lambda: _assert_everywhere(runner, cluster, sandbox, SLOW_RATE), within=30)
+
+    began_s = time.monotonic()
+    change_plan_throttle(journal, digest, FASTER_RATE, WHO, "the night is quiet")
+    for _ in range(2):
+        runner.step()
+    assert rates(cluster, ThrottleSide.FOLLOWER, list(sandbox.brokers)) == dict.fromkeys(sandbox.brokers, FASTER_RATE)
+    print(f"everywhere after {time.monotonic() - began_s:.2f} s of two steps")
+
+    to_the_end(CancelRunner(cluster, journal, digest, RULES, WHO, scope="pending", reason="seen enough"))
+    eventually(lambda: _assert_rates(cluster, sandbox, None), within=30)
+
+
+def _assert_everywhere(runner: PlanRunner, cluster: KafkaCluster, sandbox: Sandbox, rate: int) -> None:
+    runner.step()
+    _assert_rates(cluster, sandbox, rate)
+
+
+def _assert_rates(cluster: KafkaCluster, sandbox: Sandbox, rate: int | None) -> None:
+    assert rates(cluster, ThrottleSide.FOLLOWER, list(sandbox.brokers)) == dict.fromkeys(sandbox.brokers, rate)

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
@@ -25,7 +24,9 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.airflow_home import Connect
 from tests.eventually import eventually
+from tests.journal.zookeeper import connected
 from tests.pace import Deadline
+from tests.present import present
 from tests.protocol.raw_writers import Hands, KazooHands, SqlHands
 from tests.protocol.simulated_watch import document
 
@@ -121,8 +122,7 @@ class Site:
 
     def eventually_flies(self, number: int, *target: int) -> Any:
         def flies() -> Any:
-            record = self.record(number)
-            assert record is not None
+            record = present(self.record(number))
             assert record.replicas == list(target)
             assert number in self.flying()
             return record
@@ -159,16 +159,13 @@ def site(
 @contextmanager
 def kazoo_hands(servers: str) -> Iterator[KazooHands]:
     """Hands that leave nothing behind."""
-    client = KazooClient(servers)
-    client.start()
-    hands = KazooHands(client)
-    hands.sweep()
-    try:
-        yield hands
-    finally:
+    with connected(servers) as client:
+        hands = KazooHands(client)
         hands.sweep()
-        client.stop()
-        client.close()
+        try:
+            yield hands
+        finally:
+            hands.sweep()
 
 
 def gone(hands: Hands, *paths: str) -> Callable[[], None]:

@@ -6,16 +6,22 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.document_plans import PollResult
+from kafka_steward.execution.in_flight_records import record_external_in_flight
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument
 from kafka_steward.journal.tree import Node
+from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
-from tests.simulated_plan import memory_journal
+from tests.present import present
+from tests.simulated_plan import WHO, memory_journal, plan_of
 from tests.simulator import Simulator
 
 WATCH = Actor(task_id="watch")
@@ -54,6 +60,20 @@ class Yard:
             self.simulator.tick()
         raise AssertionError(f"not done after {looks} looks: {said[-3:]}")
 
+    @property
+    def context(self) -> ClusterContext:
+        """What a person's command works with."""
+        return ClusterContext(self.simulator, self.journal, self.settings, WHO)
+
+    def publish(self, moves: Iterable[Move], **more: Any) -> PlanFolder:
+        """The plan of a DAG, or one that a person made."""
+        plan = plan_of(self.simulator, list(moves), **more)
+        publish_plan(self.context, plan)
+        return plan
+
+    def runner(self, digest: str) -> PlanRunner:
+        return PlanRunner(self.context, digest)
+
     def ask(self, *wanted: str, **fields: Any) -> Node:
         """A request in Kafka's format: `ask("t-0 23", "t-1 345")`."""
         text = document(wanted, **fields)
@@ -73,14 +93,19 @@ class Yard:
         """Path and text of everything that was moved aside."""
         found = []
         for name in self.journal.tree.children(QUARANTINE):
-            node = self.journal.tree.get(f"{QUARANTINE}/{name}")
-            assert node is not None
+            node = present(self.journal.tree.get(f"{QUARANTINE}/{name}"))
             pieces = [self.journal.tree.get(f"{node.path}/{piece}") for piece in self.journal.tree.children(node.path)]
             found.append((QuarantinedDocument.from_node(node).path, "".join(piece.data for piece in pieces if piece)))
         return found
 
     def flying(self) -> list[str]:
         return [str(name) for name in sorted(self.simulator.reassignments())]
+
+
+def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
+    """Someone reassigns t-0 by the old route, as is recorded."""
+    yard.simulator.alter({partition("t-0"): target})
+    record_external_in_flight(yard.journal.tree, partition("t-0"), InFlight(originals, target, legacy=True, top=2))
 
 
 def partition(name: str) -> TopicPartition:

@@ -51,6 +51,11 @@ class Yard:
         raise AssertionError("never due")
 
 
+@pytest.fixture
+def yard() -> Yard:
+    return Yard()
+
+
 @pytest.mark.parametrize(
     ("settings", "lasts_ms", "due_s"),
     [(SLOW, None, 60), (SLOW, 20_000, 20), (SLOW, 200_000, 200), (FAST, None, 60), (FAST, 20_000, 20)],
@@ -75,16 +80,14 @@ def test_a_time_that_was_over_before_says_nothing_about_this_failure() -> None:
     assert yard.due_after_s(2) == 60
 
 
-def test_it_receives_nothing_meanwhile() -> None:
-    yard = Yard()
+def test_it_receives_nothing_meanwhile(yard: Yard) -> None:
     announce_restart(yard.journal, 4, who=WHO, lasts_ms=5_000)
     assert restarting_brokers(yard.journal.tree, yard.journal.now_ms()) == {4}
     yard.simulator.tick(6)
     assert restarting_brokers(yard.journal.tree, yard.journal.now_ms()) == frozenset()
 
 
-def test_the_entry_goes_when_the_broker_is_back() -> None:
-    yard = Yard()
+def test_the_entry_goes_when_the_broker_is_back(yard: Yard) -> None:
     announce_restart(yard.journal, 2, who=WHO)
     yard.simulator.kill(2)
     yard.look()
@@ -104,8 +107,7 @@ def test_the_entry_goes_once_the_tasks_are_persisted() -> None:
     assert yard.journal.tree.get(paths.failed_broker(2)) is None
 
 
-def test_the_entry_of_a_bounce_too_quick_to_be_seen_goes_with_the_grace_period() -> None:
-    yard = Yard()
+def test_the_entry_of_a_bounce_too_quick_to_be_seen_goes_with_the_grace_period(yard: Yard) -> None:
     announce_restart(yard.journal, 2, who=WHO)
     yard.simulator.tick(59)
     yard.look()
@@ -129,8 +131,7 @@ def test_one_that_cannot_be_read_announces_all_the_same(text: str) -> None:
     ["1" + "0" * 400, "1e400", "-1" + "0" * 400, "9007199254740992"],
     ids=["10**400", "infinite", "-10**400", "2**53"],
 )
-def test_an_expiry_beyond_every_date_delays_neither_a_poll_nor_the_heal(expiry: str) -> None:
-    yard = Yard()
+def test_an_expiry_beyond_every_date_delays_neither_a_poll_nor_the_heal(yard: Yard, expiry: str) -> None:
     yard.journal.tree.create(paths.rolling_bounce(2), f'{{"timestamp": 1, "expiry": {expiry}}}')
     assert yard.look().down == ()
     for broker in (2, 3):
@@ -144,8 +145,7 @@ def test_an_expiry_beyond_every_date_delays_neither_a_poll_nor_the_heal(expiry: 
     assert (verdict.due, verdict.cleared) == ((2,), (3,))
 
 
-def test_announced_again_the_later_word_counts() -> None:
-    yard = Yard()
+def test_announced_again_the_later_word_counts(yard: Yard) -> None:
     announce_restart(yard.journal, 2, who=WHO, lasts_ms=5_000)
     assert "has 900 s to come back" in announce_restart(yard.journal, 2, who=WHO, lasts_ms=900_000)
     assert yard.due_after_s(2) == 900
@@ -158,8 +158,7 @@ def test_what_is_no_broker_or_no_time_is_refused(broker: int, lasts_ms: int | No
 
 
 @pytest.mark.parametrize("ahead_ms", [45 * 60_000, 10**15])
-def test_a_failure_written_by_a_clock_that_runs_ahead_counts_from_its_writing(ahead_ms: int) -> None:
-    yard = Yard()
+def test_a_failure_written_by_a_clock_that_runs_ahead_counts_from_its_writing(yard: Yard, ahead_ms: int) -> None:
     told_ms = yard.simulator.now_ms + ahead_ms
     yard.journal.tree.create(paths.failed_broker(2), f'{{"failure_timestamp": {told_ms}}}')
     assert yard.due_after_s(2) == 60

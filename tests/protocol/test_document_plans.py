@@ -1,4 +1,4 @@
-"""The plans of a journal as documents see them: which they asked for, which not, and when they must wait."""
+"""How documents become plans, and the plans of a journal as documents see them: which are theirs, and when to wait."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from kafka_steward.document_api.document_plans import (
     DocumentPlans,
     blocked_reason,
     has_legacy_source,
-    partitions_of_others,
     publish_document_plan,
 )
-from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.document_api.request_documents import read_requests
+from kafka_steward.document_api.request_intake import PartialCancel, RequestIntake, active_reassignments
+from kafka_steward.document_api.request_rules import ActiveReassignment
+from kafka_steward.errors import ClusterUnreachable, LockLost
+from kafka_steward.execution.in_flight_records import record_external_in_flight
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.records import PlanRecord, PlanStatus
-from tests.protocol.simulated_watch import WATCH, Yard
-from tests.simulated_plan import WHO, move, plan_of
+from kafka_steward.journal.audit import Action, Actor
+from kafka_steward.journal.kip_documents import CancelRequest, InFlight
+from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
+from tests.present import present
+from tests.protocol.simulated_watch import WATCH, Yard, document
+from tests.simulated_plan import move
+from tests.simulator import Simulator
 
 REQUEST, QUEUE = "/admin/reassignment_requests/request_0000000000@3", "/admin/reassign_partitions_queue@5"
 
@@ -39,8 +43,7 @@ def asked(yard: Yard, name: str, *sources: str, legacy: bool = False) -> PlanRec
 def other(yard: Yard) -> str:
     """Publish a plan of a DAG, which gets the cluster."""
     yard.simulator.tick()
-    plan = plan_of(yard.simulator, [move("t-1", "231", "235")], operation="rebalance")
-    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
+    plan = yard.publish([move("t-1", "231", "235")], operation="rebalance")
     return plan.digest
 
 
@@ -51,13 +54,10 @@ def read(yard: Yard) -> DocumentPlans:
 
 
 def end(yard: Yard, record: PlanRecord, **changes: Any) -> None:
-    found = yard.journal.plans.get(record.digest)
-    assert found is not None
-    yard.journal.plans.update(found, status=PlanStatus.CANCELLED, **changes)
+    yard.journal.plans.update(present(yard.journal.plans.get(record.digest)), status=PlanStatus.CANCELLED, **changes)
 
 
-def test_what_documents_asked_for_and_what_others_did_are_told_apart_the_oldest_first() -> None:
-    yard = Yard()
+def test_what_documents_asked_for_and_what_others_did_are_told_apart_the_oldest_first(yard: Yard) -> None:
     rebalance = other(yard)
     first = asked(yard, "t-0", REQUEST, "/b@4")
     second = asked(yard, "t-2", QUEUE, legacy=True)
@@ -69,8 +69,7 @@ def test_what_documents_asked_for_and_what_others_did_are_told_apart_the_oldest_
     assert [record.digest for record in plans.others] == [rebalance]
 
 
-def test_the_same_documents_by_another_route_or_with_another_target_are_another_plan() -> None:
-    yard = Yard()
+def test_the_same_documents_by_another_route_or_with_another_target_are_another_plan(yard: Yard) -> None:
     digests = {
         asked(yard, "t-0", REQUEST).digest,
         asked(yard, "t-0", QUEUE).digest,
@@ -83,9 +82,8 @@ def test_the_same_documents_by_another_route_or_with_another_target_are_another_
     assert len(yard.journal.plans.latest(9)) == 4
 
 
-def test_what_one_release_published_the_next_one_knows_again() -> None:
+def test_what_one_release_published_the_next_one_knows_again(yard: Yard) -> None:
     """By its digest: a process that dies between plan and document is gone on with after an upgrade, too."""
-    yard = Yard()
     moves = [replace(move("t-0", "12", "23"), topic_id="id-1")]
     record = publish_document_plan(yard.journal, moves, sources=[REQUEST], legacy=False, who=WATCH)
     assert (yard.journal.cluster_id, record.digest) == (
@@ -94,15 +92,13 @@ def test_what_one_release_published_the_next_one_knows_again() -> None:
     )
 
 
-def test_plans_of_different_partitions_share_the_slot_and_one_of_the_same_waits() -> None:
-    yard = Yard()
+def test_plans_of_different_partitions_share_the_slot_and_one_of_the_same_waits(yard: Yard) -> None:
     records = [asked(yard, name, source) for name, source in (("t-0", REQUEST), ("t-1", REQUEST), ("t-0", QUEUE))]
     assert yard.journal.slot.holders() == (records[0].digest, records[1].digest)
     assert yard.journal.slot.preempted_plans() == ()
 
 
-def test_a_document_is_known_as_long_as_its_plan_is() -> None:
-    yard = Yard()
+def test_a_document_is_known_as_long_as_its_plan_is(yard: Yard) -> None:
     record = asked(yard, "t-0", REQUEST)
     asked(yard, "t-1", QUEUE)
     plans = read(yard)
@@ -125,8 +121,7 @@ def test_a_document_is_known_as_long_as_its_plan_is() -> None:
     assert (plans.executes_document(REQUEST), plans.executes_document(QUEUE)) == (False, True)
 
 
-def test_what_has_ended_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    yard = Yard()
+def test_what_has_ended_is_read_once(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     end(yard, asked(yard, "t-0", REQUEST))
     running = asked(yard, "t-1", QUEUE)
     plans = read(yard)
@@ -143,8 +138,7 @@ def test_what_has_ended_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"version": 9}'])
-def test_a_record_that_cannot_be_read_hides_no_other(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    yard = Yard()
+def test_a_record_that_cannot_be_read_hides_no_other(yard: Yard, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     children = yard.journal.tree.children
     monkeypatch.setattr(yard.journal.tree, "children", lambda path: [*children(path), "deleted-meanwhile"])
     yard.journal.tree.create(paths.plan("0"), text)
@@ -154,8 +148,7 @@ def test_a_record_that_cannot_be_read_hides_no_other(text: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("garbled", [None, 7, [REQUEST], {}])
-def test_where_a_record_does_not_say_which_documents_none_is_known(garbled: Any) -> None:
-    yard = Yard()
+def test_where_a_record_does_not_say_which_documents_none_is_known(yard: Yard, garbled: Any) -> None:
     record = asked(yard, "t-0", REQUEST, legacy=True)
     yard.journal.plans.update(record, extra={"asked": garbled})
     (plan,) = read(yard).requested
@@ -163,13 +156,11 @@ def test_where_a_record_does_not_say_which_documents_none_is_known(garbled: Any)
 
 
 @pytest.mark.parametrize(
-    ("cancel", "rolls_back"),
-    [(None, False), (CancelRequest(), False), (CancelRequest(scope="plan"), True)],
+    ("cancel", "rolls_back"), [(None, False), (CancelRequest(), False), (CancelRequest(scope="plan"), True)]
 )
 def test_a_rollback_that_was_asked_for_is_told_once_the_plan_has_ended(
-    cancel: CancelRequest | None, rolls_back: bool
+    yard: Yard, cancel: CancelRequest | None, rolls_back: bool
 ) -> None:
-    yard = Yard()
     record = yard.journal.plans.update(asked(yard, "t-0", REQUEST), cancel=cancel)
     plans = read(yard)
     assert not plans.pop_rollback_requested()
@@ -179,21 +170,8 @@ def test_a_rollback_that_was_asked_for_is_told_once_the_plan_has_ended(
     assert [plans.pop_rollback_requested(), plans.pop_rollback_requested()] == [rolls_back, False]
 
 
-def test_documents_start_beside_a_plan_of_a_dag_but_for_its_partitions() -> None:
-    yard = Yard()
-    rebalance = other(yard)
-    asked(yard, "t-0", REQUEST)
-    plans = read(yard)
-    assert blocked_reason(yard.journal, plans) == ""
-    assert partitions_of_others(yard.journal, plans) == {
-        TopicPartition("t", 1): f"t-1 is moved by plan {rebalance[:12]} (rebalance) until it ends"
-    }
-
-
-def test_documents_wait_while_a_heal_has_the_slot_and_only_then() -> None:
-    yard = Yard()
-    heal = plan_of(yard.simulator, [move("t-1", "231", "235")], failed=(1,))
-    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), heal)
+def test_documents_wait_while_a_heal_has_the_slot_and_only_then(yard: Yard) -> None:
+    heal = yard.publish([move("t-1", "231", "235")], failed=(1,))
     why = f"plan {heal.digest[:12]} (heal) holds the plan slot until it ends"
     assert blocked_reason(yard.journal, read(yard)) == why
     assert blocked_reason(yard.journal, DocumentPlans(yard.journal)) == "", "of plans that were not read"
@@ -201,16 +179,14 @@ def test_documents_wait_while_a_heal_has_the_slot_and_only_then() -> None:
     assert blocked_reason(yard.journal, read(yard)) == ""
 
 
-def test_documents_wait_while_eight_plans_of_theirs_are_under_way() -> None:
-    yard = Yard()
+def test_documents_wait_while_eight_plans_of_theirs_are_under_way(yard: Yard) -> None:
     for number in range(8):
         assert blocked_reason(yard.journal, read(yard)) == ""
         asked(yard, "t-0", f"/b@{number}")
     assert blocked_reason(yard.journal, read(yard)) == "8 plans that documents requested are in progress"
 
 
-def test_whoever_does_it_is_in_the_record() -> None:
-    yard = Yard()
+def test_whoever_does_it_is_in_the_record(yard: Yard) -> None:
     who = Actor(task_id="watch", person="ada")
     by_hand = "/admin/reassignment_requests/me@home@7"
     sources = [QUEUE, REQUEST, by_hand]
@@ -228,3 +204,156 @@ def test_whoever_does_it_is_in_the_record() -> None:
         extra={"asked": {"sources": [QUEUE, by_hand, REQUEST], "legacy": False}},
     )
     assert replace(record, source=None) == expected
+
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+def flights(yard: Yard) -> dict[TopicPartition, ActiveReassignment]:
+    plans = DocumentPlans(yard.journal)
+    plans.read_unfinished()
+    return active_reassignments(yard.journal, plans)
+
+
+def test_what_flies_and_what_waits_is_told_by_its_plan_and_what_others_began_by_its_record() -> None:
+    yard = Yard(max_in_flight=2)
+    yard.ask("t-0 23", "t-1 234", legacy=True)
+    record_external_in_flight(yard.journal.tree, T2, InFlight((3, 1, 2), (3, 4, 5), legacy=True, top=3))
+    yard.simulator.alter({T2: (3, 4, 5)})
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    assert yard.flying() == ["t-0", "t-2"]
+    assert flights(yard) == {
+        T0: ActiveReassignment((2, 3), (1, 2), legacy=True, plan=record.digest),
+        T1: ActiveReassignment((2, 3, 4), (2, 3, 1), legacy=True, plan=record.digest),
+        T2: ActiveReassignment((3, 4, 5), (3, 1, 2), legacy=True),
+    }
+    yard.journal.plans.set_move_states(record.digest, [T1], MoveState.DROPPED, fence=None)
+    assert flights(yard).keys() == {T0, T2}, "what is settled is not under way"
+
+
+def test_moves_are_divided_into_chunks_of_the_setting() -> None:
+    yard = Yard("t: 12 12 12 12 12", heal_chunk_size=2, max_in_flight=1)
+    yard.ask(*(f"t-{number} 13" for number in range(5)))
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    moves = [row.move for row in yard.journal.plans.rows(record.digest)]
+    assert [(each.partition, each.chunk, each.position) for each in moves] == [
+        (0, 0, 0),
+        (1, 0, 1),
+        (2, 1, 0),
+        (3, 1, 1),
+        (4, 2, 0),
+    ]
+    topic_id = yard.simulator.topics[T0].topic_id
+    assert {(each.before, each.after, each.purpose, each.topic_id) for each in moves} == {
+        ((1, 2), (1, 3), "given", topic_id)
+    }
+    assert len(record.chunks) == 3
+
+
+class Unsized:
+    """A cluster that does not tell how large its partitions are."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def log_dirs(self, _: object) -> Any:
+        raise ClusterUnreachable("Broker 1 does not answer.")
+
+
+@pytest.mark.parametrize(("told", "sizes"), [(True, [100, 7, None]), (False, [None, None, None])])
+def test_what_each_is_worth_is_what_its_leader_has_where_that_is_told(told: bool, sizes: list[int | None]) -> None:
+    yard = Yard(max_in_flight=1)
+    if not told:
+        yard.protocol = yard.new_watch(Unsized(yard.simulator))
+    yard.simulator.topics[T1].held = {2: 7, 3: 8, 1: 9}  # broker 2 leads it
+    yard.simulator.topics[T2].leader = None
+    yard.ask("t-0 23", "t-1 234", "t-2 314")
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    assert [row.move.size_bytes for row in yard.journal.plans.rows(record.digest)] == sizes
+
+
+class Silent:
+    """A cluster that is asked for nothing but its snapshot and what is in flight."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self.snapshot, self.reassignments = simulator.snapshot, simulator.reassignments
+
+
+def test_where_nothing_can_be_read_no_topic_is_asked_for(yard: Yard) -> None:
+    yard.protocol = yard.new_watch(Silent(yard.simulator))
+    yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "[]")
+    assert len(yard.look().sentences) == 1
+
+
+def test_what_someone_mends_while_it_is_refused_is_theirs(yard: Yard) -> None:
+    node = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "[]")
+    papers, _ = read_requests(yard.journal.tree)
+    mended = yard.journal.tree.set(node.path, document(["t-0 23"]), version=0)
+    admitted = RequestIntake(yard.simulator, yard.journal, yard.settings, WATCH).accept(
+        papers, DocumentPlans(yard.journal)
+    )
+    fault = f"{node.path} holds a list where an object is expected; correct or delete it."
+    assert admitted.sentences == [f"{node.path} was not executed: {fault}"]
+    assert yard.journal.tree.get(node.path) == mended
+
+
+# Taking partitions out of a plan again
+
+
+class NeverHears:
+    """A cluster that goes on showing what was cancelled."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator, self._shown = simulator, simulator.snapshot()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def snapshot(self, _: object = None) -> Any:
+        return self._shown
+
+
+def withdrawn(yard: Yard, cluster: Any, fence: Any, *partitions: TopicPartition) -> dict[TopicPartition, str]:
+    (record,) = yard.journal.plans.unfinished()
+    withdrawal = PartialCancel(cluster, yard.journal, record.digest, why="not wanted", who=WATCH, fence=fence)
+    return withdrawal.run(partitions)
+
+
+def test_only_what_is_to_come_out_comes_out(yard: Yard) -> None:
+    yard.ask("t-0 23", "t-1 234")
+    yard.look()
+    with yard.journal.step_lock("here") as fence:
+        assert withdrawn(yard, yard.simulator, fence, T0) == {}
+    (record,) = yard.journal.plans.unfinished()
+    assert [row.state for row in yard.journal.plans.rows(record.digest)] == [MoveState.DROPPED, MoveState.SUBMITTED]
+    assert (yard.replicas("t-0"), yard.flying()) == ((1, 2), ["t-1"])
+
+
+def test_a_cancel_that_the_cluster_does_not_show_yet_is_waited_for(yard: Yard) -> None:
+    yard.ask("t-0 23", "t-1 234")
+    yard.look()
+    with yard.journal.step_lock("here") as fence:
+        assert withdrawn(yard, NeverHears(yard.simulator), fence, T0) == {T0: "its cancel is in progress"}
+
+
+def test_who_lost_the_lock_takes_nothing_out() -> None:
+    yard = Yard(max_in_flight=1)
+    yard.ask("t-0 23", "t-1 234")
+    yard.look()
+    (record,) = yard.journal.plans.unfinished()
+    before = yard.journal.plans.rows(record.digest)
+    late = yard.journal.step_lock("late").acquire()
+    late.release()
+    with yard.journal.step_lock("next"):
+        for name in (T0, T1):
+            with pytest.raises(LockLost):
+                withdrawn(yard, yard.simulator, late, name)
+    assert yard.journal.plans.rows(record.digest) == before
+    assert yard.flying() == ["t-0"]
+    assert yard.journal.audit.rows(action=Action.CANCEL) == []

@@ -11,12 +11,12 @@ from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.journal.store import Journal
 from tests.crash import Died, Faults
+from tests.present import present
 from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.rings import one_in
 from tests.simulated_plan import WHO, heal_moves, journal_over, plan_of
@@ -32,8 +32,7 @@ def test_case_1_reassign_partitions_was_created_while_nobody_looked() -> None:
     )
     yard.simulator.alter({T0: (2, 3)})  # as Kafka does by itself
     yard.new_watch().poll()
-    record = yard.record("t-0")
-    assert record is not None
+    record = present(yard.record("t-0"))
     assert (record.legacy, record.original_replicas, record.replicas, record.top) == (True, (1, 2), (2, 3), 2)
     yard.simulator.run()
     yard.journal.tree.delete(paths.REASSIGN_PARTITIONS, version=0)
@@ -41,8 +40,7 @@ def test_case_1_reassign_partitions_was_created_while_nobody_looked() -> None:
     assert yard.record("t-0") is None
 
 
-def test_case_2_requests_were_created_while_nobody_looked() -> None:
-    yard = Yard()
+def test_case_2_requests_were_created_while_nobody_looked(yard: Yard) -> None:
     yard.ask("t-0 23")
     yard.ask("t-1 234")
     yard.ask("t-0 24")
@@ -58,8 +56,7 @@ def test_case_3_what_was_in_flight_is_gone_on_with(kind: str) -> None:
     yard = two_of_one_plan()
     with pytest.raises(Died):
         wrapped(yard, Faults(counted.calls.index("cluster.alter"), kind)).poll()
-    in_flight = yard.record("t-0")
-    assert in_flight is not None
+    in_flight = present(yard.record("t-0"))
     assert (in_flight.original_replicas, in_flight.replicas) == ((1, 2), (2, 3))
     assert yard.flying() == ([] if kind == "dies before" else ["t-0"])
     yard.simulator.tick(61)  # the step lock runs out
@@ -94,8 +91,7 @@ def test_a_later_source_never_overrides_an_earlier_one_of_the_other_route(legacy
         yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(["t-0 23"]))
         said = yard.new_watch().poll().sentences
         assert "t-0 is also requested by /admin/reassign_partitions, and a request is already reassigning" in said[-1]
-    record = yard.record("t-0")
-    assert record is not None
+    record = present(yard.record("t-0"))
     assert (record.legacy, record.replicas) == ((True, (2, 3)) if legacy_first else (False, (2, 4)))
 
 
@@ -148,16 +144,15 @@ def publish_heal(yard: Yard, faults: Faults) -> None:
 def test_option_2_died_after_the_chunks_and_before_the_failed_entry_was_deleted() -> None:
     yard = Yard("t: 123 231")
     yard.simulator.kill(3)
-    first = plan_of(yard.simulator, heal_moves(yard.simulator, 3, 4), failed=[3])
-    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), first)
+    first = yard.publish(heal_moves(yard.simulator, 3, 4), failed=[3])
     yard.journal.tree.create(paths.failed_broker(3), '{"failure_timestamp": 1}')  # as if it had not been deleted
-    runner = PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), first.digest)
+    runner = yard.runner(first.digest)
     while not runner.step().ended:
         yard.simulator.tick()
     again = plan_of(yard.simulator, list(first.moves), failed=[3], snapshot_digest="another")
     again = replace(again, digest="b" * 64)
-    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), again)
-    PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), again.digest).step()
+    publish_plan(yard.context, again)
+    yard.runner(again.digest).step()
     assert {row.state for row in yard.journal.plans.rows(again.digest)} == {MoveState.SATISFIED}
     assert yard.journal.audit.rows(plan=again.digest, action=Action.SUBMIT) == []
     assert yard.journal.tree.get(paths.failed_broker(3)) is None

@@ -1,19 +1,31 @@
-"""KIP-236: the in-flight records correspond precisely to what is being reassigned, whoever began it."""
+"""KIP-236: in-flight records are of what is reassigned, whoever began it, also by `/admin/reassign_partitions`."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.document_api.controller import track_legacy_reassignments
 from kafka_steward.document_api.in_flight_tracking import sweep_external_records
+from kafka_steward.document_api.request_rules import ActiveReassignment
+from kafka_steward.errors import SettingError
 from kafka_steward.execution.in_flight_records import list_in_flight
+from kafka_steward.execution.znode_submission import MAX_ZNODE_BYTES, ZnodeReassignmentClient
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
-from tests.protocol.simulated_watch import Yard, partition
+from tests.airflow_home import Connect
+from tests.present import present
+from tests.protocol.simulated_watch import Yard, document, partition
 
-T0 = partition("t-0")
+T0, T1 = partition("t-0"), partition("t-1")
 #: Where each step may send a partition.
 TARGETS = ["12", "23", "34", "215", "451", "3"]
 STEPS = st.one_of(
@@ -81,8 +93,9 @@ def test_a_request_for_the_target_of_a_stale_record_is_carried_out(*, zookeeper:
     assert yard.replicas("t-0") == (2, 3)
 
 
-def test_what_others_begin_through_the_admin_api_is_recorded_with_its_originals_and_goes_with_its_end() -> None:
-    yard = Yard()
+def test_what_others_begin_through_the_admin_api_is_recorded_with_its_originals_and_goes_with_its_end(
+    yard: Yard,
+) -> None:
     yard.simulator.alter({T0: (3, 4)})
     yard.look()
     assert yard.record("t-0") == InFlight((1, 2), (3, 4), top=2)
@@ -99,21 +112,18 @@ def test_what_others_begin_through_the_admin_api_is_recorded_with_its_originals_
     assert yard.record("t-0") is None
 
 
-def test_a_record_of_a_plan_that_was_deleted_externally_is_written_again_as_the_plans() -> None:
-    yard = Yard()
+def test_a_record_of_a_plan_that_was_deleted_externally_is_written_again_as_the_plans(yard: Yard) -> None:
     yard.ask("t-0 23")
     yard.look()
-    noted = yard.record("t-0")
-    assert noted is not None
+    noted = present(yard.record("t-0"))
     assert noted.plan is not None
     discard(yard, T0)
     yard.look()
     assert yard.record("t-0") == noted
 
 
-def test_while_a_cancel_is_being_executed_the_originals_that_it_restores_are_kept() -> None:
+def test_while_a_cancel_is_being_executed_the_originals_that_it_restores_are_kept(yard: Yard) -> None:
     """It may have been killed between the cancel, after which nothing is in flight, and the order of the replicas."""
-    yard = Yard()
     yard.journal.tree.create(paths.reassignment(T0), InFlight((2, 1), (2, 3)).to_json())
     signal = yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
     sweep_external_records(yard.simulator, yard.journal)
@@ -121,3 +131,149 @@ def test_while_a_cancel_is_being_executed_the_originals_that_it_restores_are_kep
     yard.journal.tree.discard(signal)
     sweep_external_records(yard.simulator, yard.journal)
     assert yard.record("t-0") is None
+
+
+# What others ask of Kafka by `/admin/reassign_partitions`: written down as in flight for as long as it is
+
+
+def asked_of_kafka(yard: Yard, *wanted: str) -> None:
+    yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(wanted))
+
+
+def follow(yard: Yard, under_way: dict[TopicPartition, ActiveReassignment] | None = None) -> list[str]:
+    return track_legacy_reassignments(yard.simulator, yard.journal, under_way or {})
+
+
+def test_it_is_written_down_until_it_has_ended(yard: Yard) -> None:
+    asked_of_kafka(yard, "t-0 23")
+    yard.simulator.alter({T0: (2, 3)})
+    assert follow(yard) == []
+    assert yard.record("t-0") == InFlight(None, (2, 3), legacy=True, top=2)
+    yard.journal.tree.delete(paths.REASSIGN_PARTITIONS, version=0)
+    follow(yard)
+    assert yard.record("t-0") is not None  # Kafka has read the node, and carries it out
+    yard.simulator.run()
+    follow(yard)
+    assert yard.record("t-0") is None
+
+
+def test_what_kafka_has_not_begun_is_written_down_and_what_does_not_exist_is_not(yard: Yard) -> None:
+    asked_of_kafka(yard, "t-0 23", "t-9 23", "x-0 23")
+    follow(yard)
+    assert yard.record("t-0") == InFlight(None, (2, 3), legacy=True, top=2)
+    assert (yard.record("t-9"), yard.record("x-0")) == (None, None)
+
+
+def test_of_a_topic_that_was_deleted_nothing_stays(yard: Yard) -> None:
+    asked_of_kafka(yard, "t-0 23")
+    follow(yard)
+    yard.journal.tree.delete(paths.REASSIGN_PARTITIONS, version=0)
+    yard.simulator.delete("t")
+    follow(yard)
+    assert yard.record("t-0") is None
+
+
+def test_what_cannot_be_read_is_left_to_kafka(yard: Yard) -> None:
+    asked_of_kafka(yard, "t-0 23")
+    follow(yard)
+    yard.journal.tree.set(paths.REASSIGN_PARTITIONS, "{", version=0)
+    (said,) = follow(yard)
+    assert said.startswith("Left to Kafka: /admin/reassign_partitions does not contain JSON (")
+    assert yard.record("t-0") is not None
+
+
+UNDER_WAY = {
+    "another target": (ActiveReassignment((2, 4), (1, 2), plan="p"), True),
+    "the same target": (ActiveReassignment((2, 3), (1, 2), plan="p"), False),
+    "by the same route": (ActiveReassignment((2, 4), (1, 2), legacy=True, plan="p"), False),
+}
+
+
+@pytest.mark.parametrize("case", UNDER_WAY)
+def test_what_came_by_the_other_route_is_not_written_down_again_and_told(case: str) -> None:
+    flight, told = UNDER_WAY[case]
+    yard = Yard()
+    asked_of_kafka(yard, "t-1 234", "t-0 23")
+    said = "t-0 is also requested by /admin/reassign_partitions, and a request is already reassigning it."
+    assert follow(yard, {T0: flight}) == ([said] if told else [])
+    assert yard.record("t-0") is None
+    assert yard.record("t-1") == InFlight(None, (2, 3, 4), legacy=True, top=3)
+
+
+def test_where_nothing_came_by_the_old_route_the_cluster_is_not_asked(yard: Yard) -> None:
+    cluster: Any = None
+    assert track_legacy_reassignments(cluster, yard.journal, {}) == []
+
+
+def test_only_the_topics_that_matter_are_asked_for() -> None:
+    yard = Yard("t: 12", "u: 12", "v: 12")
+    seen: list[list[str]] = []
+    real = yard.simulator.snapshot
+
+    def snapshot(topics: Collection[str] | None = None) -> Snapshot:
+        seen.append(list(topics or ()))
+        return real(topics)
+
+    yard.simulator.snapshot = snapshot  # type: ignore[method-assign]  # notes what is asked for
+    asked_of_kafka(yard, "u-0 23")
+    follow(yard)
+    yard.journal.tree.delete(paths.REASSIGN_PARTITIONS, version=0)
+    asked_of_kafka(yard, "t-0 23")
+    follow(yard)
+    assert seen == [["u"], ["t", "u"]]
+
+
+# Submitting by `/admin/reassign_partitions`: one batch at a time, to live brokers, under the limit
+
+
+def test_a_batch_is_one_node_and_the_next_waits_until_it_is_gone() -> None:
+    yard = Yard(mode="zookeeper")
+    port = ZnodeReassignmentClient(yard.simulator, yard.journal.tree)
+    assert port.alter({T0: (2, 3)}) == {T0: None}
+    node = present(yard.journal.tree.get(paths.REASSIGN_PARTITIONS))
+    assert json.loads(node.data)["partitions"] == [{"topic": "t", "partition": 0, "replicas": [2, 3]}]
+    assert "takes one batch at a time, and another is under way" in present(port.alter({T1: (2, 3, 4)})[T1]).message
+    yard.journal.tree.delete(node.path, version=0)
+    assert port.alter({T1: (2, 3, 4)}) == {T1: None}
+
+
+def test_while_anything_flies_nothing_is_created() -> None:
+    yard = Yard(mode="zookeeper")
+    yard.simulator.alter({T0: (2, 3)})
+    assert ZnodeReassignmentClient(yard.simulator, yard.journal.tree).alter({T1: (2, 3, 4)})[T1] is not None
+    assert yard.journal.tree.get(paths.REASSIGN_PARTITIONS) is None
+
+
+def test_a_dead_target_is_refused_and_the_rest_is_submitted() -> None:
+    yard = Yard(mode="zookeeper")
+    yard.simulator.kill(5)
+    answers = ZnodeReassignmentClient(yard.simulator, yard.journal.tree).alter({T0: (2, 5), T1: (2, 3, 4)})
+    assert answers[T1] is None
+    assert present(answers[T0]).message == "broker 5 is not live"
+
+
+def test_a_node_stays_below_zookeepers_limit() -> None:
+    yard = Yard(mode="zookeeper")
+    many = {TopicPartition("topic-" + "x" * 200, number): (1, 2, 3) for number in range(5_000)}
+    answers = ZnodeReassignmentClient(yard.simulator, yard.journal.tree).alter(many)
+    node = present(yard.journal.tree.get(paths.REASSIGN_PARTITIONS))
+    taken = [name for name, refusal in answers.items() if refusal is None]
+    assert len(node.data) <= MAX_ZNODE_BYTES
+    assert 3_000 < len(taken) < 5_000
+    assert len(json.loads(node.data)["partitions"]) == len(taken)
+
+
+def test_moves_are_submitted_through_the_admin_api_unless_the_connection_says_otherwise(connect: Connect) -> None:
+    from kafka_steward.hooks.steward import _select_submission
+
+    cluster: Any = object()
+    journal: Any = None
+    assert _select_submission(StewardHook(connect()).access, cluster, journal) is cluster
+
+
+def test_without_a_zookeeper_it_cannot_be_chosen(connect: Connect) -> None:
+    from kafka_steward.hooks.steward import _select_submission
+
+    access = StewardHook(connect(extra={"submission": "legacy"})).access
+    with pytest.raises(SettingError, match="submits through ZooKeeper, and has no setting zookeeper"):
+        _select_submission(access, None, None)  # type: ignore[arg-type]  # neither is looked at

@@ -29,6 +29,7 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.eventually import eventually
 from tests.manual_plan import plan_by_hand
+from tests.present import present
 from tests.protocol.real_cluster import SLOW, Site, gone, same, site
 from tests.protocol.simulated_watch import document
 from tests.stepping import step_until, to_the_end
@@ -71,9 +72,7 @@ def chunks(site: Site) -> list[dict[str, Any]]:
 
 
 def legacy_of(site: Site, number: int) -> bool:
-    record = site.record(number)
-    assert record is not None
-    assert getattr(record, "legacy", False)
+    assert getattr(present(site.record(number)), "legacy", False)
     return True
 
 
@@ -262,8 +261,7 @@ def test_236_the_queue_is_emptied_as_its_partitions_start(site: Site) -> None:
         assert record.original_replicas == [1, 2]
 
         def one_left() -> None:
-            seen = site.hands.get(QUEUE)
-            assert seen is not None
+            seen = present(site.hands.get(QUEUE))
             assert [each["partition"] for each in json.loads(seen.data)["partitions"]] == [1]
 
         eventually(one_left)
@@ -300,8 +298,7 @@ def test_236_more_is_reassigned_while_a_plan_of_a_dag_is_in_flight(site: Site, t
                 f"1 of 2 partitions wait: {site.topic}-0 is moved by plan {plan.digest[:12]} (rebalance) until it ends."
             )
             eventually(lambda: next_saying(site, f"{QUEUE}: {why}"))
-            queue = site.hands.get(QUEUE)
-            assert queue is not None
+            queue = present(site.hands.get(QUEUE))
             left = [(each["topic"], each["partition"]) for each in json.loads(queue.data)["partitions"]]
             assert left == [(site.topic, 0)]
             assert (site.flying(), site.partition(0).adding) == ([0], (4,))
@@ -391,9 +388,7 @@ def test_46_a_chunk_written_by_hand_is_carried_out_and_deleted(site: Site) -> No
 
 def failed_ms(site: Site, broker: int) -> int:
     """The time of failure that the broker's entry tells."""
-    seen = site.hands.get(f"/admin/failed_brokers/{broker}")
-    assert seen is not None
-    return int(json.loads(seen.data)["failure_timestamp"])
+    return int(json.loads(present(site.hands.get(f"/admin/failed_brokers/{broker}")).data)["failure_timestamp"])
 
 
 @pytest.mark.ci
@@ -475,8 +470,7 @@ def test_236_a_connection_may_submit_by_reassign_partitions(zookeeper_sandbox: S
         site.hands.ask(site.document("0 423"))
         record = site.eventually_flies(0, 4, 2, 3)
         assert (record.original_replicas, hasattr(record, "legacy")) == ([1, 2, 3], False)
-        written = site.hands.get(LEGACY)
-        assert written is not None
+        written = present(site.hands.get(LEGACY))
         assert json.loads(written.data)["partitions"] == json.loads(site.document("0 423"))["partitions"]
         site.hands.ask(site.document("1 431"))  # one batch at a time: it waits
         eventually(lambda: next_saying(site, "request_0000000001"))
@@ -501,8 +495,7 @@ def test_46_the_list_of_failed_brokers_survives_a_new_controller_and_a_new_watch
     zookeeper_sandbox: Sandbox, site: Site
 ) -> None:
     site.create("123", "234", "341", "412")
-    controller = site.hands.get("/controller")
-    assert controller is not None
+    controller = present(site.hands.get("/controller"))
     dead = next(broker for broker in site.sandbox.brokers if broker != json.loads(controller.data)["brokerid"])
     with site.watch(heal_failure_interval=600):
         site.sandbox.kill(dead)

@@ -76,11 +76,7 @@ CASES = [
         ClusterView(snapshot(), {T0: ActiveReassignment((2, 3, 4), None, legacy=True)}),
         ("refuse", "it is already being reassigned by another API, /admin/reassign_partitions"),
     ),
-    (
-        asked("145"),
-        ClusterView(snapshot(), min_isr={"t": 4}),
-        ("refuse", TOO_FEW),
-    ),
+    (asked("145"), ClusterView(snapshot(), min_isr={"t": 4}), ("refuse", TOO_FEW)),
     (asked("145"), ClusterView(snapshot(), min_isr={"t": 3}), ("move", "")),
     (
         asked("145"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.cluster.state import Partition
+from kafka_steward.document_api.document_reports import DocumentReporter, document_values
 from kafka_steward.document_api.document_status import WaitingDocument, read_document_status
 from kafka_steward.document_api.request_documents import (
     parse_reassignment_text,
@@ -27,19 +30,26 @@ from kafka_steward.document_api.request_status import (
     queued_partitions,
     read_request_statuses,
 )
-from kafka_steward.errors import RequestError
+from kafka_steward.errors import JournalError, JournalUnreachable, RequestError
 from kafka_steward.execution.cancel_signal import send_cancel_signal
 from kafka_steward.execution.readiness import disable_reassignment, enable_reassignment
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.kip_documents import CancelRequest, Request
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanStatus
+from kafka_steward.journal.schema import tables
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.page_data import documents as document_data
+from kafka_steward.page_data import plans as plan_data
+from kafka_steward.page_data.reader import JournalReader, open_reader
+from tests.present import present
 from tests.protocol.simulated_watch import Yard, document
+from tests.protocol.written_documents import ADA, CANCELLED, WAITING, write_documents
 
 WHO = Actor(person="ada")
 T0 = TopicPartition("t", 0)
 HERE, WANTED, OTHER = (1, 2), (2, 3), (2, 4)
-COMPLETE, STARTED, WAITING = RequestState.COMPLETE, RequestState.STARTED, RequestState.WAITING
+COMPLETE, STARTED, WAITS = RequestState.COMPLETE, RequestState.STARTED, RequestState.WAITING
 REFUSED, SUPERSEDED, INCOMPLETE = RequestState.REFUSED, RequestState.SUPERSEDED, RequestState.INCOMPLETE
 
 
@@ -71,15 +81,15 @@ LAST = "There is no active reassignment of partition t-0, but replica set is 1,2
         (AT_REST, {}, INCOMPLETE, LAST),
         (None, {}, INCOMPLETE, "cannot be verified: there is no such partition"),
         (None, {"hidden": {"t"}}, INCOMPLETE, "cannot be verified: Kafka"),
-        (AT_REST, {"waiting": waits(WANTED)}, WAITING, "/admin/reassignment_requests/r waits for the next poll."),
+        (AT_REST, {"waiting": waits(WANTED)}, WAITS, "/admin/reassignment_requests/r waits for the next poll."),
         (AT_REST, {"waiting": waits(OTHER)}, SUPERSEDED, "/admin/reassignment_requests/r requests [2, 4]"),
-        (AT_REST, {"moves": [move(WANTED, MoveState.WAITING)]}, WAITING, "plan c0ffeec0ffee moves it in its turn"),
-        (AT_REST, {"moves": [move(WANTED, MoveState.HELD, detail="no room.")]}, WAITING, "not started: no room."),
+        (AT_REST, {"moves": [move(WANTED, MoveState.WAITING)]}, WAITS, "plan c0ffeec0ffee moves it in its turn"),
+        (AT_REST, {"moves": [move(WANTED, MoveState.HELD, detail="no room.")]}, WAITS, "not started: no room."),
         (AT_REST, {"moves": [move(WANTED, MoveState.SUBMITTED)]}, STARTED, "is still in progress"),
         (AT_REST, {"moves": [move(WANTED, MoveState.WAITING, stage=1)]}, STARTED, "is still in progress"),
         (AT_REST, {"moves": [move(OTHER, MoveState.WAITING)]}, SUPERSEDED, "plan c0ffeec0ffee moves it to [2, 4]"),
         # A document that asks for ours will supersede that plan.
-        (AWAY, {"moves": [move(OTHER, MoveState.SUBMITTED)], "waiting": waits(WANTED)}, WAITING, "has not started"),
+        (AWAY, {"moves": [move(OTHER, MoveState.SUBMITTED)], "waiting": waits(WANTED)}, WAITS, "has not started"),
         # One that asks for something else has not superseded ours yet.
         (FLYING, {"moves": [move(WANTED, MoveState.SUBMITTED)], "waiting": waits(OTHER)}, STARTED, "in progress"),
         (
@@ -138,8 +148,7 @@ def states(yard: Yard, *wanted: str) -> list[str]:
     return [each.state.value for each in read_request_statuses(yard.simulator, yard.journal, asked)]
 
 
-def test_a_request_waits_is_started_and_completes() -> None:
-    yard = Yard()
+def test_a_request_waits_is_started_and_completes(yard: Yard) -> None:
     disable_reassignment(yard.journal, who=WHO, reason="racks")
     name, count = request_add(yard.journal, document(["t-0 23", "t-1 235"]), who=WHO)
     assert (name, count) == (yard.requests()[0], 2)
@@ -155,8 +164,7 @@ def test_a_request_waits_is_started_and_completes() -> None:
     assert states(yard, "t-0 12") == ["incomplete"]
 
 
-def test_one_that_is_refused_says_why() -> None:
-    yard = Yard()
+def test_one_that_is_refused_says_why(yard: Yard) -> None:
     request_add(yard.journal, document(["t-0 29", "t-7 23"]), who=WHO)
     yard.run()
     asked = parse_reassignment_text(document(["t-0 29", "t-7 23"]))
@@ -165,8 +173,7 @@ def test_one_that_is_refused_says_why() -> None:
     assert found[0].sentence == "Reassignment of partition t-0 was refused: the cluster has no broker 9."
 
 
-def test_a_later_request_supersedes_one_that_waits_that_flies_and_that_is_complete() -> None:
-    yard = Yard()
+def test_a_later_request_supersedes_one_that_waits_that_flies_and_that_is_complete(yard: Yard) -> None:
     request_add(yard.journal, document(["t-0 23"]), who=WHO)
     request_add(yard.journal, document(["t-0 24"]), who=WHO)
     assert states(yard, "t-0 23") == ["superseded"]
@@ -184,8 +191,7 @@ def test_a_later_request_supersedes_one_that_waits_that_flies_and_that_is_comple
     assert states(yard, "t-0 25") == ["superseded"]
 
 
-def test_a_cancelled_one_is_not_complete_and_says_so() -> None:
-    yard = Yard()
+def test_a_cancelled_one_is_not_complete_and_says_so(yard: Yard) -> None:
     request_add(yard.journal, document(["t-0 23"]), who=WHO)
     yard.look()
     send_cancel_signal(yard.journal, CancelRequest(person="ada", reason="peak"), WHO)
@@ -209,8 +215,7 @@ def test_the_queue_and_what_was_started_from_it_are_verified_together() -> None:
     assert status.queue is not None
     assert status.queue.why.startswith("for plan ")
     # What is added to it, or given another target there, is what counts.
-    node = yard.journal.tree.get(paths.REASSIGN_QUEUE)
-    assert node is not None
+    node = present(yard.journal.tree.get(paths.REASSIGN_QUEUE))
     yard.journal.tree.set(node.path, document(["t-0 23", "t-1 245"]), version=node.version)
     assert [each.replicas for each in queued_partitions(yard.journal)] == [(2, 3), (2, 4, 5)]
     queue_remove(yard.journal, who=WHO)
@@ -218,16 +223,7 @@ def test_the_queue_and_what_was_started_from_it_are_verified_together() -> None:
     assert queued_partitions(yard.journal) == []
 
 
-def test_a_plan_of_a_queue_that_is_complete_is_read_no_more() -> None:
-    yard = Yard()
-    queue_add(yard.journal, document(["t-0 23"]), who=WHO)
-    yard.run()
-    assert queued_partitions(yard.journal) == []
-    assert [each.status for each in yard.journal.plans.latest(1)] == [PlanStatus.COMPLETED]
-
-
-def test_a_request_is_withdrawn_before_it_is_accepted_only() -> None:
-    yard = Yard()
+def test_a_request_is_withdrawn_before_it_is_accepted_only(yard: Yard) -> None:
     name, _ = request_add(yard.journal, document(["t-0 23"]), who=WHO)
     request_remove(yard.journal, name, who=WHO)
     yard.run()
@@ -241,11 +237,9 @@ def test_a_request_is_withdrawn_before_it_is_accepted_only() -> None:
             request_remove(yard.journal, strange, who=WHO)
 
 
-def test_a_request_that_a_plan_executes_already_is_not_said_to_be_withdrawn() -> None:
-    yard = Yard()
+def test_a_request_that_a_plan_executes_already_is_not_said_to_be_withdrawn(yard: Yard) -> None:
     name, _ = request_add(yard.journal, document(["t-0 23"]), who=WHO)
-    node = yard.journal.tree.get(f"{paths.REASSIGNMENT_REQUESTS}/{name}")
-    assert node is not None
+    node = present(yard.journal.tree.get(f"{paths.REASSIGNMENT_REQUESTS}/{name}"))
     remove = yard.journal.tree.delete
 
     def accepted_before(path: str, *, version: int) -> None:
@@ -265,8 +259,9 @@ def test_a_request_that_a_plan_executes_already_is_not_said_to_be_withdrawn() ->
         ("", "does not contain JSON"),
         ("{", "does not contain JSON"),
         ("[" * 100_000, "does not contain JSON"),
-        ("[]", "a list where an object is expected"),
-        ('{"partitions": []}', "lists no partition"),
+        ("[]", "^The reassignment holds a list where an object is expected; correct or delete it.$"),
+        ('{"version": 1}', "has no 'partitions'"),
+        ('{"partitions": []}', r"lists no partition; it should be {\"version\": 1, \"partitions\": \[...\]}.$"),
         ('{"partitions": [{"topic": "my topic", "partition": 0, "replicas": [1]}]}', "where a topic"),
         ('{"partitions": [{"topic": "\\ud800", "partition": 0, "replicas": [1]}]}', "where a topic"),
         ('{"partitions": [{"topic": "t", "partition": -1, "replicas": [1]}]}', "a whole number"),
@@ -276,8 +271,7 @@ def test_a_request_that_a_plan_executes_already_is_not_said_to_be_withdrawn() ->
         ('{"version": 2, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}', "newer Kafka Steward"),
     ],
 )
-def test_what_is_no_reassignment_is_one_sentence_and_nothing_is_written(text: str, says: str) -> None:
-    yard = Yard()
+def test_what_is_no_reassignment_is_one_sentence_and_nothing_is_written(yard: Yard, text: str, says: str) -> None:
     for add in (queue_add, request_add):
         with pytest.raises(RequestError, match=says) as caught:
             add(yard.journal, text, who=WHO)
@@ -287,17 +281,14 @@ def test_what_is_no_reassignment_is_one_sentence_and_nothing_is_written(text: st
     assert yard.journal.audit.rows() == []
 
 
-def test_kip_236s_other_format_is_taken_and_written_in_kafkas() -> None:
-    yard = Yard()
+def test_kip_236s_other_format_is_taken_and_written_in_kafkas(yard: Yard) -> None:
     request_add(yard.journal, '{"version": 1, "assignments": {"t": {"0": [2, 3]}}}', who=WHO)
-    node = yard.journal.tree.get(f"{paths.REASSIGNMENT_REQUESTS}/{yard.requests()[0]}")
-    assert node is not None
+    node = present(yard.journal.tree.get(f"{paths.REASSIGNMENT_REQUESTS}/{yard.requests()[0]}"))
     assert [each.replicas for each in Request.from_node(node).partitions] == [(2, 3)]
     assert '"partitions"' in node.data
 
 
-def test_a_second_signal_is_refused_until_the_first_is_executed() -> None:
-    yard = Yard()
+def test_a_second_signal_is_refused_until_the_first_is_executed(yard: Yard) -> None:
     said = send_cancel_signal(yard.journal, CancelRequest(scope="plan", reason="racks"), WHO)
     assert said == (
         "The cancel of everything that is pending is signalled, and the completed moves are rolled back: racks."
@@ -306,3 +297,119 @@ def test_a_second_signal_is_refused_until_the_first_is_executed() -> None:
         send_cancel_signal(yard.journal, CancelRequest(), WHO)
     yard.run()
     send_cancel_signal(yard.journal, CancelRequest(), WHO)
+
+
+# The documents as the page shows them: every kind with its fields, written when they change, and never a failure
+
+CLUSTER = "cluster-d"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/journal.db"
+
+
+@pytest.fixture
+def journal(url: str) -> Iterator[Journal]:
+    with open_journal(url, CLUSTER, host="h") as opened:
+        yield opened
+
+
+@pytest.fixture
+def reader(journal: Journal, url: str) -> Iterator[JournalReader]:
+    with open_reader(url, host="h") as opened:
+        yield opened
+
+
+def shown(reader: JournalReader) -> dict[str, tuple[Any, ...]]:
+    """The documents by kind, as the page reads them."""
+    return {kind: each.documents for kind, each in document_data.documents(reader, CLUSTER).by_kind.items()}
+
+
+def test_every_kind_is_reported_with_its_fields(journal: Journal, reader: JournalReader) -> None:
+    name = write_documents(journal)
+    DocumentReporter(journal).report()
+    found = shown(reader)
+    assert {kind: len(several) for kind, several in found.items()} == dict.fromkeys(document_data.KINDS, 1)
+    (switch,), (signal,), (cancel,) = found["switch"], found["signal"], found["cancels"]
+    assert (switch["person"], switch["reason"]) == ("ada", "the racks are being rewired")
+    assert (signal["plan"], signal["scope"], signal["person"]) == (CANCELLED, "pending", "ada")
+    assert (cancel["plan"], cancel["status"], cancel["scope"]) == (CANCELLED, PlanStatus.RUNNING.value, "plan")
+    (request,), (queue,), (chunk,) = found["requests"], found["queue"], found["chunks"]
+    assert (request["name"], request["partitions"], request["error"]) == (name, 1, "")
+    assert request["first"] == [{"topic": "r", "partition": 7, "replicas": [3, 1]}]
+    assert (queue["partitions"], [each["partition"] for each in queue["first"]]) == (4, [0, 1, 2])
+    assert chunk["first"][0]["topic"] == "c"
+    (waiting,), (restart,) = found["waiting_plans"], found["restarts"]
+    assert (waiting["plan"], waiting["operation"]) == (WAITING, "drain")
+    assert (restart["broker"], restart["until_ms"] - restart["announced_ms"]) == (5, 60_000)
+    assert found["pending_replicas"] == ({"topic": "p", "partition": 3, "brokers": [1, 2], "missing": 1},)
+    assert found["deferred_partitions"] == ({"topic": "d", "count": 12, "asked_by": "ada"},)
+
+
+def test_a_journal_without_documents_has_every_kind_and_none_of_it(journal: Journal) -> None:
+    assert document_values(journal) == {kind: [] for kind in document_data.KINDS}
+
+
+def test_what_is_gone_is_no_longer_shown(journal: Journal, reader: JournalReader) -> None:
+    reporter = DocumentReporter(journal)
+    write_documents(journal)
+    reporter.report()
+    enable_reassignment(journal, who=ADA)
+    (node,) = [each for each in [journal.tree.get(paths.rolling_bounce(5))] if each]
+    journal.tree.delete(node.path, version=node.version)
+    reporter.report()
+    assert (shown(reader)["switch"], shown(reader)["restarts"]) == ((), ())
+
+
+def test_a_request_that_cannot_be_read_is_shown_with_its_error(journal: Journal, reader: JournalReader) -> None:
+    journal.tree.create_sequential(paths.REQUEST_PREFIX, "no json")
+    DocumentReporter(journal).report()
+    (request,) = shown(reader)["requests"]
+    assert (request["partitions"], request["first"]) == (0, [])
+    assert request["error"]
+
+
+def test_an_unchanged_poll_writes_nothing(journal: Journal) -> None:
+    reporter = DocumentReporter(journal)
+    write_documents(journal)
+    reporter.report()
+    assert journal.watch_reports is not None
+    statements: list[str] = []
+    engine = journal.watch_reports.database.engine
+    sa.event.listen(engine, "before_cursor_execute", lambda *sent: statements.append(sent[2]))
+    reporter.report()
+    assert [each for each in statements if each.startswith(("INSERT", "UPDATE", "DELETE"))] == []
+
+
+def test_a_plan_whose_row_is_missing_is_shown_also_one_that_ended(journal: Journal, reader: JournalReader) -> None:
+    write_documents(journal)
+    journal.plans.update(present(journal.plans.get(WAITING)), status=PlanStatus.COMPLETED)
+    assert journal.watch_reports is not None
+    with journal.watch_reports.database.write_transaction() as connection:
+        connection.execute(sa.delete(tables.plan))
+    DocumentReporter(journal).report()
+    assert {each.digest: each.status for each in plan_data.plans(reader, CLUSTER).rows} == {
+        WAITING: PlanStatus.COMPLETED,
+        CANCELLED: PlanStatus.RUNNING,
+    }
+
+
+def test_a_document_that_cannot_be_recorded_never_stops_the_watch(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(error: Exception) -> Any:
+        def read(_journal: Journal) -> Any:
+            raise error
+
+        return read
+
+    module = "kafka_steward.document_api.document_reports.read_document_status"
+    monkeypatch.setattr(module, fail(JournalError("The tree is\x1b[31m broken.")))
+    DocumentReporter(journal).report()
+    assert "could not be recorded for the page" in caplog.text
+    assert "\x1b" not in caplog.text
+    # A journal that does not answer is what the watch itself reports, and waits for.
+    monkeypatch.setattr(module, fail(JournalUnreachable("It does not answer.")))
+    with pytest.raises(JournalUnreachable):
+        DocumentReporter(journal).report()

@@ -1,8 +1,9 @@
-"""KIP-236's cancel signal, and what others start while reassignments are switched off, simulated."""
+"""KIP-236's cancel signal and its switch, and what others start while it is off, simulated."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,25 +12,23 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.document_plans import PollResult
-from kafka_steward.errors import PlanError
-from kafka_steward.execution.in_flight_records import record_external_in_flight
+from kafka_steward.errors import PlanError, RequestError
+from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.plan_resolution import resolve_plan
-from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.readiness import disable_reassignment, disabled_reason, enable_reassignment
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action
-from kafka_steward.journal.kip_documents import InFlight
+from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import PlanStatus
-from tests.protocol.simulated_watch import WATCH, Yard, partition
-from tests.simulated_plan import WHO, move, plan_of
+from kafka_steward.settings import Settings
+from tests.present import present
+from tests.protocol.simulated_watch import Yard, foreign
+from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
 
 T0 = TopicPartition("t", 0)
 
 
-def test_an_empty_signal_cancels_all_that_is_pending_and_goes() -> None:
-    yard = Yard()
+def test_an_empty_signal_cancels_all_that_is_pending_and_goes(yard: Yard) -> None:
     yard.ask("t-0 23")
     yard.look()
     yard.ask("t-1 234")
@@ -43,24 +42,19 @@ def test_an_empty_signal_cancels_all_that_is_pending_and_goes() -> None:
     assert yard.journal.tree.children(paths.REASSIGNMENTS) == []
 
 
-def test_it_cancels_a_dags_plan_that_nobody_steps() -> None:
-    yard = Yard()
-    plan = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="rebalance")
-    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
-    PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest).step()
+def test_it_cancels_a_dags_plan_that_nobody_steps(yard: Yard) -> None:
+    plan = yard.publish([move("t-1", "231", "234")], operation="rebalance")
+    yard.runner(plan.digest).step()
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, f'{{"plan": "{plan.digest}", "person": "ada"}}')
     yard.run()
     assert yard.replicas("t-1") == (2, 3, 1)
-    record = yard.journal.plans.get(plan.digest)
-    assert record is not None
-    assert record.status is PlanStatus.CANCELLED
+    assert present(yard.journal.plans.get(plan.digest)).status is PlanStatus.CANCELLED
 
 
 def test_with_the_scope_of_a_plan_what_is_complete_goes_back_too() -> None:
     yard = Yard(max_in_flight=1)
-    plan = plan_of(yard.simulator, [move("t-0", "12", "23"), move("t-1", "231", "234", position=1)], operation="apply")
-    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
-    runner = PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest)
+    plan = yard.publish([move("t-0", "12", "23"), move("t-1", "231", "234", position=1)], operation="apply")
+    runner = yard.runner(plan.digest)
     for _ in range(6):
         runner.step()
         yard.simulator.tick()
@@ -70,12 +64,11 @@ def test_with_the_scope_of_a_plan_what_is_complete_goes_back_too() -> None:
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 1))
 
 
-def test_a_signal_that_a_step_heard_before_the_watch_did_takes_back_what_is_complete_too() -> None:
-    yard = Yard()
+def test_a_signal_that_a_step_heard_before_the_watch_did_takes_back_what_is_complete_too(yard: Yard) -> None:
     yard.ask("t-0 23", "t-1 234")
     yard.look()
     (record,) = yard.journal.plans.unfinished()
-    runner = PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), record.digest)
+    runner = yard.runner(record.digest)
     while yard.simulator.snapshot().partitions[T0].replicas != (2, 3):
         yard.simulator.tick()
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"scope": "plan"}')
@@ -86,9 +79,9 @@ def test_a_signal_that_a_step_heard_before_the_watch_did_takes_back_what_is_comp
 
 
 def test_a_signal_that_comes_while_the_watch_steps_a_plan_is_left_to_its_next_look(
+    yard: Yard,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    yard = Yard()
     yard.ask("t-0 23")
     yard.look()
     yard.simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
@@ -108,8 +101,7 @@ def test_a_signal_that_comes_while_the_watch_steps_a_plan_is_left_to_its_next_lo
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"scope": "all"}', '{"plan": "0000"}'])
-def test_a_signal_with_nothing_to_cancel_goes_and_is_told(text: str) -> None:
-    yard = Yard()
+def test_a_signal_with_nothing_to_cancel_goes_and_is_told(yard: Yard, text: str) -> None:
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, text)
     (said,) = yard.run()
     assert "there was nothing to cancel" in said or "there is no such plan" in said
@@ -117,11 +109,9 @@ def test_a_signal_with_nothing_to_cancel_goes_and_is_told(text: str) -> None:
 
 
 @pytest.mark.parametrize("who", ["the watch", "a step"])
-def test_one_that_cannot_be_read_cancels_and_is_kept(who: str) -> None:
-    yard = Yard()
-    plan = plan_of(yard.simulator, [move("t-1", "231", "234")], operation="apply")
-    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
-    runner = PlanRunner(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan.digest)
+def test_one_that_cannot_be_read_cancels_and_is_kept(yard: Yard, who: str) -> None:
+    plan = yard.publish([move("t-1", "231", "234")], operation="apply")
+    runner = yard.runner(plan.digest)
     runner.step()
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"plan": ')
     _ = runner.step() if who == "a step" else yard.look()
@@ -131,22 +121,7 @@ def test_one_that_cannot_be_read_cancels_and_is_kept(who: str) -> None:
     assert yard.replicas("t-1") == (2, 3, 1)
 
 
-def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
-    yard.simulator.alter({T0: target})
-    record_external_in_flight(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))
-
-
-def test_what_came_by_the_old_route_goes_back_to_its_originals_in_order() -> None:
-    yard = Yard()
-    foreign(yard, (3, 2), (1, 2))
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
-    yard.look()
-    assert yard.replicas("t-0") == (1, 2)
-    assert yard.record("t-0") is None
-
-
-def test_without_original_replicas_the_cancel_is_skipped() -> None:
-    yard = Yard()
+def test_without_original_replicas_the_cancel_is_skipped(yard: Yard) -> None:
     foreign(yard, (3, 2), None)
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
     assert "was not cancelled: KIP-236: no original replicas are recorded" in yard.look().sentences[0]
@@ -177,8 +152,7 @@ def off(yard: Yard) -> None:
     yard.look()
 
 
-def test_what_others_start_while_it_is_off_is_told_once() -> None:
-    yard = Yard()
+def test_what_others_start_while_it_is_off_is_told_once(yard: Yard) -> None:
     off(yard)
     yard.simulator.alter({T0: (3, 2)})
     (said,) = yard.look().sentences
@@ -320,27 +294,16 @@ def test_what_flew_before_is_let_finish_ours_and_theirs(policy: str) -> None:
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((3, 2), (2, 3, 4))
 
 
-def test_another_switch_is_another_beginning() -> None:
-    yard = Yard()
+def test_another_switch_is_another_beginning(yard: Yard) -> None:
     off(yard)
     yard.simulator.alter({T0: (3, 2)})
-    node = yard.journal.tree.get(paths.REASSIGN_CANCEL)
-    assert node is not None
+    node = present(yard.journal.tree.get(paths.REASSIGN_CANCEL))
     yard.journal.tree.delete(node.path, version=node.version)
     off(yard)
     assert yard.look().sentences == []
 
 
-def test_the_watch_names_itself_in_the_trail() -> None:
-    yard = Yard()
-    yard.ask("t-0 23")
-    yard.run()
-    assert {row.entry.who for row in yard.journal.audit.rows(action=Action.SUBMIT)} == {WATCH}
-    assert partition("t-0") == T0
-
-
-def test_a_run_that_the_signal_started_means_the_plan_that_was_cancelled_though_it_has_ended() -> None:
-    yard = Yard()
+def test_a_run_that_the_signal_started_means_the_plan_that_was_cancelled_though_it_has_ended(yard: Yard) -> None:
     for wanted in ("t-0 23", "t-1 234"):
         yard.ask(wanted)
         yard.look()
@@ -355,3 +318,77 @@ def test_a_run_that_the_signal_started_means_the_plan_that_was_cancelled_though_
     yard.run()
     with pytest.raises(PlanError, match="No plan is in progress"):
         resolve_plan(yard.journal, None, "cancel", after_signal=True)
+
+
+# The switch: nothing starts while it is there, whoever asks, and what runs is let finish
+
+MOVES = [move("t-0", "123", "423"), move("t-1", "123", "143", position=1)]
+UNTHROTTLED = Settings(throttle=0)
+
+
+def world(settings: Settings = UNTHROTTLED) -> World:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 123", bandwidth=30)
+    return World(simulator, memory_journal(simulator), MOVES, settings, auto_generated=False)
+
+
+def test_nothing_starts_while_it_is_off_and_everything_once_it_is_on() -> None:
+    place = world()
+    told = disable_reassignment(place.journal, who=WHO, reason="the racks are being moved")
+    assert told.startswith("Reassignments are disabled by ada since 1970-01-01 00:16:40 UTC (the racks are being")
+    for _ in range(150):
+        progress = place.step()
+    assert progress.status is PlanStatus.RUNNING  # people's choice is no failed attempt
+    assert progress.held[0].sentence == (
+        "t-0 was not moved: reassignments are disabled for this cluster by ada since 1970-01-01 00:16:40 UTC "
+        "(the racks are being moved); to enable them, delete /admin/reassign_cancel."
+    )
+    assert place.simulator.reassignments() == {}
+    assert enable_reassignment(place.journal, who=WHO).startswith(
+        "Reassignments are enabled again; they were disabled by ada"
+    )
+    assert place.run().status is PlanStatus.COMPLETED
+
+
+def test_what_runs_is_let_finish_and_nothing_more_begins() -> None:
+    place = world(replace(UNTHROTTLED, max_in_flight=1))
+    place.step()
+    assert list(place.simulator.reassignments()) == [TopicPartition("t", 0)]
+    place.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    for _ in range(10):
+        place.simulator.tick()
+        place.step()
+    assert place.states() == {"t-0": "completed", "t-1": "held"}
+    assert "disabled for this cluster by an unnamed user since" in place.row("t-1").detail
+
+
+def test_a_cancel_works_while_it_is_off() -> None:
+    place = world()
+    place.step()
+    disable_reassignment(place.journal, who=WHO, reason="stop")
+    request_cancel(place.journal, place.digest, who=WHO, reason="back")
+    assert place.run().status is PlanStatus.CANCELLED
+    assert [place.replicas(name) for name in ("t-0", "t-1")] == [(1, 2, 3), (1, 2, 3)]
+
+
+@pytest.mark.parametrize("garbage", ["", "  ", "{", "[]", '{"version": 9}', "off!"])
+def test_whatever_it_holds_its_presence_counts(garbage: str) -> None:
+    place = world()
+    place.journal.tree.create(paths.REASSIGN_CANCEL, garbage)
+    assert disabled_reason(place.journal.tree) == "by an unnamed user since 1970-01-01 00:16:40 UTC"
+    place.step()
+    assert place.simulator.reassignments() == {}
+
+
+def test_the_second_to_switch_off_is_told_of_the_first() -> None:
+    place = world()
+    disable_reassignment(place.journal, who=WHO, reason="first")
+    told = disable_reassignment(place.journal, who=Actor(person="bob"), reason="second")
+    assert told == "Reassignments are already disabled, by ada since 1970-01-01 00:16:40 UTC (first)."
+    enable_reassignment(place.journal, who=WHO)
+    assert enable_reassignment(place.journal, who=WHO) == "Reassignments are already enabled."
+    assert [row.entry.after for row in place.journal.audit.rows()] == ["disabled", "enabled"]
+
+
+def test_nobody_switches_off_without_a_reason() -> None:
+    with pytest.raises(RequestError, match="Give a reason why reassignments are disabled"):
+        disable_reassignment(world().journal, who=WHO, reason=" ")

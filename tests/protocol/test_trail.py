@@ -1,4 +1,4 @@
-"""What the audit trail says of documents: each row whole, with who did it and why."""
+"""What the audit trail says of documents, each row whole with who did it and why, and who hears of it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from kafka_steward.document_api.request_documents import queue_add, queue_remove
 from kafka_steward.execution.cancel_signal import CANCEL_SIGNAL, consume_cancel_signal
 from kafka_steward.execution.in_flight_records import record_external_in_flight
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code, Outcome
+from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Code, Outcome, StoredAuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest, InFlight
-from tests.protocol.simulated_watch import WATCH, Yard, document
-from tests.simulated_plan import WHO
+from kafka_steward.triggers.documents import AuditEventReader
+from tests.present import present
+from tests.protocol.simulated_watch import WATCH, Yard, document, foreign
+from tests.simulated_plan import WHO, move
 
 T0 = TopicPartition("t", 0)
 FIRST = f"{paths.REQUEST_PREFIX}0000000000"
@@ -29,8 +31,7 @@ def rows(yard: Yard, *actions: Action, **more: Any) -> list[Row]:
 # Requests
 
 
-def test_a_request_that_cannot_be_read() -> None:
-    yard = Yard()
+def test_a_request_that_cannot_be_read(yard: Yard) -> None:
     text = "{" + "x" * 3000
     yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, text)
     (said,) = yard.look().sentences
@@ -48,8 +49,9 @@ def test_a_request_that_cannot_be_read() -> None:
         ("t-0 12", "nothing to do, it already has the replicas [1, 2]", Action.SKIP, Outcome.DONE),
     ],
 )
-def test_what_is_refused_and_what_needs_nothing(wanted: str, judged: str, action: Action, outcome: Outcome) -> None:
-    yard = Yard()
+def test_what_is_refused_and_what_needs_nothing(
+    yard: Yard, wanted: str, judged: str, action: Action, outcome: Outcome
+) -> None:
     yard.ask(wanted)
     target = [int(digit) for digit in wanted[-2:]]
     said = f"{FIRST} asks to move t-0 to {target}: {judged}."
@@ -59,8 +61,7 @@ def test_what_is_refused_and_what_needs_nothing(wanted: str, judged: str, action
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_the_plan_that_a_request_became(legacy: bool) -> None:
-    yard = Yard()
+def test_the_plan_that_a_request_became(yard: Yard, legacy: bool) -> None:
     node = yard.ask("t-0 23", "t-1 234", legacy=legacy)
     said = yard.look().sentences
     (record,) = yard.journal.plans.unfinished()
@@ -76,6 +77,7 @@ def test_the_plan_that_a_request_became(legacy: bool) -> None:
         who=WATCH,
     )
     assert rows(yard, Action.PUBLISH) == [(entry, Outcome.DONE, "")]
+    assert {submitted.who for submitted, _, _ in rows(yard, Action.SUBMIT)} == {WATCH}
 
 
 def test_of_many_documents_three_are_in_the_reason_and_all_in_the_trail() -> None:
@@ -109,11 +111,9 @@ def test_what_a_later_request_cancels_and_drops_names_that_request() -> None:
 # The queue
 
 
-def test_the_queue_that_someone_adds_and_takes_away() -> None:
-    yard = Yard()
+def test_the_queue_that_someone_adds_and_takes_away(yard: Yard) -> None:
     queue_add(yard.journal, document([f"t-{number} 23" for number in range(60)]), who=WHO)
-    node = yard.journal.tree.get(paths.REASSIGN_QUEUE)
-    assert node is not None
+    node = present(yard.journal.tree.get(paths.REASSIGN_QUEUE))
     assert len(node.data) > 2000
     queue_remove(yard.journal, who=WHO)
     assert rows(yard, Action.REQUEST) == [
@@ -142,35 +142,24 @@ CALLER = Actor("kafka_steward_watch", "manual__1", "watch", 2, "airflow")
 
 def heed(yard: Yard, request: CancelRequest) -> list[str]:
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, request.to_json())
-    outcome = consume_cancel_signal(yard.simulator, yard.journal, CALLER)
-    assert outcome is not None
-    return list(outcome.sentences)
+    return list(present(consume_cancel_signal(yard.simulator, yard.journal, CALLER)).sentences)
 
 
-def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
-    yard.simulator.alter({T0: target})
-    record_external_in_flight(yard.journal.tree, T0, InFlight(originals, target, legacy=True, top=2))
-
-
-def test_the_signal_is_heard_for_whoever_wrote_it() -> None:
-    yard = Yard()
+def test_the_signal_is_heard_for_whoever_wrote_it(yard: Yard) -> None:
     yard.ask("t-0 23")
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     request = CancelRequest(scope="plan", person="ada", reason="maintenance", even_if_disabled=True)
     said = heed(yard, request)
     assert said == [f"Plan {record.digest[:12]} is cancelled: maintenance."]
-    changed = yard.journal.plans.get(record.digest)
-    assert changed is not None
-    assert changed.cancel == request
+    assert present(yard.journal.plans.get(record.digest)).cancel == request
     asker = Actor(dag_id="kafka_steward_watch", task_id="watch", person="ada")
     asked, heard = rows(yard, Action.REQUEST)
     assert (asked[0].plan, asked[0].who) == (record.digest, asker)
     assert heard == (AuditRecord(Action.REQUEST, said[0], after=CANCEL_SIGNAL, who=asker), Outcome.DONE, "")
 
 
-def test_plans_and_what_others_started_are_told_together() -> None:
-    yard = Yard()
+def test_plans_and_what_others_started_are_told_together(yard: Yard) -> None:
     yard.ask("t-1 234")
     yard.look()
     (record,) = yard.journal.plans.unfinished()
@@ -179,30 +168,16 @@ def test_plans_and_what_others_started_are_told_together() -> None:
     assert said == [f"Plan {record.digest[:12]} is cancelled: maintenance.", BACK]
 
 
-def test_all_that_is_as_it_was_before_is_told() -> None:
-    yard = Yard(f"t: {' '.join(['12'] * 9)}")
-    for number in range(9):
-        record_external_in_flight(yard.journal.tree, TopicPartition("t", number), InFlight((1, 2), (2, 3), legacy=True))
-    assert heed(yard, CancelRequest()) == [
-        f"The external reassignment of t-{number} to [2, 3] is back at [1, 2]." for number in range(9)
-    ]
-    assert yard.journal.tree.children(paths.reassignments_of("t")) == []
-
-
-def test_a_signal_without_words_has_its_path_for_a_reason() -> None:
-    yard = Yard()
+def test_a_signal_without_words_has_its_path_for_a_reason(yard: Yard) -> None:
     yard.ask("t-0 23")
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     reason = "/admin/cancel_reassignment_in_progress was created"
     assert heed(yard, CancelRequest()) == [f"Plan {record.digest[:12]} is cancelled: {reason}."]
-    changed = yard.journal.plans.get(record.digest)
-    assert changed is not None
-    assert changed.cancel == CancelRequest(reason=reason)
+    assert present(yard.journal.plans.get(record.digest)).cancel == CancelRequest(reason=reason)
 
 
-def test_a_reason_without_end_is_cut_in_the_trail() -> None:
-    yard = Yard()
+def test_a_reason_without_end_is_cut_in_the_trail(yard: Yard) -> None:
     foreign(yard, (3, 2), None)
     record_external_in_flight(yard.journal.tree, TopicPartition("t" * 249, 1), InFlight(None, (1,), legacy=True))
     for number in range(9):
@@ -215,8 +190,7 @@ def test_a_reason_without_end_is_cut_in_the_trail() -> None:
     assert entry.reason == said[:2000]
 
 
-def test_a_signal_for_one_plan_leaves_the_others_and_what_others_started() -> None:
-    yard = Yard()
+def test_a_signal_for_one_plan_leaves_the_others_and_what_others_started(yard: Yard) -> None:
     yard.ask("t-1 234")
     yard.look()
     (record,) = yard.journal.plans.unfinished()
@@ -226,10 +200,10 @@ def test_a_signal_for_one_plan_leaves_the_others_and_what_others_started() -> No
     assert yard.journal.plans.get(record.digest) == record
 
 
-def test_what_came_by_the_old_route_is_cancelled_and_put_in_order() -> None:
-    yard = Yard()
+def test_what_came_by_the_old_route_is_cancelled_and_put_in_order(yard: Yard) -> None:
     foreign(yard, (3, 2), (1, 2))
     assert heed(yard, CancelRequest(reason="maintenance")) == [BACK]
+    assert (yard.replicas("t-0"), yard.record("t-0")) == ((1, 2), None)
     of: dict[str, Any] = {"topic": "t", "partition": 0, "before": [3, 2], "after": [1, 2], "who": CALLER}
     assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == [
         (AuditRecord(Action.CANCEL, "external reassignment: maintenance", **of), Outcome.DONE, ""),
@@ -237,8 +211,7 @@ def test_what_came_by_the_old_route_is_cancelled_and_put_in_order() -> None:
     ]
 
 
-def test_why_one_was_not_cancelled_is_written_down_once() -> None:
-    yard = Yard()
+def test_why_one_was_not_cancelled_is_written_down_once(yard: Yard) -> None:
     foreign(yard, (3, 2), None)
     (said,) = heed(yard, CancelRequest())
     rule = said.partition(" was not cancelled: ")[2].removesuffix(".")
@@ -266,8 +239,7 @@ def test_of_what_has_arrived_or_is_gone_nothing_is_changed(originals: tuple[int,
     assert (yard.record("t-0"), yard.record("u-0")) == (None, None)
 
 
-def test_each_of_several_that_others_start_has_its_own_row() -> None:
-    yard = Yard()
+def test_each_of_several_that_others_start_has_its_own_row(yard: Yard) -> None:
     yard.journal.tree.create(paths.REASSIGN_CANCEL, "")
     yard.look()
     yard.simulator.alter({TopicPartition("t", number): (4, 5) for number in range(3)})
@@ -296,3 +268,78 @@ def test_what_others_start_and_what_became_of_it(policy: str) -> None:
         (AuditRecord(Action.EXTERNAL, said[0], topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
         *(cancelled if policy == "cancel" else []),
     ]
+
+
+# What documents asked for is heard of once, whichever process carried it out
+
+KINDS = ("cancel", "request")
+
+
+def ask(yard: Yard, kind: str, wanted: str = "t-0 23") -> None:
+    """One document, which a look takes up."""
+    if kind == "request":
+        yard.ask(wanted)
+    else:
+        yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    yard.look()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_is_heard_of_once(yard: Yard, kind: str) -> None:
+    ears = AuditEventReader(yard.journal)
+    assert not ears.has_new_event(kind)
+    ask(yard, kind)
+    yard.journal.audit.record(AuditRecord(Action.HOLD, "something else"))
+    assert [ears.has_new_event(kind), ears.has_new_event(kind)] == [True, False]
+    yard.run()
+    yard.simulator.tick(61)
+    assert not ears.has_new_event(kind)
+    ask(yard, kind, "t-1 234")
+    assert [ears.has_new_event(kind), ears.has_new_event(kind)] == [True, False]
+
+
+def test_of_two_in_the_same_millisecond_each_is_heard_of(yard: Yard) -> None:
+    ears = AuditEventReader(yard.journal)
+    ask(yard, "request")
+    assert ears.has_new_event("request")
+    ask(yard, "request", "t-1 234")
+    assert [ears.has_new_event("request"), ears.has_new_event("request")] == [True, False]
+
+
+def test_what_was_heard_of_is_not_read_again(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    began_ms = yard.simulator.now_ms
+    ears = AuditEventReader(yard.journal)
+    read_since: list[int | None] = []
+    real = Audit.rows
+
+    def rows(audit: Audit, *, since_ms: int | None, **more: Any) -> list[StoredAuditRecord]:
+        read_since.append(since_ms)
+        return real(audit, since_ms=since_ms, **more)
+
+    monkeypatch.setattr(Audit, "rows", rows)
+    yard.simulator.tick(5)
+    ask(yard, "request")
+    for _ in range(3):
+        yard.simulator.tick(100)
+        ears.has_new_event("request")
+    assert read_since == [began_ms - 60_000, began_ms + 5_000, began_ms + 5_000]
+
+
+@pytest.mark.parametrize(("ago_s", "heard"), [(59, True), (60, True), (61, False)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_begins_to_listen_hears_of_the_last_minute(yard: Yard, kind: str, ago_s: int, heard: bool) -> None:
+    ask(yard, kind)
+    yard.simulator.tick(ago_s)
+    assert AuditEventReader(yard.journal).has_new_event(kind) == heard
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_else_is_published_and_asked_for_is_not_meant(yard: Yard, kind: str) -> None:
+    ears = AuditEventReader(yard.journal)
+    yard.publish([move("t-1", "231", "234")], operation="rebalance")
+    yard.journal.audit.record(AuditRecord(Action.PUBLISH, "no plan of a document", after=["sources"]))
+    queue_add(yard.journal, document(["t-0 23"]), who=WHO)
+    queue_remove(yard.journal, who=WHO)
+    assert not ears.has_new_event(kind)
+    ask(yard, "cancel" if kind == "request" else "request")
+    assert not ears.has_new_event(kind)

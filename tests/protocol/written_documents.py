@@ -18,6 +18,7 @@ from kafka_steward.journal.records import (
     PlanStatus,
 )
 from kafka_steward.journal.store import Journal
+from tests.present import present
 from tests.protocol.simulated_watch import document
 
 __all__ = ["ADA", "CANCELLED", "WAITING", "write_documents"]
@@ -32,8 +33,7 @@ def write_documents(journal: Journal) -> str:
     for digest, topic in ((WAITING, "t"), (CANCELLED, "u")):
         record = PlanRecord(digest, journal.cluster_id, "drain")
         journal.plans.publish(record, [Move(topic, 0, (1, 2), (2, 3), 0, 0, "broker_draining", None, 100)])
-    found = journal.plans.get(CANCELLED)
-    assert found is not None
+    found = present(journal.plans.get(CANCELLED))
     asked = CancelRequest(scope="plan", person="ada", reason="wrong racks")
     journal.plans.update(found, status=PlanStatus.RUNNING, cancel=asked)
     disable_reassignment(journal, who=ADA, reason="the racks are being rewired")

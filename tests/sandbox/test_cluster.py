@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.client import admin_client, retry_on_admin
+from kafka_steward.sandbox.jvm import class_archive
 from tests.eventually import eventually
 from tests.sandbox.processes import descendants, listening
 
@@ -167,3 +168,20 @@ def _seen_by(sandbox: Sandbox, broker: int) -> set[int]:
     # A client of several brokers may ask the paused one, which accepts connections and never answers.
     with admin_client(f"127.0.0.1:{sandbox.brokers[broker].port}") as client:
         return {seen.node_id for seen in client._manager.cluster.brokers()}
+
+
+def test_every_broker_maps_the_same_archive(sandbox: Sandbox) -> None:
+    maps = [Path(f"/proc/{broker.pid}/maps").read_text().splitlines() for broker in sandbox.brokers.values()]
+    archives = [{line.split()[-1] for line in lines if line.endswith(".jsa") and "classes-" in line} for lines in maps]
+    assert len(archives[0]) == 1
+    assert archives == [archives[0]] * 4
+
+
+@pytest.mark.process
+def test_a_java_that_can_record_none_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_STEWARD_CACHE", str(tmp_path / "cache"))
+    java, asked = tmp_path / "java", tmp_path / "asked"
+    java.write_text(f"#!/bin/sh\necho once >> {asked}\nexit 1\n")
+    java.chmod(0o755)
+    assert [class_archive(java, []) for _ in range(2)] == [None, None]
+    assert asked.read_text() == "once\n"

@@ -1,13 +1,20 @@
-"""The tests' own eyes: if these saw nothing, other tests would pass for the wrong reason."""
+"""Processes and ports of this machine: as the tests see them, as they end together, and as ports are picked."""
 
 from __future__ import annotations
 
 import os
 import socket
 import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from kafka_steward.sandbox import cluster_layout
+from kafka_steward.sandbox.cluster_layout import pick_ports
+from kafka_steward.sandbox.processes import ProcessGroup, marked_processes
+from tests.eventually import eventually
 from tests.sandbox.processes import alive, descendants, listening
 
 pytestmark = pytest.mark.process
@@ -36,3 +43,76 @@ def test_children_of_children_are_seen_and_the_dead_are_not_alive() -> None:
         os.kill(pid, 9)
     parent.wait(timeout=10)
     assert not alive(parent.pid)
+
+
+#: Ignores SIGTERM, and has a child in a session of its own that does too.
+STUBBORN = ["bash", "-c", "trap '' TERM; setsid bash -c \"trap '' TERM; sleep 300\" & sleep 300"]
+OWNER = """
+import sys, time
+from pathlib import Path
+from kafka_steward.sandbox.processes import ProcessGroup
+ProcessGroup(sys.argv[1]).spawn({command!r}, env={{"PATH": "/usr/bin:/bin"}}, log=Path(sys.argv[2]))
+time.sleep(300)
+"""
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> str:
+    return f"test:{tmp_path}"
+
+
+def test_end_ends_what_ignores_it_and_what_it_started(mark: str, tmp_path: Path) -> None:
+    group = ProcessGroup(mark)
+    group.spawn(STUBBORN, env=dict(os.environ), log=tmp_path / "log")
+    try:
+        eventually(lambda: _at_least(mark, 3), within=10)
+    finally:
+        began = time.monotonic()
+        group.end(grace_s=0.5)
+    assert marked_processes(mark) == []
+    assert time.monotonic() - began < 10
+
+
+def test_nothing_survives_an_owner_that_is_killed(mark: str, tmp_path: Path) -> None:
+    script = OWNER.format(command=STUBBORN)
+    owner = subprocess.Popen([sys.executable, "-c", script, mark, str(tmp_path / "log")])
+    try:
+        eventually(lambda: _at_least(mark, 3), within=30)
+    finally:
+        owner.kill()
+        owner.wait(timeout=10)
+    eventually(lambda: _none(mark), within=20)
+
+
+def _at_least(mark: str, count: int) -> None:
+    assert len(marked_processes(mark)) >= count
+
+
+def _none(mark: str) -> None:
+    assert marked_processes(mark) == []
+
+
+_PICK = """
+from kafka_steward.sandbox import cluster_layout
+cluster_layout._LOWEST, cluster_layout._first_ephemeral_port = {lowest}, lambda: {lowest} + 3
+print(len(cluster_layout.pick_ports({count})))
+"""
+
+
+def picked_elsewhere(lowest: int, count: int) -> subprocess.CompletedProcess[str]:
+    script = _PICK.format(lowest=lowest, count=count)
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_no_other_process_is_given_a_port_that_one_has_picked_and_not_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowest = pick_ports(1)[0] + 1
+    monkeypatch.setattr(cluster_layout, "_LOWEST", lowest)
+    monkeypatch.setattr(cluster_layout, "_first_ephemeral_port", lambda: lowest + 3)
+    one, other = pick_ports(2)
+    assert picked_elsewhere(lowest, 1).stdout == "1\n"
+    refused = picked_elsewhere(lowest, 2)
+    assert "found only 1 of 2 free ports" in refused.stderr
+    (last,) = pick_ports(1)
+    assert {one, other, last} == {lowest, lowest + 1, lowest + 2}
+    with pytest.raises(OSError, match="found only 0 of 1 free ports"):
+        pick_ports(1)
