@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,8 @@ from mkdocs.exceptions import PluginError
 from kafka_steward.cluster.connection import check_security, client_config
 from kafka_steward.provider_info import get_provider_info
 from tests.cli_page import page
+
+import_module("tests.airflow_home")  # before Airflow, which looks for its home when it is imported
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -110,3 +114,60 @@ def _anchors(path: Path) -> frozenset[str]:
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     titles = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", each) for each in re.findall(r"^#+ (.*)$", text, re.MULTILINE))
     return frozenset(re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles)
+
+
+TESTS = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (DOCS / "faults.md").read_text()))
+
+
+@pytest.mark.parametrize(("path", "name"), sorted(TESTS))
+def test_each_test_of_the_page_exists(path: str, name: str) -> None:
+    tree = ast.parse((ROOT / path).read_text())
+    assert name in {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
+
+
+ARCHITECTURE = DOCS / "architecture.md"
+LINKS = re.findall(r"\[`(\w+)`\]\((\S+\.py)\)", ARCHITECTURE.read_text())
+
+
+@pytest.mark.parametrize(("name", "path"), LINKS)
+def test_each_link_leads_to_what_it_names(name: str, path: str) -> None:
+    tree = ast.parse((ARCHITECTURE.parent / path).read_text())
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    assert name in {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
+
+
+#: An import of functions that make DAGs, by either name of the package.
+_IMPORT = re.compile(r"^from (?:airflow_provider_)?kafka_steward\.dags import ", re.MULTILINE)
+
+
+def dag_files() -> Iterator[tuple[str, str]]:
+    """The blocks that import a function of ours which makes a DAG, by the page and the line of each."""
+    for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
+        text = path.read_text()
+        for found in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            if _IMPORT.search(found[1]):
+                line = text.count("\n", 0, found.start()) + 1
+                yield f"{path.relative_to(ROOT)}:{line}", found[1]
+
+
+DAG_FILES = dict(dag_files())
+
+
+def test_there_are_such_blocks_on_several_pages() -> None:
+    assert {place.partition(":")[0] for place in DAG_FILES} >= {
+        "README.md",
+        "docs/workflows.md",
+        "docs/notifications.md",
+    }
+
+
+@pytest.mark.parametrize("place", DAG_FILES)
+def test_airflow_finds_the_dag_file_and_its_dags(place: str, tmp_path: Path) -> None:
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.utils.file import might_contain_dag
+
+    (file := tmp_path / "file.py").write_text(DAG_FILES[place])
+    assert might_contain_dag(str(file), safe_mode=True), "import from airflow_provider_kafka_steward.dags"
+    bag = DagBag(tmp_path, safe_mode=True)
+    assert bag.import_errors == {}
+    assert bag.dags

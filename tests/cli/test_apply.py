@@ -1,25 +1,28 @@
-"""apply and resume, on a simulated cluster."""
+"""apply and resume, on a simulated cluster, and what a person sees while a plan is stepped."""
 
 from __future__ import annotations
 
 import getpass
+import io
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli import Exit
-from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.cli.foreground import RetryingRunner, bar_text, open_progress_bar
+from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, PlanError
+from kafka_steward.execution.progress import Progress, progress_of
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.cli.scene import CLUSTER, Scene
 from tests.object_store import bucket, objects, s3_environment, s3_server
-from tests.tool_output import generate_output
 
 __all__ = ["bucket", "s3_environment", "s3_server"]
 
@@ -86,11 +89,6 @@ def test_what_is_where_it_should_be_needs_no_plan(scene: Scene, capsys: pytest.C
     assert scene.journal.plans.latest(1) == []
 
 
-def test_an_order_alone_may_change(scene: Scene) -> None:
-    assert scene.call("apply", scene.file("t-0: 312")) == 0
-    assert scene.replicas()[0] == (3, 1, 2)
-
-
 def test_a_partition_is_refused_fewer_replicas_than_min_insync_replicas_and_moved_if_it_has_as_few_already(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,7 +138,9 @@ def test_a_cordoned_broker_keeps_what_it_has_and_is_given_nothing(
         "The reassignment of t-0 names broker 4, which is cordoned and receives no replicas; remove its directories "
         "from cordoned.log.dirs, or name another broker."
     ) in capsys.readouterr().err
+    # Its order alone may change.
     assert scene.call("apply", scene.file("t-0: 312")) == 0
+    assert scene.replicas()[0] == (3, 1, 2)
 
 
 @pytest.mark.parametrize(("file", "code"), [("t-0: 124", 1), ("t-3: 214", 1), ("t-3: 134", 0), ("t-3: 213", 0)])
@@ -161,7 +161,7 @@ def test_a_replica_of_a_dead_broker_stays_or_goes(
         ("{'version': 1}", "does not contain JSON"),
         ("[1]", "The reassignment lists no partition;"),
         ('{"version": 2, "partitions": [1]}', "The reassignment has version 2; only version 1 is known."),
-        ("\udcff", "does not contain JSON"),
+        *((text, "does not contain JSON") for text in ("\udcff", "", "[" * 100_000)),
     ],
 )
 def test_a_file_that_cannot_be_used(
@@ -176,12 +176,13 @@ def test_a_file_that_cannot_be_used(
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("throttle", ["-1", "fast", "10MB", "1.5M"])
+@pytest.mark.parametrize("throttle", ["-1", "fast", "10MB", "1.5M", "0.5", "nan"])
 def test_a_throttle_that_is_none_is_a_usage_error(
     scene: Scene, capsys: pytest.CaptureFixture[str], throttle: str
 ) -> None:
     assert scene.call("apply", scene.file(*ALL), f"--throttle={throttle}") == 2
     assert "is not a number of bytes per second, such as 50000000 or 50M" in capsys.readouterr().err
+    assert scene.call("throttle", "beef", throttle) == 2
 
 
 def test_the_throttle_is_set_while_it_moves(scene: Scene) -> None:
@@ -326,7 +327,7 @@ def test_a_plan_that_ended_otherwise_than_asked_for_has_failed(
 
 def test_a_cluster_that_does_not_answer_is_one_sentence(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     scene.down = ClusterUnreachable("No bootstrap server answers.")
-    for words in (["apply", scene.file(*ALL)], ["resume"], ["cancel", "--reason", "x"], ["verify"]):
+    for words in (["apply", scene.file(*ALL)], ["resume"], ["cancel", "--reason", "x"], ["verify"], ["partitions"]):
         assert scene.call(*words) == 1
         assert capsys.readouterr().err == "No bootstrap server answers.\n"
 
@@ -459,21 +460,97 @@ def test_a_move_within_a_broker_is_refused_before_anything_is_planned(
     assert (scene.journal.plans.latest(1), scene.replicas()) == ([], BEFORE)
 
 
-def test_a_file_with_two_assignments_is_one_sentence(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    file = scene.folder / "generated.txt"
-    file.write_text(generate_output("4.3"))
-    assert scene.call("apply", str(file)) == Exit.FAILED
-    error = capsys.readouterr().err
-    assert f"The reassignment file {file} has two assignments, in the lines 2 and 5; keep one of these lines." in error
-    assert error.count("\n") == 1
-    assert scene.journal.plans.latest(1) == []
+NOTHING = progress_of(PlanRecord("d" * 64, "c", "apply"), [])
+HALF = replace(
+    NOTHING, partitions_total=60, partitions_settled=12, in_flight=5, bytes_total=8_000_000_000,
+    bytes_done=1_230_000_000, bytes_per_s=48_100_000.0, eta_s=141.0,
+)  # fmt: skip
+DOWN = JournalUnreachable("The journal does not answer.")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\udc80"])
-def test_a_file_without_json_is_one_sentence(scene: Scene, capsys: pytest.CaptureFixture[str], text: str) -> None:
-    file = scene.folder / "strange.json"
-    file.write_bytes(text.encode(errors="surrogateescape"))
-    assert scene.call("apply", str(file)) == Exit.FAILED
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s, 2 min 21 s left."),
+        ({"eta_s": 8000.0}, "12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s, 2 h 13 min left."),
+        ({"bytes_per_s": None, "eta_s": None}, "12 of 60 partitions, 1.2 of 8.0 GB."),
+        ({"bytes_total": 0, "bytes_per_s": None, "eta_s": 4.0}, "12 of 60 partitions, 4 s left."),
+        ({"in_flight": 0, "eta_s": None, "sentence": "Why."}, "12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s. Why."),
+    ],
+)
+def test_what_stands_beside_the_bar(changes: dict[str, Any], text: str) -> None:
+    assert bar_text(replace(HALF, **changes)) == text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with open_progress_bar() as report:
+        report(replace(HALF, sentence="t-0 [held] is held.", in_flight=0))
+    assert "12 of 60 partitions, 1.2 of 8.0 GB" in terminal.getvalue()
+    assert "\x1b[" in terminal.getvalue()
+
+
+class Flaky:
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+
+    def step(self) -> Progress:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer  # type: ignore[no-any-return]  # a test gives what it likes
+
+
+def never(given: object) -> NoReturn:
+    pytest.fail(f"it waits, or says something: {given}")
+
+
+def test_what_passes_is_waited_out_and_told_once() -> None:
+    waits: list[float] = []
+    said: list[str] = []
+    patient = RetryingRunner(Flaky(DOWN, DOWN, HALF, DOWN, HALF), waits.append, said.append)
+    assert (patient.step(), patient.step()) == (HALF, HALF)
+    assert waits == [5.0] * 3
+    assert said == [f"{DOWN} Trying again; Ctrl-C stops, and the plan stays unchanged."] * 2
+
+
+def test_what_does_not_pass_is_raised_at_once() -> None:
+    with pytest.raises(PlanError):
+        RetryingRunner(Flaky(PlanError("No.")), never, never).step()
+
+
+def test_patience_ends() -> None:
+    waits: list[float] = []
+    with pytest.raises(JournalUnreachable):
+        RetryingRunner(Flaky(*[DOWN] * 100), waits.append, lambda _: None).step()
+    assert sum(waits) == 115
+
+
+def test_a_plan_that_makes_way_for_a_heal_is_waited_for() -> None:
+    preempted = replace(HALF, status=PlanStatus.PREEMPTED, sentence="It made way for the heal.")
+    progress = RetryingRunner(Flaky(preempted), never, never).step()
+    assert (progress.ended, progress.waits_for_person) == (False, False)
+    assert bar_text(progress).endswith("left. It made way for the heal.")
+
+
+def test_a_journal_that_stays_away_ends_it_with_the_way_on(
+    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(pause: int) -> None:
+        if pause == 1:
+            monkeypatch.setattr(scene.journal, "step_lock", fails)
+
+    def fails() -> None:
+        raise DOWN
+
+    scene.interfere = gone
+    assert scene.call("apply", scene.file("t-0: 423")) == 1
     error = capsys.readouterr().err
-    assert f"The reassignment file {file} does not contain JSON" in error
-    assert error.count("\n") == 1
+    assert error.count(str(DOWN)) == 2
+    assert f"\n  airflow kafka-steward resume {scene.plan.digest[:12]} --cluster {CLUSTER}\n" in error

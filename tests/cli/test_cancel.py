@@ -126,8 +126,8 @@ def test_a_reason_may_be_left_out(half: Scene, words: list[str]) -> None:
 
 
 def test_a_plan_that_is_unknown(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["cancel", "beef", "--reason", "x"], ["resume", "beef"], ["abandon", "beef", "--reason", "x"]):
-        assert half.call(*words) == 1
+    for words in ("show", "audit --plan", "resume", "cancel --reason x", "abandon --reason x"):
+        assert half.call(*words.split(), "beef") == 1
         assert "In the journal of cluster simulated, no plan begins with beef; see `plans`." in capsys.readouterr().err
     assert half.plan.cancel is None
 

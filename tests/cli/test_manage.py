@@ -125,15 +125,6 @@ def test_the_throttle_of_a_plan_is_changed(flying: Scene, capsys: pytest.Capture
     assert "has already ended" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("rate", ["0.5", "nan", "fast"])
-def test_a_throttle_that_is_no_number_of_bytes_is_refused(
-    flying: Scene, capsys: pytest.CaptureFixture[str], rate: str
-) -> None:
-    assert flying.call("throttle", flying.plan.digest, rate, "--reason", "why") == 2
-    assert f"'{rate}' is not a number of bytes per second" in capsys.readouterr().err
-    assert flying.plan.throttle == 10
-
-
 def test_a_rate_that_resume_is_given_holds_for_the_plan(flying: Scene) -> None:
     rates: list[dict[str, str]] = []
     flying.interfere = lambda _: rates.append(dict(flying.simulator.broker_settings[4]))

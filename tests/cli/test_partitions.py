@@ -1,4 +1,4 @@
-"""The verb partitions: which ones need attention, by the filters of kafka-topics, for people and for programs."""
+"""The verbs partitions and pending: what needs attention or is missing, for people and for programs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli import get_kafka_steward_commands
 from kafka_steward.cluster.health import PartitionCondition
-from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
 from tests.cli.calling import run
-from tests.cli.scene import Scene
+from tests.cli.scene import Scene, new_scene
 from tests.eventually import eventually
+from tests.simulated_plan import WHO, lose
 
 CONDITIONS = [condition.value for condition in PartitionCondition]
 FILTERS = {
@@ -149,12 +151,6 @@ def test_a_topic_whose_settings_kafka_refuses_is_named_and_holds_up_no_other(
     )
 
 
-def test_a_cluster_that_does_not_answer_is_one_sentence(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    scene.down = ClusterUnreachable("No bootstrap server answers.")
-    assert scene.call("partitions") == 1
-    assert capsys.readouterr().err == "No bootstrap server answers.\n"
-
-
 @pytest.mark.in_ci("kraft")
 def test_on_real_brokers_the_filters_list_what_kafka_topics_lists(
     connect: Connect, sandbox: Sandbox, topic: str, capsys: pytest.CaptureFixture[str]
@@ -195,3 +191,43 @@ def test_there_is_a_filter_for_each_condition_and_its_help_says_how_kafka_counts
     assert [(flag,) for flag in FILTERS] == [filters[condition] for condition in CONDITIONS]
     assert all(word in str(verb.description) for word in ("KIP-352", "acks=all", "Exit code 0"))
     assert "airflow kafka-steward partitions --topic orders" in str(verb.epilog)
+
+
+@pytest.fixture
+def owing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scene:
+    """Broker 4 is away; topic `orders` shall have four replicas, and has three."""
+    owing = new_scene(monkeypatch, tmp_path)
+    owing.simulator.mode = "zookeeper"
+    lose(owing.simulator, owing.journal, 4)
+    create_topic(owing.simulator, owing.journal, TopicSpec("orders", 2, 4, {}), allowed=True, who=WHO)
+    return owing
+
+
+def test_what_is_pending_is_listed_by_partition(owing: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert owing.call("pending") == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0].split() == ["partition", "has", "pending", "state", "why"]
+    assert "orders-0   1, 2, 3  1        open   orders-0 has 3 of 4 replicas." in out
+    assert err == "2 replicas are pending, and no live broker can host one; they are added when brokers join.\n"
+
+
+def test_programs_get_the_kips_placeholders(owing: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    owing.simulator.restart(4)
+    assert owing.call("pending", "--topic", "orders", "--output", "json") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)[1] == {
+        "topic": "orders",
+        "partition": 1,
+        "placeholders": [2, 3, 1, -1],
+        "replication_factor": 4,
+        "pending": 1,
+        "state": "open",
+        "sentence": "orders-1 has 3 of 4 replicas.",
+    }
+    assert err == "2 replicas are pending; broker 4 can host some: run the DAG fill.\n"
+
+
+def test_where_nothing_is_pending_it_says_so(owing: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert owing.call("pending", "--topic", "t", "--output", "json") == 0
+    out, err = capsys.readouterr()
+    assert (json.loads(out), err) == ([], "No replica is pending.\n")

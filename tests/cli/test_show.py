@@ -1,21 +1,29 @@
-"""status, plans, show and audit, called as Airflow calls them."""
+"""status, plans, show and audit, called as Airflow calls them: what they say, and what they leave out."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from kafka_steward.cli.show import late_step_lines
 from kafka_steward.hooks.steward import StewardHook
-from kafka_steward.journal.audit import Action, AuditRecord
-from kafka_steward.journal.store import open_journal
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
+from kafka_steward.settings import Settings
 from tests.airflow_home import Connect
 from tests.cli.airflow_command import begin
 from tests.cli.calling import run
+from tests.cli.scene import Scene, new_scene
 
 
 @pytest.mark.parametrize("words", [["status"], ["plans"], ["audit"], ["show", "beef"]], ids=lambda words: words[0])
@@ -63,14 +71,6 @@ def test_the_audit_trail_can_be_read_while_the_cluster_is_away(
     assert json.loads(capsys.readouterr().out) == []
 
 
-@pytest.mark.parametrize("words", [["audit", "--plan", "beef"], ["show", "beef"]], ids=lambda words: words[0])
-def test_a_plan_that_is_not_there_is_one_sentence(
-    words: list[str], connect: Connect, sandbox: Sandbox, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*words, "--cluster", connect(host=sandbox.bootstrap)) == 1
-    assert "no plan begins with beef; see `plans`." in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("since", ["yesterday", "2x", "2026-13-01"])
 def test_a_moment_that_is_none_is_a_usage_error(since: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("audit", "--since", since) == 2
@@ -93,3 +93,199 @@ def test_a_reader_that_has_seen_enough_is_no_fault(connect: Connect, tmp_path: P
     process.stdout.close()
     assert process.wait(180) == 1
     assert process.stderr.read() == ""
+
+
+NOVEMBER_MS = 1_763_712_000_000
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1", host="db-7") as journal:
+        yield journal
+
+
+@pytest.fixture
+def recorded(journal: Journal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scene:
+    """A simulated cluster whose journal is a database, opened on the host db-7."""
+    return new_scene(monkeypatch, tmp_path, journal)
+
+
+def execute(folder: Path, statement: str, **values: object) -> None:
+    engine = sa.create_engine(f"sqlite:///{folder}/journal.db")
+    with engine.begin() as connection:
+        assert connection.execute(sa.text(statement), values).rowcount == 1
+    engine.dispose()
+
+
+def status(scene: Scene, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert scene.call("status") == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def facts(scene: Scene, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert scene.call("status", "--output", "json") == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_status_names_each_host_that_opened_the_journal_and_when(
+    recorded: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute(tmp_path, "UPDATE steward_opened SET first_ms = :ms, last_ms = :ms + 60000", ms=NOVEMBER_MS)
+    lines = [line for line in status(recorded, capsys) if line.startswith("opened on:")]
+    assert lines == ["opened on: db-7, last 2025-11-21T08:01:00.000+00:00"]
+    first, last = "2025-11-21T08:00:00.000+00:00", "2025-11-21T08:01:00.000+00:00"
+    assert facts(recorded, capsys)["hosts"] == [{"host": "db-7", "first": first, "last": last}]
+
+
+def test_status_says_how_long_ago_each_kind_of_poll_was_and_on_which_host(
+    recorded: Scene, journal: Journal, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "watched: never; no watch has polled this journal" in status(recorded, capsys)
+    journal.record_poll("failures")
+    execute(tmp_path, "UPDATE steward_look SET at_ms = at_ms - 5000000")
+    (line,) = [line for line in status(recorded, capsys) if line.startswith("watched:")]
+    found = re.fullmatch(r"watched: failures, ([0-9]+) s ago on db-7", line)
+    assert found is not None, line
+    assert 5000 <= int(found[1]) < 5600
+    (look,) = facts(recorded, capsys)["looks"]
+    assert (look["kind"], look["host"]) == ("failures", "db-7")
+    assert 5000 <= look["seconds"] < 5600
+
+
+def test_status_of_a_journal_without_a_database_names_no_host_and_no_poll(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line for line in status(scene, capsys) if line.startswith(("opened on:", "watched:"))]
+    assert lines == ["watched: never; no watch has polled this journal"]
+
+
+@pytest.mark.parametrize(("dead", "outage"), [((), False), ((4,), False), ((3, 4), True)])
+def test_status_says_whether_so_many_brokers_are_down_that_it_is_an_outage(
+    scene: Scene, capsys: pytest.CaptureFixture[str], dead: tuple[int, ...], *, outage: bool
+) -> None:
+    scene.simulator.create("u", [(3, 4)])
+    for broker in dead:
+        scene.simulator.kill(broker)
+    lines = status(scene, capsys)
+    assert f"outage: {outage}" in lines
+    assert f"dead brokers: {', '.join(map(str, dead)) or 'none'}" in lines
+    assert facts(scene, capsys)["outage"] is outage
+
+
+def record_rows(scene: Scene, count: int) -> None:
+    for number in range(count):
+        scene.journal.audit.record(
+            AuditRecord(Action.PAUSE, "why", plan=f"{number:064d}", attempt=number, who=Actor(person="ann"))
+        )
+
+
+def test_a_table_says_that_there_may_be_more_and_programs_get_every_row(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_rows(scene, 60)
+    assert scene.call("audit") == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 51
+    assert printed.err == (
+        "These are the newest 50; only some with --action or --person, more with --limit, all of them with --output "
+        "json.\n"
+    )
+    assert scene.call("audit", "--output", "json") == 0
+    printed = capsys.readouterr()
+    assert (len(json.loads(printed.out)), printed.err) == (60, "")
+    assert scene.call("audit", "--output", "csv", "--limit", "7") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 8
+
+
+def test_an_action_and_a_person_are_found_among_the_rows_of_a_plans_throttles(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for second, (action, reason, person) in enumerate(
+        [(Action.APPROVE, "yes", "ann"), (Action.REQUEST, "faster", "bob"), (Action.REQUEST, "slower", "ann")]
+    ):
+        scene.journal.audit.record(AuditRecord(action, reason, plan="a" * 64, attempt=second, who=Actor(person=person)))
+    for number in range(60):
+        scene.journal.audit.record(AuditRecord(Action.THROTTLE, "why", plan="a" * 64, broker=number))
+
+    def reasons(*words: str) -> list[str]:
+        capsys.readouterr()
+        assert scene.call("audit", *words, "--output", "json") == 0
+        return [row["reason"] for row in json.loads(capsys.readouterr().out)]
+
+    assert reasons("--action", "approve") == ["yes"]
+    assert reasons("--person", "ann") == ["yes", "slower"]
+    assert reasons("--person", "ann", "--limit", "1") == ["slower"]
+    assert reasons("--person", "ann", "--action", "request", "--limit", "5") == ["slower"]
+    assert scene.call("audit", "--person", "ann") == 0
+    printed = capsys.readouterr()
+    assert (len(printed.out.splitlines()), printed.err) == (3, "")
+
+
+def test_an_action_that_is_none_is_a_usage_error_and_help_names_all(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert scene.call("audit", "--action", "aprove") == 2
+    said = capsys.readouterr().err
+    assert "argument --action: " in said
+    assert "'aprove'" in said
+    assert scene.call("audit", "--help") == 0
+    help_text = " ".join(capsys.readouterr().out.split())
+    for action in Action:
+        assert f" {action.value}" in help_text.partition("--action ACTION")[2]
+
+
+def test_attempt_is_told_for_submissions_of_partitions_alone(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    """Requests and elections are told apart by the second of their time, which is no number of attempts."""
+    partition: dict[str, Any] = {"plan": "a" * 64, "topic": "t", "partition": 0}
+    for action, attempt, about in (
+        (Action.SUBMIT, 2, partition),
+        (Action.ELECT, 1_795_718_400, partition),
+        (Action.REQUEST, 1_795_718_400, {"plan": "a" * 64}),
+        (Action.THROTTLE, 1, {"plan": "a" * 64, "broker": 3}),
+        (Action.PENDING, 0, {"topic": "t", "partition": 0}),
+    ):
+        scene.journal.audit.record(AuditRecord(action, "why", attempt=attempt, **about))
+    assert scene.call("audit", "--output", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["attempt"] for row in rows] == [2, None, None, None, None]
+    assert scene.call("audit", "--output", "csv") == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["attempt"] for row in rows] == ["2", "", "", "", ""]
+
+
+@pytest.mark.parametrize("words", [("audit", "--topic", "nope"), ("plans",)])
+def test_nothing_found_is_said(scene: Scene, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    assert scene.call(*words) == 0
+    assert capsys.readouterr().err.startswith("There is no ")
+
+
+@pytest.mark.parametrize(
+    ("status", "stepped_s", "said"),
+    [
+        (PlanStatus.RUNNING, 100, False),
+        (PlanStatus.RUNNING, 175, True),
+        (PlanStatus.PUBLISHED, 175, True),
+        (PlanStatus.STUCK, 900, False),
+        (PlanStatus.PREEMPTED, 900, False),
+    ],
+)
+def test_a_plan_that_no_process_steps_is_named_with_the_seconds(status: PlanStatus, stepped_s: int, said: bool) -> None:
+    now_ms = 1_000_000_000
+    record = PlanRecord("d" * 64, "c1", "heal", status=status, stepped_ms=now_ms - stepped_s * 1000)
+    lines = late_step_lines(record, now_ms, Settings.of({"step_interval": 40}))
+    assert lines == (
+        [f"  no process has stepped it for {stepped_s} s: look at the triggerer and the workers, or resume it"]
+        if said
+        else []
+    )
+
+
+def test_a_file_with_several_faults_is_refused_with_all_of_them(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert scene.call("apply", scene.file("t-0: 129", "t-1: 231", "t-9: 123", "nope-0: 123")) == 1
+    said = capsys.readouterr().err
+    for words in ("t-0 names broker 9, which is not live", "the partition t-9", "the topic nope"):
+        assert words in said
+    assert "t-1" not in said

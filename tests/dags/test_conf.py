@@ -16,7 +16,6 @@ from kafka_steward.dags.params import SECTION
 from kafka_steward.operators.base import unknown_keys_message
 
 NO, OWN = "The DAG d has no parameter", "trigger it with its own, which its form lists."
-MEANT = "did you mean 'topics'?"
 
 
 def expand() -> DAG:

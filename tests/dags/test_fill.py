@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
 from airflow.sdk import Asset
 from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward.dags import broker_joined, fill
-from kafka_steward.errors import SettingError
 from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
@@ -46,5 +44,3 @@ def test_schedule_settings_and_waiting_are_the_authors_choice() -> None:
     dag = fill(schedule="@daily", settings={"throttle": 1_000}, deferrable=False, dag_id="mine")
     assert (dag.dag_id, dag.params["throttle"]) == ("mine", 1_000)
     assert not task_of(dag, "submit", SubmitReassignmentOperator).deferrable
-    with pytest.raises(SettingError, match="There is no setting 'throtle'"):
-        fill(settings={"throtle": 1})

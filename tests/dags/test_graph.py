@@ -1,4 +1,4 @@
-"""The graph of each workflow: no edge that others imply, each result from a task upstream, each task explained."""
+"""What each workflow's DAG has: no needless edges, tasks that are explained, notifiers, assets and windows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pytest
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
-from kafka_steward.cluster_tag import STEWARD_TAG
+from kafka_steward import dags
 from kafka_steward.dags import alert, apply, cancel, controls, fill, heal, health, rebalance, throttle
+from kafka_steward.dags.documents import cancel_requested, reassignment_requested
 from kafka_steward.dags.earlier import EarlierResult
+from kafka_steward.dags.heal import broker_failed
+from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from tests.dags.tasks import task_of
 
@@ -68,12 +71,86 @@ def test_each_task_says_what_it_does_and_where_to_look(make: Make) -> None:
 
 
 @each_workflow
-def test_its_tags_are_the_provider_and_the_connection(make: Make) -> None:
-    assert make(conn_id="kafka_east").tags >= {STEWARD_TAG, "kafka-steward:kafka_east"}
-
-
-@each_workflow
 def test_each_parse_is_the_same_version_of_the_dag(make: Make) -> None:
     once, again = (DagSerialization.to_dict(make())["dag"]["tasks"] for _ in range(2))
     assert once == again
     assert " object at 0x" not in repr(once)
+
+
+def test_each_asset_has_a_watch_of_its_own() -> None:
+    assets = [broker_failed("kafka"), cancel_requested("kafka"), reassignment_requested("kafka")]
+    assert len({asset.name for asset in assets}) == len({asset.uri for asset in assets}) == 3
+    events = [asset.watchers[0].trigger.serialize()[1].get("event") for asset in assets]
+    assert events == [None, "cancel", "request"]
+
+
+@pytest.mark.parametrize(
+    ("make", "waits"), [(apply, True), (rebalance, True), (cancel, False), (fill, False), (heal, False)]
+)
+def test_only_work_that_waits_for_a_window_has_its_fields(make: Callable[[], DAG], waits: bool) -> None:
+    shown = {"maintenance_window", "maintenance_timezone"} & set(make().params)
+    assert len(shown) == (2 if waits else 0)
+
+
+@pytest.mark.parametrize("factory", [apply, fill, heal, rebalance])
+def test_a_dag_leaves_the_spark_to_the_setting_unless_its_file_names_one(factory: Callable[..., DAG]) -> None:
+    for given, expected in (({}, None), ({"spark_conn_id": "spark_production"}, "spark_production")):
+        plan = factory(**given).get_task("plan")
+        assert isinstance(plan, PlanReassignmentOperator)
+        assert plan.spark_conn_id == expected
+
+
+#: The arguments of the tasks that take notifiers, by workflow: each `on_*` of each task.
+EVENTS = {
+    "apply": {"approve.on_approval_asked", "submit.on_started", "submit.on_problem", "report.on_done"},
+    "rebalance": {"approve.on_approval_asked", "submit.on_started", "submit.on_problem", "report.on_done"},
+    "heal": {
+        "find_failures.on_failure_detected",
+        "find_failures.on_not_healable",
+        "plan.on_not_healable",
+        "submit.on_started",
+        "submit.on_problem",
+        "report.on_done",
+        "report.on_not_healable",
+    },
+    "fill": {"submit.on_started", "submit.on_problem", "report.on_done"},
+    "cancel": {"cancel.on_cancelled", "cancel.on_problem"},
+    "health": {"health.on_unhealthy"},
+    "throttle": set(),
+    "alert": {"tell.on_alert"},
+}
+
+
+def told(context: Any) -> None:
+    print(context)
+
+
+def others(context: Any) -> None:
+    print(context)
+
+
+@pytest.mark.parametrize("workflow", EVENTS)
+def test_it_reaches_every_task_that_has_events_and_the_failure_of_a_run(workflow: str) -> None:
+    make: Callable[..., DAG] = getattr(dags, workflow)
+    dag = make(notify=told, on_failed=others)
+    assert _notified(dag) == EVENTS[workflow]
+    assert dag.on_failure_callback == [others, told]
+    DagSerialization.to_dict(dag)
+
+
+def test_it_is_called_beside_the_notifiers_of_one_event() -> None:
+    report = task_of(dags.heal(notify=[told], on_healed=others), "report", ReportPlanOperator)
+    assert report.on_done == [others, told]
+
+
+def test_without_it_nothing_is_notified() -> None:
+    assert _notified(dags.rebalance()) == set()
+
+
+def _notified(dag: DAG) -> set[str]:
+    return {
+        f"{task.task_id}.{name}"
+        for task in dag.tasks
+        for name, value in vars(task).items()
+        if name.startswith("on_") and isinstance(value, list) and told in value
+    }

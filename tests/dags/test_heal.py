@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
-from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk import DAG, Asset
+from airflow.sdk import Asset
 from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward.dags import broker_failed, fill, heal, rebalance
@@ -23,22 +20,6 @@ from kafka_steward.operators.submit import SubmitReassignmentOperator
 from tests.dags.tasks import task_of
 
 TASKS = ["find_failures", "plan", "submit", "report"]
-#: As the README prints it.
-THREE_LINES = """\
-from airflow_provider_kafka_steward.dags import heal
-
-heal_production = heal(conn_id="kafka_production")
-"""
-
-
-def test_the_three_lines_are_found_in_safe_mode(tmp_path: Path) -> None:
-    (tmp_path / "heal.py").write_text(THREE_LINES)
-    bag = DagBag(tmp_path, safe_mode=True)
-    assert bag.import_errors == {}
-    assert list(bag.dags) == ["heal_kafka_production"]
-    dag = bag.dags["heal_kafka_production"]
-    assert dag.fileloc == str(tmp_path / "heal.py")
-    DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
 
 def test_it_is_paused_runs_once_at_a_time_and_catches_nothing_up() -> None:
@@ -98,54 +79,6 @@ def test_the_dag_is_named_for_its_connection(conn_id: str, dag_id: str) -> None:
     assert heal(conn_id, dag_id="mine").dag_id == "mine"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [
-        ({"mode": "dry"}, "The mode of a heal is 'dry'; it takes heal or report."),
-        ({"settings": {"trottle": 1}}, "There is no setting 'trottle'; there are heal_failure_interval"),
-        ({"settings": {"throttle": 0.5}}, "The setting throttle is 0.5; it takes a whole number"),
-        ({"settings": {"step_interval": 9, "stall_after": 10}}, "set stall_after to at least twice step_interval"),
-        ({"settings": {"throttle": -1}}, "The setting throttle is -1; it must be at least 0."),
-    ],
-)
-def test_what_is_wrong_is_said_when_the_file_is_parsed(wrong: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(SettingError) as caught:
-        heal(**wrong)
-    assert sentence in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "conf",
-    [
-        {},
-        {"mode": "report"},
-        {"brokers": [3, 4], "ignore_grace": True},
-        {"ignore_grace": None},
-        {"throttle": 1_000_000, "window": "chunk", "min_free": 0.2, "throttle_leaders": True},
-    ],
-)
-def test_the_form_accepts(conf: dict[str, Any]) -> None:
-    _validated(heal(), conf)
-
-
-@pytest.mark.parametrize(
-    "conf",
-    [
-        {"mode": "maybe"},
-        {"brokers": ["three"]},
-        {"brokers": [-1]},
-        {"throttle": -1},
-        {"heal_chunk_size": 0},
-        {"window": "wide"},
-        {"min_free": 2},
-        {"ignore_grace": "yes"},
-    ],
-)
-def test_the_form_refuses(conf: dict[str, Any]) -> None:
-    with pytest.raises(jsonschema.ValidationError):
-        _validated(heal(), conf)
-
-
 def test_settings_of_the_author_are_the_forms_defaults() -> None:
     params = heal(mode="report", settings={"throttle": 7}).params.dump()
     assert (params["mode"], params["throttle"], params["min_free"]) == ("report", 7, None)
@@ -166,8 +99,3 @@ def test_notifiers_reach_their_tasks() -> None:
 
 def _printing(name: str) -> Callable[[Any], None]:
     return lambda _: print(name)
-
-
-def _validated(dag: DAG, conf: dict[str, Any]) -> None:
-    for name, value in conf.items():
-        jsonschema.validate(value, dag.params.get_param(name).schema)

@@ -1,14 +1,19 @@
-"""The dag-processor reads every DAG file again and again: what that may import."""
+"""How DAG files are found and read again and again: by either name of the package, and what that may import."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.serialization.serialized_objects import DagSerialization
+from airflow.utils.file import might_contain_dag
 
-pytestmark = pytest.mark.process
+import airflow_provider_kafka_steward.dags as alias
+from kafka_steward import dags
 
 DAGS = ("alert", "apply", "cancel", "controls", "fill", "heal", "health", "rebalance", "throttle")
 #: Runs each file of a folder as the dag-processor does, and prints what it has imported that it should not.
@@ -25,6 +30,7 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 """
 
 
+@pytest.mark.process
 def test_no_dag_file_imports_kafka_or_spark_or_the_journal(tmp_path: Path) -> None:
     for name in DAGS:
         (tmp_path / f"{name}.py").write_text(
@@ -33,3 +39,42 @@ def test_no_dag_file_imports_kafka_or_spark_or_the_journal(tmp_path: Path) -> No
     command = [sys.executable, "-c", READ_ALL, str(tmp_path)]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert printed.stdout.splitlines()[-len(DAGS) :] == [f"{name} []" for name in DAGS]
+
+
+def test_both_names_lead_to_the_same_objects() -> None:
+    assert sorted(alias.__all__) == sorted(dags.__all__)
+    assert [name for name in alias.__all__ if getattr(alias, name) is not getattr(dags, name)] == []
+
+
+@pytest.mark.parametrize("name", ["dags.heal", "operators", "hooks.steward"])
+def test_no_module_of_ours_can_be_loaded_a_second_time_by_the_other_name(name: str) -> None:
+    with pytest.raises(ModuleNotFoundError):
+        import_module(f"airflow_provider_kafka_steward.{name}")
+
+
+@pytest.mark.parametrize("name", alias.__all__)
+def test_the_import_alone_is_enough_for_airflow(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "file.py"
+    file.write_text(f"from airflow_provider_kafka_steward.dags import {name}\n")
+    assert might_contain_dag(str(file), safe_mode=True)
+    file.write_text(f"from kafka_steward.dags import {name}\n")
+    assert not might_contain_dag(str(file), safe_mode=True)
+
+
+#: As the README prints it for heal.
+THREE_LINES = """\
+from airflow_provider_kafka_steward.dags import {name}
+
+{name}_production = {name}(conn_id="kafka_production")
+"""
+
+
+@pytest.mark.parametrize("name", DAGS)
+def test_three_lines_are_found_in_safe_mode(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file.py").write_text(THREE_LINES.format(name=name))
+    bag = DagBag(tmp_path, safe_mode=True)
+    assert bag.import_errors == {}
+    assert list(bag.dags) == [f"{name}_kafka_production"]
+    dag = bag.dags[f"{name}_kafka_production"]
+    assert dag.fileloc == str(tmp_path / "file.py")
+    DagSerialization.from_dict(DagSerialization.to_dict(dag))

@@ -1,6 +1,6 @@
 """Bad input, pressure and odd clocks end in a sentence or a slow start, and never in a burst, step by step.
 
-`tests/test_settings.py` and `tests/hooks/test_bad_settings.py` have what is refused before a plan begins.
+`tests/test_settings.py` and `tests/hooks/test_access.py` have what is refused before a plan begins.
 """
 
 from __future__ import annotations

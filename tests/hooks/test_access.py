@@ -1,4 +1,4 @@
-"""What a connection, the section and overrides make together. Pure: no Airflow, no Kafka."""
+"""What a connection, the section and overrides make together, or are refused for. Pure: no Airflow, no Kafka."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from kafka_steward.errors import SettingError
 from kafka_steward.hooks.cluster_config import ClusterConfig, ConnectionFields, cluster_config
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.settings import SETTINGS, Settings
 
 HOME = Path("/airflow")
 
@@ -34,16 +35,6 @@ def test_the_host_holds_the_bootstrap_servers() -> None:
 )
 def test_a_port_of_its_own_is_for_servers_that_are_named_without_one(host: str, servers: str) -> None:
     assert access(ConnectionFields("kafka", host=host, port=9093)).client["bootstrap_servers"] == servers
-
-
-def test_places_that_nobody_names_lie_under_airflows_home() -> None:
-    given = access(ConnectionFields("kafka", host="a:9092"))
-    assert given.journal == "sqlite:////airflow/kafka_steward/journal.db"
-    assert given.workspace == "/airflow/kafka_steward/workspace"
-
-
-def test_zookeeper_is_used_only_where_the_connection_names_it() -> None:
-    assert access(ConnectionFields("kafka", host="a:9092")).zookeeper is None
 
 
 def test_overrides_win_over_the_extra_which_wins_over_the_section() -> None:
@@ -114,11 +105,6 @@ def test_no_bootstrap_servers_is_one_sentence() -> None:
 def test_a_misspelled_key_is_named() -> None:
     with pytest.raises(SettingError, match=r"connection kafka has 'trottle' in its extra"):
         access(ConnectionFields("kafka", host="a:9092", extra={"trottle": 1}))
-
-
-def test_a_wrong_setting_is_named() -> None:
-    with pytest.raises(SettingError, match="heal_chunk_size"):
-        access(ConnectionFields("kafka", host="a:9092", extra={"heal_chunk_size": 0}))
 
 
 def test_a_relative_workspace_is_refused() -> None:
@@ -208,3 +194,64 @@ def test_the_default_journal_is_for_executors_that_run_tasks_where_the_scheduler
 def test_a_zookeeper_that_cannot_be_used_is_told(extra: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
         access(ConnectionFields("kafka", host="a:9092", extra=extra))
+
+
+CAPS = ("max_in_per_broker", "max_out_per_broker", "max_in_flight", "heal_chunk_size", "max_attempts")
+
+#: Settings that are refused together, and the sentence.
+CONTRADICTIONS = [
+    ({"chunk_pause": 60}, "set window to chunk, or chunk_pause to 0"),
+    ({"chunk_pause": 60, "window": "sliding"}, "set window to chunk, or chunk_pause to 0"),
+    ({"throttle_fraction": 0.5}, "network_bandwidth, which is not set"),
+    ({"stall_after": 3}, "set stall_after to at least twice step_interval"),
+]
+
+
+@pytest.mark.parametrize("name", CAPS)
+@pytest.mark.parametrize("value", [0, -1, "0", -(2**63)])
+def test_a_cap_below_one_is_refused_from_every_source(name: str, value: object) -> None:
+    sentence = rf"^The setting {name} is .*; it must be at least 1\.$"
+    with pytest.raises(SettingError, match=sentence):
+        Settings.of({name: value})
+    with pytest.raises(SettingError, match=sentence):
+        Settings.refuse_wrong({name: value})
+    for given in ({"section": {name: value}}, {"overrides": {name: value}}):
+        with pytest.raises(SettingError, match=sentence):
+            access(ConnectionFields("kafka", host="a:9092"), **given)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=sentence):
+        access(ConnectionFields("kafka", host="a:9092", extra={name: value}))
+
+
+@pytest.mark.parametrize("name", CAPS)
+@pytest.mark.parametrize("value", [0.5, "0.9", "", "none", None])
+def test_a_cap_that_is_no_whole_number_is_refused_and_none_is_no_cap_of_zero(name: str, value: object) -> None:
+    if value is None:
+        assert getattr(Settings.of({name: None}), name) == SETTINGS[name].default >= 1
+        return
+    with pytest.raises(SettingError, match=rf"^The setting {name} is .*; it takes a whole number\.$"):
+        access(ConnectionFields("kafka", host="a:9092", extra={name: value}))
+
+
+@pytest.mark.parametrize(("given", "sentence"), CONTRADICTIONS)
+def test_settings_that_contradict_each_other_are_refused_in_the_extra_and_in_a_run(
+    given: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        access(ConnectionFields("kafka", host="a:9092", extra=given))
+    with pytest.raises(SettingError, match=sentence):
+        access(ConnectionFields("kafka", host="a:9092"), overrides=given)
+
+
+def test_a_run_that_leaves_the_chunks_of_the_connection_is_refused_and_not_run_without_its_pause() -> None:
+    """KIP-46's pause is kept or refused, and never ignored."""
+    given = ConnectionFields("kafka", host="a:9092", extra={"window": "chunk", "chunk_pause": 60})
+    assert access(given).settings.chunk_pause == 60
+    with pytest.raises(SettingError, match="set window to chunk, or chunk_pause to 0"):
+        access(given, overrides={"window": "sliding"})
+    assert access(given, overrides={"window": "sliding", "chunk_pause": 0}).settings.window == "sliding"
+
+
+def test_a_throttle_that_is_not_there_is_refused_and_not_taken_for_none() -> None:
+    for value in (-1, "-1", 0.5, "unlimited", [1]):
+        with pytest.raises(SettingError, match=r"^The setting throttle is "):
+            access(ConnectionFields("kafka", host="a:9092", extra={"throttle": value}))

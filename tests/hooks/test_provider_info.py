@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import subprocess
-import sys
 from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
@@ -118,15 +116,6 @@ def test_airflow_knows_the_connection_type_and_its_test_button() -> None:
     manager.initialize_providers_hooks()
     assert manager.field_behaviours["kafka_steward"]["relabeling"]["host"] == "Bootstrap servers"
     assert "extra__kafka_steward__throttle" in manager.connection_form_widgets
-
-
-@pytest.mark.process
-def test_the_commands_teach() -> None:
-    airflow_command = Path(sys.executable).with_name("airflow")
-    shown = subprocess.run(
-        [airflow_command, "kafka-steward", "--help"], capture_output=True, text=True, check=True, timeout=300
-    )
-    assert "airflow kafka-steward status --cluster kafka_production" in shown.stdout
 
 
 def test_the_form_has_groups_and_every_mechanism_that_a_client_takes() -> None:

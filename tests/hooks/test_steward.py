@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
-import time
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
+from airflow.models.connection import Connection
+from airflow.sdk import BaseHook
 
 from kafka_steward.errors import ClusterUnreachable, SettingError
 from kafka_steward.hooks.steward import ClusterIdPin, StewardHook
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.ui.plugin import KafkaStewardPlugin
 from tests.airflow_home import HOME, Connect
 
 
@@ -41,17 +49,6 @@ def test_an_extra_that_is_no_json_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_TEST", json.dumps(connection))
     with pytest.raises(SettingError, match=r"extra of the connection kafka_test is not JSON"):
         _ = StewardHook("kafka_test").access
-
-
-@pytest.mark.process
-def test_bootstrap_servers_down_is_one_sentence(connect: Connect) -> None:
-    connect()
-    began = time.monotonic()
-    with pytest.raises(ClusterUnreachable) as caught:
-        StewardHook("kafka_test").open()
-    assert "127.0.0.1:1" in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert time.monotonic() - began < 20
 
 
 @pytest.mark.process
@@ -149,3 +146,75 @@ def test_no_secret_is_shown_or_logged(
     shown = repr(hook.access) + repr(hook) + str(caught.value) + caplog.text + "".join(capfd.readouterr())
     assert "secret-word" not in shown
     assert "other-word" not in shown
+
+
+def test_a_hook_looks_each_connection_up_once(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect("steward_db", conn_type="sqlite", host="/tmp/journal.db")  # noqa: S108 - not opened
+    connect("kafka_clients", conn_type="kafka", extra={"bootstrap.servers": "broker1:9092"})
+    connect("kafka_test", host="", extra={"journal": "steward_db", "kafka_conn_id": "kafka_clients"})
+    asked: Counter[str] = Counter()
+
+    def counted(conn_id: str) -> object:
+        asked[conn_id] += 1
+        return BaseHook.get_connection(conn_id)
+
+    monkeypatch.setattr(StewardHook, "get_connection", staticmethod(counted))
+    hook = StewardHook("kafka_test")
+    assert (hook.access.bootstrap, hook.journal_url) == ("broker1:9092", "sqlite:////tmp/journal.db")
+    assert asked == {"kafka_test": 1, "kafka_clients": 1, "steward_db": 1}
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """The texts that are logged, after all processors."""
+    before, texts = structlog.get_config(), []
+
+    def keep(_: Any, __: str, event: Any) -> Any:
+        texts.append(str(event["event"]))
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep])
+    yield texts
+    structlog.configure(**before)
+
+
+def look_up(conn_type: str) -> None:
+    """As the server does for a task or a trigger that asks for a connection."""
+    Connection(conn_id="kafka_test", conn_type=conn_type, host="broker1:9092").get_uri()
+
+
+def test_airflow_warns_of_each_look_up_until_the_plugin_is_loaded(logged: list[str]) -> None:
+    look_up("kafka_steward")
+    assert len(logged) == 1
+    KafkaStewardPlugin.on_load()
+    KafkaStewardPlugin.on_load()
+    look_up("kafka_steward")
+    assert len(logged) == 1
+    assert len(structlog.get_config()["processors"]) == 2
+
+
+def test_no_other_warning_is_dropped(logged: list[str]) -> None:
+    KafkaStewardPlugin.on_load()
+    look_up("google_cloud_platform")
+    assert ["google_cloud_platform" in text for text in logged] == [True]
+
+
+LOOK_UP = """
+from airflow.models.connection import Connection
+Connection(conn_id="kafka_test", conn_type="kafka_steward", host="broker1:9092").get_uri()
+Connection(conn_id="other", conn_type="kafka_steward", host="broker1:9092").log.error("this is logged")
+"""
+PAGE = Path(__file__).parents[2] / "docs" / "production" / "index.md"
+(SETTING,) = [line for line in PAGE.read_text().splitlines() if line.startswith("AIRFLOW__LOGGING__NAMESPACE_LEVELS=")]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("setting", "warns"), [("", True), (SETTING.partition("=")[2], False)])
+def test_the_setting_of_the_page_drops_the_warning_and_no_error(setting: str, warns: bool, tmp_path: Path) -> None:
+    variables = {"AIRFLOW_HOME": str(tmp_path), SETTING.partition("=")[0]: setting}
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK_UP], env=os.environ | variables, capture_output=True, text=True, check=True
+    )
+    logged = done.stdout + done.stderr
+    assert "this is logged" in logged
+    assert ("shall not contain '_'" in logged) == warns

@@ -7,8 +7,9 @@ import pytest
 
 from tests.airflow_home import connect
 from tests.local_plan import plan_folder
+from tests.operators.simulated import gauges, make_cluster
 
-__all__ = ["connect"]
+__all__ = ["connect", "gauges", "make_cluster"]
 
 
 @pytest.fixture

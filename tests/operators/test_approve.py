@@ -1,28 +1,47 @@
-"""What a person is asked, who may answer, and that the answer is for what they saw, in tasks on a simulated cluster."""
+"""What a person is asked and shown, who may answer, and that the answer is for what they saw."""
 
 from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators import hitl
 from airflow.sdk.api.datamodels._generated import HITLUser
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 from airflow.sdk.execution_time import task_runner
 
 from kafka_steward.errors import JournalUnreachable, PlanError, SettingError
+from kafka_steward.execution.plan_report import plan_summary
 from kafka_steward.execution.publishing import read_approval
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators import approve as approve_module
 from kafka_steward.operators.approve import parse_approvers, request_input, validate_approve_above
+from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.operators.plan_folders import (
+    PAGE,
+    read_plan_page,
+    read_task_plan,
+    read_task_snapshot,
+    write_plan_page,
+)
+from kafka_steward.operators.rebalance import PlanRebalanceOperator
+from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.planning.files.formats import PLAN, conform_to_schema, digest_with_proof, read_plan
+from kafka_steward.planning.files.storage import Folder
+from kafka_steward.planning.spark import job
+from tests.airflow_home import context
 from tests.operators.test_workflow import Desk, asking, desk, responded, run_of, submit
 
 __all__ = ["desk"]
@@ -296,17 +315,14 @@ def test_an_answer_is_written_again_while_the_journal_is_away(desk: Desk, monkey
 # who may answer
 
 
-def test_only_the_approvers_are_asked(desk: Desk, page: Page) -> None:
+def test_only_the_approvers_are_asked_and_whoever_started_the_run_is_none_of_them(desk: Desk, page: Page) -> None:
     made, snapshot = drained(desk)
-    asked(asking(made, snapshot, approvers=["ann", {"id": "7", "name": "bob"}, "ann"]))
-    assert page.users == ["ann", "7"]
-
-
-def test_whoever_started_the_run_is_no_approver_of_it(desk: Desk, page: Page) -> None:
-    made, snapshot = drained(desk)
-    approvers: Any = ["ann", {"id": "7", "name": "bob"}]
+    approvers: Any = ["ann", {"id": "7", "name": "bob"}, "ann"]
     asked(asking(made, snapshot, approvers=approvers, self_approval=False), run(person="bob"))
     assert page.users == ["ann"]
+    page.kept.clear()
+    asked(asking(made, snapshot, approvers=approvers))
+    assert page.users == ["ann", "7"]
     alone = asking(made, snapshot, approvers=["bob"], self_approval=False)
     with pytest.raises(AirflowFailException, match="Nobody may approve the plan: bob started this run"):
         alone.execute(run(person="bob"))
@@ -352,3 +368,164 @@ def test_a_number_of_bytes_of_another_shape_is_refused(given: Any) -> None:
     assert (validate_approve_above(None), validate_approve_above(0), validate_approve_above(5)) == (None, 0, 5)
     with pytest.raises(SettingError, match="approve_above is"):
         validate_approve_above(given)
+
+
+def show(made: dict[str, Any], snapshot: dict[str, str]) -> None:
+    ReviewPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test").execute(context())
+
+
+def path_of(made: dict[str, Any]) -> Path:
+    return Path(made["uri"]) / PAGE
+
+
+def test_the_task_that_plans_writes_the_page_that_is_reviewed_and_approved(
+    desk: Desk, page: Page, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, snapshot = drained(desk)
+    text = plan_summary(read_task_plan(made), read_task_snapshot(snapshot))
+    assert read_plan_page(made) == path_of(made).read_text() == text
+    show(made, snapshot)
+    assert text in capsys.readouterr().out
+    asked(asking(made, snapshot))
+    assert page.body.endswith(f"\n\n{text}")
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_a_plan_without_a_page_is_shown_as_before(
+    desk: Desk, page: Page, capsys: pytest.CaptureFixture[str], written: bool
+) -> None:
+    made, snapshot = drained(desk)
+    text = path_of(made).read_text()
+    if written:
+        del made["page_digest"]
+        path_of(made).write_text("of an unknown origin")
+    else:
+        path_of(made).unlink()
+    assert read_plan_page(made) is None
+    show(made, snapshot)
+    assert text in capsys.readouterr().out
+    asked(asking(made, snapshot))
+    assert page.body.endswith(f"\n\n{text}")
+
+
+def test_a_page_that_was_edited_is_refused_before_it_is_shown(desk: Desk, page: Page) -> None:
+    made, snapshot = drained(desk)
+    path_of(made).write_text(path_of(made).read_text().replace("B |", "kB |"))
+    sentence = rf"^The page review\.md of the plan at {made['uri']} was edited after it was made; make a new plan\.$"
+    with pytest.raises(PlanError, match=sentence):
+        show(made, snapshot)
+    with pytest.raises(AirflowFailException, match=sentence):
+        asking(made, snapshot).execute(context())
+    assert page.asked == 0
+
+
+def test_a_page_that_is_no_text_is_refused(desk: Desk) -> None:
+    made, _ = drained(desk)
+    path_of(made).write_bytes(b"\xff")
+    with pytest.raises(PlanError, match=r"is corrupt: review\.md is not in the expected format"):
+        read_plan_page(made)
+
+
+def test_the_page_of_another_plan_is_refused(desk: Desk) -> None:
+    made, snapshot = drained(desk)
+    desk.simulator.tick()
+    other, _ = drained(desk)
+    path_of(made).write_text(path_of(other).read_text())
+    for forged in (made, {**made, "page_digest": other["page_digest"]}):
+        with pytest.raises(PlanError, match="was edited after it was made"):
+            show(forged, snapshot)
+
+
+def test_a_person_is_asked_about_the_plan_even_when_the_page_was_replaced_with_its_digest(
+    desk: Desk, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, snapshot = drained(desk)
+    text, plan = path_of(made).read_text(), read_task_plan(made)
+    with monkeypatch.context() as forging:
+        forging.setattr("kafka_steward.execution.plan_report.plan_summary", lambda *_, **__: "Moves nothing.")
+        forged = {**made, "page_digest": write_plan_page(made["uri"], plan, read_task_snapshot(snapshot))}
+    assert read_plan_page(forged) == "Moves nothing."
+    asked(asking(forged, snapshot))
+    assert page.body.endswith(f"\n\n{text}")
+
+
+SNAPSHOT_FILE, PLAN_FILE = "partitions.parquet", "plan.parquet"
+
+
+class Reads:
+    """The Parquet files that a process reads, by name."""
+
+    def __init__(self) -> None:
+        self._read = Counter[str]()
+        self._elsewhere: int | None = None
+
+    def note(self, name: str) -> None:
+        if get_ident() != self._elsewhere:
+            self._read[name] += 1
+
+    @contextmanager
+    def of_another_process(self) -> Iterator[None]:
+        """Let this thread play another process; the task's other threads go on reading."""
+        self._elsewhere = get_ident()
+        yield
+        self._elsewhere = None
+
+    def of(self, task: Callable[[], Any]) -> dict[str, int]:
+        """What this task reads."""
+        self._read.clear()
+        task()
+        return {name: count for name, count in self._read.items() if name != "brokers.parquet"}
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> Reads:
+    found = Reads()
+    read_table, submitted = Folder.read_table, SparkSubmitOperator.execute
+
+    def read(self: Folder, name: str) -> pa.Table:
+        found.note(name)
+        return read_table(self, name)
+
+    def execute(self: SparkSubmitOperator, where: Any) -> None:
+        with found.of_another_process():
+            submitted(self, where)
+
+    monkeypatch.setattr(Folder, "read_table", read)
+    monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
+    return found
+
+
+@pytest.mark.parametrize("kind", [PlanReassignmentOperator, PlanRebalanceOperator])
+def test_a_task_that_plans_reads_the_snapshot_and_its_plan_once(desk: Desk, reads: Reads, kind: type[Any]) -> None:
+    more = {"request": {"operation": "rebalance"}} if kind is PlanRebalanceOperator else {}
+    operator = kind(task_id="plan", snapshot=desk.snapshot(), conn_id="kafka_test", **more)
+    assert reads.of(lambda: operator.execute(context())) == {SNAPSHOT_FILE: 1, PLAN_FILE: 1}
+
+
+def test_a_task_with_nothing_to_plan_reads_the_snapshot_once(desk: Desk, reads: Reads) -> None:
+    snapshot = desk.snapshot()
+    assert reads.of(lambda: desk.plan(snapshot, operation="expand")) == {SNAPSHOT_FILE: 1}
+
+
+def test_a_review_reads_neither_the_snapshot_nor_the_plan(desk: Desk, reads: Reads) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    show = ReviewPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test")
+    assert reads.of(lambda: show.execute(context())) == {}
+
+
+def test_whoever_approves_and_whoever_submits_reads_the_snapshot_and_the_plan_once(
+    desk: Desk, reads: Reads, page: Page
+) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    assert reads.of(lambda: asked(asking(made, snapshot))) == {SNAPSHOT_FILE: 1, PLAN_FILE: 1}
+    asking(made, snapshot).execute_complete(context(), responded("Approve"), digest=made["digest"])
+    assert reads.of(lambda: submit(desk, made, snapshot)) == {SNAPSHOT_FILE: 1, PLAN_FILE: 1}
+
+
+def test_the_command_that_checks_a_plan_reads_the_snapshot_and_the_plan_once(desk: Desk, reads: Reads) -> None:
+    snapshot = desk.snapshot(4)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    request = job.parse_command_line(["--check", "--snapshot", snapshot["uri"], "--out", made["uri"]])
+    assert reads.of(lambda: job.print_verdict(request)) == {SNAPSHOT_FILE: 1, PLAN_FILE: 1}

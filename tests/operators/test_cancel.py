@@ -16,10 +16,8 @@ from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.operators.cancel import CancelReassignmentOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from tests.airflow_home import context
-from tests.operators.simulated import CONN_ID, MakeCluster, make_cluster
+from tests.operators.simulated import CONN_ID, MakeCluster
 from tests.simulated_plan import WHO, move, plan_of
-
-__all__ = ["make_cluster"]
 
 
 def test_what_cannot_go_back_is_returned_and_logged_with_the_reason(

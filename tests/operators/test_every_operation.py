@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from kafka_steward.errors import PlanError, PlanningFailed
+from kafka_steward.errors import PlanError
 from kafka_steward.hooks.spark import SparkCluster
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.planning.checker.check import check
@@ -123,14 +123,4 @@ def test_a_plan_that_was_changed_on_its_way_is_refused(
     monkeypatch.setattr(SparkSubmitOperator, "execute", execute)
     operator = PlanReassignmentOperator(task_id="plan", snapshot=taken(DEAD, tmp_path), conn_id="kafka_test")
     with pytest.raises(PlanError, match="was edited after it was made"):
-        operator.execute(context(task_id="plan"))
-
-
-@pytest.mark.usefixtures("plans_in_process")
-def test_an_option_that_the_operation_does_not_have_fails_the_task(connect: Connect, tmp_path: Any) -> None:
-    connect()
-    operator = PlanReassignmentOperator(
-        task_id="plan", snapshot=taken(DEAD, tmp_path), conn_id="kafka_test", options={"max_moves": 3}
-    )
-    with pytest.raises(PlanningFailed, match="The operation heal has no option 'max_moves'"):
         operator.execute(context(task_id="plan"))

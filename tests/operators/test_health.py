@@ -12,9 +12,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.operators import health as operator_module
 from kafka_steward.operators.health import ReportHealthOperator
 from tests.airflow_home import context
-from tests.operators.simulated import CONN_ID, MakeCluster, gauges, make_cluster
-
-__all__ = ["gauges", "make_cluster"]
+from tests.operators.simulated import CONN_ID, MakeCluster
 
 UNDER_REPLICATED = "kafka_steward.cluster.under_replicated_partitions"
 Gauges = dict[str, tuple[float, Any]]

@@ -1,4 +1,4 @@
-"""What a deferrable task does in the worker before it defers, on a simulated cluster: time passes when it waits."""
+"""What a deferrable task does in the worker before it defers, on a simulator, and with what the trigger tells it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
-from kafka_steward.errors import AuthenticationFailed, JournalUnreachable
+from kafka_steward.errors import AuthenticationFailed, JournalUnreachable, PlanError
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
@@ -25,11 +25,9 @@ from kafka_steward.settings import Settings
 from kafka_steward.triggers.run_plan import RunPlanTrigger
 from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate_check
 from tests.airflow_home import context
-from tests.operators.simulated import CONN_ID, Cluster, MakeCluster, make_cluster
+from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
 from tests.simulated_plan import WHO, move, plan_of
-from tests.triggers.progress_values import progress
-
-__all__ = ["make_cluster"]
+from tests.triggers.progress_values import DIGEST, progress
 
 #: A broker of the simulator takes in 100 bytes per tick.
 SMALL, HUGE = 100, 10**6
@@ -204,7 +202,9 @@ def test_a_task_that_is_killed_in_the_worker_stops(
     )
     monkeypatch.setattr(submit_module, "is_task_over", lambda *_: True)
     task.on_kill()
-    with pytest.raises(AirflowException, match="The task was killed; the plan stays in the journal"):
+    with pytest.raises(
+        AirflowException, match="was killed; the plan stays in the journal, and clearing the task resumes"
+    ):
         task.execute(context())
     record = small.journal.plans.get(digest)
     assert record is not None
@@ -358,3 +358,54 @@ def test_the_waits_of_a_worker_are_its_own(small: Cluster) -> None:
     task, waits = submitting(small, published(small, 2_000), deferrable=False, defer_after=timedelta(seconds=0.01))
     assert task.execute(context())["status"] == "completed"
     assert len(waits) > 10
+
+
+def resumed(ended: bool, status: PlanStatus, on_problem: Any = None, **changes: Any) -> dict[str, Any]:
+    told = progress(4, status=status, **changes)
+    event = {"ended": ended, "sentence": told.sentence, "progress": told.to_json()}
+    task = SubmitReassignmentOperator(task_id="submit", plan="/plan", on_problem=on_problem)
+    return task.execute_complete(context(), event)
+
+
+def test_the_end_is_returned_small() -> None:
+    assert resumed(True, PlanStatus.COMPLETED, left=1, sentence="Done.") == {
+        "digest": DIGEST,
+        "status": "completed",
+        "sentence": "Done.",
+        "partitions": 4,
+        "left": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "event", "for_good"), [(PlanStatus.STUCK, "stuck", True), (PlanStatus.RUNNING, "stalled", False)]
+)
+def test_a_problem_that_the_triggerer_found_is_notified_and_only_what_waits_for_a_person_fails_for_good(
+    status: PlanStatus, event: str, *, for_good: bool
+) -> None:
+    told: list[Any] = []
+    with pytest.raises(AirflowException, match=r"It does not go on\.") as caught:
+        resumed(False, status, told.append, left=2, sentence="It does not go on.")
+    assert isinstance(caught.value, AirflowFailException) is for_good
+    (facts,) = [each["kafka_steward"] for each in told]
+    assert facts == {
+        "event": event,
+        "sentence": "It does not go on.",
+        "partitions": 4,
+        "digest": DIGEST,
+        "status": status.value,
+        "left": 2,
+    }
+    assert resumed(True, PlanStatus.COMPLETED, told.append)["status"] == "completed"
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("plan", [None, {"digest": "d"}, 7])
+def test_what_is_no_plan_is_named(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from contextlib import nullcontext
+
+    from kafka_steward.hooks.steward import StewardHook
+
+    monkeypatch.setattr(StewardHook, "open", lambda _: nullcontext(None))
+    with pytest.raises(PlanError, match="There is no plan: expected its URI"):
+        SubmitReassignmentOperator(task_id="submit", plan=plan).execute(context())

@@ -16,7 +16,7 @@ import structlog
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
-from kafka_steward.hooks.spark import find_spark_cluster
+from kafka_steward.hooks.spark import find_spark_cluster, local_environment
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.plan_folders import read_plan_page
 from kafka_steward.planning.files.formats import SnapshotFolder, read_plan, read_snapshot, write_snapshot
@@ -410,3 +410,24 @@ def test_spark_without_jars_is_said_before_anything_is_run(
 def test_no_connection_of_ours_is_one_sentence(snapshot: dict[str, str]) -> None:
     with pytest.raises(SettingError, match="There is no Airflow connection kafka_test"):
         plan_of(snapshot)
+
+
+def test_no_such_connection_is_one_sentence() -> None:
+    with pytest.raises(
+        SettingError, match=r"^There is no Airflow connection spark_gone; create it \(type spark or spark_connect\)"
+    ):
+        find_spark_cluster("spark_gone")
+
+
+def test_the_local_job_uses_this_python_and_its_pyspark() -> None:
+    environment = local_environment()
+    assert environment["PYSPARK_PYTHON"] == sys.executable
+    assert (Path(environment["SPARK_HOME"]) / "bin" / "spark-submit").is_file()
+    assert environment["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_no_spark_at_all_is_one_sentence_with_the_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr("kafka_steward.planning.spark.installed.util.find_spec", lambda _: None)
+    with pytest.raises(PlanningFailed, match=r"the package pyspark is not installed on the worker. Run `.*pip install"):
+        local_environment()

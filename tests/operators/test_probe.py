@@ -14,9 +14,7 @@ from kafka_steward.doctor.workspace import Probe, marked_workspace, probe_worksp
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.probe import ProbeWorkspaceOperator
 from kafka_steward.triggers.probe import ProbeWorkspaceTrigger
-from tests.airflow_home import Connect, connect
-
-__all__ = ["connect"]
+from tests.airflow_home import Connect
 
 NOTHING = cast("Context", {"params": {}})
 

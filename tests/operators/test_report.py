@@ -23,10 +23,8 @@ from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.settings import Settings
 from tests.airflow_home import context
-from tests.operators.simulated import CONN_ID, Cluster, MakeCluster, make_cluster
+from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
 from tests.simulated_plan import WHO, heal_moves, move
-
-__all__ = ["make_cluster"]
 
 PLAN = {"uri": "/plan", "digest": "3f2a91c0" * 8, "replicas_moved": 6, "lower_bound": 6, "partitions": 5, "unplaced": 0}
 

@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import (
 )
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution.broker_joins import poll_empty_brokers
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Actor
@@ -27,7 +28,7 @@ from kafka_steward.journal.store import Journal
 from kafka_steward.operators.approve import ApprovePlanOperator
 from kafka_steward.operators.gate import ClusterReadyOperator
 from kafka_steward.operators.reassignment import CheckReassignmentOperator
-from kafka_steward.operators.rebalance import PlanRebalanceOperator
+from kafka_steward.operators.rebalance import ClaimEmptyBrokersOperator, PlanRebalanceOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
@@ -214,7 +215,7 @@ def test_what_the_plan_left_on_a_drained_broker_is_said(desk: Desk) -> None:
 def test_nothing_to_do_is_a_success_that_says_so(desk: Desk) -> None:
     snapshot = desk.snapshot()
     made = desk.plan(snapshot, operation="expand")
-    assert (made["partitions"], made["uri"]) == (0, None)
+    assert (made["partitions"], made["uri"], made["page_digest"]) == (0, None, None)
     shown = stopped(made, snapshot)
     assert shown["sentence"] == "Nothing to do. No broker is live and empty: there is nothing to expand to."
     assert shown["stop"] == "nothing"
@@ -245,13 +246,6 @@ def stopped(made: dict[str, Any], snapshot: dict[str, str], **more: Any) -> dict
         show.execute(where)
     assert skipped.value.tasks == ["next"], "the report still runs"
     return dict(where["ti"].xcoms["return_value"])
-
-
-def test_a_plan_that_is_to_be_carried_out_is_shown_and_gone_on_with(desk: Desk) -> None:
-    snapshot = desk.snapshot(4)
-    made = desk.plan(snapshot, operation="drain", brokers=[4])
-    shown = ReviewPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test").execute(context())
-    assert shown["stop"] == ""
 
 
 # the budget of a scheduled run
@@ -402,3 +396,38 @@ def test_a_reassignment_is_taken_as_it_was_written(desk: Desk, as_text: bool) ->
     )
     assert check.execute(context()) == {"reassignment": given, "partitions": 1}
     assert desk.simulator.topics[TopicPartition("orders", 0)].replicas == (1, 2, 3)
+
+
+def find(run_type: str = "asset_triggered", **more: Any) -> dict[str, Any]:
+    return ClaimEmptyBrokersOperator(task_id="find_joined", conn_id="kafka_test", **more).execute(run_of(run_type))
+
+
+def with_a_new_broker(desk: Desk) -> None:
+    desk.simulator.racks[5] = "b"
+    desk.simulator.broker_settings[5] = {}
+    desk.simulator.alive.add(5)
+    assert poll_empty_brokers(desk.simulator, desk.journal, desk.settings).due == (5,)
+
+
+def test_a_broker_that_joined_is_taken_up_and_the_plan_gives_it_replicas(desk: Desk) -> None:
+    with pytest.raises(AirflowSkipException, match=r"No broker that joined is waiting\."):
+        find()
+    with_a_new_broker(desk)
+    found = find()
+    assert found == {"operation": "expand", "brokers": [5], "sentence": "Broker 5 has joined."}
+    made = desk.plan(desk.snapshot(), operation=found["operation"], run_type="asset_triggered")
+    assert (made["nothing"], made["replicas_moved"] > 0) == ("", True)
+    assert find()["brokers"] == [5], "a retry of the same run goes on"
+
+
+def test_once_it_holds_something_a_rebalance_does_what_an_expand_would(desk: Desk) -> None:
+    with_a_new_broker(desk)
+    desk.simulator.alter({TopicPartition("orders", 0): (5, 2, 3)})
+    desk.simulator.run()
+    assert (find()["operation"], find()["brokers"]) == ("rebalance", [5])
+
+
+def test_a_run_that_a_person_started_does_what_its_form_says_and_takes_up_nobody(desk: Desk) -> None:
+    with_a_new_broker(desk)
+    assert find("manual", operation="drain")["operation"] == "drain"
+    assert find()["brokers"] == [5]

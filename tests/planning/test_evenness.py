@@ -21,7 +21,6 @@ from kafka_steward.planning.checker.rules import build_context
 from kafka_steward.planning.files.formats import SnapshotFolder, plan_table
 from tests.builders import cluster, snapshot_of
 from tests.planning.manual_plans import move
-from tests.planning.test_rules import HOLD_REASONS
 
 
 def judged(snapshot: SnapshotFolder, *moves: str, **proof: Any) -> EvennessFindings:
@@ -52,13 +51,6 @@ TWO = cluster("1 2", "t: 1 1", "u: 2")
 )
 def test_what_evens_out_replicas_is_to_be_even(operation: str, options: dict[str, Any] | None, even: bool) -> None:
     assert promises_evenness({"operation": operation, "options": options}) is even
-
-
-@pytest.mark.parametrize(("topic", "options", "words"), HOLD_REASONS)
-def test_a_plan_may_touch_what_has_no_reason_to_stay(topic: str, options: dict[str, Any], words: list[str]) -> None:
-    snapshot = cluster("1 2 3", f"{topic}: 12", "zz: 12")
-    found = touchable(snapshot, {"include": [], **options})["topic"].to_pylist()
-    assert (topic in found) == (not words)
 
 
 def test_what_is_lost_or_still_moving_may_not_be_touched() -> None:

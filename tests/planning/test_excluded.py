@@ -20,7 +20,7 @@ from kafka_steward.planning.solver.sharded.quotas import QuotaProblem, Quotas, l
 from tests.builders import cluster, planned
 from tests.planning.integer_solver import MIB, carried_out, random_case
 from tests.planning.outcomes import price_objections, replicas_moved
-from tests.planning.test_certificate import outcome_after
+from tests.planning.test_prices import outcome_after
 from tests.rings import tried
 
 

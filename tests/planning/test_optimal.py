@@ -1,16 +1,20 @@
 """No plan moves more than it must: every small case is solved again by a general integer solver."""
 
+from __future__ import annotations
+
+import random
 from typing import Any, TypedDict
 
 import numpy as np
 import pytest
 
+from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import SnapshotFolder
 from kafka_steward.planning.shards import PlanningJob
 from kafka_steward.planning.solver import balance
 from kafka_steward.planning.solver.balance import Bounds, Placement, PlacementProblem, min_cost_placement
 from kafka_steward.planning.solver.leaders import LeaderBounds, Replicas, balanced_leaders, leader_bounds
-from kafka_steward.planning.solver.problem import Ints
+from kafka_steward.planning.solver.problem import Ints, is_pair_in
 from tests.builders import planned
 from tests.planning.integer_solver import MIB, fewest, fewest_leader_changes, random_case
 from tests.planning.test_heal import given_instances, snapshot_of_instance
@@ -94,7 +98,10 @@ def test_random_cases_change_as_few_leaders_as_an_integer_solver_finds(monkeypat
 
 @pytest.mark.parametrize("instance", given_instances("rebalance", "expand", "drain"))
 def test_given_instances_equal_the_proven_optimum(instance: dict[str, Any]) -> None:
-    plan = planned(snapshot_of_instance(instance), instance["operation"], {"rackless": "own-rack"})
+    snapshot = snapshot_of_instance(instance)
+    plan = planned(snapshot, instance["operation"], {"rackless": "own-rack"})
+    verdict = check(snapshot, plan)
+    assert (verdict.problems, verdict.unproven) == ([], ())
     assert plan.proof["replicas_moved"] == plan.proof["lower_bound"] == instance["optimal_added_replicas"]
     assert plan.proof["rack_violations"]["after"] == 0
     bounds = instance["constraints"]
@@ -121,3 +128,13 @@ def test_given_leader_problems_equal_the_proven_optimum(instance: dict[str, Any]
     )
     assert name == given["tier"]
     assert len(parts) - int((leader[row] == broker)[leads].sum()) == given["optimal_leader_changes"]
+
+
+@pytest.mark.parametrize("many", [0, 1 << 26], ids=["by sorting", "by a table"])
+def test_a_pair_is_found_among_others(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr("kafka_steward.planning.solver.problem._MANY_PAIRS", many)
+    for seed in range(50):
+        dice = random.Random(seed)
+        mine, others = ([(dice.randrange(9), dice.randrange(9)) for _ in range(dice.randrange(30))] for _ in range(2))
+        columns = [np.array([pair[at] for pair in pairs], np.int64) for pairs in (mine, others) for at in (0, 1)]
+        assert is_pair_in(*columns).tolist() == [pair in others for pair in mine]

@@ -58,15 +58,6 @@ def test_the_order_takes_at_most_six_percent_longer_than_any_must(seed: int, ske
     assert makespan(queue, start_order(queue, LIMITS), LIMITS) <= 1.06 * least(queue, LIMITS)
 
 
-def test_an_order_by_name_takes_longer() -> None:
-    ours, by_name = 0.0, 0.0
-    for seed in range(5):
-        queue = queue_of(seed, skew=1.0)
-        ours += makespan(queue, start_order(queue, LIMITS), LIMITS) / least(queue, LIMITS)
-        by_name += makespan(queue, range(600), LIMITS) / least(queue, LIMITS)
-    assert ours < by_name
-
-
 def test_neighbours_in_the_plan_use_different_brokers() -> None:
     # Ten moves into each of six brokers, equal in everything: any six in a row should go to six brokers.
     into = np.repeat(np.arange(6), 10)

@@ -1,7 +1,10 @@
-"""What prices prove and what they do not, and which ones are found: on positions whose answers are known."""
+"""What prices and exchanges prove and what they do not, and which prices are found."""
 
 from __future__ import annotations
 
+import itertools
+import random
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -9,14 +12,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from kafka_steward.assignment import Move
 from kafka_steward.planning.checker import certificate
 from kafka_steward.planning.checker.certificate import (
+    Distances,
     ExactExchanges,
     PooledExchanges,
     ReplicaTotals,
     badly_spread_partitions,
     cluster_price_objections,
     cluster_violations,
+    count_on_racks,
     exact_exchanges,
     find_prices,
     pooled_exchanges,
@@ -24,9 +30,15 @@ from kafka_steward.planning.checker.certificate import (
     topic_violations,
     unproven_topics,
 )
+from kafka_steward.planning.checker.check import check, touchable_partitions
 from kafka_steward.planning.checker.constraints import PlacementOutcome, build_outcome
-from tests.builders import snapshot_of
+from kafka_steward.planning.checker.rules import build_context
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
+from kafka_steward.planning.solver.problem import Ints
+from tests.builders import cluster, plan_with, planned, snapshot_of
+from tests.planning.integer_solver import MIB, random_plan
 from tests.planning.outcomes import bound_violations, outcome, price_objections, replicas_after
+from tests.rings import tried
 
 NUMBER = "A partition of t has another number of usable replicas than it should."
 UNEVEN = "The topic t is not even."
@@ -284,3 +296,209 @@ def test_exact_exchanges_take_as_many_unproven_topics_at_once_as_fit(
         for field in fields(PlacementOutcome):
             if field.name not in ("topics", "constraints", "broker_bounds"):
                 assert_array_equal(getattr(part, field.name), getattr(alone, field.name), strict=True)
+
+
+#: No partition allows it.
+NO = 2
+
+
+def some_outcome() -> PlacementOutcome:
+    """Racks a and b, and broker 4 without one; u and v are alike."""
+    return outcome("1a 2a 3b 4", "t: 13>23 34 1>4", "u: 12>32", "v: 12>32")
+
+
+def assert_pooled(found: PooledExchanges, out: object, pool: object, back: tuple[object, object, object]) -> None:
+    assert_array_equal(found.out, np.array(out, np.int8), strict=True)
+    assert_array_equal(found.pool, np.array(pool, np.int64), strict=True)
+    for one, expected, kind in zip(found.back, back, (np.int64, np.int64, np.int32), strict=True):
+        assert_array_equal(one, np.array(expected, kind), strict=True)
+
+
+def assert_distances(found: Distances, expected: object) -> None:
+    assert_array_equal(found, np.array(expected, np.int32), strict=True)
+
+
+def distances(*rows: list[int]) -> Distances:
+    return np.array(rows, np.int32)
+
+
+def test_a_pair_of_brokers_is_worth_what_its_best_partition_allows() -> None:
+    alike = [[NO, NO, NO, NO], [0, NO, NO, 1], [NO, NO, NO, 0], [NO, NO, NO, NO]]
+    worth = [[[NO, NO, NO, NO], [-1, NO, NO, 0], [1, 1, NO, 1], [-1, 0, 0, NO]], alike, alike]
+    found = exact_exchanges(some_outcome())
+    assert_array_equal(found.worth, np.array(worth, np.int8), strict=True)
+    assert_array_equal(
+        found.restrict_to_topics(np.array([0, 2])).worth, np.array([worth[0], alike], np.int8), strict=True
+    )
+
+
+#: Per broker: what giving to rack a, rack b and the brokers without a rack is worth.
+OUT_T = [[NO, NO, NO], [0, NO, 0], [1, 1, 1], [0, 0, 0]]
+OUT_U = [[NO, NO, NO], [1, NO, 1], [NO, 0, 0], [NO, NO, NO]]
+
+
+def test_a_pool_is_given_what_its_rack_could_take_and_gives_back_what_was_there() -> None:
+    found = pooled_exchanges(some_outcome())
+    pool = [0, 0, 1, 2]
+    assert_pooled(found, [OUT_T, OUT_U, OUT_U], pool, ([1, 3, 5, 9], [0, 0, 4, 8], [-1, -1, 0, 0]))
+    assert_pooled(found.restrict_to_topics(np.array([0, 2])), [OUT_T, OUT_U], pool, ([1, 3, 5], [0, 0, 4], [-1, -1, 0]))
+    assert_pooled(found.restrict_to_topics(np.array([1])), [OUT_U], pool, ([1], [0], [0]))
+
+
+def test_a_rack_at_its_fewest_gives_to_nobody_else() -> None:
+    found = outcome("1a 2a 3b 4a", "t: 123")
+    assert_array_equal(count_on_racks(found), np.array([[2, 1]]), strict=True)
+    worth = [[[NO, NO, NO, 1], [NO, NO, NO, 1], [NO, NO, NO, NO], [NO, NO, NO, NO]]]
+    assert_array_equal(exact_exchanges(found).worth, np.array(worth, np.int8), strict=True)
+    out = [[[1, NO, 1], [1, NO, 1], [NO, 1, NO], [NO, NO, NO]]]
+    assert_pooled(pooled_exchanges(found), out, [0, 0, 1, 0], ([], [], []))
+
+
+def test_an_excluded_broker_takes_back_what_is_its_own_and_nothing_else() -> None:
+    found = outcome("1 2 3", "t: 13>12 12", exclude_brokers=[3])
+    worth = [[[NO, NO, 0], [NO, NO, -1], [NO, NO, NO]]]
+    assert_array_equal(exact_exchanges(found).worth, np.array(worth, np.int8), strict=True)
+    pooled = pooled_exchanges(found)
+    assert_pooled(pooled, [[[1], [0], [NO]]], [0, 0, -1], ([0, 1], [2, 2], [0, -1]))
+    assert_distances(pooled.relax_distances(distances([0, -4, 0])), [[-4, -4, -5]])
+    nothing_back = pooled_exchanges(outcome("1 2 3", "t: 12", exclude_brokers=[3]))
+    assert_distances(nothing_back.relax_distances(distances([0, -4, 5])), [[-3, -4, 5]])
+
+
+def test_on_racks_counts_a_partition_s_replicas_without_those_on_no_rack() -> None:
+    found = outcome("1a 2a 3b 4 5c", "t: 13>12 4 34 123 5>4")
+    assert_array_equal(
+        count_on_racks(found), np.array([[2, 0, 0], [0, 0, 0], [0, 1, 0], [2, 1, 0], [0, 0, 0]]), strict=True
+    )
+
+
+def test_distances_shrink_along_pairs_that_some_partition_allows() -> None:
+    pairs = ExactExchanges(np.array([[[NO, -1], [1, NO]], [[NO, NO], [0, NO]]], np.int8))
+    assert_distances(pairs.relax_distances(distances([0, 0], [9, 9])), [[0, -1], [9, 9]])
+    assert_distances(pairs.relax_distances(distances([-3, 5], [9, -2])), [[-3, -4], [-2, -2]])
+    assert_distances(pairs.relax_distances(distances([0, 0], [0, 9])), [[0, -1], [0, 9]])
+    nobody = ExactExchanges(np.zeros((1, 0, 0), np.int8))
+    assert_distances(nobody.relax_distances(np.zeros((1, 0), np.int32)), np.zeros((1, 0)))
+
+
+def test_distances_shrink_along_pools_and_ways_back() -> None:
+    pooled = pooled_exchanges(some_outcome())
+    one = distances([0, -5, 0, 0], [0, 0, -2, 0], [0, -3, 0, 9])
+    assert_distances(pooled.relax_distances(one), [[-6, -5, 0, -5], [0, 0, -2, -2], [-3, -3, 0, -2]])
+
+
+def outcome_after(snapshot: SnapshotFolder, plan: PlanFolder) -> PlacementOutcome:
+    options = plan.proof["options"]
+    context = build_context(snapshot.brokers, snapshot.partitions, {"options": options})
+    touched = touchable_partitions(context, snapshot.partitions)
+    return build_outcome(snapshot.brokers, touched, plan_table(plan.moves), options)
+
+
+def open_by_pairs(outcome: PlacementOutcome, price: Ints) -> list[str]:
+    """The topics that are open in the picture that forgets nothing."""
+    every = np.arange(len(outcome.topics))
+    worse = certificate._improvable_topics(outcome, exact_exchanges(outcome), every, price.astype(np.int32))
+    return [outcome.topics[topic] for topic in np.flatnonzero(worse)]
+
+
+def test_pooled_exchanges_prove_nothing_that_exact_exchanges_do_not() -> None:
+    dice, seen = random.Random(5), 0
+    for seed in range(tried(120)):
+        outcome = outcome_after(*random_plan(seed))
+        # A random placement besides the planned one: most of its topics are open.
+        mixed = replace(outcome, placed=np.roll(outcome.placed, dice.randrange(3), axis=1))
+        for one in (outcome, mixed):
+            price = np.array([dice.randint(-2, 2) for _ in one.constraints.ids])
+            assert unproven_topics(one, price) == open_by_pairs(one, price)
+            seen += len(one.topics)
+    assert seen > 2.5 * tried(120)
+
+
+@pytest.mark.parametrize("prices", [{}, {"1": 5, "2": -3, "3": 0, "4": 7}, {"1": 1 << 30}, {"1": "x"}, {"9": 0}])
+def test_wrong_prices_prove_nothing_and_missing_prices_are_recomputed(prices: dict[str, object]) -> None:
+    snapshot = cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12")
+    plan = planned(snapshot, "expand")
+    verdict = check(snapshot, plan_with(plan.digest, {**plan.proof, "prices": prices}, plan.moves))
+    assert verdict.problems == []
+    # Prices for all brokers are taken at their word and found wanting; anything else is as good as none.
+    assert bool(verdict.unproven) == (len(prices) == 4)
+
+
+def test_prices_found_by_pooled_exchanges_prove_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificate, "_FEW_CELLS", 0)
+    found = 0
+    for seed in range(tried(60)):
+        outcome = outcome_after(*random_plan(seed))
+        quick = certificate._prices_from_exchanges(outcome, pooled_exchanges(outcome))
+        found += quick is not None
+        prices = find_prices(outcome)
+        assert prices is not None
+        assert price_objections(outcome, prices) == []
+    assert found >= tried(60) * 5 / 6
+
+
+def _exchanges(snapshot: SnapshotFolder, plan: PlanFolder) -> Iterator[list[Move]]:
+    """The plan, with a broker exchanged between a partition that moves and one that does not: as even as before."""
+    moved = {move.partition for move in plan.moves}
+    for one in plan.moves:
+        for number in sorted(set(range(len(snapshot.partitions))) - moved):
+            before = tuple(snapshot.partitions["replicas"][number].as_py())
+            for home, leaves in itertools.product(set(one.after) - set(before), set(before) - set(one.after)):
+                first = replace(one, after=tuple(leaves if broker == home else broker for broker in one.after))
+                after = tuple(home if broker == leaves else broker for broker in before)
+                second = replace(one, partition=number, before=before, after=after)
+                yield [first if move is one else move for move in plan.moves] + [second]
+
+
+def test_a_worse_plan_with_any_prices_is_valid_and_not_proven() -> None:
+    snapshot = cluster("1 2 3 4+", "t: 12 23 31 12 23 31 12 23")
+    plan = planned(snapshot, "expand")
+    least = plan.proof["replicas_moved"]
+    moves = next(moves for moves in _exchanges(snapshot, plan) if sum(len(each.adding) for each in moves) > least)
+    moves = [replace(move, chunk=0, position=at) for at, move in enumerate(moves)]
+    counts: dict[str, Any] = {
+        "replicas_moved": sum(len(move.adding) for move in moves),
+        "bytes_moved": sum(len(move.adding) * 1000 for move in moves),
+        "leader_changes": sum(move.before[0] != move.after[0] for move in moves),
+        # What it says of leaders and order is another matter.
+        "leader_evenness": None,
+        "spread": {},
+    }
+    dice = random.Random(2)
+    guesses = [plan.proof["prices"], {}, *({str(b): dice.randint(-9, 9) for b in (1, 2, 3, 4)} for _ in range(50))]
+    for prices in guesses:
+        verdict = check(snapshot, plan_with(plan.digest, {**plan.proof, **counts, "prices": prices}, moves))
+        assert [problem for problem in verdict.problems if "how even leaders are" not in problem] == []
+        assert verdict.unproven
+
+
+def test_a_plan_of_bytes_is_checked_for_room_and_its_bound_is_stated() -> None:
+    brokers = [{"broker": one, "state": "live", "usable_bytes": 40 * MIB} for one in (1, 2, 3)]
+    rows = [{"topic": "t", "partition": at, "replicas": [1], "bytes": MIB} for at in range(60)]
+    snapshot = snapshot_of(brokers, rows)
+    plan = planned(snapshot, "rebalance", {"balance": "bytes"})
+    verdict = check(snapshot, plan)
+    assert (verdict.problems, verdict.unproven) == ([], ())
+    brokers[1]["usable_bytes"] = MIB
+    tight = snapshot_of(brokers, rows)
+    proof = {**plan.proof, "snapshot_digest": tight.digest}
+    problems = check(tight, plan_with(plan.digest, proof, plan.moves)).problems
+    assert len(problems) == 1
+    assert problems[0].endswith("bytes and has room for 1048576.")
+
+
+def test_within_a_budget_whatever_moves_ends_up_right() -> None:
+    snapshot = cluster("1a 2b 3c 4a+", "t: " + " ".join(["12", "23", "31"] * 6), "u: 14 21")
+    plan = planned(snapshot, "rebalance", {"max_moves": 3})
+    assert check(snapshot, plan).problems == []
+    assert "that no other leaves less to do is not proven" in check(snapshot, plan).unproven[0]
+    move = next(move for move in plan.moves if 4 in move.adding)
+    # Both are on rack a.
+    wrong = replace(move, after=(1, 4))
+    moves = [wrong if one is move else one for one in plan.moves]
+    verdict = check(snapshot, plan_with(plan.digest, plan.proof, moves))
+    assert any("ends up on the wrong racks" in problem for problem in verdict.problems)
+    beyond = {**plan.proof, "options": {**plan.proof["options"], "max_moves": 2}}
+    assert "beyond max_moves = 2" in " ".join(check(snapshot, plan_with(plan.digest, beyond, plan.moves)).problems)
+    roomy = planned(snapshot, "rebalance", {"max_moves": 1000})
+    assert (check(snapshot, roomy).problems, check(snapshot, roomy).unproven) == ([], ())

@@ -1,5 +1,7 @@
 """Every number of a proof, counted again from the rows by plain Python."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import Assignment
+from kafka_steward.execution.plan_report import plan_summary
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.solver import leaders
 from tests.builders import cluster, planned, snapshot_of
@@ -147,3 +150,14 @@ def test_the_duration_is_that_of_the_busiest_broker(throttle: int, seconds: floa
     proof = planned(snapshot, "heal", {"throttle": throttle}).proof
     assert proof["bytes_moved"] == 4000
     assert proof["predicted_seconds"] == seconds
+
+
+def test_an_unthrottled_plan_predicts_no_duration() -> None:
+    snapshot = cluster("1a 2b 3c 4a+", "t: 123 231 312 123")
+    plan = planned(snapshot, "expand", {"throttle": 0})
+    assert plan.proof["predicted_seconds"] is None
+    assert plan.proof["options"]["throttle"] == 0
+    assert "| predicted duration | unthrottled: as fast as disks and network allow |" in plan_summary(plan, snapshot)
+    throttled = planned(snapshot, "expand", {"throttle": 1000})
+    assert throttled.proof["predicted_seconds"] > 0
+    assert "at 1.0 kB/s into each broker" in plan_summary(throttled, snapshot)

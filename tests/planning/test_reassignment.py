@@ -72,12 +72,6 @@ def test_any_replication_factor_is_reached_with_the_fewest_moves(snapshot: Snaps
     assert {len(move.after) for move in plan.moves} <= {factor}
 
 
-def test_more_replicas_than_brokers_may_hold_are_refused() -> None:
-    asked = {"replication_factor": 3, "topics": ["t"]}
-    with pytest.raises(PlanError, match="t-0 is to have 3 replicas, and only 2 brokers may hold one"):
-        planned(cluster("1 2 3!", "t: 12 23", "u: 12"), "set-replication-factor", asked)
-
-
 def test_a_given_reassignment_becomes_a_plan() -> None:
     snapshot = cluster("1 2 3", "t: 12 23 31")
     plan = planned(snapshot, "apply", {"reassignment": document(t0=[1, 3], t2=[1, 3])})

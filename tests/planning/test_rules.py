@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.assignment import OPERATIONS, Move, MoveRule, Operation, TopicPartition
 from kafka_steward.planning.checker.rules import (
+    RULES,
     CheckContext,
     SnapshotPartition,
     build_context,
@@ -16,6 +17,7 @@ from kafka_steward.planning.checker.rules import (
     hold_reasons,
     move_violations,
 )
+from kafka_steward.planning.shards import SOLVERS
 from tests.builders import cluster, snapshot_of
 from tests.planning.manual_plans import context, move
 
@@ -346,3 +348,13 @@ def test_a_fill_takes_nothing_where_there_is_more_than_the_target() -> None:
     row = {"topic": "t", "partition": 0, "replicas": [1, 2, 3], "target_rf": 1}
     snapshot = snapshot_of(cluster("1 2 3!", "t: 1").brokers.to_pylist(), [row])
     assert count_replicas_due(T0, context(snapshot, "fill", {})) == 2
+
+
+def test_each_operation_has_its_properties() -> None:
+    assert set(OPERATIONS) == set(Operation)
+    assert all(spec.help for spec in OPERATIONS.values())
+
+
+def test_each_planned_operation_has_a_solver_and_the_checker_has_each_rule() -> None:
+    assert set(SOLVERS) == {operation for operation, spec in OPERATIONS.items() if spec.rule}
+    assert set(RULES) == set(MoveRule)

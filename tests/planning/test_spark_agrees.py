@@ -6,9 +6,10 @@ What holds of `tests.local_plan` holds of the job because of this, so that other
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +19,26 @@ import pytest
 from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPERATIONS, Move, Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.check import check
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_plan, read_snapshot
+from kafka_steward.planning.files.formats import (
+    PlanFolder,
+    SnapshotFolder,
+    plan_table,
+    read_plan,
+    read_snapshot,
+    write_plan,
+)
 from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.files.storage import Folder
 from kafka_steward.planning.shards import SHARD_ROWS
 from kafka_steward.planning.solver.sharded.plan import Movement, ShardedQuotas, is_shardable
+from kafka_steward.planning.spark import session
 from kafka_steward.planning.spark.pipeline import check_with_spark, run
 from tests.builders import cluster, snapshot_of, written
 from tests.local_plan import plan_folder, planned
+from tests.planning.test_job import TOPICS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 #: Partitions in a shard, so that the cluster below is cut into three.
@@ -331,3 +343,91 @@ def test_what_is_refused_is_refused_alike(
     assert str(here.value) == str(there.value)
     assert not (tmp_path / "here").exists()
     assert not (tmp_path / "there").exists()
+
+
+REVIEWED = cluster("1a 2b 3c 4a- 5b 6c+", *TOPICS)
+
+
+def saved(plan: PlanFolder, path: Path, **changes: Any) -> str:
+    """A plan on disk, with rows or proof changed."""
+    moves = changes.pop("moves", plan.moves)
+    proof = {name: value for name, value in plan.proof.items() if name != "digest"}
+    write_plan(str(path), plan_table(moves), {**proof, **changes})
+    return str(path)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("shard_rows", [20, 10_000])
+def test_a_good_plan_is_valid_and_proven(spark: SparkSession, tmp_path: Path, shard_rows: int) -> None:
+    snapshot = read_snapshot(written(REVIEWED, tmp_path / "snapshot"))
+    plan = saved(planned(REVIEWED, "drain"), tmp_path / "plan")
+    verdict = check_with_spark(spark, snapshot, plan, shard_rows=shard_rows)
+    assert (verdict.ok, verdict.problems, verdict.unproven) == (True, [], ())
+
+
+@pytest.mark.spark
+def test_whatever_is_wrong_is_found_by_either(spark: SparkSession, tmp_path: Path) -> None:
+    snapshot = read_snapshot(written(REVIEWED, tmp_path / "snapshot"))
+    plan = planned(REVIEWED, "drain")
+    first, *others = plan.moves
+    broken: dict[str, dict[str, Any]] = {
+        "dropped": {"moves": [replace(move, chunk=0, position=at) for at, move in enumerate(others)]},
+        "twice and nowhere": {"moves": [*plan.moves, first, replace(first, topic="nowhere")]},
+        "bound": {"lower_bound": 10_000},
+    }
+    for name, changes in broken.items():
+        saved(plan, tmp_path / name, **changes)
+        plain = check(REVIEWED, read_plan(str(tmp_path / name)))
+        on_spark = check_with_spark(spark, snapshot, str(tmp_path / name), shard_rows=20)
+        assert plain.problems or plain.unproven, name
+        assert sorted(on_spark.problems) == sorted(plain.problems), name
+        assert on_spark.unproven == plain.unproven, name
+
+
+SMALL = cluster("1a 2b 3c 4a!", "t: 124 234 341 412", "u: 413 124")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("operation", ["heal", "rebalance"])
+def test_a_plan_of_one_shard_is_one_job_of_one_task_and_reads_its_snapshot_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    read: Counter[str] = Counter()
+    read_table = Folder.read_table
+
+    def count(folder: Folder, name: str) -> pa.Table:
+        read[name] += 1
+        return read_table(folder, name)
+
+    monkeypatch.setattr(Folder, "read_table", count)
+    snapshot, plan = written(SMALL, tmp_path / "snapshot"), str(tmp_path / "plan")
+    context = spark.sparkContext
+    context.setJobGroup(operation, "a plan of one shard")
+    try:
+        run(spark, snapshot, plan, operation)
+    finally:
+        context._jsc.clearJobGroup()
+    assert read == {"brokers.parquet": 1, "partitions.parquet": 1}
+    assert read_plan(plan).moves
+
+    tracker = context.statusTracker()
+    (job,) = map(tracker.getJobInfo, tracker.getJobIdsForGroup(operation))
+    assert job is not None
+    (stage,) = map(tracker.getStageInfo, job.stageIds)  # a second one would be a shuffle
+    assert stage is not None
+    assert stage.numTasks == 1
+
+
+@pytest.mark.spark
+def test_the_settings_of_a_session_are_for_small_jobs_unless_its_user_has_others(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    system = jvm.java.lang.System
+    name = "spark.sql.files.openCostInBytes"
+    # The session itself would be that of all tests, and has other settings.
+    assert session._spark_conf().get(name) == "65536"
+    system.setProperty(name, "7")
+    try:
+        assert session._spark_conf().get(name) == "7"
+    finally:
+        system.clearProperty(name)

@@ -18,7 +18,6 @@ from kafka_steward.triggers.alerts import (
     AlertCheck,
     CheckState,
     JournalWorker,
-    failure_conditions,
     watch_conditions,
 )
 from kafka_steward.triggers.base import ClusterWorker
@@ -88,10 +87,6 @@ def test_a_heal_that_is_due_and_that_no_plan_begins_is_overdue_after_a_while() -
     event, found, _ = alerts.poll(opened)
     assert event is not None
     assert found[0].sentence.startswith("No plan heals broker 3, whose heal is due")
-
-
-def test_what_was_not_detected_is_no_condition() -> None:
-    assert failure_conditions(None) == []
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.documents import POLL_S, AuditEventReader, DocumentCheck
+from kafka_steward.triggers.documents import POLL_S, DocumentCheck
 from kafka_steward.triggers.periodic import EventQueues
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.eventually import eventually
@@ -265,50 +265,3 @@ def test_closed_in_the_middle_of_settling_in_it_listens_to_zookeeper_no_more(mon
 
     asyncio.run(closed_too_early())
     assert ended.wait(20)
-
-
-@pytest.mark.parametrize(("rings", "document"), [("cancel", "signal"), ("request", "request")])
-def test_a_document_is_heard_once_by_whoever_listens_for_its_kind(rings: str, document: str) -> None:
-    yard = Yard()
-    ears = {kind: AuditEventReader(yard.journal) for kind in ("cancel", "request")}
-    assert not ears[rings].has_new_event(rings)
-    if document == "signal":
-        yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
-    else:
-        yard.ask("t-0 23")
-    yard.look()
-    yard.simulator.tick()
-    assert [ears[rings].has_new_event(rings), ears[rings].has_new_event(rings)] == [True, False]
-    other = "cancel" if rings == "request" else "request"
-    assert not ears[other].has_new_event(other)
-
-
-def test_two_watches_of_a_cluster_are_told_apart_by_what_they_ring_for() -> None:
-    plain, cancel = WatchTrigger("kafka"), WatchTrigger("kafka", event="cancel")
-    assert plain.serialize()[1] == {"conn_id": "kafka", "overrides": {}}
-    assert cancel.serialize()[1] == {"conn_id": "kafka", "overrides": {}, "event": "cancel"}
-
-
-def test_a_failure_rings_only_the_watch_that_is_for_it() -> None:
-    watch = WatchTrigger("kafka", event="cancel")._watch
-    queues, events = EventQueues(), watch.listen("cancel")
-    verdict = SimpleNamespace(due=(3,), down=(3,), sentence="", now_ms=1)
-    check: Any = watch.failures
-    check.report = lambda *_: None  # what is told is tested elsewhere
-
-    async def one_look() -> None:
-        looks = [({"brokers": [3]}, verdict, 0.0), End()]
-
-        async def submit(question: Any) -> Any:
-            found = looks.pop(0)
-            if isinstance(found, BaseException):
-                raise found
-            return found
-
-        check._worker.submit = submit  # stands in for the thread
-        with pytest.raises(End):
-            await check.run(queues)
-
-    asyncio.run(one_look())
-    assert events.empty()
-    assert queues.add("broker-failed").empty()

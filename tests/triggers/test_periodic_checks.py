@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import sqlalchemy as sa
 from airflow.sdk.observability import stats
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.journal import paths
 from kafka_steward.journal.observed import BrokerReport
 from kafka_steward.journal.sql.database import open_database
-from kafka_steward.journal.sql.history import HealthHistory
+from kafka_steward.journal.sql.history import HealthHistory, PollTimes
 from kafka_steward.journal.sql.watch_reports import WatchReports
+from kafka_steward.journal.store import open_journal
 from kafka_steward.page_data.brokers import brokers
 from kafka_steward.page_data.reader import JournalReader
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.base import ClusterWorker
+from kafka_steward.triggers.documents import DocumentCheck
 from kafka_steward.triggers.periodic import (
     OFF_S,
     BrokerFailureCheck,
@@ -30,10 +35,12 @@ from kafka_steward.triggers.periodic import (
     ClusterHealthCheck,
     EmptyBrokerCheck,
     EventQueues,
+    PeriodicCheck,
 )
 from kafka_steward.triggers.reporting import emit_health
 from kafka_steward.triggers.watch import ClusterWatch, WatchTrigger
 from tests.eventually import eventually
+from tests.protocol.simulated_watch import document
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
 
@@ -47,6 +54,8 @@ def test_a_new_broker_is_rung_for_and_said_once() -> None:
     )
     told: list[str] = []
     watch = EmptyBrokerCheck("kafka", ClusterWorker("kafka", {}), lambda words, *more: told.append(words % more))
+    silent = EmptyBrokerCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None, emits=False)
+    assert silent.poll(opened)[0] is None, "it leaves the event to the other watch"
     bell, found, pause_s = watch.poll(opened)
     watch.report(found)
     named = {"cluster_id": "simulated", "conn_id": "kafka", "journal": journal}
@@ -80,19 +89,6 @@ def test_a_broker_that_is_down_for_the_grace_period_is_an_event_and_no_earlier()
     simulator.tick(60)
     event, _, _ = watch.poll(opened)
     assert event is not None, "and is announced again, as no plan handles it"
-
-
-def test_a_check_that_emits_nothing_leaves_the_event_to_another_watch() -> None:
-    simulator = Simulator.of("1a 2b 3c", "t: 12")
-    access = SimpleNamespace(conn_id="kafka")
-    opened: Any = SimpleNamespace(
-        cluster=simulator, journal=memory_journal(simulator), settings=Settings(), access=access, origin=None
-    )
-    worker = ClusterWorker("kafka", {})
-    assert EmptyBrokerCheck("kafka", worker, lambda *_: None, emits=False).poll(opened)[0] is None
-    event, _, _ = EmptyBrokerCheck("kafka", worker, lambda *_: None).poll(opened)
-    assert event is not None
-    assert event["brokers"] == [3]
 
 
 @pytest.mark.parametrize("ring", [BrokerJoinCheck, EmptyBrokerCheck])
@@ -326,3 +322,78 @@ def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_heal
 
     asyncio.run(first())
     assert begun == (["kafka"] if looks else [])
+
+
+Poll = Callable[[ClusterSession], object]
+
+
+def documents() -> Poll:
+    return DocumentCheck("kafka", {}, ["request"], lambda *_: None, lambda: None)._poll_and_record
+
+
+def rounds(kind: type[PeriodicCheck[Any]]) -> Poll:
+    return kind("kafka", ClusterWorker("kafka", {}), lambda *_: None)._poll_and_record
+
+
+POLLS: dict[str, Callable[[], Poll]] = {
+    "failures": lambda: rounds(BrokerFailureCheck),
+    "documents": documents,
+    "health": lambda: rounds(ClusterHealthCheck),
+    "joined_brokers": lambda: rounds(BrokerJoinCheck),
+    "empty_brokers": lambda: rounds(EmptyBrokerCheck),
+}
+each_poll = pytest.mark.parametrize("kind", POLLS)
+
+
+@dataclass
+class Watched:
+    """A simulated cluster, and a journal in a file, opened on the host db-7 as a trigger opens them."""
+
+    simulator: Simulator
+    opened: ClusterSession
+    file: Path
+
+    def rows(self) -> list[dict[str, Any]]:
+        looks = self.opened.journal.poll_times
+        assert isinstance(looks, PollTimes)
+        return looks.rows()
+
+    def age(self, ms: int) -> None:
+        engine = sa.create_engine(f"sqlite:///{self.file}")
+        with engine.begin() as connection:
+            connection.execute(sa.text("UPDATE steward_look SET at_ms = at_ms - :ms"), {"ms": ms})
+        engine.dispose()
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    monkeypatch.setattr(stats, "gauge", lambda *_, **__: None)
+    simulator, file = Simulator.of("1a 2b 3c", "t: 12"), tmp_path / "journal.db"
+    access = SimpleNamespace(conn_id="kafka", zookeeper=None, settings=Settings())
+    with open_journal(f"sqlite:///{file}", simulator.cluster_id, host="db-7") as journal:
+        yield Watched(simulator, ClusterSession(cast("Any", access), cast("Any", simulator), journal), file)
+
+
+@each_poll
+def test_a_poll_that_succeeds_is_recorded_with_its_host_and_its_time(kind: str, watched: Watched) -> None:
+    before_ms = watched.opened.journal.now_ms()
+    POLLS[kind]()(watched.opened)
+    (row,) = watched.rows()
+    after_ms = watched.opened.journal.now_ms()
+    assert (row["kind"], row["host"]) == (kind, "db-7")
+    assert before_ms <= row["at_ms"] <= after_ms
+    watched.age(5_000_000)
+    (row,) = watched.rows()
+    assert 5_000_000 <= row["age_ms"] <= 5_000_000 + watched.opened.journal.now_ms() - before_ms
+
+
+@each_poll
+def test_a_poll_that_fails_is_not_recorded(kind: str, watched: Watched) -> None:
+    poll = POLLS[kind]()
+    watched.simulator.reachable = False
+    # Without these documents, the poll of the documents and the poll for joined brokers ask Kafka nothing.
+    watched.opened.journal.tree.create("/steward/pending_replicas/t/0", '{"version": 1, "replicas": [1, 2, -1]}')
+    watched.opened.journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 23"]))
+    with pytest.raises(ClusterUnreachable):
+        poll(watched.opened)
+    assert watched.rows() == []

@@ -1,14 +1,21 @@
+"""What sensors ask, until the answer is yes: scripted, and on the simulator."""
+
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafka_steward.errors import AuthenticationFailed, ClusterUnreachable, PlanError, RequestError
+from kafka_steward.execution.topics import TopicSpec, create_topic
+from kafka_steward.settings import Settings
 from kafka_steward.triggers.base import FIRST_EVENT_AFTER_S
 from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate_check
+from tests.simulated_plan import WHO, World, heal_moves, memory_journal
+from tests.simulator import Simulator
 
 
 class Scripted(WaitTrigger):
@@ -58,3 +65,66 @@ def test_what_waiting_does_not_mend_fires_as_a_failure(error: Exception) -> None
 def test_an_unknown_question_is_named() -> None:
     with pytest.raises(RequestError, match=r"no check 'why'; there are broker_joined, .*ready\."):
         evaluate_check("why", None, {})  # type: ignore[arg-type]  # it is not looked at
+
+
+def opened(simulator: Simulator) -> Any:
+    return SimpleNamespace(cluster=simulator, journal=memory_journal(simulator), settings=Settings())
+
+
+def test_a_broker_has_joined_when_it_can_take_what_is_owed() -> None:
+    simulator = Simulator.of("1a 2b 3c", "other: 123", mode="zookeeper")
+    place = opened(simulator)
+    simulator.kill(3)
+    create_topic(simulator, place.journal, TopicSpec("t", 1, 3), allowed=True, who=WHO)
+    told = evaluate_check("broker_joined", place, {})
+    assert told == CheckResult(False, "1 replicas of 1 partitions are pending; no live broker can host one.", [])
+    simulator.restart(3)
+    told = evaluate_check("broker_joined", place, {"who": {"person": "ann"}})
+    assert told == CheckResult(True, "1 replicas of 1 partitions are pending; broker 3 can host some.", [3])
+
+
+def test_a_broker_that_holds_nothing_has_joined_too() -> None:
+    place = opened(Simulator.of("1a 2b 3c", "t: 12"))
+    assert evaluate_check("broker_joined", place, {}) == CheckResult(
+        True, "No replica is pending. Broker 3 holds nothing yet.", [3]
+    )
+
+
+def test_named_brokers_have_joined_when_all_of_them_are_live() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123")
+    place = opened(simulator)
+    simulator.kill(3)
+    assert evaluate_check("broker_joined", place, {"brokers": [2, 3]}) == CheckResult(
+        False, "Broker 3 is not live.", [2, 3]
+    )
+    simulator.restart(3)
+    assert evaluate_check("broker_joined", place, {"brokers": [2, 3]}).met
+
+
+def test_a_cluster_is_healthy_when_no_measure_is_above_its_limit() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123")
+    place = opened(simulator)
+    assert evaluate_check("healthy", place, {}).met
+    simulator.kill(3)
+    told = evaluate_check("healthy", place, {})
+    assert (told.met, told.value["under_replicated_partitions"]) == (False, 1)
+    assert "Broker 3 is down." in told.sentence
+    assert evaluate_check("healthy", place, {"limits": {"under_replicated_partitions": 1}}).met
+    with pytest.raises(RequestError, match="There is no measure 'lag'"):
+        evaluate_check("healthy", place, {"limits": {"lag": 0}})
+
+
+def test_replicas_on_dead_brokers_are_not_waited_for_and_not_called_in_sync() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312 234 123")
+    moves = heal_moves(simulator, 1, 4)
+    simulator.kill(1)
+    simulator.kill(4)
+    world = World(simulator, memory_journal(simulator), moves, Settings(throttle=0, max_attempts=2), failed=(1,))
+    world.run()
+    place = SimpleNamespace(cluster=simulator, journal=world.journal, settings=world.settings)
+    assert evaluate_check("caught_up", place, {"plan": world.digest}) == CheckResult(  # type: ignore[arg-type]
+        True,
+        "4 replicas of 4 of 4 partitions are on brokers that are not live, and are not waited for: t-0, t-1, t-2 and 1 "
+        "more. All others are in sync.",
+        {"partitions": 4, "missing": 4},
+    )

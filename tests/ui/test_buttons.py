@@ -130,16 +130,6 @@ def test_without_its_dag_a_button_shows_a_command_that_does_not_need_it(scene: S
     assert "airflow dags" not in text
 
 
-def test_a_dry_run_asks_for_a_plan_and_no_more(scene: Scene, visit: Visit) -> None:
-    text = visit(everything()).get(f"cluster?conn={MOVING}").text
-    form = re.search(r'id="action-dry-run">.*?<form class="request" [^>]*data-body="([^"]*)"', text, re.DOTALL)
-    assert form
-    assert json.loads(html.unescape(form[1])) == {
-        "logical_date": None,
-        "conf": {"operation": "rebalance", "dry_run": True},
-    }
-
-
 def test_what_a_button_sends_is_in_the_form_of_its_dag() -> None:
     dags = {dag.dag_id: dag for dag in workflow_dags().values()}
     for button in all_buttons(MOVING):

@@ -1,4 +1,4 @@
-"""The plugin as Airflow loads it, and the files of others that the page brings along."""
+"""The plugin as Airflow loads it, the files of others that the page brings along, and its pictures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+
+from tests.ui.pictures import PICTURES
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "provider" / "ui" / "static"
@@ -104,3 +106,12 @@ def test_a_page_that_cannot_be_built_does_not_keep_the_api_server_from_starting(
     monkeypatch.setattr(plugin, "_build_app", fail)
     assert plugin.KafkaStewardPlugin().fastapi_apps == []
     assert "The page of Kafka Steward is not shown" in caplog.text
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_page_links_every_picture_that_the_command_takes_and_no_other() -> None:
+    linked = set(re.findall(r"\]\(pictures/([^)]+)\)", (DOCS / "page.md").read_text()))
+    assert linked == set(PICTURES)
+    assert {path.name for path in (DOCS / "pictures").iterdir()} == set(PICTURES)
