@@ -66,7 +66,7 @@ def completion_of(
     `leased_brokers` are dead brokers that still have our throttle.
     """
     status = final_status(rows, cancelled=cancelled)
-    broken = [row for row in rows if not _is_fully_replicated(row, snapshot)]
+    broken = [row for row in rows if not is_fully_replicated(row, snapshot)]
     # Moves that a person cancelled must not be planned again without being requested.
     again = not cancelled and any(row.cause not in _EXTERNAL_CAUSES for row in broken)
     left = record.left + len(broken)
@@ -109,7 +109,8 @@ def purge_old_plans(journal: Journal, settings: Settings, who: Actor) -> None:
     delete_old_documents(journal.tree, before_ms, is_known=lambda digest: journal.plans.get(digest) is not None)
 
 
-def _is_fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:
+def is_fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:
+    """Return whether all replicas of the row's partition are live and not offline, or the partition is gone."""
     partition = snapshot.partitions.get(row.topic_partition)
     return partition is None or frozenset(partition.replicas) <= snapshot.live - partition.offline
 

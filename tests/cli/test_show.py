@@ -273,7 +273,7 @@ def test_nothing_found_is_said(scene: Scene, capsys: pytest.CaptureFixture[str],
 def test_a_plan_that_no_process_steps_is_named_with_the_seconds(status: PlanStatus, stepped_s: int, said: bool) -> None:
     now_ms = 1_000_000_000
     record = PlanRecord("d" * 64, "c1", "heal", status=status, stepped_ms=now_ms - stepped_s * 1000)
-    lines = late_step_lines(record, now_ms, Settings.of({"step_interval": 40}))
+    lines = late_step_lines(record, now_ms, Settings.of({"step_interval": 40, "min_free": 0}))
     assert lines == (
         [f"  no process has stepped it for {stepped_s} s: look at the triggerer and the workers, or resume it"]
         if said

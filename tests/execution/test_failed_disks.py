@@ -15,7 +15,7 @@ from kafka_steward.execution.failure_detector import DetectionResult, FailureDet
 from kafka_steward.execution.failure_reports import report_broker, report_log_dirs, withdraw_log_dirs, withdraw_report
 from kafka_steward.execution.failures import FailureDecision, LivenessView, decide_log_dir_failures, log_dir_message
 from kafka_steward.execution.health import check_health, health_message, validate_limits, violated_limits
-from kafka_steward.execution.lifecycle import _is_fully_replicated, abandon_plan
+from kafka_steward.execution.lifecycle import abandon_plan, is_fully_replicated
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.readiness import announce_restart
@@ -143,9 +143,9 @@ def test_a_move_whose_receiver_loses_its_disk_is_taken_back_and_begins_again(sim
 
 def test_a_heal_that_leaves_a_replica_in_a_failed_directory_has_something_left(simulator: Simulator) -> None:
     row = MoveRow(move("t-0", "123", "423"))
-    assert _is_fully_replicated(row, simulator.snapshot())
+    assert is_fully_replicated(row, simulator.snapshot())
     simulator.fail_disk(2, T0)
-    assert not _is_fully_replicated(row, simulator.snapshot())
+    assert not is_fully_replicated(row, simulator.snapshot())
 
 
 def lost_disks(**lost: int) -> LivenessView:
