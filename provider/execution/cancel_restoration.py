@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
 from kafka_steward.execution.late_submissions import LateRetraction
@@ -14,7 +14,14 @@ from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event
 from kafka_steward.execution.observe import Observation, ObservedState
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.staging import can_roll_back_stages, is_between_stages, stage_number, stage_reached
+from kafka_steward.execution.staging import (
+    UNCLEAN_ELECTIONS,
+    can_roll_back_stages,
+    is_between_stages,
+    restoring_stage,
+    stage_number,
+    stage_reached,
+)
 from kafka_steward.journal.audit import Action, Actor, event_number
 from kafka_steward.journal.records import Cause, MoveRow
 from kafka_steward.journal.store import Journal
@@ -43,15 +50,15 @@ class CancelRestoration:
         ends with the replicas that it has.
         """
         lost = {each.row.topic_partition: each for each in findings if each.state is ObservedState.ORDER_CHANGED}
+        targets = self._next_assignments([each.row for each in lost.values()], snapshot)
         entries = {
             name: [
                 self._moves.build_audit_record(
-                    Action.REORDER, each.row, _LOST, before=list(each.found or ()), after=list(each.row.move.before)
+                    Action.REORDER, each.row, _LOST, before=list(each.found or ()), after=list(targets[name])
                 )
             ]
             for name, each in lost.items()
         }
-        targets = {name: each.row.move.before for name, each in lost.items()}
         found = {name: each.found or () for name, each in lost.items()}
         answers = self._calls.execute(
             entries,
@@ -76,6 +83,23 @@ class CancelRestoration:
                 for name, error in refused.items()
             ]
         )
+
+    def _next_assignments(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> dict[TopicPartition, Assignment]:
+        """Return the assignment to submit next for each: its originals, or a stage before them."""
+        found = snapshot.partitions
+        adding = {
+            row.move.topic
+            for row in rows
+            if not frozenset(row.move.before) <= frozenset(found[row.topic_partition].replicas)
+        }
+        settings = self._cluster.topic_configs(sorted(adding), [UNCLEAN_ELECTIONS]) if adding else {}
+        unclean = {topic for topic in adding if settings.get(topic, {}).get(UNCLEAN_ELECTIONS) == "true"}
+        return {
+            row.topic_partition: restoring_stage(
+                row.move, found[row.topic_partition], snapshot.live, unclean=row.move.topic in unclean
+            )
+            for row in rows
+        }
 
     def cancel_unacknowledged(
         self, ends: Iterable[Decision], found: Mapping[TopicPartition, Partition]

@@ -160,9 +160,12 @@ def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tup
     if partition.reassigning or not expected or row.state is MoveState.FAILED:
         actor = describe_actor(find_changing_plan(partition.replicas, others))
         return f"{actor} changed its replicas to {list(partition.replicas)}"
-    dead: Sequence[int] = sorted(frozenset(move.before) - snapshot.live)
-    if dead and frozenset(partition.replicas) != frozenset(move.before):
-        return f"its original {name_brokers(dead)} {'is' if len(dead) == 1 else 'are'} not live"
+    lost: Sequence[int] = sorted(frozenset(move.before) - (snapshot.live - partition.offline))
+    if lost and frozenset(partition.replicas) != frozenset(move.before):
+        brokers, several = name_brokers(lost), len(lost) > 1
+        if frozenset(lost) <= snapshot.live:
+            return f"a log directory of its original {brokers} failed"
+        return f"its original {brokers} {'are' if several else 'is'} not live"
     return None
 
 
@@ -219,6 +222,8 @@ EXTERNAL_CANCEL = TRANSITION_OF[ObservedState.CANCELLED_EXTERNALLY][1]
 
 #: The causes for which one move is cancelled and not submitted again, with the reason for an operator.
 INDIVIDUAL_CANCEL: dict[Cause, str] = {Cause.STALLED: GIVEN_UP, Cause.CANCELLED_ELSEWHERE: EXTERNAL_CANCEL}
+
+_KEEPS = "an original broker is dead or its log directory failed, so it keeps"
 
 #: Seconds between two polls of the replica lag: each costs a request to each broker.
 EVERY_S = 30
@@ -350,13 +355,24 @@ def select_individual_cancels(
 
 def find_individually_cancelled(
     findings: Iterable[Observation], rows: Iterable[MoveRow]
-) -> list[tuple[MoveRow, Cause]]:
-    """Return the open moves of `rows` that were cancelled individually, and why they are not submitted again."""
-    over = {
-        finding.row.topic_partition: finding.row.cause
+) -> list[tuple[MoveRow, str, Cause]]:
+    """Return the open moves of `rows` that were cancelled individually, and why they are not submitted again.
+
+    One that could not be rolled back is named with the replicas that it keeps.
+    """
+    ended = {
+        finding.row.topic_partition: finding
         for finding in findings
         if finding.state in {ObservedState.RESTORED, ObservedState.CANNOT_ROLL_BACK}
         and phase_of(finding.row) is Phase.CANCELLING
+        and finding.row.cause in INDIVIDUAL_CANCEL
     }
-    ended = {name: cause for name, cause in over.items() if cause is not None and cause in INDIVIDUAL_CANCEL}
-    return [(row, ended[row.topic_partition]) for row in rows if row.topic_partition in ended and row.state in OPEN]
+    over = []
+    for row in rows:
+        finding = ended.get(row.topic_partition)
+        if finding is not None and finding.row.cause is not None and row.state in OPEN:
+            sentence = INDIVIDUAL_CANCEL[finding.row.cause]
+            if finding.state is ObservedState.CANNOT_ROLL_BACK:
+                sentence += f"; {_KEEPS} {list(finding.found or ())}"
+            over.append((row, sentence, finding.row.cause))
+    return over

@@ -26,7 +26,8 @@ class ObservedState(Enum):
     IN_FLIGHT = "in flight"
     #: Absent from the list, at the target in order, and the ISR contains the whole target.
     ARRIVED = "arrived"
-    #: Absent from the list and at the target; the replicas missing from the ISR are on brokers that are now dead.
+    #: Absent from the list and at the target; the replicas missing from the ISR are on brokers that are dead now, or in
+    #: log directories that have failed.
     ARRIVED_SINCE_SHRUNK = "arrived, since shrunk"
     #: It is in phase INTENDED, and Kafka shows no trace of it.
     NOT_STARTED = "not started"
@@ -54,7 +55,7 @@ class ObservedState(Enum):
     CANCELLED_BETWEEN_STAGES = "cancelled by someone, between stages"
     #: We cancelled it, and Kafka is removing the replicas of completed stages.
     RETURNING = "returning"
-    #: We cancelled it, and it cannot be rolled back: an original broker is dead.
+    #: We cancelled it, and it cannot be rolled back: an original broker is dead, or its log directory failed.
     CANNOT_ROLL_BACK = "cannot be rolled back"
 
 
@@ -63,7 +64,7 @@ TRANSITION_OF: dict[ObservedState, tuple[Event, str]] = {
     ObservedState.ARRIVED: (Event.COMPLETE, "complete, every replica in sync"),
     ObservedState.ARRIVED_SINCE_SHRUNK: (
         Event.COMPLETE,
-        "complete; the broker of a replica that was in sync has failed since",
+        "complete; the broker or the log directory of a replica that was in sync has failed since",
     ),
     ObservedState.NOT_STARTED: (Event.NOT_STARTED, "Kafka did not receive the request"),
     ObservedState.ADOPTED: (Event.SUBMIT, "Kafka applied it, and its response was lost"),
@@ -75,7 +76,7 @@ TRANSITION_OF: dict[ObservedState, tuple[Event, str]] = {
     ObservedState.BETWEEN_STAGES: (Event.STAGE_COMPLETED, "a new replica is in sync, and the next stage may start"),
     ObservedState.CANNOT_ROLL_BACK: (
         Event.CANCEL_COMPLETED,
-        "cancelled between stages; an original broker is dead, so it keeps its current replicas",
+        "cancelled between stages; an original broker or its log directory failed, so it keeps its current replicas",
     ),
 }
 
@@ -130,18 +131,17 @@ def observe_move(row: MoveRow, partition: Partition | None, live: frozenset[int]
         return ObservedState.GONE
     if partition.is_recreated(row.move.topic_id):
         return ObservedState.RECREATED
-    if partition.reassigning:
-        return _observe_in_flight(row, partition, live)
-    return _observe_at_rest(row, partition, live)
+    live -= partition.offline
+    return (_observe_in_flight if partition.reassigning else _observe_at_rest)(row, partition, live)
 
 
 def _observe_in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
     target, cancelling = target_in_flight(row.move, partition), phase_of(row) is Phase.CANCELLING
+    if cancelling and is_rolling_back(row.move, partition):
+        return ObservedState.RETURNING if frozenset(row.move.before) <= live else ObservedState.CANCELLING
     if target == row.move.after or (target and row.stage):
         return ObservedState.CANCELLING if cancelling else ObservedState.IN_FLIGHT
-    if not (cancelling and is_rolling_back(row.move, partition)):
-        return ObservedState.TAKEN_OVER
-    return ObservedState.RETURNING if frozenset(row.move.before) <= live else ObservedState.CANCELLING
+    return ObservedState.TAKEN_OVER
 
 
 def _observe_at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:

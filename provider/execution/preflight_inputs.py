@@ -27,11 +27,11 @@ from kafka_steward.execution.preflight import (
 )
 from kafka_steward.execution.publishing import is_approved
 from kafka_steward.execution.readiness import announced_restarts, disabled_reason
+from kafka_steward.execution.staging import UNCLEAN_ELECTIONS
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
 from kafka_steward.journal.tree import Tree
 
-_UNCLEAN = "unclean.leader.election.enable"
 #: Topics whose settings are read between two checks of the step lock.
 _TOPICS = 1000
 
@@ -150,9 +150,9 @@ def _fetch_min_isr(cluster: ClusterPort, topics: Collection[str], facts: KnownFa
         # Reading a hundred thousand topics takes longer than the lifetime of the step lock: the check renews it.
         fence.check()
         some = asked[start : start + _TOPICS]
-        values = cluster.topic_configs(some, [MIN_ISR, _UNCLEAN])
+        values = cluster.topic_configs(some, [MIN_ISR, UNCLEAN_ELECTIONS])
         told = {topic: values.get(topic, {}).get(MIN_ISR) for topic in some}
-        facts.unclean |= {topic for topic in some if values.get(topic, {}).get(_UNCLEAN) == "true"}
+        facts.unclean |= {topic for topic in some if values.get(topic, {}).get(UNCLEAN_ELECTIONS) == "true"}
         facts.min_isr |= {topic: None if value is None else int(value) for topic, value in told.items()}
     found = ((topic, facts.min_isr[topic]) for topic in topics)
     return {topic: value for topic, value in found if value is not None}

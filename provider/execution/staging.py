@@ -32,6 +32,9 @@ from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.moves import OPEN, phase_of
 from kafka_steward.journal.records import MoveRow, Phase
 
+#: The topic setting that allows unclean leader elections.
+UNCLEAN_ELECTIONS = "unclean.leader.election.enable"
+
 
 def stage_reached(move: Move, replicas: Collection[int]) -> int:
     """Return the number of new replicas if `replicas`, in any order, is an assignment of `move` between two stages.
@@ -74,9 +77,12 @@ def remaining_move(row: MoveRow, partition: Partition | None) -> Move:
 def can_roll_back_stages(row: MoveRow, partition: Partition | None, live: frozenset[int]) -> bool:
     """Return True if the move is between stages and can be rolled back.
 
-    The removal of the new replicas would stall on a dead original broker (ZooKeeper).
+    The removal of the new replicas would stall on an original broker that is dead (ZooKeeper), or whose log directory
+    failed.
     """
-    return partition is not None and rests_between_stages(row, partition) and frozenset(row.move.before) <= live
+    if partition is None or not rests_between_stages(row, partition):
+        return False
+    return frozenset(row.move.before) <= live - partition.offline
 
 
 def next_stage(move: Move, partition: Partition, live: frozenset[int], *, one_at_a_time: bool, unclean: bool) -> Move:
@@ -149,11 +155,19 @@ def target_in_flight(move: Move, partition: Partition) -> Assignment | None:
 def is_rolling_back(move: Move, partition: Partition) -> bool:
     """Return True if the reassignment in flight removes only new replicas, and ends at the originals in their order.
 
-    An original that a stage has removed, because its broker was dead, is added again.
+    An original that a stage has removed, because its broker was dead, is added again, in a stage of its own where it
+    would come before a better one (`restoring_stage`).
     """
     kept = tuple(broker for broker in partition.replicas if broker not in partition.removing)
     back = frozenset(partition.adding) <= frozenset(move.before) and frozenset(partition.removing) <= move.adding
-    return back and kept == move.before
+    return back and (kept == move.before or (bool(partition.adding) and stage_reached(move, kept) > 0))
+
+
+def restoring_stage(move: Move, partition: Partition, live: frozenset[int], *, unclean: bool) -> Assignment:
+    """Return the next assignment of a cancelled move on its way from `partition`, at rest, to its originals."""
+    back = replace(move, before=partition.replicas, after=move.before)
+    stage = next_stage(back, partition, live, one_at_a_time=False, unclean=unclean).after
+    return stage if stage_reached(move, stage) else move.before
 
 
 def part_in_flight(row: MoveRow, partition: Partition | None) -> Move:

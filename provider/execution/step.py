@@ -173,14 +173,16 @@ class Step:
         self._moves.record_observations(findings)
         ended = self._moves.steps_ahead
         over = find_individually_cancelled(findings, self._moves.rows())
-        self._record_decisions(
-            [Decision(row, Event.DROP, INDIVIDUAL_CANCEL[cause], cause) for row, cause in over], snapshot
-        )
+        self._record_decisions([Decision(row, Event.DROP, sentence, cause) for row, sentence, cause in over], snapshot)
         self._restoring.restore_replica_order(findings, snapshot)
         self._restoring.propagate_external_cancel(findings)
         if self._cancelling:
             self._restoring.cancel_between_stages(self._moves.rows(), snapshot, self._cancelling, Cause.REQUESTED)
             self.drop_open_moves(snapshot, self._cancelling, Cause.REQUESTED)
+        elif self._stalled:
+            # What rests between its stages waits for an original to catch up, and so would a cancel.
+            resting = [row for row in self._moves.rows() if row.topic_partition in self._stalled and row.state in OPEN]
+            self._drop_open(resting, snapshot, INDIVIDUAL_CANCEL[Cause.STALLED], Cause.STALLED)
         self._cancel_moves(self._select_cancels(snapshot), findings)
         rows = self._moves.rows()
         leased_brokers = self._release_unneeded_throttles(rows, snapshot)
@@ -264,7 +266,9 @@ class Step:
 
         Raises ClusterError: submissions that may still begin are cancelled first.
         """
-        rows = [row for row in self._moves.rows() if row.state in OPEN]
+        self._drop_open([row for row in self._moves.rows() if row.state in OPEN], snapshot, sentence, cause)
+
+    def _drop_open(self, rows: Sequence[MoveRow], snapshot: Snapshot, sentence: str, cause: Cause | None) -> None:
         left = {
             name: f"; it keeps {list(partition.replicas)}, which it has between its stages"
             for row in rows

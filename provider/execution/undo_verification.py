@@ -13,10 +13,10 @@ from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import parse_list
-from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.cluster_queries import readable_topic_configs, with_hidden_topics
-from kafka_steward.execution.move_recovery import HIDDEN, describe_actor, find_changing_plan
+from kafka_steward.execution.move_recovery import HIDDEN, INDIVIDUAL_CANCEL, describe_actor, find_changing_plan
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.rollback import SkippedPartition, find_left_alone, read_audited_skips
 from kafka_steward.execution.staging import is_between_stages
@@ -199,7 +199,8 @@ def _split_expected_moves(
     """Return the moves that must be cancelled or rolled back, and the partitions that were changed externally since."""
     names = {(each.topic, each.partition) for each in alone}
     begun = [row for row in rows if row.attempt and row.topic_partition not in names]
-    refused = [row for row in begun if row.cause is Cause.ORDER_REFUSED and _has_other_order(row, snapshot)]
+    ended_alone = {Cause.ORDER_REFUSED, *INDIVIDUAL_CANCEL}
+    refused = [row for row in begun if row.cause in ended_alone and _has_other_order(row, snapshot)]
     if record.status is not PlanStatus.ROLLED_BACK and record.not_taken_back is None:
         begun = [row for row in begun if row.state is MoveState.DROPPED and row.cause is Cause.REQUESTED]
     others = {row.topic_partition: row.detail for row in refused} | {
@@ -223,17 +224,20 @@ def _external_change_reason(row: MoveRow, snapshot: Snapshot, later: Sequence[tu
     if partition.is_recreated(row.move.topic_id):
         return "its topic was deleted and re-created"
     known = {frozenset(row.move.before), frozenset(row.move.after)}
-    dead = sorted(frozenset(row.move.before) - snapshot.live)
     if is_between_stages(row, partition.replicas):
-        return (
-            f"its original broker {dead[0]} is not live, so it keeps the replicas {list(partition.replicas)}"
-            if dead
-            else None
-        )
+        lost = sorted(frozenset(row.move.before) - (snapshot.live - partition.offline))
+        return _kept_replicas_reason(lost[0], partition, snapshot.live) if lost else None
     if not partition.reassigning and frozenset(partition.replicas) not in known:
         actor = describe_actor(find_changing_plan(partition.replicas, later))
         return f"{actor} changed its replicas to {list(partition.replicas)}"
     return None
+
+
+def _kept_replicas_reason(lost: int, partition: Partition, live: frozenset[int]) -> str:
+    why = f"a log directory of its original broker {lost} failed"
+    if lost not in live:
+        why = f"its original broker {lost} is not live"
+    return f"{why}, so it keeps the replicas {list(partition.replicas)}"
 
 
 def _find_remaining_throttles(

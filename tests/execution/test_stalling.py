@@ -299,7 +299,11 @@ def test_what_was_cancelled_on_its_own_and_has_ended_does_not_begin_again() -> N
     ]
     now = [row_of(name, state=MoveState.HELD) for name in ("t-3", "t-2", "t-1", "t-0")]
     now += [row_of("t-4", state=MoveState.DROPPED), row_of("t-9", state=MoveState.WAITING)]
-    assert find_individually_cancelled(findings, now) == [(now[2], Cause.CANCELLED_ELSEWHERE), (now[3], Cause.STALLED)]
+    kept = "; an original broker is dead or its log directory failed, so it keeps [1, 2, 3]"
+    assert find_individually_cancelled(findings, now) == [
+        (now[2], EXTERNAL_CANCEL + kept, Cause.CANCELLED_ELSEWHERE),
+        (now[3], GIVEN_UP, Cause.STALLED),
+    ]
     assert INDIVIDUAL_CANCEL == {Cause.STALLED: GIVEN_UP, Cause.CANCELLED_ELSEWHERE: EXTERNAL_CANCEL}
     assert find_individually_cancelled(findings[2:4], now) == []
 

@@ -12,6 +12,7 @@ from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.readiness import announce_restart
 from kafka_steward.execution.staging import as_completed_stage, next_stage, part_in_flight
+from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import MoveRow, MoveState, Phase, PlanStatus
@@ -279,12 +280,21 @@ def test_while_the_only_source_has_announced_its_restart_nothing_is_put_beside_i
     assert (simulator.topics[T0].leader, simulator.topics[T0].size) == (1, 180)
 
 
+def rested(simulator: Simulator, before: str, after: str, **settings: Any) -> World:
+    """A move that has reached the end of its first stage, and goes on when the switch is put back."""
+    world = applied(simulator, before, after, settings=Settings(throttle=0, max_attempts=3, **settings))
+    world.step()
+    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    simulator.run()
+    world.step()
+    assert (simulator.reassignments(), world.row("t-0").stage) == ({}, 1)
+    return world
+
+
 def test_a_move_that_has_begun_waits_for_a_replica_that_lags_as_one_in_flight_does(mode: str) -> None:
     simulator = unclean(mode, "123")
-    world = applied(simulator, "123", "314", settings=Settings(throttle=0, max_attempts=3))
-    while simulator.topics[T0].isr != {1, 2, 3, 4} or simulator.reassignments():
-        world.step()
-        simulator.tick()
+    world = rested(simulator, "123", "314")
+    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
     lags(simulator, 3, by=100)
     for _ in range(10):
         progress = world.step()
@@ -294,6 +304,26 @@ def test_a_move_that_has_begun_waits_for_a_replica_that_lags_as_one_in_flight_do
     simulator.broker_settings[3].clear()
     assert world.run().status is PlanStatus.COMPLETED
     assert world.replicas("t-0") == (3, 1, 4)
+
+
+@pytest.mark.parametrize("when_stalled", ["fail", "cancel"])
+def test_one_that_waits_so_for_long_stalls_as_one_in_flight_does(mode: str, when_stalled: str) -> None:
+    simulator = unclean(mode, "123")
+    world = rested(simulator, "123", "314", when_stalled=when_stalled, stall_after=20)
+    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    lags(simulator, 3, by=100)
+    for _ in range(30):
+        progress = world.step()
+        if progress.stops or progress.ended:
+            break
+        simulator.tick()
+    if when_stalled == "fail":
+        assert progress.stops
+        assert "t-0 made no progress for 20 s" in progress.sentence
+    else:
+        assert progress.status is PlanStatus.FAILED
+        assert world.row("t-0").detail.endswith("; it keeps [1, 2, 3, 4], which it has between its stages")
+    assert (world.replicas("t-0"), simulator.reassignments()) == ((1, 2, 3, 4), {})
 
 
 def test_a_source_in_a_failed_log_directory_is_none(mode: str) -> None:
@@ -309,13 +339,67 @@ def test_a_source_in_a_failed_log_directory_is_none(mode: str) -> None:
 def test_a_cancel_between_stages_restores_an_original_whose_broker_is_back(mode: str, scope: Scope) -> None:
     simulator = unclean(mode, "123")
     simulator.kill(2)
-    world = applied(simulator, "123", "413")
-    world.step()
-    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
-    simulator.run()
-    world.step()
+    world = rested(simulator, "123", "413")
     assert world.replicas("t-0") == (1, 3, 4)
     simulator.restart(2)
     request_cancel(world.journal, world.digest, who=WHO, reason="stop", scope=scope)
     assert world.run().status in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK}
     assert (world.replicas("t-0"), simulator.reassignments()) == ((1, 2, 3), {})
+
+
+def test_an_original_that_a_cancel_restores_stands_behind_better_ones_until_it_is_in_sync(mode: str) -> None:
+    simulator = unclean(mode, "123")
+    simulator.kill(2)
+    world = rested(simulator, "123", "413")
+    simulator.restart(2)
+    lags(simulator, 3, by=20)
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    while not simulator.reassignments():
+        world.step()
+    assert simulator.topics[T0].replicas == (1, 3, 4, 2)
+    simulator.tick()
+    world.step()
+    for broker in (4, 1):
+        simulator.kill(broker)
+    assert (simulator.topics[T0].leader, simulator.topics[T0].size) == (3, 160), "2 has less"
+    for broker in (4, 1):
+        simulator.restart(broker)
+    simulator.broker_settings[3].clear()
+    assert world.run().status is PlanStatus.CANCELLED
+    assert (world.replicas("t-0"), simulator.reassignments()) == ((1, 2, 3), {})
+
+
+def test_a_cancel_ends_and_names_what_stays_when_the_log_directory_of_an_original_has_failed(mode: str) -> None:
+    simulator = unclean(mode, "12")
+    world = rested(simulator, "12", "31")
+    simulator.fail_disk(2, T0)
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    assert world.run().status is PlanStatus.CANCELLED
+    assert world.row("t-0").detail == "cancelled: stop; it keeps [1, 2, 3], which it has between its stages"
+    (left,) = verify_undone(simulator, world.journal, world.digest).left_alone
+    assert left.why == "a log directory of its original broker 2 failed, so it keeps the replicas [1, 2, 3]"
+
+
+def test_a_move_is_complete_although_the_log_directory_of_a_target_fails_before_that_is_seen(mode: str) -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 12", mode=mode, size=180, bandwidth=30)
+    world = applied(simulator, "12", "13")
+    world.step()
+    simulator.run()
+    simulator.fail_disk(3, T0)
+    assert world.step().status is PlanStatus.COMPLETED
+    assert world.row("t-0").detail.startswith("complete; the broker or the log directory of a replica")
+
+
+def test_a_stage_that_someone_else_cancels_while_an_original_is_dead_is_named_with_what_stays(mode: str) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b 6c", "t: 123", mode=mode, size=180, bandwidth=30)
+    world = applied(simulator, "123", "456", settings=Settings(throttle=0, one_replica_at_a_time=True))
+    while simulator.topics[T0].adding != (5,):
+        world.step()
+        simulator.tick()
+    simulator.kill(1)
+    simulator.cancel([T0])
+    assert world.run().status is PlanStatus.FAILED
+    why = "someone else cancelled it; an original broker is dead or its log directory failed, so it keeps [1, 2, 3, 4]"
+    assert world.row("t-0").detail == why
+    (left,) = verify_undone(simulator, world.journal, world.digest).left_alone
+    assert left.why == why
