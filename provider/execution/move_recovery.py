@@ -160,13 +160,18 @@ def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tup
     if partition.reassigning or not expected or row.state is MoveState.FAILED:
         actor = describe_actor(find_changing_plan(partition.replicas, others))
         return f"{actor} changed its replicas to {list(partition.replicas)}"
-    lost: Sequence[int] = sorted(frozenset(move.before) - (snapshot.live - partition.offline))
-    if lost and frozenset(partition.replicas) != frozenset(move.before):
-        brokers, several = name_brokers(lost), len(lost) > 1
-        if frozenset(lost) <= snapshot.live:
-            return f"a log directory of its original {brokers} failed"
-        return f"its original {brokers} {'are' if several else 'is'} not live"
-    return None
+    if frozenset(partition.replicas) == frozenset(move.before):
+        return None
+    return lost_originals_reason(move, partition, snapshot.live)
+
+
+def lost_originals_reason(move: Move, partition: Partition, live: frozenset[int]) -> str | None:
+    """Return which original brokers are dead, or else whose log directories failed, as a clause; None without any."""
+    dead = sorted(frozenset(move.before) - live)
+    if dead:
+        return f"its original {name_brokers(dead)} {'is' if len(dead) == 1 else 'are'} not live"
+    failed = sorted(frozenset(move.before) & partition.offline)
+    return f"a log directory of its original {name_brokers(failed)} failed" if failed else None
 
 
 def is_cancel_safe(row: MoveRow, snapshot: Snapshot) -> bool:

@@ -179,10 +179,6 @@ class Step:
         if self._cancelling:
             self._restoring.cancel_between_stages(self._moves.rows(), snapshot, self._cancelling, Cause.REQUESTED)
             self.drop_open_moves(snapshot, self._cancelling, Cause.REQUESTED)
-        elif self._stalled:
-            # What rests between its stages waits for an original to catch up, and so would a cancel.
-            resting = [row for row in self._moves.rows() if row.topic_partition in self._stalled and row.state in OPEN]
-            self._drop_open(resting, snapshot, INDIVIDUAL_CANCEL[Cause.STALLED], Cause.STALLED)
         self._cancel_moves(self._select_cancels(snapshot), findings)
         rows = self._moves.rows()
         leased_brokers = self._release_unneeded_throttles(rows, snapshot)
@@ -190,6 +186,7 @@ class Step:
         starts = self._starting and any(row.state in OPEN for row in rows)
         log_dirs = self._fetch_log_dirs(rows, snapshot) if starts else self._fetch_arrived(rows, snapshot)
         held = self._start_moves(rows, snapshot, log_dirs) if starts else []
+        held = self._give_up_lagging(held, snapshot)
         rows = self._moves.rows()
         arrived = arrived_bytes((row.move for row in rows if row.attempt and not row.state.settled), log_dirs)
         progressed = self._moves.steps_ahead > 0
@@ -267,6 +264,13 @@ class Step:
         Raises ClusterError: submissions that may still begin are cancelled first.
         """
         self._drop_open([row for row in self._moves.rows() if row.state in OPEN], snapshot, sentence, cause)
+
+    def _give_up_lagging(self, held: Sequence[Held], snapshot: Snapshot) -> list[Held]:
+        """Drop the stalled moves that wait for a replica that lags, as a cancel would; return the other held ones."""
+        lagging = {each.topic_partition for each in held if each.code is HoldReason.OUT_OF_SYNC} & self._stalled
+        rows = [row for row in self._moves.rows() if row.topic_partition in lagging]
+        self._drop_open(rows, snapshot, INDIVIDUAL_CANCEL[Cause.STALLED], Cause.STALLED)
+        return [each for each in held if each.topic_partition not in lagging]
 
     def _drop_open(self, rows: Sequence[MoveRow], snapshot: Snapshot, sentence: str, cause: Cause | None) -> None:
         left = {

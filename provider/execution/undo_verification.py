@@ -13,10 +13,16 @@ from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import parse_list
-from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.cluster_queries import readable_topic_configs, with_hidden_topics
-from kafka_steward.execution.move_recovery import HIDDEN, INDIVIDUAL_CANCEL, describe_actor, find_changing_plan
+from kafka_steward.execution.move_recovery import (
+    HIDDEN,
+    INDIVIDUAL_CANCEL,
+    describe_actor,
+    find_changing_plan,
+    lost_originals_reason,
+)
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.rollback import SkippedPartition, find_left_alone, read_audited_skips
 from kafka_steward.execution.staging import is_between_stages
@@ -225,19 +231,12 @@ def _external_change_reason(row: MoveRow, snapshot: Snapshot, later: Sequence[tu
         return "its topic was deleted and re-created"
     known = {frozenset(row.move.before), frozenset(row.move.after)}
     if is_between_stages(row, partition.replicas):
-        lost = sorted(frozenset(row.move.before) - (snapshot.live - partition.offline))
-        return _kept_replicas_reason(lost[0], partition, snapshot.live) if lost else None
+        lost = lost_originals_reason(row.move, partition, snapshot.live)
+        return lost and f"{lost}, so it keeps the replicas {list(partition.replicas)}"
     if not partition.reassigning and frozenset(partition.replicas) not in known:
         actor = describe_actor(find_changing_plan(partition.replicas, later))
         return f"{actor} changed its replicas to {list(partition.replicas)}"
     return None
-
-
-def _kept_replicas_reason(lost: int, partition: Partition, live: frozenset[int]) -> str:
-    why = f"a log directory of its original broker {lost} failed"
-    if lost not in live:
-        why = f"its original broker {lost} is not live"
-    return f"{why}, so it keeps the replicas {list(partition.replicas)}"
 
 
 def _find_remaining_throttles(

@@ -326,6 +326,21 @@ def test_one_that_waits_so_for_long_stalls_as_one_in_flight_does(mode: str, when
     assert (world.replicas("t-0"), simulator.reassignments()) == ((1, 2, 3, 4), {})
 
 
+def test_a_stalled_stage_that_completes_after_all_is_followed_by_the_next(mode: str) -> None:
+    simulator = unclean(mode, "12")
+    world = applied(simulator, "12", "31", settings=Settings(throttle=0, when_stalled="cancel", stall_after=20))
+    world.step()
+    lags(simulator, 3, by=180)
+    for _ in range(60):
+        if world.step().stalled:
+            break
+        simulator.tick()
+    simulator.broker_settings[3].clear()
+    simulator.run()
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.replicas("t-0") == (3, 1)
+
+
 def test_a_source_in_a_failed_log_directory_is_none(mode: str) -> None:
     simulator = unclean(mode, "12")
     simulator.fail_disk(2, T0)
