@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,18 +96,19 @@ class Cost:
 
 @contextmanager
 def cost_of(journal: Journal | None = None) -> Iterator[Cost]:
-    """Count what the database of a journal in SQLite does in the block, or what all databases do."""
-    cost, engine = Cost(), sa.Engine if journal is None else _database(journal).engine
+    """Count what this thread has the database of a journal in SQLite do in the block, or all databases."""
+    cost, engine, thread = Cost(), sa.Engine if journal is None else _database(journal).engine, threading.get_ident()
 
     def count_instruction() -> int:
         cost.instructions += 1
         return 0
 
     def count_statement(*_: Any) -> None:
-        cost.statements += 1
+        cost.statements += threading.get_ident() == thread
 
     def begin(connection: Any, *_: Any) -> None:
-        connection.set_progress_handler(count_instruction, 1)
+        if threading.get_ident() == thread:
+            connection.set_progress_handler(count_instruction, 1)
 
     def end(connection: Any, *_: Any) -> None:
         connection.set_progress_handler(None, 1)

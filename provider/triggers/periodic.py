@@ -7,7 +7,6 @@ import functools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -214,8 +213,12 @@ class PeriodicCheck(ABC, Generic[Found]):
 
     async def wait(self, seconds: float) -> None:
         """Wait until the next check."""
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+        # Not `asyncio.wait_for`: before Python 3.12 it ignores a cancel that comes together with `wake`.
+        woken = asyncio.create_task(self._wake.wait())
+        try:
+            await asyncio.wait({woken}, timeout=seconds)
+        finally:
+            woken.cancel()
         self._wake.clear()
 
     def wake(self) -> None:

@@ -72,6 +72,7 @@ class Site:
             limit = Deadline(30)
             while thread.is_alive() and not limit.passed():
                 thread.join(0.5)
+            assert not thread.is_alive(), "the watch goes on after its cancel"
             loop.run_until_complete(trigger.cleanup())
             loop.close()
 

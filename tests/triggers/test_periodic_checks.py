@@ -291,6 +291,20 @@ def test_the_round_goes_on_looking_and_a_look_that_fails_is_counted(
     assert len(measured.kept()) == 2
 
 
+def test_a_cancel_that_comes_together_with_a_wake_ends_the_check() -> None:
+    async def run() -> bool:
+        check = EmptyBrokerCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
+        waiting = asyncio.create_task(check.wait(60))
+        await asyncio.sleep(0.1)
+        check.wake()
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        return waiting.cancelled()
+
+    assert asyncio.run(run())
+
+
 @pytest.mark.parametrize(("rings", "looks"), [("broker-failed", True), ("broker-joined", False), ("cancel", False)])
 def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_health(
     monkeypatch: pytest.MonkeyPatch, rings: str, *, looks: bool
