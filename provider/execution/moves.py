@@ -36,7 +36,7 @@ The reasons are a closed list, `HoldReason`. Each has a consequence and one mess
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -337,17 +337,13 @@ class Held:
         return cls(*partition, reason, reason.message.format(partition=partition, found=found, by=by))
 
 
-def no_progress_possible(rows: Sequence[MoveRow], held: Sequence[Held]) -> bool:
+def no_progress_possible(
+    rows: Sequence[MoveRow], held: Sequence[Held], in_flight: Collection[TopicPartition] = ()
+) -> bool:
     """Return True if no move is in flight, at least one is open, and all open ones are held.
 
-    A move that is held by an operator's choice makes this False. So does one that has begun and waits for a replica to
-    catch up: it waits as one in flight does.
+    A move that is held by an operator's choice makes this False. So does one of `in_flight`, which counts as in flight.
     """
     open_moves = sum(row.state in OPEN for row in rows)
-    in_flight = any(row.state is MoveState.SUBMITTED for row in rows)
-    begun = {row.topic_partition for row in rows if row.stage}
-    waits = any(
-        move.code.is_operator_choice or (move.code is HoldReason.OUT_OF_SYNC and move.topic_partition in begun)
-        for move in held
-    )
-    return not in_flight and 0 < open_moves == len(held) and not waits
+    flies = in_flight or any(row.state is MoveState.SUBMITTED for row in rows)
+    return not flies and 0 < open_moves == len(held) and not any(move.code.is_operator_choice for move in held)

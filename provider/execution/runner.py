@@ -484,11 +484,5 @@ class PlanRunner:
             stepped.arrived,
             longest_gap_ms=int((self._settings.step_interval + LONGEST_GAP_S) * 1000),
         )
-        # One that has begun and waits for a replica to catch up stalls as if its last stage were in flight.
-        lagging = {each.topic_partition for each in stepped.held if each.code is HoldReason.OUT_OF_SYNC}
-        moving = [
-            row.topic_partition
-            for row in stepped.rows
-            if row.state is MoveState.SUBMITTED or (row.stage and row.topic_partition in lagging)
-        ]
+        moving = [row.topic_partition for row in stepped.in_flight_rows] + sorted(stepped.waiting)
         return self._track, find_stalled(self._track, moving, after_s=self._settings.stall_after)

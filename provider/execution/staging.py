@@ -126,18 +126,19 @@ def out_of_sync_before_better(move: Move, partition: Partition, live: frozenset[
     return None
 
 
-def as_completed_stage(row: MoveRow, partition: Partition) -> Partition:
+def as_completed_stage(row: MoveRow, partition: Partition, live: frozenset[int]) -> Partition:
     """Return the partition as after the stage in flight, if all new replicas are in the ISR; otherwise as it is.
 
     Kafka completes a stage only when the original replicas are in the ISR as well, and one of them may lag for long.
-    The last stage replaces the one in flight, unless it would have to wait. A move that is being cancelled stays as it
-    is.
+    The last stage replaces the one in flight, unless it would have to wait, or a replica of the target is on a dead
+    broker or in a failed log directory. A move that is being cancelled stays as it is.
     """
     target = target_in_flight(row.move, partition)
     if target is None or target == row.move.after or not row.stage or phase_of(row) is Phase.CANCELLING:
         return partition
     waits = out_of_sync_before_better(replace(row.move, before=target), partition, frozenset(target)) is not None
-    if waits or not row.move.adding <= partition.isr:
+    complete = row.move.adding <= partition.isr and frozenset(row.move.after) <= live - partition.offline
+    if waits or not complete:
         return partition
     return replace(partition, replicas=target, adding=(), removing=())
 

@@ -89,6 +89,8 @@ class StepResult:
     progressed: bool
     #: True if every move that could begin is held, and not by people's choice.
     no_progress_possible: bool
+    #: The held moves that wait as one in flight does, for a replica that lags: their stages are in flight, or complete.
+    waiting: frozenset[TopicPartition] = frozenset()
     pressure: Pressure | None = None
     pressure_note: str = ""
     ended: int = 0
@@ -157,6 +159,8 @@ class Step:
         self._pressure: Pressure | None = None
         self._pressure_note = ""
         self._sees_all = False
+        #: The partitions whose stage in flight counts as complete.
+        self._in_flight: set[TopicPartition] = set()
         self._fence = fence
         self._moves = MoveStore(journal, record.digest, who, fence, record=record, known=self._memory.known)
         self._calls = AuditedCalls(journal.audit, fence)
@@ -190,6 +194,9 @@ class Step:
         rows = self._moves.rows()
         arrived = arrived_bytes((row.move for row in rows if row.attempt and not row.state.settled), log_dirs)
         progressed = self._moves.steps_ahead > 0
+        begun = {row.topic_partition for row in rows if row.stage}
+        lagging = {each.topic_partition for each in held if each.code is HoldReason.OUT_OF_SYNC}
+        waiting = frozenset(begun & (lagging | {each.topic_partition for each in held} & self._in_flight))
         return StepResult(
             snapshot,
             rows,
@@ -198,7 +205,8 @@ class Step:
             arrived,
             leased_brokers,
             progressed,
-            not progressed and no_progress_possible(rows, held),
+            not progressed and no_progress_possible(rows, held, waiting),
+            waiting,
             self._pressure,
             self._pressure_note,
             ended,
@@ -210,11 +218,15 @@ class Step:
         """Return what Kafka shows; a stage that waits for replicas that lag counts as complete."""
         snapshot = self._poll()
         staged = [row for row in self._moves.rows() if row.stage and row.topic_partition in snapshot.partitions]
+        # One whose next stage did not begin for long is in flight: it is cancelled.
+        staged = [row for row in staged if row.state is MoveState.SUBMITTED or row.topic_partition not in self._stalled]
         if not (staged and self._starting):
             return snapshot
         found = {
-            row.topic_partition: as_completed_stage(row, snapshot.partitions[row.topic_partition]) for row in staged
+            row.topic_partition: as_completed_stage(row, snapshot.partitions[row.topic_partition], snapshot.live)
+            for row in staged
         }
+        self._in_flight = {name for name, partition in found.items() if partition != snapshot.partitions[name]}
         return replace(snapshot, partitions={**snapshot.partitions, **found})
 
     def _poll(self) -> Snapshot:
@@ -259,33 +271,33 @@ class Step:
         return self._leases.refusals
 
     def drop_open_moves(self, snapshot: Snapshot, sentence: str, cause: Cause | None = None) -> None:
-        """Drop the moves that are not in flight. One that rests between its stages keeps its replicas there.
+        """Drop the moves that are not in flight. Raises ClusterError (`drop_moves`)."""
+        names = [row.topic_partition for row in self._moves.rows() if row.state in OPEN]
+        self.drop_moves(snapshot, dict.fromkeys(names, sentence), cause)
 
-        Raises ClusterError: submissions that may still begin are cancelled first.
+    def drop_moves(
+        self, snapshot: Snapshot, sentences: Mapping[TopicPartition, str], cause: Cause | None = None
+    ) -> None:
+        """Drop the moves of these partitions that are not in flight, each with its message.
+
+        One that rests between its stages keeps its replicas there. Raises ClusterError: submissions that may still
+        begin are cancelled first.
         """
-        self._drop_open([row for row in self._moves.rows() if row.state in OPEN], snapshot, sentence, cause)
+        rows = [row for row in self._moves.rows() if row.state in OPEN and row.topic_partition in sentences]
+        whys = dict(sentences)
+        for row in rows:
+            partition = snapshot.partitions.get(name := row.topic_partition)
+            if partition is not None and rests_between_stages(row, partition):
+                kept = f"; it keeps {list(partition.replicas)}, which it has between its stages"
+                whys[name] = whys[name].removesuffix(".") + kept
+        decisions = [Decision(row, Event.DROP, whys[row.topic_partition], cause) for row in rows]
+        self._record_decisions(decisions, snapshot)
 
     def _give_up_lagging(self, held: Sequence[Held], snapshot: Snapshot) -> list[Held]:
         """Drop the stalled moves that wait for a replica that lags, as a cancel would; return the other held ones."""
         lagging = {each.topic_partition for each in held if each.code is HoldReason.OUT_OF_SYNC} & self._stalled
-        rows = [row for row in self._moves.rows() if row.topic_partition in lagging]
-        self._drop_open(rows, snapshot, INDIVIDUAL_CANCEL[Cause.STALLED], Cause.STALLED)
+        self.drop_moves(snapshot, dict.fromkeys(lagging, INDIVIDUAL_CANCEL[Cause.STALLED]), Cause.STALLED)
         return [each for each in held if each.topic_partition not in lagging]
-
-    def _drop_open(self, rows: Sequence[MoveRow], snapshot: Snapshot, sentence: str, cause: Cause | None) -> None:
-        left = {
-            name: f"; it keeps {list(partition.replicas)}, which it has between its stages"
-            for row in rows
-            if (partition := snapshot.partitions.get(name := row.topic_partition)) is not None
-            and rests_between_stages(row, partition)
-        }
-        decisions = [Decision(row, Event.DROP, sentence + left.get(row.topic_partition, ""), cause) for row in rows]
-        self._record_decisions(decisions, snapshot)
-
-    def drop_moves(self, snapshot: Snapshot, sentences: Mapping[TopicPartition, str]) -> None:
-        """Drop the moves of these partitions that have not begun, each with its message. Raises ClusterError."""
-        rows = [row for row in self._moves.rows() if row.state in OPEN and row.topic_partition in sentences]
-        self._record_decisions([Decision(row, Event.DROP, sentences[row.topic_partition]) for row in rows], snapshot)
 
     def _record_decisions(self, decisions: Sequence[Decision], snapshot: Snapshot) -> None:
         """Record decisions.
@@ -386,7 +398,7 @@ class Step:
         )
         ready = [self._next_part(each.left, inputs) for each in verdicts if each.held is None]
         chosen = self._admit_ready_moves(ready, rows, inputs)
-        refused = self._submit_moves(chosen) if chosen else []
+        refused = self._submit_moves(chosen, snapshot) if chosen else []
         return [why for _, why in held if why.code.event is Event.HOLD] + refused
 
     def _name_changing_plans(
@@ -457,7 +469,7 @@ class Step:
             starts_in_turn=self._cluster.zookeeper_mode,
         ).under(self._pressure)
 
-    def _submit_moves(self, chosen: Sequence[Move]) -> list[Held]:
+    def _submit_moves(self, chosen: Sequence[Move], snapshot: Snapshot) -> list[Held]:
         stages = {move.topic_partition: move for move in chosen}
         rows = self._moves.record_submission(
             [row for row in self._moves.rows() if row.topic_partition in stages], stages
@@ -482,20 +494,16 @@ class Step:
             for name, error in refusals.items()
         ]
         self._moves.record_refused([by_name[name] for name in refusals], held)
-        ends = {TopicPartition(why.topic, why.partition): why for why in held if why.code.event is Event.DROP}
-        self._moves.record_decisions(
-            [
-                Decision(row, Event.DROP, ends[row.topic_partition].sentence)
-                for row in self._moves.rows()
-                if row.topic_partition in ends
-            ]
-        )
+        ends = {why.topic_partition: why.sentence for why in held if why.code.event is Event.DROP}
+        self.drop_moves(snapshot, ends)
         return [why for why in held if why.code.event is Event.HOLD]
 
     def _refusal_reason(self, move: Move, error: ClusterError) -> HoldReason:
         refused = is_unregistered_refusal(error, zookeeper_mode=self._cluster.zookeeper_mode)
-        # A replica that is to be added may go to another broker, which the next plan chooses.
-        return HoldReason.BROKER_UNREGISTERED if refused and not move.adding else HoldReason.KAFKA_REFUSED
+        # A replica that is to be added may go to another broker, which the next plan chooses. And what is in flight
+        # does not end here: the next step sees that the broker is dead.
+        ends = refused and not move.adding and move.topic_partition not in self._in_flight
+        return HoldReason.BROKER_UNREGISTERED if ends else HoldReason.KAFKA_REFUSED
 
 
 def _parts_in_flight(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:

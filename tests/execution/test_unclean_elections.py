@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.requests import INVALID_ASSIGNMENT, refusal_error
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.moves import HoldReason
@@ -15,7 +17,7 @@ from kafka_steward.execution.staging import as_completed_stage, next_stage, part
 from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.records import MoveRow, MoveState, Phase, PlanStatus
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, heal_moves, memory_journal, move
 from tests.simulator import UNCLEAN, Simulator
@@ -98,18 +100,21 @@ COMES = Partition("t", 0, (1, 2, 3), frozenset({1, 3}), 1, adding=(3,))
 
 def test_a_stage_whose_new_replicas_are_in_sync_counts_as_complete_whatever_else_lags() -> None:
     submitted_row = MoveRow(STAGED, MoveState.SUBMITTED, attempt=1, phase=Phase.ACCEPTED, stage=1)
-    done = as_completed_stage(submitted_row, COMES)
+    live = frozenset({1, 2, 3, 5})
+    done = as_completed_stage(submitted_row, COMES, live)
     assert (done.replicas, done.reassigning, done.isr) == ((1, 2, 3), False, COMES.isr)
     waiting = MoveRow(STAGED, MoveState.WAITING, attempt=1, stage=1)
-    assert not as_completed_stage(waiting, COMES).reassigning
+    assert not as_completed_stage(waiting, COMES, live).reassigning
+    assert as_completed_stage(waiting, COMES, live - {1}) is COMES
     for row, seen in (
         (MoveRow(STAGED, MoveState.SUBMITTED, attempt=1, phase=Phase.CANCELLING, stage=1), COMES),
         (MoveRow(STAGED, MoveState.SUBMITTED, attempt=1, phase=Phase.ACCEPTED), COMES),
         (submitted_row, Partition("t", 0, (1, 2, 3), frozenset({1, 2}), 1, adding=(3,))),
         (submitted_row, Partition("t", 0, (3, 1, 2), frozenset({1, 3}), 1, adding=(3,), removing=(2,))),
         (submitted_row, Partition("t", 0, (1, 2, 5), frozenset({1, 5}), 1, adding=(5,))),
+        (submitted_row, replace(COMES, offline=frozenset({1}))),
     ):
-        assert as_completed_stage(row, seen) is seen
+        assert as_completed_stage(row, seen, live) is seen
 
 
 def test_what_is_in_flight_is_the_stage_with_all_new_replicas_and_then_the_rest() -> None:
@@ -339,6 +344,62 @@ def test_a_stalled_stage_that_completes_after_all_is_followed_by_the_next(mode: 
     simulator.run()
     assert world.run().status is PlanStatus.COMPLETED
     assert world.replicas("t-0") == (3, 1)
+
+
+@pytest.mark.parametrize("auto_generated", [True, False])
+def test_a_stage_stays_in_flight_while_the_broker_of_a_kept_replica_is_dead(mode: str, *, auto_generated: bool) -> None:
+    simulator = unclean(mode, "125")
+    simulator.kill(5)
+    settings = Settings(throttle=0, max_attempts=3)
+    world = applied(simulator, "125", "134", settings=settings, auto_generated=auto_generated)
+    world.step()
+    lags(simulator, 2, by=100)
+    while not simulator.topics[T0].isr >= {3, 4}:
+        simulator.tick()
+    simulator.kill(1)
+    for _ in range(10):
+        assert world.step().status is PlanStatus.RUNNING
+        assert (world.row("t-0").state, list(simulator.reassignments())) == (MoveState.SUBMITTED, [T0])
+        simulator.tick()
+    simulator.restart(1)
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.replicas("t-0") == (1, 3, 4)
+
+
+@pytest.mark.parametrize("when_stalled", ["fail", "cancel"])
+def test_a_stage_stays_in_flight_while_kafka_refuses_the_next_one(
+    mode: str, when_stalled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator = unclean(mode, "12")
+    settings = Settings(throttle=0, max_attempts=3, when_stalled=when_stalled, stall_after=20)
+    world = applied(simulator, "12", "31", settings=settings)
+    world.step()
+    lags(simulator, 2, by=100)
+    simulator.run(20)
+    refusal = refusal_error(INVALID_ASSIGNMENT, None, "moving t-0")
+    monkeypatch.setattr(simulator, "alter", lambda targets, **_: dict.fromkeys(targets, refusal))
+    for _ in range(10):
+        progress = world.step()
+        simulator.tick()
+    assert [held.code for held in progress.held] == [HoldReason.KAFKA_REFUSED]
+    assert (progress.status, list(simulator.reassignments())) == (PlanStatus.RUNNING, [T0])
+    for _ in range(30):
+        progress = world.step()
+        if progress.stops or progress.ended:
+            break
+        simulator.tick()
+    stops = when_stalled == "fail"
+    assert (progress.stops, list(simulator.reassignments())) == (stops, [T0] if stops else [])
+    assert world.row("t-0").cause is (None if stops else Cause.STALLED)
+
+
+def test_a_last_stage_that_kafka_refuses_for_good_is_named_with_what_stays() -> None:
+    simulator = unclean("kraft", "12")
+    world = rested(simulator, "12", "132")
+    simulator.unregister(2)
+    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    assert world.run().status is PlanStatus.FAILED
+    assert "; restart that broker, or move its replica to another one; it keeps [1, 2, 3]" in world.row("t-0").detail
 
 
 def test_a_source_in_a_failed_log_directory_is_none(mode: str) -> None:
