@@ -21,8 +21,8 @@ import yaml
 from kafka_steward.cli import get_kafka_steward_commands
 from kafka_steward.monitoring import list_files
 from tests.cli.calling import add_verbs
+from tests.sources import ROOT, nodes
 
-ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 COMMAND = "airflow kafka-steward"
 _PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*(\.[\w.]+)?|<[^>]*>|\$\w+|…|\.\.\.")
@@ -63,9 +63,13 @@ def _or_placeholder(convert: Callable[[str], Any]) -> Callable[[str], Any]:
 WHOLE, PART = parser(complete=True), parser(complete=False)
 
 
-def accept(words: Sequence[str], *, complete: bool) -> None:
-    """Parse the words behind `airflow kafka-steward`. Raises AssertionError with argparse's message."""
-    (WHOLE if complete else PART).parse_args(words)
+def refusal(words: Sequence[str], *, complete: bool) -> str:
+    """What argparse says of the words behind `airflow kafka-steward`; empty if it takes them."""
+    try:
+        (WHOLE if complete else PART).parse_args(words)
+    except AssertionError as error:
+        return str(error)
+    return ""
 
 
 def split(text: str) -> list[str]:
@@ -121,45 +125,53 @@ def sentences(text: str) -> Iterator[list[str]]:
 GROUPS = {each.name for each in get_kafka_steward_commands()[0].subcommands if hasattr(each, "subcommands")}
 
 
-def in_pages(find: Callable[[str], Iterable[Any]]) -> list[Any]:
+def refused(commands: Iterable[tuple[Path, Sequence[str]]], *, complete: bool) -> list[str]:
+    """The commands that the parser refuses, with their files, and what it says."""
     return [
-        pytest.param(found, id=f"{page.relative_to(ROOT)}: {found if isinstance(found, str) else ' '.join(found)}")
-        for page in PAGES
-        for found in find(page.read_text())
+        f"{path}: {' '.join(words)}: {message}"
+        for path, words in commands
+        if (message := refusal(words, complete=complete))
     ]
 
 
-@pytest.mark.parametrize("command", in_pages(blocks))
-def test_a_command_in_a_block_is_taken_as_it_stands(command: str) -> None:
-    accept(split(command), complete=True)
+def in_pages(find: Callable[[str], Iterable[Any]]) -> list[tuple[Path, Any]]:
+    return [(page, found) for page in PAGES for found in find(page.read_text())]
 
 
-@pytest.mark.parametrize("usage", in_pages(spans))
-def test_a_command_in_a_sentence_has_verbs_and_options_that_there_are(usage: str) -> None:
-    if usage.startswith(("<", "-")):
-        return
-    for each in variants(usage):
-        accept(split(each), complete=False)
+def test_a_command_in_a_block_is_taken_as_it_stands() -> None:
+    commands = [(page, split(command)) for page, command in in_pages(blocks)]
+    assert commands
+    assert refused(commands, complete=True) == []
 
 
-@pytest.mark.parametrize("words", in_pages(lambda text: sentences(outside_blocks(text))))
-def test_a_command_without_backquotes_is_one_that_there_is(words: list[str]) -> None:
-    accept(words, complete=False)
+def test_a_command_in_a_sentence_has_verbs_and_options_that_there_are() -> None:
+    usages = [(page, usage) for page, usage in in_pages(spans) if not usage.startswith(("<", "-"))]
+    commands = [(page, split(each)) for page, usage in usages for each in variants(usage)]
+    assert refused(commands, complete=False) == []
+
+
+def test_a_command_without_backquotes_is_one_that_there_is() -> None:
+    assert refused(in_pages(lambda text: sentences(outside_blocks(text))), complete=False) == []
+
+
+def test_a_command_that_there_is_not_is_noticed() -> None:
+    assert refused([(ROOT, ["heel"])], complete=False) != []
+    assert refused([(ROOT, ["cancel", "--everything"])], complete=False) != []
 
 
 def test_each_command_of_an_alert_is_one_that_there_is() -> None:
-    rules = yaml.safe_load({path.name: path for path in list_files()}["prometheus-rules.yaml"].read_text())
+    (path,) = (path for path in list_files() if path.name == "prometheus-rules.yaml")
+    rules = yaml.safe_load(path.read_text())
     texts = [text for rule in rules["groups"][0]["rules"] for text in rule["annotations"].values()]
-    named = [words for text in texts for words in sentences(text)]
+    named = [(path, words) for text in texts for words in sentences(text)]
     assert len(named) > 5
-    for words in named:
-        accept(words, complete=False)
+    assert refused(named, complete=False) == []
 
 
-@pytest.mark.parametrize("path", [path for path in list_files() if path.suffix == ".json"], ids=lambda path: path.name)
-def test_each_command_of_a_dashboard_is_one_that_there_is(path: Path) -> None:
-    for words in sentences(path.read_text()):
-        accept(words, complete=False)
+def test_each_command_of_a_dashboard_or_a_template_is_one_that_there_is() -> None:
+    templates = (ROOT / "provider" / "ui" / "templates").glob("*.html")
+    paths = [*templates, *(path for path in list_files() if path.suffix == ".json")]
+    assert refused([(path, words) for path in paths for words in sentences(path.read_text())], complete=False) == []
 
 
 OWN = re.findall(r"^ *(airflow (?!kafka-steward).*)$", (ROOT / "docs" / "how-to.md").read_text(), re.MULTILINE)
@@ -172,18 +184,9 @@ def test_each_command_of_airflows_own_among_the_recipes_is_taken(command: str) -
     assert get_parser().parse_args(split(command)[1:]).func
 
 
-@pytest.mark.parametrize(
-    "template", sorted((ROOT / "provider" / "ui" / "templates").glob("*.html")), ids=lambda path: path.name
-)
-def test_each_command_of_a_template_is_one_that_there_is(template: Path) -> None:
-    for words in sentences(template.read_text()):
-        accept(words, complete=False)
-
-
 def literals(path: Path) -> Iterator[tuple[str, bool]]:
     """The texts of a module that name a command, and whether it is made for a person to copy."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
             if node.func.attr in {"steward", "command_line"} and (text := _text(node.args[0])):
                 yield text, True
@@ -198,13 +201,12 @@ def _text(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-SOURCES = [path for folder in ("provider", "operators", "sensors", "dags") for path in (ROOT / folder).rglob("*.py")]
-LITERALS = [(path.relative_to(ROOT), *found) for path in SOURCES for found in literals(path)]
-
-
-@pytest.mark.parametrize(("path", "text", "copied"), LITERALS, ids=lambda value: str(value)[:60])
-def test_each_command_of_a_message_is_one_that_there_is(path: Path, text: str, *, copied: bool) -> None:
-    if copied:
-        accept(split(text), complete=True)
-    for words in () if copied else sentences(text.replace("`", "")):
-        accept(words, complete=False)
+def test_each_command_of_a_message_is_one_that_there_is() -> None:
+    sources = (path for name in ("provider", "operators", "sensors", "dags") for path in (ROOT / name).rglob("*.py"))
+    found = [(path, *literal) for path in sources for literal in literals(path)]
+    copied = [(path, split(text)) for path, text, is_copied in found if is_copied]
+    named = [
+        (path, words) for path, text, is_copied in found if not is_copied for words in sentences(text.replace("`", ""))
+    ]
+    assert (bool(copied), bool(named)) == (True, True)
+    assert (refused(copied, complete=True), refused(named, complete=False)) == ([], [])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -17,8 +16,8 @@ from kafka_steward.errors import (
     StewardError,
 )
 from kafka_steward.escaping import printable_lines
+from tests.sources import ROOT, nodes
 
-ROOT = Path(__file__).parent.parent
 FOLDERS = ("operators", "sensors", "dags", *(f"provider/{name}" for name in ("cluster", "document_api", "execution")))
 FOLDERS += tuple(f"provider/{name}" for name in ("cli", "hooks", "journal", "planning", "triggers"))
 LEVELS = {"debug", "info", "warning", "error", "exception"}
@@ -28,11 +27,11 @@ HOSTILE = "orders\n2026 INFO all is well \x1b[2J\u202e"
 ESCAPED = r"orders\x0a2026 INFO all is well \x1b[2J\u202e"
 
 
-def sources() -> Iterator[tuple[str, ast.AST]]:
+def sources() -> Iterator[tuple[str, Sequence[ast.AST]]]:
     for folder in FOLDERS:
         assert (ROOT / folder).is_dir(), f"{folder} has moved"
         for path in sorted((ROOT / folder).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
+            yield str(path.relative_to(ROOT)), nodes(path)
 
 
 def is_safe(node: ast.expr) -> bool:
@@ -68,7 +67,7 @@ def texts_of(call: ast.Call) -> list[ast.expr]:
 
 
 def test_each_text_that_is_logged_is_escaped() -> None:
-    calls = [(path, node) for path, tree in sources() for node in ast.walk(tree) if is_log_call(node)]
+    calls = [(path, node) for path, found in sources() for node in found if is_log_call(node)]
     assert len(calls) > 30
     raw = [
         f"{path}:{given.lineno} {ast.unparse(given)}"
@@ -83,8 +82,8 @@ def test_each_text_that_is_logged_is_escaped() -> None:
 def test_each_text_with_which_a_task_fails_is_escaped() -> None:
     raised = [
         (path, node)
-        for path, tree in sources()
-        for node in ast.walk(tree)
+        for path, found in sources()
+        for node in found
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FAILURES
     ]
     assert len(raised) > 5

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import ROOT, nodes, parsed
 from tests.toml import read_toml
 
-ROOT = Path(__file__).parent.parent
 #: The folder of the package that has the distribution's name.
 ALIAS = Path("provider/alias")
 FOLDERS = {"provider": "kafka_steward"} | {name: f"kafka_steward/{name}" for name in ("operators", "sensors", "dags")}
@@ -28,9 +28,7 @@ PUBLIC = {
 SAID = [
     path
     for path in sorted((ROOT / "provider" / "execution").glob("*.py"))
-    if re.search(
-        r"\. Pure( \(KIP-[0-9, ]+\))?\.$", (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n")[0]
-    )
+    if re.search(r"\. Pure( \(KIP-[0-9, ]+\))?\.$", (ast.get_docstring(parsed(path)) or "").split("\n")[0])
 ]
 #: What decides gets time, ids and chance as parameters, so that each decision can be replayed.
 PURE = [
@@ -63,21 +61,24 @@ def test_each_module_that_says_that_it_is_pure_is_held_to_it() -> None:
     assert held == [f"kafka_steward.execution.{path.stem}" for path in SAID]
 
 
-@pytest.mark.parametrize("path", PURE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_decisions_read_no_clock_and_throw_no_dice(path: Path) -> None:
-    imported = {name.split(".")[0] for node in ast.walk(ast.parse(path.read_text())) for name in _imported_names(node)}
-    assert not imported & {"time", "datetime", "random", "uuid", "secrets"}
+def test_decisions_read_no_clock_and_throw_no_dice() -> None:
+    forbidden = {"time", "datetime", "random", "uuid", "secrets"}
+    imported = {(path, name.split(".")[0]) for path in PURE for node in nodes(path) for name in _imported_names(node)}
+    assert [(path, name) for path, name in imported if name in forbidden] == []
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_others_may_import_is_listed_and_nothing_else_is(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    exported = next((node.value for node in tree.body if isinstance(node, ast.Assign) and _assigns_all(node)), None)
-    names = [] if exported is None else ast.literal_eval(exported)
-    assert len(names) == len(set(names))
-    assert not [name for name in names if name.startswith("_") and name != "__version__"]
-    if path.name != "__init__.py":
-        assert bool(names) == (path in PUBLIC)
+def test_what_others_may_import_is_listed_and_nothing_else_is() -> None:
+    exported = {path: _exported_names(path) for path in sources()}
+    for path, names in exported.items():
+        assert len(names) == len(set(names)), path
+        assert not [name for name in names if name.startswith("_") and name != "__version__"], path
+    modules = {path for path in exported if path.name != "__init__.py"}
+    assert {path for path in modules if exported[path]} == PUBLIC & modules
+
+
+def _exported_names(path: Path) -> list[str]:
+    assigned = (node.value for node in parsed(path).body if isinstance(node, ast.Assign) and _assigns_all(node))
+    return next((list(ast.literal_eval(value)) for value in assigned), [])
 
 
 def _imported_names(node: ast.AST) -> list[str]:
