@@ -6,8 +6,8 @@
 - `make slow`: only `slow`.
 
 A test with `in_ci("kraft")` runs in that mode alone, and in the other one in `make slow`. Before CI, a third of the
-random cases, in `make quick` a tenth, and a part of the points of fault sweeps are tried; with `--every-case`, which CI
-gives, all are.
+random cases, in `make quick` a twentieth, and a part of the points of fault sweeps are tried; with `--every-case`,
+which CI gives, all are.
 
 In `make quick` (`--quick`), a test that connects, listens or starts a process fails, and says which mark it needs.
 """
@@ -34,11 +34,12 @@ _EVENTS = frozenset({"socket.connect", "socket.bind", "subprocess.Popen"})
 #: What the running test has done that a test of the quick ring may not do; None while anything is allowed.
 _seen: list[str] | None = None
 #: Of random cases, one in so many is tried.
-_one_case_in = 3
+_ALL, _SOME, _FEW = 1, 3, 20
+_one_case_in = _SOME
 
 
 def tried(cases: int, *, least: int = 0) -> int:
-    """Return how many of so many random cases are tried: a third, a tenth with `--quick`, or all with `--every-case`.
+    """Return how many of so many random cases are tried: a third, a twentieth with `--quick`, all with `--every-case`.
 
     `least` is for what is judged by an average, which few cases do not have.
     """
@@ -46,11 +47,12 @@ def tried(cases: int, *, least: int = 0) -> int:
 
 
 def one_in(number: int) -> int:
-    """Return the distance between two points of a fault sweep: `number`, or 1 with `--every-case`.
+    """Return the distance between two points of a fault sweep: `number`, its triple with `--quick`, or 1 with
+    `--every-case`.
 
     It should share no factor with the number of kinds of faults: then each kind has its turn.
     """
-    return 1 if _one_case_in == 1 else number
+    return {_ALL: 1, _SOME: number, _FEW: 3 * number}[_one_case_in]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,7 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     global _one_case_in  # noqa: PLW0603 - test modules ask while they are imported
-    _one_case_in = 1 if config.getoption("--every-case") else 10 if config.getoption("--quick") else 3
+    _one_case_in = _ALL if config.getoption("--every-case") else _FEW if config.getoption("--quick") else _SOME
     config.addinivalue_line("markers", "in_ci(mode): in the other mode it is left to `make slow`")
     if config.getoption("--quick"):
         config.option.markexpr = " and ".join(f"not {mark}" for mark in NEEDY)
