@@ -30,7 +30,13 @@ from kafka_steward.journal.store import Journal
 #: Polls in one call: the cancel, the reorder, and three for a cluster that is slow to show them.
 _ROUNDS = 5
 #: The states in which one of our plans has the partition in flight.
-_OURS = {ObservedState.IN_FLIGHT, ObservedState.ADOPTED, ObservedState.CANCELLING, ObservedState.RETURNING}
+_OURS = {
+    ObservedState.IN_FLIGHT,
+    ObservedState.ADOPTED,
+    ObservedState.STILL_IN_FLIGHT,
+    ObservedState.CANCELLING,
+    ObservedState.RETURNING,
+}
 
 
 @dataclass(frozen=True)

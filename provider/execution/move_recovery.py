@@ -214,6 +214,15 @@ def dead_target_reason(row: MoveRow, snapshot: Snapshot) -> str:
     return f"a log directory of {brokers} failed" if dead <= snapshot.live else f"{brokers} failed"
 
 
+def unfinishable_message(rows: Sequence[MoveRow], snapshot: Snapshot) -> str:
+    """Return the message about moves that can neither complete nor be cancelled; empty without any."""
+    if not rows:
+        return ""
+    more = f" {len(rows) - 1} more moves do so too." if len(rows) > 1 else ""
+    why = dead_target_reason(rows[0], snapshot)
+    return f"{rows[0].topic_partition} stays in flight: {why}, and a cancel would take it offline (KIP-236).{more}"
+
+
 #: The reason for the individual cancel of a stalled move, for an operator.
 _NO_PROGRESS = "no progress"
 

@@ -33,6 +33,8 @@ class ObservedState(Enum):
     NOT_STARTED = "not started"
     #: The journal has it as not in flight, and it is in flight to our target: an answer was lost.
     ADOPTED = "adopted"
+    #: A stage that counted as complete is in flight, and the next one cannot be submitted.
+    STILL_IN_FLIGHT = "still in flight"
     #: Kafka accepted it, and it is back at its original replicas.
     CANCELLED_EXTERNALLY = "cancelled by someone"
     #: An external reassignment gave the partition another target or assignment.
@@ -68,6 +70,7 @@ TRANSITION_OF: dict[ObservedState, tuple[Event, str]] = {
     ),
     ObservedState.NOT_STARTED: (Event.NOT_STARTED, "Kafka did not receive the request"),
     ObservedState.ADOPTED: (Event.SUBMIT, "Kafka applied it, and its response was lost"),
+    ObservedState.STILL_IN_FLIGHT: (Event.SUBMIT, "Kafka has not completed its stage"),
     ObservedState.CANCELLED_EXTERNALLY: (Event.DROP, "someone else cancelled it"),
     ObservedState.TAKEN_OVER: (Event.TAKE_OVER, "someone else reassigned the partition"),
     ObservedState.GONE: (Event.DROP, "the topic was deleted"),
@@ -124,7 +127,9 @@ def observe_move(row: MoveRow, partition: Partition | None, live: frozenset[int]
     `partition` is None if Kafka knows no such partition.
     """
     if row.state in OPEN:
-        return ObservedState.ADOPTED if row.attempt and partition and target_in_flight(row.move, partition) else None
+        if not (row.attempt and partition and target_in_flight(row.move, partition)):
+            return None
+        return ObservedState.STILL_IN_FLIGHT if row.stage and not row.unacknowledged else ObservedState.ADOPTED
     if row.state is not MoveState.SUBMITTED:
         return None
     if partition is None:

@@ -274,8 +274,12 @@ def _check_out_of_sync(move: Move, partition: Partition, inputs: PreflightInputs
     # What adds replicas does so behind the others first (staging.py).
     if move.adding or move.topic not in inputs.unclean:
         return None
-    broker = out_of_sync_before_better(move, partition, inputs.snapshot.live - partition.offline)
-    return None if broker is None else str(broker)
+    live = inputs.snapshot.live
+    broker = out_of_sync_before_better(move, partition, live - partition.offline)
+    if broker is None:
+        return None
+    why = ", which is not live," if broker not in live else ", whose log directory failed,"
+    return f"{broker}{why if broker not in live - partition.offline else ''}"
 
 
 def _check_below_min_isr(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:

@@ -367,7 +367,8 @@ class PlanRunner:
             slowest_call_ms=stepped.slowest_call_ms,
             stalled=stuck,
         )
-        warning = self._stall_warning(stepped, self._requested_throttle(record, cancelling=False) or 0, now_ms)
+        stalls = self._stall_warning(stepped, self._requested_throttle(record, cancelling=False) or 0, now_ms)
+        warning = " ".join(filter(None, (stepped.unfinishable, stalls)))
         progress = progress_of(
             replace(record, status=status),
             stepped.rows,

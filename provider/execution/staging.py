@@ -51,8 +51,14 @@ def stage_reached(move: Move, replicas: Collection[int]) -> int:
 
 
 def is_between_stages(row: MoveRow, replicas: Collection[int]) -> bool:
-    """Return True if `replicas`, in any order, are those between two stages of a move that is executed in stages."""
-    return row.stage > 0 and stage_reached(row.move, replicas) > 0
+    """Return True if `replicas`, in any order, are those between two stages of a move that is executed in stages.
+
+    On the way back, any of the new replicas may be there beside the originals.
+    """
+    originals, found = frozenset(row.move.before), frozenset(replicas)
+    back = row.state.settled or phase_of(row) is Phase.CANCELLING
+    partly_back = back and originals < found <= originals | row.move.adding and tuple(replicas) != row.move.after
+    return row.stage > 0 and (stage_reached(row.move, replicas) > 0 or partly_back)
 
 
 def rests_between_stages(row: MoveRow, partition: Partition) -> bool:
@@ -160,15 +166,15 @@ def is_rolling_back(move: Move, partition: Partition) -> bool:
     would come before a better one (`restoring_stage`).
     """
     kept = tuple(broker for broker in partition.replicas if broker not in partition.removing)
-    back = frozenset(partition.adding) <= frozenset(move.before) and frozenset(partition.removing) <= move.adding
-    return back and (kept == move.before or (bool(partition.adding) and stage_reached(move, kept) > 0))
+    originals, added = frozenset(move.before), frozenset(partition.adding)
+    back = added <= originals and frozenset(partition.removing) <= move.adding
+    return back and (kept == move.before or (bool(added) and originals <= frozenset(kept) <= originals | move.adding))
 
 
 def restoring_stage(move: Move, partition: Partition, live: frozenset[int], *, unclean: bool) -> Assignment:
     """Return the next assignment of a cancelled move on its way from `partition`, at rest, to its originals."""
     back = replace(move, before=partition.replicas, after=move.before)
-    stage = next_stage(back, partition, live, one_at_a_time=False, unclean=unclean).after
-    return stage if stage_reached(move, stage) else move.before
+    return next_stage(back, partition, live, one_at_a_time=False, unclean=unclean).after
 
 
 def part_in_flight(row: MoveRow, partition: Partition | None) -> Move:

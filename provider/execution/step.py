@@ -39,6 +39,7 @@ from kafka_steward.execution.move_recovery import (
     is_cancel_safe,
     is_unregistered_refusal,
     select_individual_cancels,
+    unfinishable_message,
 )
 from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event, Held, HoldReason, next_state, no_progress_possible, phase_of
@@ -76,8 +77,9 @@ class StepResult:
 
     `rows` are the moves that had not settled before the step, and `settled` the totals of the others.
     `leased_brokers` are brokers whose throttle cannot be released now. `pressure` is the reason for which moves start
-    more slowly, None without one, and `pressure_note` its message. `ended` counts the moves whose end was observed, and
-    `remained` those seen in flight. `slowest_call_ms` is the longest time that Kafka took for a change.
+    more slowly, None without one, and `pressure_note` its message. `unfinishable` is a message about moves that can
+    neither complete nor be cancelled. `ended` counts the moves whose end was observed, and `remained` those seen in
+    flight. `slowest_call_ms` is the longest time that Kafka took for a change.
     """
 
     snapshot: Snapshot
@@ -89,10 +91,11 @@ class StepResult:
     progressed: bool
     #: True if every move that could begin is held, and not by people's choice.
     no_progress_possible: bool
-    #: The held moves that wait as one in flight does, for a replica that lags: their stages are in flight, or complete.
+    #: The held moves that wait as one in flight does: their stages are in flight, or complete and a replica lags.
     waiting: frozenset[TopicPartition] = frozenset()
     pressure: Pressure | None = None
     pressure_note: str = ""
+    unfinishable: str = ""
     ended: int = 0
     remained: int = 0
     slowest_call_ms: int = 0
@@ -118,6 +121,8 @@ class StepMemory:
     verdicts: KnownVerdicts = field(default_factory=KnownVerdicts)
     #: When the lists of throttled replicas were shortened last.
     lists_released_ms: int | None = None
+    #: The partitions whose next stage Kafka refused while the one before was in flight: that one is waited for.
+    refused: set[TopicPartition] = field(default_factory=set)
 
     def are_lists_due(self, now_ms: int) -> bool:
         """Return True if the lists of throttled replicas are to be shortened again."""
@@ -158,6 +163,7 @@ class Step:
         self._memory = memory or StepMemory()
         self._pressure: Pressure | None = None
         self._pressure_note = ""
+        self._unfinishable = ""
         self._sees_all = False
         #: The partitions whose stage in flight counts as complete.
         self._in_flight: set[TopicPartition] = set()
@@ -194,9 +200,7 @@ class Step:
         rows = self._moves.rows()
         arrived = arrived_bytes((row.move for row in rows if row.attempt and not row.state.settled), log_dirs)
         progressed = self._moves.steps_ahead > 0
-        begun = {row.topic_partition for row in rows if row.stage}
-        lagging = {each.topic_partition for each in held if each.code is HoldReason.OUT_OF_SYNC}
-        waiting = frozenset(begun & (lagging | {each.topic_partition for each in held} & self._in_flight))
+        waiting = self._find_waiting(held, snapshot)
         return StepResult(
             snapshot,
             rows,
@@ -209,6 +213,7 @@ class Step:
             waiting,
             self._pressure,
             self._pressure_note,
+            self._unfinishable,
             ended,
             sum(each.state is ObservedState.IN_FLIGHT for each in findings),
             self._calls.slowest_call_ms,
@@ -218,8 +223,7 @@ class Step:
         """Return what Kafka shows; a stage that waits for replicas that lag counts as complete."""
         snapshot = self._poll()
         staged = [row for row in self._moves.rows() if row.stage and row.topic_partition in snapshot.partitions]
-        # One whose next stage did not begin for long is in flight: it is cancelled.
-        staged = [row for row in staged if row.state is MoveState.SUBMITTED or row.topic_partition not in self._stalled]
+        staged = [row for row in staged if row.topic_partition not in self._memory.refused]
         if not (staged and self._starting):
             return snapshot
         found = {
@@ -293,6 +297,18 @@ class Step:
         decisions = [Decision(row, Event.DROP, whys[row.topic_partition], cause) for row in rows]
         self._record_decisions(decisions, snapshot)
 
+    def _find_waiting(self, held: Sequence[Held], snapshot: Snapshot) -> frozenset[TopicPartition]:
+        """Return the held moves that have begun and wait as one in flight does, and by nobody's choice."""
+        rows = {row.topic_partition: row for row in self._moves.rows() if row.stage}
+        found = [
+            name
+            for each in held
+            if (name := each.topic_partition) in rows
+            and not each.code.is_operator_choice
+            and (name in self._in_flight or (each.code is HoldReason.OUT_OF_SYNC and _lags(rows[name], snapshot)))
+        ]
+        return frozenset(found)
+
     def _give_up_lagging(self, held: Sequence[Held], snapshot: Snapshot) -> list[Held]:
         """Drop the stalled moves that wait for a replica that lags, as a cancel would; return the other held ones."""
         lagging = {each.topic_partition for each in held if each.code is HoldReason.OUT_OF_SYNC} & self._stalled
@@ -313,9 +329,14 @@ class Step:
         in_flight = [row for row in self._moves.rows() if row.state is MoveState.SUBMITTED]
         if not self._cancelling:
             able = [row for row in in_flight if is_cancel_safe(row, snapshot)]
-            dead = find_unfinishable_moves(able, snapshot, frozenset())
+            seen = [row for row in in_flight if row.topic_partition in snapshot.partitions]
+            dead = find_unfinishable_moves(seen, snapshot, frozenset())
             restarting = restarting_brokers(self._journal.tree, self._fence.now_ms) if dead else frozenset()
             lost = find_unfinishable_moves(dead, snapshot, restarting)
+            self._unfinishable = unfinishable_message(
+                [row for row in lost if not is_cancel_safe(row, snapshot)], snapshot
+            )
+            lost = [row for row in lost if is_cancel_safe(row, snapshot)]
             hung = select_individual_cancels(able, self._stalled, lost, after_s=self._settings.stall_after)
             died = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
             return [*died, *((row, why, Cause.STALLED) for row, why in hung)]
@@ -489,6 +510,7 @@ class Step:
         )
         refusals = {name: error for name, error in answers.items() if error is not None}
         self._moves.record_accepted([row for name, row in by_name.items() if name not in refusals])
+        self._memory.refused |= refusals.keys() & self._in_flight
         held = [
             Held.of(name, self._refusal_reason(stages[name], error), _error_message(error))
             for name, error in refusals.items()
@@ -504,6 +526,12 @@ class Step:
         # does not end here: the next step sees that the broker is dead.
         ends = refused and not move.adding and move.topic_partition not in self._in_flight
         return HoldReason.BROKER_UNREGISTERED if ends else HoldReason.KAFKA_REFUSED
+
+
+def _lags(row: MoveRow, snapshot: Snapshot) -> bool:
+    """Return True if the replicas of the target that are out of sync may catch up."""
+    partition = snapshot.partitions[row.topic_partition]
+    return frozenset(row.move.after) - partition.isr <= snapshot.live - partition.offline
 
 
 def _parts_in_flight(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:

@@ -137,6 +137,8 @@ def test_an_isr_that_was_whole_once_need_not_be_whole_again() -> None:
 
 def test_what_was_tried_and_flies_is_ours_and_what_was_not_is_not() -> None:
     assert observe_move(MoveRow(MOVE, attempt=1), FLYING, LIVE) is State.ADOPTED
+    assert observe_move(MoveRow(MOVE, attempt=1, stage=1, unacknowledged=True), FLYING, LIVE) is State.ADOPTED
+    assert observe_move(MoveRow(MOVE, attempt=1, stage=1), FLYING, LIVE) is State.STILL_IN_FLIGHT
     assert observe_move(MoveRow(MOVE, attempt=0), FLYING, LIVE) is None
     assert observe_move(MoveRow(MOVE, MoveState.HELD, attempt=1), seen("123", "23"), LIVE) is None
 
@@ -154,7 +156,7 @@ def test_what_is_settled_stays_so(state: MoveState) -> None:
 
 def test_each_meaning_is_possible_in_the_table() -> None:
     for each, (event, words) in TRANSITION_OF.items():
-        start = MoveState.WAITING if each is State.ADOPTED else MoveState.SUBMITTED
+        start = MoveState.WAITING if each in {State.ADOPTED, State.STILL_IN_FLIGHT} else MoveState.SUBMITTED
         assert next_state(start, event)
         assert words
 

@@ -113,8 +113,9 @@ SENTENCES = {
     ),
     Reason.NO_LEADER: "it has no leader to copy from; bring back one of the brokers 1, 2, 3.",
     Reason.OUT_OF_SYNC: (
-        "its replica on broker 3 is out of sync, and would lead before one that has more if the replicas in sync were"
-        " lost (unclean.leader.election.enable); it is retried, and starts once that replica is in sync."
+        "its replica on broker 3, which is not live, is out of sync, and would lead before one that has more if "
+        "the replicas in sync were lost (unclean.leader.election.enable); it is retried, and starts once that replica "
+        "is in sync."
     ),
     Reason.BELOW_MIN_ISR: (
         "its target has fewer replicas than min.insync.replicas, 3; lower that setting or plan more replicas."

@@ -292,7 +292,7 @@ def rested(simulator: Simulator, before: str, after: str, **settings: Any) -> Wo
     world.journal.tree.create(paths.REASSIGN_CANCEL, "")
     simulator.run()
     world.step()
-    assert (simulator.reassignments(), world.row("t-0").stage) == ({}, 1)
+    assert (simulator.reassignments(), world.row("t-0").stage) == ({}, len(world.moves[0].adding))
     return world
 
 
@@ -358,8 +358,9 @@ def test_a_stage_stays_in_flight_while_the_broker_of_a_kept_replica_is_dead(mode
         simulator.tick()
     simulator.kill(1)
     for _ in range(10):
-        assert world.step().status is PlanStatus.RUNNING
-        assert (world.row("t-0").state, list(simulator.reassignments())) == (MoveState.SUBMITTED, [T0])
+        progress = world.step()
+        assert "t-0 stays in flight: target broker 1 failed, and a cancel would take it offline" in progress.sentence
+        assert (progress.status, list(simulator.reassignments())) == (PlanStatus.RUNNING, [T0])
         simulator.tick()
     simulator.restart(1)
     assert world.run().status is PlanStatus.COMPLETED
@@ -378,11 +379,12 @@ def test_a_stage_stays_in_flight_while_kafka_refuses_the_next_one(
     simulator.run(20)
     refusal = refusal_error(INVALID_ASSIGNMENT, None, "moving t-0")
     monkeypatch.setattr(simulator, "alter", lambda targets, **_: dict.fromkeys(targets, refusal))
+    assert [held.code for held in world.step().held] == [HoldReason.KAFKA_REFUSED]
     for _ in range(10):
         progress = world.step()
         simulator.tick()
-    assert [held.code for held in progress.held] == [HoldReason.KAFKA_REFUSED]
     assert (progress.status, list(simulator.reassignments())) == (PlanStatus.RUNNING, [T0])
+    assert len(submitted(world)) == 2, "it is not asked for again and again"
     for _ in range(30):
         progress = world.step()
         if progress.stops or progress.ended:
@@ -391,6 +393,36 @@ def test_a_stage_stays_in_flight_while_kafka_refuses_the_next_one(
     stops = when_stalled == "fail"
     assert (progress.stops, list(simulator.reassignments())) == (stops, [T0] if stops else [])
     assert world.row("t-0").cause is (None if stops else Cause.STALLED)
+
+
+def test_a_stage_in_flight_does_not_stall_while_people_have_switched_reassignments_off(mode: str) -> None:
+    simulator = unclean(mode, "12")
+    settings = Settings(throttle=0, max_attempts=3, when_stalled="cancel", stall_after=20)
+    world = applied(simulator, "12", "31", settings=settings)
+    world.step()
+    lags(simulator, 2, by=100)
+    simulator.run(20)
+    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    for _ in range(30):
+        progress = world.step()
+        simulator.tick()
+    assert ([held.code for held in progress.held], progress.stalled) == ([HoldReason.CLUSTER_DISABLED], ())
+    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    assert world.run().status is PlanStatus.COMPLETED
+
+
+@pytest.mark.parametrize("dead", [True, False])
+def test_a_move_that_has_begun_waits_in_vain_for_a_replica_that_is_gone(mode: str, *, dead: bool) -> None:
+    simulator = unclean(mode, "123")
+    world = rested(simulator, "123", "1432")
+    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    if dead:
+        simulator.kill(3)
+    else:
+        simulator.fail_disk(3, T0)
+    assert world.run().status is PlanStatus.STUCK
+    gone = "which is not live" if dead else "whose log directory failed"
+    assert f"its replica on broker 3, {gone}, is out of sync" in world.row("t-0").detail
 
 
 def test_a_last_stage_that_kafka_refuses_for_good_is_named_with_what_stays() -> None:
@@ -443,6 +475,29 @@ def test_an_original_that_a_cancel_restores_stands_behind_better_ones_until_it_i
     simulator.broker_settings[3].clear()
     assert world.run().status is PlanStatus.CANCELLED
     assert (world.replicas("t-0"), simulator.reassignments()) == ((1, 2, 3), {})
+
+
+@pytest.mark.parametrize("dead", ["2", "12"])
+def test_no_empty_original_comes_before_a_better_one_whichever_new_replicas_are_dead(mode: str, dead: str) -> None:
+    simulator = unclean(mode, "534")
+    simulator.kill(3)
+    world = rested(simulator, "534", "214")
+    simulator.restart(3)
+    for broker in map(int, dead):
+        simulator.kill(broker)
+    lags(simulator, 4, by=10)
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    while not simulator.reassignments():
+        world.step()
+    simulator.tick()
+    for broker in {5, 1} & simulator.alive:
+        simulator.kill(broker)
+    assert (simulator.topics[T0].leader, simulator.topics[T0].size) == (4, 170), "3 has less"
+    for broker in (5, 1, 2):
+        simulator.restart(broker)
+    simulator.broker_settings[4].clear()
+    assert world.run().status is PlanStatus.CANCELLED
+    assert (world.replicas("t-0"), simulator.reassignments()) == ((5, 3, 4), {})
 
 
 def test_a_cancel_ends_and_names_what_stays_when_the_log_directory_of_an_original_has_failed(mode: str) -> None:
