@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.planner.table import table
 from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.solver.plan_rows import MoveQueue, start_order
-from tests.planning.test_ordering import least, makespan
+from tests.planning.test_stability import least, makespan
 
 LIMITS = Options()
 #: Standard deviation of the logarithm of the sizes: equal, as topics often are, and a few giants.

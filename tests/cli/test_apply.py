@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,6 +28,7 @@ from tests.object_store import bucket, objects, s3_environment, s3_server
 __all__ = ["bucket", "s3_environment", "s3_server"]
 
 BEFORE = [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2)]
+NOT_PUBLISHED = "Interrupted before a plan was published; nothing was changed."
 ALL = ("t-0: 423", "t-1: 241", "t-2: 412", "t-3: 342")
 
 
@@ -193,7 +195,7 @@ def test_the_throttle_is_set_while_it_moves(scene: Scene) -> None:
     assert scene.simulator.broker_settings[4] == {}
 
 
-def test_a_second_apply_of_a_partition_that_is_moved_is_told_by_whom(
+def test_a_second_apply_of_a_partition_that_is_moved_names_the_plan_that_moves_it(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     codes = []
@@ -231,7 +233,7 @@ def test_a_second_apply_of_other_partitions_runs_beside_the_first(
     assert scene.journal.slot.holders() == ()
 
 
-def test_of_two_that_publish_at_once_one_is_told(
+def test_of_two_that_publish_at_once_one_is_refused(
     scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other plan was published after this one had looked at the slot, and still moves the partition."""
@@ -285,18 +287,25 @@ def test_a_step_that_has_begun_is_finished_first(scene: Scene, monkeypatch: pyte
     assert scene.journal.audit.rows(action=Action.SUBMIT)[0].completed_ms is not None
 
 
-def test_interrupted_before_the_plan_is_published_nothing_is_changed(
-    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("act", "ends"),
+    [
+        (lambda _: os.kill(os.getpid(), signal.SIGINT), (Exit.INTERRUPTED, NOT_PUBLISHED)),
+        (lambda scene: scene.call("disable", "--reason", "racks"), (Exit.FAILED, "Reassignments are disabled")),
+    ],
+    ids=["interrupted", "disabled"],
+)
+def test_interrupted_or_disabled_while_it_is_planned_nothing_is_published(
+    scene: Scene,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[Scene], object],
+    ends: tuple[Exit, str],
 ) -> None:
     look = scene.simulator.snapshot
-
-    def interrupted(*given: Any) -> Any:
-        os.kill(os.getpid(), signal.SIGINT)
-        return look(*given)
-
-    monkeypatch.setattr(scene.simulator, "snapshot", interrupted)
-    assert scene.call("apply", scene.file(*ALL)) == 130
-    assert "Interrupted before a plan was published; nothing was changed." in capsys.readouterr().err
+    monkeypatch.setattr(scene.simulator, "snapshot", lambda *given: (act(scene), look(*given))[1])
+    assert scene.call("apply", scene.file(*ALL)) == ends[0]
+    assert ends[1] in capsys.readouterr().err
     assert scene.journal.plans.latest(1) == []
 
 
@@ -364,21 +373,6 @@ def test_while_reassignments_are_disabled_nothing_is_planned_or_published(
     assert scene.journal.plans.latest(1) == []
 
 
-def test_disabled_while_it_is_planned_nothing_is_published(
-    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    look = scene.simulator.snapshot
-
-    def disabled(*given: Any) -> Any:
-        scene.call("disable", "--reason", "racks")
-        return look(*given)
-
-    monkeypatch.setattr(scene.simulator, "snapshot", disabled)
-    assert scene.call("apply", scene.file(*ALL)) == Exit.FAILED
-    assert "Reassignments are disabled" in capsys.readouterr().err
-    assert scene.journal.plans.latest(1) == []
-
-
 def test_it_waits_until_reassignments_are_enabled(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     scene.call("disable", "--reason", "moving racks")
     published = []
@@ -421,7 +415,7 @@ def test_interrupted_while_it_waits_nothing_is_changed(
     scene.call("disable", "--reason", "moving racks")
     scene.interfere = lambda _: os.kill(os.getpid(), number)
     assert scene.call("apply", scene.file(*ALL), "--wait") == Exit.INTERRUPTED
-    assert "Interrupted before a plan was published; nothing was changed." in capsys.readouterr().err
+    assert NOT_PUBLISHED in capsys.readouterr().err
     assert scene.journal.plans.latest(1) == []
     assert scene.replicas() == BEFORE
 
@@ -511,7 +505,7 @@ def never(given: object) -> NoReturn:
     pytest.fail(f"it waits, or says something: {given}")
 
 
-def test_what_passes_is_waited_out_and_told_once() -> None:
+def test_what_passes_is_waited_out_and_reported_once() -> None:
     waits: list[float] = []
     said: list[str] = []
     patient = RetryingRunner(Flaky(DOWN, DOWN, HALF, DOWN, HALF), waits.append, said.append)

@@ -5,16 +5,27 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from getpass import getuser
 
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.journal.audit import Action
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.journal.audit import Action, Actor
+from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
+from kafka_steward.sandbox import Sandbox
+from tests.airflow_home import Connect
+from tests.cli.airflow_command import assignments, call
 from tests.cli.scene import CLUSTER, Scene
+from tests.eventually import eventually
 from tests.simulated_plan import move
 
 BEFORE = [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2)]
@@ -91,7 +102,7 @@ def test_a_cancel_that_was_interrupted_is_resumed_or_repeated(
     assert half.journal.slot.holders() == ()
 
 
-def test_what_someone_else_changed_since_is_left_alone_and_told(
+def test_what_someone_else_changed_since_is_left_alone_and_reported(
     half: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     half.simulator.topics[TopicPartition("t", 0)].replicas = (3, 2, 4)
@@ -187,16 +198,11 @@ def test_what_cannot_be_seen_to_be_as_before_fails_the_cancel(half: Scene, capsy
     assert "back to" not in told.out
 
 
-def test_programs_are_told_each_partition_too(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_get_each_partition_too(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert half.call("cancel", "--reason", "traffic peak", "--output", "json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["status"], facts["found"]["as_before"]) == ("cancelled", True)
-    assert facts["found"]["returned"][0] == {
-        "topic": "t",
-        "partition": 1,
-        "target": [2, 4, 1],
-        "originals": [2, 3, 1],
-    }
+    assert facts["found"]["returned"][0] == {"topic": "t", "partition": 1, "target": [2, 4, 1], "originals": [2, 3, 1]}
 
 
 # Everything
@@ -244,3 +250,70 @@ def test_a_plan_and_all_are_not_said_together(half: Scene, capsys: pytest.Captur
     assert half.call("cancel", half.plan.digest, "--all") == 2
     assert capsys.readouterr().err == "Name a plan, or give --all; not both.\n"
     assert half.plan.cancel is None
+
+
+ASSIGNED = {0: (1, 2, 3), 1: (2, 3, 1)}
+#: Bytes per second. A broker fetches 1 MB at once, and then pauses until its quota's window of 11 s has passed:
+#: 15 MB need minutes, and the command a minute at most, however slow the machine is.
+RATE = 10_000
+
+
+@pytest.mark.in_ci("kraft")
+def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: Connect, topic: str) -> None:
+    ours, theirs = f"{topic}-ours", f"{topic}-theirs"
+    sandbox.create_topics([ours, theirs], assignments=ASSIGNED)
+    sandbox.fill(ours, 30_000_000)
+    sandbox.fill(theirs, 30_000_000)
+    conn_id = connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 10_000, "throttle": RATE})
+    with StewardHook(conn_id).open() as opened, _throttled(opened.cluster, theirs):
+        digest = "d" * 64
+        record = PlanRecord(digest, opened.cluster.cluster_id, "apply", who=Actor(person="ada"))
+        opened.journal.plans.publish(record, [move(f"{ours}-0", "123", "423", size=15_000_000)])
+        runner = PlanRunner(
+            ClusterContext(opened.cluster, opened.journal, opened.settings, Actor(person="ada")), digest
+        )
+        runner.step()
+        assert [row.state for row in opened.journal.plans.rows(digest)] == [MoveState.SUBMITTED]
+        # Not before: with ZooKeeper, a broker applies a throttle late, and copies all until then. A step waits for it.
+        _begin_theirs(opened.cluster, theirs)
+        listed = opened.cluster.snapshot([theirs]).partitions[TopicPartition(theirs, 1)]
+        kept = [broker for broker in listed.replicas if broker not in listed.adding]
+        done = call("cancel", "--all", "--reason", "fire", "--cluster", conn_id)
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        assert done.stdout.splitlines() == [
+            f"The external reassignment of {theirs}-1 to [4, 1, 3] is back at {kept}.",
+            f"{ours}-0: [4, 2, 3] back to [1, 2, 3]",
+            f"Plan {digest[:12]} was cancelled by {getuser()} (fire); none of its 1 moves had completed.",
+        ]
+        assert not opened.cluster.reassignments()
+        # The command asks until Kafka shows the end of all cancels: that is one request.
+        requests = opened.journal.audit.rows(plan=digest, action=Action.REQUEST)
+        assert [(row.entry.reason, row.entry.who.person) for row in requests] == [("cancel: fire", getuser())]
+    assert assignments(sandbox, topic) == {ours: ASSIGNED, theirs: {**ASSIGNED, 1: tuple(kept)}}
+
+
+def _begin_theirs(cluster: KafkaCluster, topic: str) -> None:
+    assert cluster.alter({TopicPartition(topic, 1): (4, 1, 3)}) == {TopicPartition(topic, 1): None}
+
+    def in_flight() -> None:
+        assert cluster.snapshot([topic]).partitions[TopicPartition(topic, 1)].reassigning
+
+    eventually(in_flight, within=30)
+
+
+@contextmanager
+def _throttled(cluster: KafkaCluster, topic: str) -> Iterator[None]:
+    """Slow down what arrives at broker 4, as somebody else would: the rate must not outlive a test that fails."""
+    _throttle(cluster, topic, str(RATE))
+    try:
+        yield
+    finally:
+        _throttle(cluster, topic, None)
+
+
+def _throttle(cluster: KafkaCluster, topic: str, rate: str | None) -> None:
+    op = ConfigOp.SET if rate else ConfigOp.DELETE
+    cluster.change_topic_configs(
+        {topic: [ConfigChange(ThrottleSide.FOLLOWER.replicas_key, op, "1:4" if rate else None)]}
+    )
+    cluster.change_broker_configs({4: [ConfigChange(ThrottleSide.FOLLOWER.rate_key, op, rate)]})

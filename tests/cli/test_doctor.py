@@ -168,7 +168,7 @@ def test_a_workspace_that_cannot_be_written_is_one_sentence(
 
 
 @pytest.mark.process
-def test_passwords_are_not_told(connect: Connect, capsys: pytest.CaptureFixture[str]) -> None:
+def test_passwords_are_not_shown(connect: Connect, capsys: pytest.CaptureFixture[str]) -> None:
     journal = "postgresql+psycopg://steward:very-secret@127.0.0.1:1/steward"
     secured = {"journal": journal, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     conn_id = connect(login="me", password="also-secret", extra=secured)

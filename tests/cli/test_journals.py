@@ -82,10 +82,7 @@ def outage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outage]:
 
 @pytest.mark.process
 def test_a_journal_that_goes_and_comes_back_holds_a_plan_up_and_ends_none(
-    outage: Outage,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    outage: Outage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal, stop, start = outage
     scene = new_scene(monkeypatch, tmp_path, journal)

@@ -39,7 +39,7 @@ def test_a_drain_is_planned_and_nothing_is_submitted(scene: Scene, capsys: pytes
     assert scene.journal.plans.latest(1) == []
 
 
-def test_the_proof_is_told_as_tables(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_proof_is_printed_as_tables(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert scene.call("plan", "drain", "--brokers", "1", "--throttle", "100") == 0
     out, err = capsys.readouterr()
     assert "(no plan can move fewer than " in out
@@ -139,7 +139,7 @@ def test_another_replication_factor_and_a_budget(scene: Scene, capsys: pytest.Ca
     assert planned(scene, capsys, "drain", "--brokers", "1", "--max-moves", "1")["replicas_moved"] == 1 < whole
 
 
-def test_the_dag_would_wait_is_told(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_that_the_dag_would_wait_is_reported(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     scene.simulator.kill(2)
     assert scene.call("plan", "rebalance") in (0, 1)
     assert "The DAG would not start now. The cluster is not ready:" in capsys.readouterr().err
@@ -212,7 +212,7 @@ def test_a_partition_without_a_live_replica_is_left_named_and_in_nobodys_way(
     assert scene.replicas("old") == [(4,)]
 
 
-def test_what_is_left_is_told_beside_many_regressions(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_left_is_named_beside_many_regressions(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     scene.simulator.create("u", [(1, 2, 3)] * 30 + [(4,)])
     scene.simulator.kill(4)
     assert scene.call("plan", "set-replication-factor", "--topics", "u", "--factor", "2") == 1

@@ -1,33 +1,41 @@
-"""queue, requests and signal on real clusters, with the watch's own polls; Kafka's tool says the same of the end."""
+"""queue, requests, signal and watch on real clusters; Kafka's tool says the same of the end."""
 
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cli import Exit
+from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.store import Journal
+from kafka_steward.planning.files.formats import read_snapshot
+from kafka_steward.planning.spark.job import parse_command_line
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
-from tests.cli.airflow_command import written
+from tests.cli.airflow_command import assignments, begin, written
 from tests.cli.calling import run
 from tests.eventually import eventually
 from tests.journal.zookeeper import forget_journal
+from tests.protocol.simulated_watch import document
 
 pytestmark = pytest.mark.apart
 
 _REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-#: Kafka's quota lets 2 MB through at once: what is larger flies until it may hurry.
+#: Kafka's quota lets 2 MB through at once: what is larger is in flight until the throttle is lifted.
 LARGE = 12_000_000
 
 
@@ -158,3 +166,105 @@ def lines_of_kafkas_tool(sandbox: Sandbox, file: str) -> list[str]:
     where = ("--bootstrap-server", sandbox.bootstrap, "--verify", "--preserve-throttles")
     printed = sandbox.kafka_tool(_REASSIGN, *where, "--reassignment-json-file", file)
     return sorted(line for line in printed.splitlines() if line.startswith("Reassignment of partition"))
+
+
+@pytest.mark.ci
+def test_watch_enters_a_killed_broker_and_goes_on_after_an_outage_of_every_broker(
+    kraft_sandbox: Sandbox, connect: Connect, topic: str, tmp_path: Path
+) -> None:
+    sandbox = kraft_sandbox
+    sandbox.create_topics(topic, assignments={0: (1, 2, 3)})
+    conn_id = connect(host=sandbox.bootstrap, extra={"bootstrap_timeout_ms": 5_000, "step_interval": 0.5})
+    with (
+        StewardHook(conn_id).open() as opened,
+        (tmp_path / "out").open("w") as out,
+        (tmp_path / "err").open("w") as err,
+    ):
+        watching = begin("watch", "--cluster", conn_id, to=(out, err))
+        try:
+            sandbox.kill(3)
+            eventually(partial(failed, opened.journal, 3, there=True), within=120)
+            sandbox.restart(3)
+            eventually(partial(failed, opened.journal, 3, there=False), within=120)
+            for broker in sandbox.brokers:
+                sandbox.kill(broker)
+            eventually(partial(said, tmp_path / "err", "and tries again: "), within=120)
+            for broker in sandbox.brokers:
+                sandbox.restart(broker)
+            eventually(partial(said, tmp_path / "out", f"The watch of {conn_id} works again."), within=180)
+            opened.journal.tree.create_sequential(paths.REQUEST_PREFIX, document([f"{topic}-0 421"]))
+            eventually(lambda: moved(sandbox, topic), within=120)
+            assert watching.poll() is None
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(60) == 130
+        finally:
+            watching.kill()
+            watching.wait(30)
+
+
+def failed(journal: Journal, broker: int, *, there: bool) -> None:
+    assert (journal.tree.get(paths.failed_broker(broker)) is not None) is there
+
+
+def said(file: Path, words: str) -> None:
+    assert words in file.read_text()
+
+
+def moved(sandbox: Sandbox, topic: str) -> None:
+    assert assignments(sandbox, topic)[topic] == {0: (4, 2, 1)}
+
+
+BEFORE = [[1, 2], [2, 3], [3, 4]]
+
+
+@pytest.mark.in_ci("kraft")
+def test_the_output_of_generate_is_planned_from_and_the_rollback_of_execute_is_applied(
+    sandbox: Sandbox, topic: str, tmp_path: Path, connect: Connect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Since Kafka 4.2, both name the log directories of the replicas, of which each broker has two."""
+    conn_id = connect(host=sandbox.bootstrap, extra={"step_interval": 0.5})
+    sandbox.create_topics(topic, assignments=dict(enumerate(BEFORE)))
+    generated, executed, move = (tmp_path / name for name in ("generated", "executed", "move.json"))
+
+    move.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
+    topics = ("--topics-to-move-json-file", str(move), "--broker-list", "1,2,3,4")
+    generated.write_text(sandbox.kafka_tool(_REASSIGN, "--bootstrap-server", sandbox.bootstrap, *topics, "--generate"))
+    (tmp_path / "brokers.json").write_text(json.dumps([{"id": broker} for broker in sandbox.brokers]))
+    files = ("--current", str(generated), "--brokers", str(tmp_path / "brokers.json"))
+    planned = parse_command_line([*files, "--operation", "rebalance", "--out", str(tmp_path / "plan")])
+    assert read_snapshot(planned.snapshot).partitions["replicas"].to_pylist() == BEFORE
+    assert run("apply", str(generated), "--cluster", conn_id) == Exit.FAILED
+    assert "has two assignments, in the lines 2 and 5; keep one of these lines." in capsys.readouterr().err
+
+    move.write_text(reassignment(topic, [4, 2]))
+    file = ("--reassignment-json-file", str(move))
+    executed.write_text(sandbox.kafka_tool(_REASSIGN, "--bootstrap-server", sandbox.bootstrap, *file, "--execute"))
+    eventually(lambda: has_replicas(sandbox, topic, (4, 2)), within=60)
+    assert run("apply", str(executed), "--cluster", conn_id) == Exit.DONE
+    has_replicas(sandbox, topic, (1, 2))
+    note = f'names a log directory (KIP-113) for {topic}-0 on broker 1; it is taken as "any"'
+    assert (note in capsys.readouterr().err) is ("disk-" in executed.read_text())
+
+    (held,) = (each for each in disks(sandbox, 2) if (each / f"{topic}-0").exists())
+    (other,) = set(disks(sandbox, 2)) - {held}
+    move.write_text(reassignment(topic, [4, 2], "any", str(other)))
+    assert run("apply", str(move), "--cluster", conn_id) == Exit.FAILED
+    assert f'for {topic}-0 on broker 2, which has it in "{held}"' in capsys.readouterr().err
+    move.write_text(reassignment(topic, [1, 2], "any", str(held)))
+    assert run("apply", str(move), "--cluster", conn_id) == Exit.DONE
+    assert "already has its target replicas; nothing was changed." in capsys.readouterr().out
+
+
+def reassignment(topic: str, replicas: list[int], *log_dirs: str) -> str:
+    named = {"log_dirs": log_dirs} if log_dirs else {}
+    return json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": replicas, **named}]})
+
+
+def disks(sandbox: Sandbox, broker: int) -> list[Path]:
+    return [sandbox.folder / f"broker-{broker}" / name for name in ("disk-1", "disk-2")]
+
+
+def has_replicas(sandbox: Sandbox, topic: str, expected: Assignment) -> None:
+    with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
+        partition = min(cluster.snapshot([topic]).partitions.items())[1]
+    assert (partition.replicas, partition.reassigning) == (expected, False)

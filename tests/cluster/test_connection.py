@@ -92,10 +92,12 @@ def test_the_hook_can_tell_client_keys_from_its_own() -> None:
     )
 
 
-def test_our_defaults_give_way_to_what_is_given() -> None:
-    config = validate_config({"bootstrap_servers": "a:1, b:2", "bootstrap_timeout_ms": 5})
+def test_our_defaults_give_way_to_what_is_given_and_numbers_may_be_texts() -> None:
+    given = {"bootstrap_servers": "a:1, b:2", "bootstrap_timeout_ms": 5, "retry_backoff_ms": "2e4"}
+    config = validate_config(given)
     assert config["bootstrap_servers"] == ["a:1", "b:2"]
     assert (config["bootstrap_timeout_ms"], config["request_timeout_ms"]) == (5, 15_000)
+    assert config["retry_backoff_ms"] == 20_000
 
 
 OAUTH = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
@@ -152,10 +154,6 @@ def test_a_setting_that_the_mechanism_does_not_use_is_refused(mechanism: str, na
 def test_a_switch_means_what_it_says(value: object) -> None:
     given = {"bootstrap_servers": "a:1", "security_protocol": "SSL", "ssl_check_hostname": value}
     assert validate_config(given)["ssl_check_hostname"] is False
-
-
-def test_numbers_may_be_texts() -> None:
-    assert validate_config({"bootstrap_servers": "a:1", "request_timeout_ms": "2e4"})["request_timeout_ms"] == 20_000
 
 
 def test_two_keys_do_not_say_two_things_of_the_security() -> None:
@@ -329,7 +327,7 @@ def failing() -> str:
     raise PermissionError("invalid_client")
 
 
-def test_a_provider_that_fails_is_told_and_may_be_asked_again(module: ModuleType) -> None:
+def test_a_provider_that_fails_is_named_and_may_be_asked_again(module: ModuleType) -> None:
     tokens = provider(module, failing)
     sentence = r"^The token provider company_tokens\.named failed \(PermissionError: invalid_client\); check its cred"
     with pytest.raises(ClusterUnreachable, match=sentence):
@@ -354,7 +352,7 @@ def test_a_provider_that_fails_is_told_and_may_be_asked_again(module: ModuleType
         ((5, NOW_S + 60), "a token that is not a string of printable characters"),
     ],
 )
-def test_what_is_no_token_is_told_and_not_repeated(module: ModuleType, answer: Any, sentence: str) -> None:
+def test_what_is_no_token_is_refused_and_not_repeated(module: ModuleType, answer: Any, sentence: str) -> None:
     with pytest.raises(SettingError, match=f"named returned {sentence}; it must return") as told:
         provider(module, lambda: answer).fetch()
     assert "s3cret" not in str(told.value)
@@ -371,7 +369,7 @@ def test_what_is_no_token_is_told_and_not_repeated(module: ModuleType, answer: A
         ("company_tokens.broken", r"cannot be created \(KeyError: 'TENANT'\); fix it, or the files that it reads"),
     ],
 )
-def test_a_path_that_names_no_provider_is_told(module: ModuleType, path: str, sentence: str) -> None:
+def test_a_path_that_names_no_provider_is_refused(module: ModuleType, path: str, sentence: str) -> None:
     class Broken(Given):
         def __init__(self) -> None:
             raise KeyError("TENANT")
@@ -399,7 +397,7 @@ def test_no_token_is_shown(module: ModuleType) -> None:
     ("credentials", "region", "missing"),
     [(None, "eu-west-1", "credentials"), ("some", None, "region"), ("some", "eu", "")],
 )
-def test_aws_without_credentials_or_region_is_told(
+def test_aws_without_credentials_or_region_is_refused(
     monkeypatch: pytest.MonkeyPatch, credentials: str | None, region: str | None, missing: str
 ) -> None:
     class Session:

@@ -10,7 +10,7 @@ from kafka_steward.cluster.state import Partition, Reassignment
 
 NAME = TopicPartition("t", 0)
 OLD, MERGED, DONE = (1, 2, 3), (4, 2, 3, 1), (4, 2, 3)
-FLYING = {NAME: Reassignment(MERGED, adding=(4,), removing=(1,))}
+IN_FLIGHT = {NAME: Reassignment(MERGED, adding=(4,), removing=(1,))}
 
 
 def shown(
@@ -32,7 +32,7 @@ def recent() -> MetadataReconciler:
 
 @pytest.mark.parametrize("replicas", [OLD, MERGED, DONE])
 def test_what_the_controller_lists_is_in_flight_whatever_the_broker_shows(replicas: Assignment) -> None:
-    partition = shown(MetadataReconciler(), replicas, FLYING)
+    partition = shown(MetadataReconciler(), replicas, IN_FLIGHT)
     assert (partition.replicas, partition.adding, partition.removing) == (MERGED, (4,), (1,))
     assert (partition.isr, partition.leader) == (frozenset({2, 3}), 2)
 
@@ -43,23 +43,23 @@ def test_without_news_the_broker_is_believed() -> None:
         assert (partition.replicas, partition.reassigning) == (replicas, False)
 
 
-def test_a_move_that_left_the_list_flies_until_the_broker_knows(recent: MetadataReconciler) -> None:
-    recent.on_listed(FLYING, 0)
+def test_a_move_that_left_the_list_is_in_flight_until_the_broker_knows(recent: MetadataReconciler) -> None:
+    recent.on_listed(IN_FLIGHT, 0)
     recent.on_listed({}, 1)
     assert shown(recent, MERGED).adding == (4,)
     finished = shown(recent, DONE)
     assert (finished.replicas, finished.reassigning) == (DONE, False)
 
 
-def test_a_cancelled_move_flies_until_the_broker_knows(recent: MetadataReconciler) -> None:
-    recent.on_listed(FLYING, 0)
+def test_a_cancelled_move_is_in_flight_until_the_broker_knows(recent: MetadataReconciler) -> None:
+    recent.on_listed(IN_FLIGHT, 0)
     recent.on_accepted({NAME: None}, 0)
     recent.on_listed({}, 0)
     assert shown(recent, MERGED).reassigning
     assert shown(recent, (2, 3, 1)).replicas == (2, 3, 1)
 
 
-def test_a_target_that_was_accepted_and_reached_at_once_flies_until_the_broker_knows(
+def test_a_target_that_was_accepted_and_reached_at_once_is_in_flight_until_the_broker_knows(
     recent: MetadataReconciler,
 ) -> None:
     recent.on_accepted({NAME: DONE}, 0)
@@ -84,7 +84,7 @@ def test_a_new_target_replaces_an_earlier_one_and_a_cancellation_ends_it(recent:
 
 
 def test_what_was_listed_is_old_news_for_a_long_time_and_not_for_ever(recent: MetadataReconciler) -> None:
-    recent.on_listed(FLYING, 0)
+    recent.on_listed(IN_FLIGHT, 0)
     recent.on_listed({}, STALE_LIMIT_S - 1)
     assert shown(recent, MERGED).reassigning
     recent.on_listed({}, STALE_LIMIT_S)
@@ -101,9 +101,9 @@ def test_what_may_be_news_is_believed_after_a_while() -> None:
     assert not shown(recent, MERGED).reassigning
 
 
-def test_a_cancelled_move_that_a_broker_shows_as_never_begun_still_flies(recent: MetadataReconciler) -> None:
-    recent.on_listed(FLYING, 0)
-    shown(recent, OLD, FLYING, epoch=7)
+def test_a_cancelled_move_that_a_broker_shows_as_never_begun_is_still_in_flight(recent: MetadataReconciler) -> None:
+    recent.on_listed(IN_FLIGHT, 0)
+    shown(recent, OLD, IN_FLIGHT, epoch=7)
     recent.on_accepted({NAME: None}, 0)
     recent.on_listed({}, GRACE_S + 1)
     assert shown(recent, OLD, epoch=7).reassigning  # or its order would never be restored
@@ -113,7 +113,7 @@ def test_a_cancelled_move_that_a_broker_shows_as_never_begun_still_flies(recent:
     assert not shown(recent, OLD, epoch=7).reassigning
 
 
-def test_what_was_asked_flies_until_the_broker_shows_it_or_something_newer(recent: MetadataReconciler) -> None:
+def test_a_requested_move_is_in_flight_until_the_broker_shows_it_or_something_newer(recent: MetadataReconciler) -> None:
     shown(recent, OLD, epoch=7)
     recent.on_accepted({NAME: DONE}, 0)
     recent.on_listed({}, GRACE_S + 1)
@@ -128,9 +128,9 @@ def test_a_topic_that_was_created_anew_is_no_old_news(recent: MetadataReconciler
     recent.reconcile({NAME: Partition("t", 0, OLD, frozenset(), 2, "id1", leader_epoch=7)}, {})
     recent.on_accepted({NAME: DONE}, 0)
     recent.on_listed({}, GRACE_S + 1)
-    for topic_id, flies in (("id1", True), ("id2", False)):
+    for topic_id, in_flight in (("id1", True), ("id2", False)):
         seen = Partition("t", 0, OLD, frozenset(), 2, topic_id, leader_epoch=0)
-        assert recent.reconcile({NAME: seen}, {})[NAME].reassigning is flies
+        assert recent.reconcile({NAME: seen}, {})[NAME].reassigning is in_flight
 
 
 @pytest.mark.parametrize("zookeeper", [False, True])
@@ -144,7 +144,7 @@ def test_an_order_that_a_broker_still_lacks_is_old_news_only_where_orders_raise_
 
 def test_what_was_asked_is_expected_for_as_long_as_it_is_listed_and_a_while_after(recent: MetadataReconciler) -> None:
     recent.on_accepted({NAME: DONE}, 0)
-    recent.on_listed(FLYING, GRACE_S - 1)
+    recent.on_listed(IN_FLIGHT, GRACE_S - 1)
     recent.on_listed({}, 2 * GRACE_S - 2)
     assert shown(recent, OLD).reassigning
     recent.on_listed({}, 2 * GRACE_S)
@@ -153,7 +153,7 @@ def test_what_was_asked_is_expected_for_as_long_as_it_is_listed_and_a_while_afte
 
 def test_somebody_elses_target_ends_what_was_asked(recent: MetadataReconciler) -> None:
     recent.on_accepted({NAME: (3, 1, 2)}, 0)
-    recent.on_listed(FLYING, 0)
+    recent.on_listed(IN_FLIGHT, 0)
     recent.on_listed({}, 0)
     assert not shown(recent, DONE).reassigning
 

@@ -77,7 +77,7 @@ def added(calls: KafkaTransport) -> Any:
 
 
 @pytest.mark.parametrize("ask", [created, added])
-def test_a_creation_that_may_have_been_heard_is_not_asked_again(ask: Any) -> None:
+def test_a_creation_that_may_have_been_applied_is_not_asked_again(ask: Any) -> None:
     calls = Breaking(broken())
     with pytest.raises(KafkaTimeout, match="it may have been applied nevertheless"):
         ask(calls)
@@ -97,13 +97,10 @@ def test_a_creation_is_asked_of_a_controller_that_was_just_looked_up() -> None:
     assert calls.looked == 1
 
 
-def test_any_other_change_is_asked_again_when_the_connection_broke() -> None:
+def test_any_other_change_is_asked_again_when_the_connection_broke_and_not_after_a_time_out() -> None:
     calls = Breaking(broken())
     calls.send_to_controller(lambda: None, change=True)
     assert calls.asked == 2
-
-
-def test_no_change_is_asked_again_after_a_time_out() -> None:
     calls = Breaking(kafka.errors.RequestTimedOutError("late"))
     with pytest.raises(KafkaTimeout):
         calls.send_to_controller(lambda: None, change=True)
@@ -128,16 +125,10 @@ def last_of(*failures: Exception) -> Exception:
     return manager.failures["bootstrap-0"]
 
 
-def test_an_attempt_without_time_does_not_hide_what_the_server_answered() -> None:
-    assert last_of(REFUSED, cut_short()) is REFUSED
-
-
-def test_a_server_that_never_answered_is_said_to_have_timed_out() -> None:
-    assert last_of(cut_short(), late := cut_short()).args == late.args
-
-
-def test_what_the_server_answered_last_counts() -> None:
+def test_what_a_server_answered_last_counts_and_one_that_never_answered_has_timed_out() -> None:
+    assert last_of(REFUSED, cut_short()) is REFUSED, "an attempt without time hides no answer"
     assert last_of(KafkaConnectionError("110 ETIMEDOUT"), cut_short(), REFUSED) is REFUSED
+    assert last_of(cut_short(), late := cut_short()).args == late.args
 
 
 @pytest.mark.process

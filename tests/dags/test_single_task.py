@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from kafka_steward import dags
 from kafka_steward.cluster_tag import cluster_tag, tagged_conn_id, tagged_workflow, workflow_tag
-from kafka_steward.dags import cancel, controls, health, probe, rebalance, throttle
+from kafka_steward.dags import cancel, controls, health, probe, throttle
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.cancel import CancelReassignmentOperator, RollbackReassignmentOperator
 from kafka_steward.operators.control import ControlClusterOperator
 from kafka_steward.operators.throttle import ChangeThrottleOperator
 from tests.dags.tasks import schedule_of, task_of
 
-TAGGED = ("apply", "cancel", "controls", "fill", "heal", "health", "rebalance", "throttle")
+TAGGED = ("apply", "cancel", "controls", "expand", "fill", "heal", "health", "rebalance", "throttle")
 
 
 def assert_ready(dag: DAG, *tasks: str) -> None:
@@ -73,14 +76,11 @@ def test_a_rollback_is_the_cancel_of_a_whole_plan() -> None:
 
 @pytest.mark.parametrize("name", TAGGED)
 def test_every_workflow_has_the_tags_of_its_cluster_and_of_itself(name: str) -> None:
-    dag = getattr(dags, name)(conn_id="kafka_production", dag_id="called_otherwise")
+    make: Callable[..., DAG] = partial(dags.rebalance, on_join=True) if name == "expand" else getattr(dags, name)
+    dag = make(conn_id="kafka_production", dag_id="called_otherwise")
     assert set(dag.tags) == {"kafka-steward", "kafka-steward:kafka_production", f"kafka-steward-workflow:{name}"}
-    own = getattr(dags, name)(conn_id="kafka_production", tags=["team-a"])
+    own = make(conn_id="kafka_production", tags=["team-a"])
     assert set(own.tags) == {"team-a", "kafka-steward:kafka_production", f"kafka-steward-workflow:{name}"}
-
-
-def test_a_rebalance_that_starts_when_a_broker_joins_is_tagged_expand() -> None:
-    assert rebalance("kafka_production", on_join=True).tags >= {workflow_tag("expand"), cluster_tag("kafka_production")}
 
 
 def test_a_long_connection_id_is_cut_and_stays_its_own() -> None:

@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
+import traceback
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE
+from sqlalchemy import make_url
 
-from kafka_steward.errors import SettingError
-from kafka_steward.hooks.cluster_config import ClusterConfig, ConnectionFields, cluster_config
+from kafka_steward.assignment import Assignment, Move, TopicPartition
+from kafka_steward.errors import JournalError, SettingError, WrongJournal
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.undo_verification import verify_undone
+from kafka_steward.hooks.cluster_config import (
+    ClusterConfig,
+    ConnectionFields,
+    cluster_config,
+    find_secrets,
+    journal_url,
+    refuse_airflow_database,
+)
+from kafka_steward.hooks.cluster_config import ConnectionFields as Fields
+from kafka_steward.hooks.context import hook_of
+from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.session import ROOTS
+from kafka_steward.journal.zookeeper.tree import ZkTree
+from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
+from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import SETTINGS, Settings
+from kafka_steward.triggers.base import ClusterWorker
+from kafka_steward.triggers.run_plan import RunPlanTrigger
+from kafka_steward.triggers.wait import WaitTrigger
+from tests.airflow_home import Connect, context
+from tests.cancelling import CancelRunner
+from tests.eventually import eventually
+from tests.stepping import to_the_end
 
 HOME = Path("/airflow")
 
@@ -97,19 +132,17 @@ def test_a_login_that_a_kafka_connection_does_not_use_is_refused() -> None:
         access(ConnectionFields("steward", extra={"kafka_conn_id": "kafka"}), kafka=kafka)
 
 
-def test_no_bootstrap_servers_is_one_sentence() -> None:
-    with pytest.raises(SettingError, match=r"connection kafka names no bootstrap servers: enter host:port as its host"):
-        access(ConnectionFields("kafka"))
-
-
-def test_a_misspelled_key_is_named() -> None:
-    with pytest.raises(SettingError, match=r"connection kafka has 'trottle' in its extra"):
-        access(ConnectionFields("kafka", host="a:9092", extra={"trottle": 1}))
-
-
-def test_a_relative_workspace_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"workspace of the connection kafka is 'plans'; write an absolute path"):
-        access(ConnectionFields("kafka", host="a:9092", extra={"workspace": "plans"}))
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"host": ""}, "connection kafka names no bootstrap servers: enter host:port as its host"),
+        ({"extra": {"trottle": 1}}, "connection kafka has 'trottle' in its extra"),
+        ({"extra": {"workspace": "plans"}}, "workspace of the connection kafka is 'plans'; write an absolute path"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        access(ConnectionFields("kafka", **{"host": "a:9092", **given}))
 
 
 def test_no_repr_shows_a_secret() -> None:
@@ -181,17 +214,11 @@ def test_the_default_journal_is_for_executors_that_run_tasks_where_the_scheduler
             {"zookeeper": "z:2181", "zookeeper_user": "a:b", "zookeeper_password": "c"},
             "zookeeper_user of the connection kafka contains a colon",
         ),
-        (
-            {"zookeeper_user": "me", "zookeeper_password": "c"},
-            "has zookeeper_user, which needs zookeeper",
-        ),
-        (
-            {"zookeeper_tls": {"ca": "/ca.pem"}},
-            "has zookeeper_tls, which needs zookeeper; add zookeeper",
-        ),
+        ({"zookeeper_user": "me", "zookeeper_password": "c"}, "has zookeeper_user, which needs zookeeper"),
+        ({"zookeeper_tls": {"ca": "/ca.pem"}}, "has zookeeper_tls, which needs zookeeper; add zookeeper"),
     ],
 )
-def test_a_zookeeper_that_cannot_be_used_is_told(extra: dict[str, Any], sentence: str) -> None:
+def test_a_zookeeper_that_cannot_be_used_is_refused(extra: dict[str, Any], sentence: str) -> None:
     with pytest.raises(SettingError, match=sentence):
         access(ConnectionFields("kafka", host="a:9092", extra=extra))
 
@@ -255,3 +282,246 @@ def test_a_throttle_that_is_not_there_is_refused_and_not_taken_for_none() -> Non
     for value in (-1, "-1", 0.5, "unlimited", [1]):
         with pytest.raises(SettingError, match=r"^The setting throttle is "):
             access(ConnectionFields("kafka", host="a:9092", extra={"throttle": value}))
+
+
+def no_connection(conn_id: str) -> NoReturn:
+    raise AssertionError(conn_id)
+
+
+def test_a_url_is_taken_as_it_is() -> None:
+    url = "postgresql+psycopg://steward:word@db:5433/steward"
+    assert journal_url(url, no_connection).render_as_string(hide_password=False) == url
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "schema", "url"),
+    [
+        ("postgres", Fields("pg", host="db", login="me", password="p@ss:w/rd"), "steward",
+         "postgresql+psycopg://me:p%40ss%3Aw%2Frd@db/steward"),
+        ("postgres", Fields("pg", host="db", port=5433), "steward", "postgresql+psycopg://db:5433/steward"),
+        ("postgres", Fields("pg", host="/run/postgresql", login="me"), "steward",
+         "postgresql+psycopg://me@/steward?host=%2Frun%2Fpostgresql"),
+        ("postgres", Fields("pg", host="db", extra={"sslmode": "require", "connect_timeout": 3, "sslcert": None}), "s",
+         "postgresql+psycopg://db/s?connect_timeout=3&sslmode=require"),
+        ("sqlite", Fields("lite", host="/var/lib/journal.db"), None, "sqlite:////var/lib/journal.db"),
+    ],
+)  # fmt: skip
+def test_a_connections_id_stands_for_its_database(kind: str, given: Fields, schema: str | None, url: str) -> None:
+    found = journal_url(given.conn_id, lambda _: (kind, given, schema))
+    assert found.render_as_string(hide_password=False) == url
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "sentence"),
+    [
+        ("postgres", Fields("pg", extra={"sslmod": "require"}), "connection pg, whose extra has 'sslmod', which libpq"),
+        ("postgres", Fields("pg", extra={"cursor": "dictcursor"}), "extra has 'cursor', which libpq does not know"),
+        ("postgres", Fields("pg", extra={"password": "s3cret"}), "'password' in its extra, .* connection's password"),
+        ("postgres", Fields("pg", extra={"dbname": "x"}), "'dbname' in its extra, .* as the connection's schema"),
+        ("postgres", Fields("pg", extra={"keepalives": True}), "'keepalives' in its extra, .* takes texts and numbers"),
+        ("postgres", Fields("pg", extra={"sslmode": {"s3cret": 1}}), "'sslmode' in its extra, which cannot be used"),
+        ("sqlite", Fields("lite", password="s3cret"), "sqlite connection lite, whose password nothing uses"),
+        ("sqlite", Fields("lite", extra={"mode": "ro"}), "sqlite connection lite, whose extra nothing uses"),
+    ],
+)  # fmt: skip
+def test_what_nothing_would_use_is_refused(kind: str, given: Fields, sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence) as refused:
+        journal_url(given.conn_id, lambda _: (kind, given, "steward"))
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_connection_of_another_kind_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"journal is set to the connection web, whose type is http"):
+        journal_url("web", lambda _: ("http", Fields("web"), None))
+
+
+@pytest.mark.parametrize("url", ["://me:secret-word@db", "postgresql://me:secret-word@db:port/steward"])
+def test_an_unreadable_url_is_refused_without_repeating_its_password(url: str) -> None:
+    with pytest.raises(SettingError, match=r"The journal's URL cannot be read") as caught:
+        journal_url(url, no_connection)
+    assert "secret-word" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_database_of_its_own_is_accepted_and_not_created_by_looking(tmp_path: Path) -> None:
+    refuse_airflow_database(make_url(f"sqlite:///{tmp_path}/journal.db"))
+    assert not (tmp_path / "journal.db").exists()
+
+
+def test_a_file_that_cannot_be_looked_at_does_not_pass(tmp_path: Path) -> None:
+    (tmp_path / "journal.db").write_text("This is no database, and long enough to be taken for one." * 99)
+    with pytest.raises(JournalError, match=r"journal\.db cannot be written .*file is not a database"):
+        refuse_airflow_database(make_url(f"sqlite:///{tmp_path}/journal.db"))
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("mysql://db/x", "names the database mysql; the journal is kept in SQLite or PostgreSQL"),
+        ("postgresql+asyncpg://db/x", r"names the driver asyncpg, .* write postgresql\+psycopg://"),
+        ("postgresql://db/x?sslmod=require", "has the parameter sslmod, which libpq does not know"),
+    ],
+)
+def test_a_url_that_the_journal_cannot_be_at_does_not_pass(url: str, sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        refuse_airflow_database(make_url(url))
+
+
+def test_a_journal_in_memory_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"must outlive the process"):
+        refuse_airflow_database(make_url("sqlite://"))
+
+
+def test_the_secrets_of_a_setting_are_known_before_it_is_used() -> None:
+    assert find_secrets("postgresql://me:secret-word@db/x?sslpassword=other-word") == ["secret-word", "other-word"]
+    assert find_secrets("postgresql://me:secret-word@db:port/x") == ["postgresql://me:secret-word@db:port/x"]
+    assert find_secrets("my_connection") == find_secrets("sqlite:////var/lib/journal.db") == find_secrets(None) == []
+
+
+ELSEWHERE = {"id": "bb", "place": "sqlite:////airflow/journal.db on the host triggerer-1"}
+
+
+def run_started_by(*payloads: Any) -> Any:
+    """A task's context in a run that these events of watches started."""
+    found = context()
+    found["dag_run"].consumed_asset_events = [SimpleNamespace(extra={"payload": payload}) for payload in payloads]
+    return found
+
+
+def hook_in(run: Any, conn_id: str) -> StewardHook:
+    return hook_of(SimpleNamespace(conn_id=conn_id, settings={}), run)
+
+
+def test_a_run_refuses_another_journal_than_its_watch_has(connect: Connect) -> None:
+    run = run_started_by({"conn_id": "another", "journal": {"id": "cc"}}, {"conn_id": connect(), "journal": ELSEWHERE})
+    with pytest.raises(
+        WrongJournal,
+        match=r"started with the journal at .* on the host triggerer-1, and this process opened another one",
+    ):
+        hook_in(run, "kafka_test").journal("c1")
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"conn_id": "another", "journal": ELSEWHERE},
+        {"conn_id": "kafka_test"},
+        {"conn_id": "kafka_test", "journal": 5},
+        [],
+    ],
+)
+def test_an_event_that_says_nothing_of_this_journal_holds_up_nothing(connect: Connect, payload: Any) -> None:
+    connect()
+    with hook_in(run_started_by(payload), "kafka_test").journal("c1") as journal:
+        assert journal.identity is not None
+
+
+def test_a_run_goes_on_with_the_journal_of_its_watch(connect: Connect) -> None:
+    with StewardHook(connect()).journal("c1") as theirs:
+        assert theirs.identity is not None
+        payload = {"conn_id": "kafka_test", "journal": theirs.identity.to_json()}
+    with hook_in(run_started_by(payload), "kafka_test").journal("c1") as ours:
+        assert ours.identity == theirs.identity
+
+
+def test_a_trigger_opens_the_journal_of_its_task_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def open_and_fail(hook: StewardHook) -> None:
+        opened.append(hook.expected_origin)
+        raise WrongJournal("Another one.")
+
+    monkeypatch.setattr(StewardHook, "open", open_and_fail)
+    triggers: list[RunPlanTrigger | WaitTrigger] = [
+        RunPlanTrigger("kafka", "aa", journal=ELSEWHERE),
+        WaitTrigger("kafka", "ready", journal=ELSEWHERE),
+    ]
+
+    async def connect(thread: ClusterWorker) -> None:
+        with pytest.raises(WrongJournal):
+            await thread.submit(lambda _: None)
+        thread.close()
+
+    for trigger in triggers:
+        asyncio.run(connect(type(trigger)(**trigger.serialize()[1])._thread))
+    assert opened == [ELSEWHERE] * 2
+
+
+WHO = Actor(person="ada")
+
+
+def published(opened: ClusterSession, topic: str, folder: Path, partitions: int = 1) -> str:
+    take_snapshot(opened.cluster, str(folder / "snapshot"), failed=(), now_ms=opened.journal.now_ms())
+    snapshot = read_snapshot(str(folder / "snapshot"))
+    moves = [Move(topic, each, (1, 2, 3), (4, 2, 3), 0, each, "given") for each in range(partitions)]
+    proof = {"cluster_id": snapshot.cluster_id, "snapshot_digest": snapshot.digest, "operation": "apply", "options": {}}
+    write_plan(str(folder / "plan"), plan_table(moves), proof)
+    plan = read_plan(str(folder / "plan"))
+    return publish_plan(ClusterContext(opened.cluster, opened.journal, opened.settings, WHO), plan).digest
+
+
+def test_a_plan_is_carried_out_and_taken_back_by_the_journal_in_zookeeper(
+    connect: Connect, zookeeper_sandbox: Sandbox, topic: str, tmp_path: Path
+) -> None:
+    extra = {"zookeeper": zookeeper_sandbox.zookeeper}
+    conn_id = connect(host=zookeeper_sandbox.bootstrap, extra={**extra, "workspace": str(tmp_path)})
+    zookeeper_sandbox.create_topics(topic, assignments={0: (1, 2, 3)})
+    zookeeper = KazooClient(zookeeper_sandbox.zookeeper)
+    zookeeper.start()
+    try:
+        with StewardHook(conn_id).open() as opened:
+            assert isinstance(opened.journal.tree, ZkTree)
+            digest = published(opened, topic, tmp_path)
+            assert zookeeper.exists(f"/steward/plans/{digest}")
+            assert zookeeper.get_children("/admin/reassign_chunks")
+            plan = opened.cluster, opened.journal, digest, opened.settings, WHO
+            context = ClusterContext(opened.cluster, opened.journal, opened.settings, WHO)
+            assert to_the_end(PlanRunner(context, digest)).ended
+            eventually(lambda: is_at(opened, TopicPartition(topic, 0), (4, 2, 3)))  # a broker hears of it later
+            assert to_the_end(CancelRunner(*plan, scope="plan", reason="a test")).ended
+            eventually(lambda: is_as_before(opened, digest), within=30)
+        # Nothing of ours is in the way of the next plan, or of the next test.
+        assert not zookeeper.get_children("/admin/reassign_chunks")
+    finally:
+        for path in ("/steward", "/admin/reassign_chunks", "/admin/reassignments"):
+            zookeeper.delete(path, recursive=True) if zookeeper.exists(path) else None
+        zookeeper.stop()
+        zookeeper.close()
+
+
+def test_with_credentials_kafka_takes_away_what_was_submitted_by_its_znode(
+    connect: Connect, zookeeper_sandbox: Sandbox, topic: str, tmp_path: Path
+) -> None:
+    login = {"zookeeper_user": "steward", "zookeeper_password": "s3cret", "submission": "legacy"}
+    extra = {"zookeeper": zookeeper_sandbox.zookeeper, "workspace": str(tmp_path), **login}
+    conn_id = connect(host=zookeeper_sandbox.bootstrap, extra=extra)
+    zookeeper_sandbox.create_topics(topic, assignments=dict.fromkeys(range(3), (1, 2, 3)))
+    zookeeper = KazooClient(zookeeper_sandbox.zookeeper, auth_data=[("digest", "steward:s3cret")])
+    zookeeper.start()
+    try:
+        with StewardHook(conn_id).open() as opened:
+            # Kafka makes the node shorter when the first has arrived, and deletes it after the last.
+            digest = published(opened, topic, tmp_path, partitions=3)
+            assert to_the_end(
+                PlanRunner(ClusterContext(opened.cluster, opened.journal, opened.settings, WHO), digest)
+            ).ended
+            eventually(lambda: is_at(opened, TopicPartition(topic, 0), (4, 2, 3)))
+        eventually(lambda: is_gone(zookeeper, paths.REASSIGN_PARTITIONS), within=30)
+        assert zookeeper.get_acls(paths.plan(digest))[0] != zookeeper.get_acls("/admin")[0] == OPEN_ACL_UNSAFE
+    finally:
+        for path in ROOTS:
+            zookeeper.delete(path, recursive=True) if zookeeper.exists(path) else None
+        zookeeper.stop()
+        zookeeper.close()
+
+
+def is_gone(zookeeper: KazooClient, path: str) -> None:
+    assert zookeeper.exists(path) is None
+
+
+def is_at(opened: ClusterSession, name: TopicPartition, replicas: Assignment) -> None:
+    assert opened.cluster.snapshot([name.topic]).partitions[name].replicas == replicas
+
+
+def is_as_before(opened: ClusterSession, digest: str) -> None:
+    found = verify_undone(opened.cluster, opened.journal, digest)
+    assert (found.ok, found.partitions, found.status) == (True, 1, "rolled_back"), found.sentence

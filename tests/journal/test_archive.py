@@ -31,7 +31,7 @@ from tests.present import present
 ME = Actor(person="ada")
 
 
-def told(journal: Journal) -> list[str]:
+def reasons(journal: Journal) -> list[str]:
     return [row.entry.reason for row in journal.audit.rows()]
 
 
@@ -57,7 +57,7 @@ def test_all_but_the_rows_of_known_plans_are_in_the_file_and_in_the_journal_no_m
     file = tmp_path / name
     before_ms = history.now_ms() + 1
     assert archive(history, file, before_ms) == 601
-    assert told(history) == ["of d1", f"601 rows of the audit trail were archived in {file}"]
+    assert reasons(history) == ["of d1", f"601 rows of the audit trail were archived in {file}"]
     entry = history.audit.rows()[-1].entry
     assert (entry.action, entry.who, entry.after) == (Action.REQUEST, ME, {"rows": 601, "before_ms": before_ms})
     text = gzip.decompress(file.read_bytes()).decode() if name.endswith(".gz") else file.read_text()
@@ -69,7 +69,7 @@ def test_all_but_the_rows_of_known_plans_are_in_the_file_and_in_the_journal_no_m
 def test_rows_that_are_younger_stay(history: Journal, tmp_path: Path) -> None:
     oldest_ms = min(row.when_ms for row in history.audit.rows())
     assert archive(history, tmp_path / "audit.jsonl", before_ms=oldest_ms) == 0
-    assert len(told(history)) == 603
+    assert len(reasons(history)) == 603
 
 
 def test_another_clusters_rows_stay(history: Journal, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_file_that_is_there_is_left_and_nothing_is_deleted(history: Journal, t
         archive(history, file)
     assert str(refused.value) == (f"{file} cannot be written (File exists); nothing was deleted: name another.")
     assert file.read_text() == "precious"
-    assert len(told(history)) == 602
+    assert len(reasons(history)) == 602
 
 
 def test_a_failure_that_the_system_does_not_describe_is_named_by_its_kind(
@@ -102,7 +102,7 @@ def test_a_failure_that_the_system_does_not_describe_is_named_by_its_kind(
     with pytest.raises(RequestError) as refused:
         archive(history, file)
     assert str(refused.value) == f"{file} cannot be written (TimeoutError); nothing was deleted: name another."
-    assert (len(told(history)), file.exists()) == (602, False)
+    assert (len(reasons(history)), file.exists()) == (602, False)
 
 
 def test_nothing_is_deleted_before_all_is_written(
@@ -118,7 +118,7 @@ def test_nothing_is_deleted_before_all_is_written(
     file = tmp_path / "audit.jsonl"
     with pytest.raises(JournalUnreachable):
         archive(history, file)
-    assert len(told(history)) == 602
+    assert len(reasons(history)) == 602
     assert not file.exists()
 
 
@@ -134,26 +134,19 @@ def forget(journal: Journal, before_ms: int) -> None:
     delete_old_documents(journal.tree, before_ms, is_known=lambda digest: digest == KNOWN)
 
 
-def test_approvals_go_when_their_plan_is_not_known_any_more(journal: Journal) -> None:
-    approve(journal)
-    forget(journal, journal.now_ms() + 1)
-    assert journal.tree.children(paths.APPROVALS) == [KNOWN]
-
-
-def test_what_was_moved_aside_goes_with_its_texts(journal: Journal) -> None:
-    node = journal.tree.create("/admin/reassignment_requests/request_1", "{" * 300_000)
-    quarantine_document(journal.tree, node, "no JSON", None)
-    forget(journal, journal.now_ms() + 1)
-    assert journal.tree.children(QUARANTINE) == []
-
-
-def test_what_is_younger_stays(journal: Journal) -> None:
+def test_approvals_of_plans_that_are_not_known_any_more_and_what_was_moved_aside_go_when_they_are_old(
+    journal: Journal,
+) -> None:
     before_ms = journal.now_ms() - 60_000
     approve(journal)
-    quarantine_document(journal.tree, journal.tree.create("/a/b", "{"), "no JSON", None)
+    node = journal.tree.create("/admin/reassignment_requests/request_1", "{" * 300_000)
+    quarantine_document(journal.tree, node, "no JSON", None)
     forget(journal, before_ms)
     assert journal.tree.children(paths.APPROVALS) == [KNOWN, FORGOTTEN]
     assert len(journal.tree.children(QUARANTINE)) == 1
+    forget(journal, journal.now_ms() + 1)
+    assert journal.tree.children(paths.APPROVALS) == [KNOWN]
+    assert journal.tree.children(QUARANTINE) == [], "with its texts"
 
 
 def test_what_others_put_there_stays_whatever_its_name(sql_journal: Journal) -> None:
@@ -193,6 +186,7 @@ def test_it_leaves_the_tree_and_is_known_as_before(journal: Journal) -> None:
     assert journal.plans.digests() == ["d1"]
     assert journal.plans.rows("d1") == rows
     assert put_away(journal) == []
+    assert journal.plans.publish(record_of(journal), moves_of(2)) == before, "the same plan again"
 
 
 def test_what_has_not_ended_or_is_needed_or_ended_lately_stays(journal: Journal) -> None:
@@ -238,12 +232,6 @@ def test_one_that_changes_is_in_the_tree_alone(journal: Journal) -> None:
     journal.plans.update(present(journal.plans.get("d1")), reason="looked at again")
     assert journal.tree.children(paths.PLANS) == ["d1"]
     assert journal.plans._ended.digests() == ["d2"]
-
-
-def test_the_same_plan_again_is_the_one_that_ended(journal: Journal) -> None:
-    before = ended(journal)
-    put_away(journal)
-    assert journal.plans.publish(record_of(journal), moves_of(2)) == before
 
 
 def test_it_is_forgotten_with_its_rows_like_any_other(journal: Journal) -> None:

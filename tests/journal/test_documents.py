@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
 from typing import Annotated, Any
 
+import jsonschema
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.document_api.external_guard import DisableObserved
+from kafka_steward.document_api.request_documents import read_requests
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import Document, FieldPresence, TopicName, Words
@@ -39,7 +46,10 @@ from kafka_steward.journal.records import (
     PlanStatus,
     SlotOwnership,
     ThrottleLease,
+    WatchLease,
 )
+from kafka_steward.journal.store import open_journal
+from tests.present import present
 
 _KIPS = Path(__file__).parent / "kips"
 # KIP-236 prints this znode as it was read from a real cluster.
@@ -129,14 +139,14 @@ def test_unknown_fields_are_kept_when_a_document_is_changed() -> None:
         ),
     ],
 )
-def test_a_malformed_request_is_told_by_place_and_fault(text: str, sentence: str) -> None:
+def test_a_malformed_request_is_refused_with_place_and_fault(text: str, sentence: str) -> None:
     with pytest.raises(DocumentError, match=sentence):
         Request.from_json(text, "/x")
 
 
 def test_an_unknown_status_is_refused() -> None:
-    text = RECORD.to_json().replace('"cancelled"', '"flying"')
-    with pytest.raises(DocumentError, match="the status 'flying', which is not a status of a plan"):
+    text = RECORD.to_json().replace('"cancelled"', '"unknown"')
+    with pytest.raises(DocumentError, match="the status 'unknown', which is not a status of a plan"):
         PlanRecord.from_json(text, "/x")
 
 
@@ -185,36 +195,15 @@ def test_an_unknown_scope_is_refused() -> None:
         CancelRequest.from_json('{"scope": "all"}', "/x")
 
 
-@given(
-    st.sampled_from(
-        [
-            FailedBroker,
-            AnnouncedRestartDocument,
-            Chunk,
-            InFlight,
-            Request,
-            CancelRequest,
-            PlanRecord,
-            Lock,
-            ThrottleLease,
-        ]
-    ),
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-        lambda inner: (
-            st.lists(inner, max_size=4)
-            | st.dictionaries(
-                st.sampled_from(
-                    ["version", "partitions", "topic", "partition", "replicas", "timestamp", "status", "who"]
-                )
-                | st.text(),
-                inner,
-                max_size=6,
-            )
-        ),
-    ).map(json.dumps)
-    | st.text(),
+OF_KIPS = [FailedBroker, AnnouncedRestartDocument, Chunk, InFlight, Request, CancelRequest]
+KEYS = ["version", "partitions", "topic", "partition", "replicas", "timestamp", "status", "who"]
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner, max_size=6),
 )
+
+
+@given(st.sampled_from([*OF_KIPS, PlanRecord, Lock, ThrottleLease]), VALUES.map(json.dumps) | st.text())
 def test_whatever_comes_from_outside_is_read_or_refused_in_words(kind: type[Document], text: str) -> None:
     assert _read(kind, text) in {text, "/x"}
 
@@ -353,16 +342,9 @@ def values_of(kind: type[Document]) -> dict[str, Any]:
 def test_each_is_written_and_read_in_this_form(document: Document, text: str) -> None:
     assert document.to_json() == text
     assert type(document).from_json(text) == document
-
-
-@each_stored
-def test_what_was_not_changed_is_written_back_byte_for_byte(document: Document, text: str) -> None:
     spaced = json.dumps(json.loads(text), indent=1)
-    assert type(document).from_json(spaced).to_json() == spaced
-
-
-@each_stored
-def test_what_someone_added_is_kept_when_it_is_written_anew(document: Document, text: str) -> None:
+    assert type(document).from_json(spaced).to_json() == spaced, "what was not changed is written back byte for byte"
+    # What someone added is kept when it is written anew.
     longer = {**json.loads(text), "added": {"by": "someone"}}
     read = type(document).from_json(json.dumps(longer))
     assert json.loads(replace(read, source=None).to_json()) == longer
@@ -379,7 +361,7 @@ def test_what_someone_added_within_it_is_kept_too(kind: type[Document], place: t
 
 
 @each_stored
-def test_each_field_that_holds_something_else_is_told(document: Document, text: str) -> None:
+def test_each_field_that_holds_something_else_is_named(document: Document, text: str) -> None:
     values = json.loads(text)
     for key in values:
         with pytest.raises(DocumentError, match=f"/x(, {key})? (has '{key}' = 1.5 where|holds a number where)"):
@@ -421,3 +403,98 @@ def test_all_else_that_only_we_write_is_needed(kind: type[Document], text: str) 
         missing = {name: value for name, value in values.items() if name != key}
         with pytest.raises(DocumentError, match=f"/x has no '{key}'; correct or delete it"):
             kind.from_json(json.dumps(missing), "/x")
+
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reference/journal.md").read_text()
+KIPS = ROOT / "tests/journal/kips"
+SCHEMAS = {name: json.loads(text) for name, text in re.findall(r'```json title="(\w+)"\n(.*?)```', PAGE, re.DOTALL)}
+MOVED = (ChunkPartition("t", 0, (1, 2), (2, 3), "id"),)
+DOCUMENTS = [
+    ("failed_brokers", FailedBroker(5).to_json()),
+    ("rolling_bounce", AnnouncedRestartDocument(5, 7).to_json()),
+    ("reassign_cancel", ReassignmentsDisabled("ada", "racks").to_json()),
+    ("cancel_reassignment_in_progress", CancelRequest("d", "plan", "ada", "why").to_json()),
+    ("reassignment_requests", Request(MOVED, legacy=True).to_json()),
+    ("reassignment_requests", (KIPS / "236_request.json").read_text()),
+    ("reassignment_requests", (KIPS / "236_submitted.json").read_text()),
+    ("reassign_partitions_queue", (KIPS / "236_queue.json").read_text()),
+    ("reassign_chunks", Chunk(MOVED, True, "d", 0).to_json()),
+    ("reassignments", InFlight((1, 2), (2, 3), True, 2, "d").to_json()),
+    ("pending_replicas", PendingReplicas.from_brokers((2, 1), 3, "id").to_json()),
+    ("deferred_partitions", DeferredPartitions(12, "id", "ada").to_json()),
+    ("watch_leases", WatchLease("airflow-1:4711:0a1b", 17_000, polled=True).to_json()),
+    ("approvals", Approval("3f2a91c0" * 8, "ann", "looks right", 5).to_json()),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), DOCUMENTS)
+def test_what_is_written_and_the_kips_examples_fit_the_schema(name: str, text: str) -> None:
+    jsonschema.validate(json.loads(text), SCHEMAS[name])
+
+
+def test_every_path_has_a_schema_and_every_schema_a_document() -> None:
+    paths = set(re.findall(r"^\| \[`/(?:admin|steward)/(\w+)", PAGE, re.MULTILINE)) - {"reassign_partitions"}
+    assert paths == set(SCHEMAS) == {name for name, _ in DOCUMENTS}
+
+
+#: Each printed statement and the database that it is for; empty: both.
+PRINTED: list[tuple[str, str]] = re.findall(r'```sql(?: title="(\w+)")?\n(.*?)```', PAGE, re.DOTALL)
+CLUSTER, REQUEST = "KAFKAS-CLUSTER-ID", "/admin/reassignment_requests/from-ada-1"
+
+
+def statement(verb: str, database: str) -> str:
+    (found,) = [text for of, text in PRINTED if of in ("", database) and text.startswith(verb)]
+    return found
+
+
+@contextmanager
+def driver(url: str) -> Iterator[Callable[[str], Any]]:
+    """The database's own driver, which gets the text as it is: no parameters, nothing of ours."""
+    engine = sa.create_engine(url)
+    raw = engine.raw_connection()
+    try:
+
+        def run(text: str) -> Any:
+            cursor = raw.cursor()
+            cursor.execute(text)
+            return cursor.fetchall() if cursor.description else None
+
+        yield run
+        raw.commit()
+    finally:
+        raw.close()
+        engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Its name on the page, and a journal's URL."""
+    fixture = "sqlite_url" if request.param == "sqlite" else "postgres_url"
+    return request.param, request.getfixturevalue(fixture)
+
+
+def test_a_request_is_written_read_and_withdrawn_by_the_printed_statements(database: tuple[str, str]) -> None:
+    name, url = database
+    with open_journal(url, CLUSTER) as journal:
+        before = journal.tree.create("/steward/something", "")
+        with driver(url) as run:
+            run(statement("INSERT", name))
+        node = present(journal.tree.get(REQUEST))
+        assert (node.version, node.created_id == node.modified_id > before.modified_id) == (0, True)
+        assert node.created_ms == node.modified_ms
+        assert abs(node.created_ms - time.time() * 1000) < 60_000
+        ((document,), more) = read_requests(journal.tree)
+        assert [(str(each.partition), each.replicas) for each in document.requested] == [("my-topic-0", (1, 2, 4))]
+        assert not more
+        with driver(url) as run:
+            assert [tuple(row) for row in run(statement("SELECT", name))] == [(REQUEST, node.data)]
+            run(statement("DELETE", name))
+        assert journal.tree.get(REQUEST) is None
+        journal.tree.create(REQUEST, "later")  # the ids go on
+
+
+def test_every_printed_statement_is_tried() -> None:
+    tried = {statement(verb, name) for verb in ("INSERT", "SELECT", "DELETE") for name in ("sqlite", "postgresql")}
+    assert tried == {text for _, text in PRINTED}
+    assert {name for name, _ in PRINTED} == {"", "sqlite", "postgresql"}

@@ -22,7 +22,7 @@ from kafka_steward.journal.listing import (
     quarantine_document,
     quarantine_unreadable,
 )
-from kafka_steward.journal.records import APPROVALS, FAILED_BROKERS, IN_FLIGHT, REQUESTS, RESTARTS, WRITTEN
+from kafka_steward.journal.records import APPROVALS, FAILED_BROKERS, IN_FLIGHT, RESTARTS, WRITTEN
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, remove
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
@@ -113,13 +113,20 @@ def test_a_node_that_nothing_can_read_is_moved_aside_with_a_row_and_then_nothing
     assert list_unreadable(journal.tree, (*WRITTEN, APPROVALS)) == []
 
 
-def test_a_name_longer_than_any_path_is_moved_aside(journal: Journal) -> None:
-    long = f"{paths.REASSIGNMENT_REQUESTS}/{'x' * 1100}"
-    put(journal.tree, long, "{}")
-    (sentence,) = quarantine_unreadable(journal, [REQUESTS], WATCH)
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (f"{paths.REASSIGNMENT_REQUESTS}/{'x' * 1100}", "{}"),
+        ("/admin/failed_brokers/large", "x" * (MAX_BYTES - 1)),
+    ],
+    ids=["a name longer than any path", "a million characters"],
+)
+def test_the_largest_of_what_is_invalid_is_moved_aside(journal: Journal, path: str, text: str) -> None:
+    put(journal.tree, path, text)
+    (sentence,) = quarantine_unreadable(journal, WRITTEN, WATCH)
     assert len(sentence) < 600
-    assert kept(journal.tree) == {long: "{}"}
-    assert journal.tree.children(paths.REASSIGNMENT_REQUESTS) == []
+    assert kept(journal.tree) == {path: text}
+    assert journal.tree.children(path.rpartition("/")[0]) == []
 
 
 def test_a_value_that_counts_as_something_is_replaced_and_kept(journal: Journal) -> None:
@@ -176,7 +183,7 @@ def test_no_more_nodes_below_an_invalid_name_are_moved_aside_at_once_than_the_li
     assert not any("cannot be quarantined" in each for each in caplog.messages)
 
 
-def test_what_the_backend_keeps_to_itself_is_told_once_and_kept_nowhere(
+def test_what_the_backend_does_not_delete_is_logged_once_and_kept_nowhere(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal.tree.create("/admin/failed_brokers/mine", "{}")
@@ -207,12 +214,6 @@ def test_what_was_moved_of_a_subtree_has_a_row_even_if_the_rest_cannot_be_moved(
 
 def refusing(discard: Any) -> Any:
     return lambda tree, node: False if "failed_brokers" in node.path else discard(tree, node)
-
-
-def test_at_most_a_million_characters_are_kept_of_a_node(journal: Journal) -> None:
-    put(journal.tree, "/admin/failed_brokers/large", "x" * (MAX_BYTES - 1))
-    quarantine_unreadable(journal, WRITTEN, WATCH)
-    assert kept(journal.tree) == {"/admin/failed_brokers/large": "x" * (MAX_BYTES - 1)}
 
 
 def put(tree: Any, path: str, data: str) -> None:
@@ -273,7 +274,7 @@ def test_it_is_kept_with_where_it_was_and_why_and_something_else_takes_its_place
 @pytest.mark.parametrize("meanwhile", ["changed", "deleted"])
 def test_what_someone_changed_meanwhile_is_theirs(memory: MemoryTree, replacement: str | None, meanwhile: str) -> None:
     read = memory.create(PATH, "garbled")
-    changed = memory.set(PATH, "mended", version=0)
+    changed = memory.set(PATH, "recovered", version=0)
     if meanwhile == "deleted":
         memory.delete(PATH, version=1)
     assert quarantine_document(memory, read, WHY, replacement) is None
@@ -309,7 +310,7 @@ def test_a_character_that_no_document_may_hold_is_kept_as_a_replacement_characte
 
 
 @pytest.mark.parametrize(("text", "kept"), [("", []), ("{}", []), ("{", ["doc_0000000000"])])
-def test_a_signal_goes_when_it_was_heard_and_is_kept_only_where_it_is_garbled(
+def test_a_signal_is_deleted_when_it_was_read_and_kept_only_where_it_is_invalid(
     memory: MemoryTree, text: str, kept: list[str]
 ) -> None:
     delete_or_quarantine(memory, memory.create(PATH, text), CancelRequest.from_node)
@@ -322,7 +323,7 @@ def test_a_signal_goes_when_it_was_heard_and_is_kept_only_where_it_is_garbled(
 
 
 @pytest.mark.parametrize("meanwhile", ["changed", "deleted"])
-def test_what_someone_changed_or_deleted_meanwhile_is_left_and_told(
+def test_what_someone_changed_or_deleted_meanwhile_is_left_and_logged(
     memory: MemoryTree, meanwhile: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

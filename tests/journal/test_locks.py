@@ -297,7 +297,7 @@ def test_who_lives_holds_the_lock_for_all_its_life(timed: MemoryTree, clock: Clo
         StepLock(timed, "b").acquire()
 
 
-def test_who_wakes_up_after_everyone_is_done_is_told_too(timed: MemoryTree, clock: Clock) -> None:
+def test_a_process_that_wakes_up_after_all_others_are_done_is_refused_too(timed: MemoryTree, clock: Clock) -> None:
     late = StepLock(timed, "late").acquire()
     clock.ms += TTL_MS
     with StepLock(timed, "next"):
@@ -330,22 +330,17 @@ def test_a_lock_that_someone_deleted_is_lost_even_when_it_is_made_anew_as_it_was
         fence.check()
 
 
-def test_a_long_step_keeps_its_lock_by_checking(timed: MemoryTree, clock: Clock) -> None:
+def test_a_long_step_keeps_its_lock_by_checking_and_an_expired_one_while_nobody_took_it_over(
+    timed: MemoryTree, clock: Clock
+) -> None:
     fence = StepLock(timed, "slow").acquire()
-    for _ in range(10):
-        clock.ms += TTL_MS - 1
+    for waited_ms in [*[TTL_MS - 1] * 10, 10 * TTL_MS]:
+        clock.ms += waited_ms
         fence.check()
-    clock.ms += TTL_MS - 1
-    with pytest.raises(LockLost):
-        StepLock(timed, "next").acquire()
-
-
-def test_a_lock_that_nobody_took_over_is_still_ours(timed: MemoryTree, clock: Clock) -> None:
-    fence = StepLock(timed, "slow").acquire()
-    clock.ms += 10 * TTL_MS
-    fence.check()
-    with pytest.raises(LockLost):
-        StepLock(timed, "next").acquire()
+        clock.ms += TTL_MS - 1
+        with pytest.raises(LockLost):
+            StepLock(timed, "next").acquire()
+        fence.check()
 
 
 def test_a_clock_that_was_set_back_locks_nobody_out(timed: MemoryTree, clock: Clock) -> None:
@@ -395,10 +390,6 @@ def test_each_name_is_another_and_begins_with_host_and_process() -> None:
     assert one[:-8] == other[:-8]  # where process ids mean the same
 
 
-def test_a_process_that_is_not_there_any_more_is_dead() -> None:
-    assert is_dead_process(named(PID_OF_NO_PROCESS))
-
-
 @pytest.mark.process
 def test_a_killed_process_is_dead() -> None:
     with dead_process() as name:
@@ -440,7 +431,7 @@ def test_a_zombie_is_known_by_its_state_whatever_its_name(
     assert is_dead_process(name) == dead
 
 
-def test_one_whose_state_is_not_told_is_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_whose_state_is_unknown_is_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = new_holder_name()
     monkeypatch.setattr(locks, "_PROC", tmp_path)
     assert not is_dead_process(name)
@@ -464,7 +455,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("nowhere")
-def test_where_it_is_not_told_which_processes_are_meant_none_is_dead() -> None:
+def test_where_neither_boot_nor_namespaces_are_known_no_process_is_dead() -> None:
     assert not is_dead_process(named(PID_OF_NO_PROCESS))
 
 

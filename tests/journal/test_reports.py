@@ -1,10 +1,11 @@
-"""What the watch and the plans report for the page: by the journal's own writers, read as the page reads."""
+"""What the watch and the plans report for the page, and the state of a cluster, read as the page reads them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from kafka_steward.page_data import brokers as broker_data
 from kafka_steward.page_data import clusters as cluster_data
 from kafka_steward.page_data import documents as document_data
 from kafka_steward.page_data import plans as plan_data
+from kafka_steward.page_data.clusters import FAILURES, UNWATCHED_MS, ClusterState, cluster
 from kafka_steward.page_data.reader import JournalReader, open_reader
 from tests.present import present
 
@@ -360,3 +362,119 @@ def test_a_row_moves_on_though_not_with_every_look(sqlite_url: str, cluster_id: 
         looks.record("failures")
         (later,) = looks.rows()
     assert later["at_ms"] > first["at_ms"]
+
+
+# the state of a cluster in one word
+
+Arrange = Callable[[Journal], None]
+
+
+@pytest.fixture
+def url_of_watched(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/journal.db"
+
+
+@pytest.fixture
+def watched(url_of_watched: str) -> Iterator[Journal]:
+    with open_journal(url_of_watched, CLUSTER, host="h") as opened:
+        yield opened
+
+
+def state(url: str) -> ClusterState:
+    with open_reader(url, host="h") as reader:
+        found = cluster(reader, CLUSTER)
+    assert found is not None
+    return found.state
+
+
+def check(journal: Journal, found: CheckState) -> None:
+    """The watch has polled, and the check for failed brokers has this result."""
+    watch_reports(journal).put_check(CheckReport(CONN_ID, FAILURES, state=found))
+    journal.record_poll(FAILURES)
+
+
+def put_failure(journal: Journal, kind: str) -> None:
+    watch_reports(journal).put_failure(CONN_ID, kind, "No answer.", failures=1)
+
+
+def measure(journal: Journal, **counts: float) -> None:
+    """The last health check has these counts."""
+    assert journal.health is not None
+    with watch_reports(journal).database.write_transaction() as connection:
+        connection.execute(sa.delete(tables.health))
+    journal.health.add_measures(counts, every_ms=1, retention_ms=60_000)
+
+
+def put_plan(journal: Journal, operation: str, status: PlanStatus) -> None:
+    digest = (operation[0] if status is PlanStatus.RUNNING else "0").encode().hex().ljust(64, "0")
+    move = Move("t", 0, (1, 2), (2, 3), 0, 0, "broker_draining", None, 100)
+    published = journal.plans.publish(PlanRecord(digest, CLUSTER, operation), [move])
+    journal.plans.update(published, status=status)
+
+
+def disable(journal: Journal) -> None:
+    watch_reports(journal).put_documents({"switch": [{"since_ms": 1, "person": "ada", "reason": "night"}]})
+
+
+def age(journal: Journal, ms: int) -> None:
+    """All that the watch has reported is this much older."""
+    with watch_reports(journal).database.write_transaction() as connection:
+        for table in (tables.watch_check, tables.look):
+            connection.execute(sa.update(table).values(at_ms=table.c.at_ms - ms))
+
+
+#: What makes each state. Each leaves the conditions of the states below it as they are, but for the check's own.
+MADE_BY: dict[ClusterState, Arrange] = {
+    ClusterState.UNWATCHED: partial(age, ms=UNWATCHED_MS + 1),
+    ClusterState.FAILING: lambda journal: watch_reports(journal).put_failure(
+        CONN_ID, "documents", "No answer.", failures=1
+    ),
+    ClusterState.OUTAGE: partial(check, found=CheckState.OUTAGE),
+    ClusterState.OFFLINE: partial(measure, offline_partitions=1, under_replicated_partitions=2),
+    ClusterState.STUCK: partial(put_plan, operation="rebalance", status=PlanStatus.STUCK),
+    ClusterState.FAILED: partial(check, found=CheckState.NOT_HEALED),
+    ClusterState.WAITING: partial(check, found=CheckState.GRACE_PERIOD),
+    ClusterState.HEALING: partial(put_plan, operation="heal", status=PlanStatus.RUNNING),
+    ClusterState.MOVING: partial(put_plan, operation="drain", status=PlanStatus.RUNNING),
+    ClusterState.DEGRADED: partial(measure, under_replicated_partitions=2),
+    ClusterState.DISABLED: disable,
+    ClusterState.HEALTHY: partial(check, found=CheckState.FINE),
+}
+
+
+def test_of_several_states_the_one_that_needs_a_person_most_is_shown(watched: Journal, url_of_watched: str) -> None:
+    assert state(url_of_watched) is ClusterState.UNWATCHED
+    for expected in reversed(ClusterState):
+        MADE_BY[expected](watched)
+        assert state(url_of_watched) is expected
+
+
+@pytest.mark.parametrize(
+    ("arrange", "expected"),
+    [
+        (partial(check, found=CheckState.CALLED_OFF), ClusterState.FAILED),
+        (partial(check, found=CheckState.DUE), ClusterState.WAITING),
+        (partial(check, found=CheckState.HANDLED), ClusterState.HEALING),
+        (partial(check, found=CheckState.PENDING), ClusterState.HEALTHY),
+        (partial(measure, pending_replicas=1), ClusterState.DEGRADED),
+        (partial(measure, reassigning_partitions=1), ClusterState.HEALTHY),
+        (partial(put_plan, operation="heal", status=PlanStatus.COMPLETED), ClusterState.HEALTHY),
+        (partial(age, ms=UNWATCHED_MS - 60_000), ClusterState.HEALTHY),
+    ],
+)
+def test_what_else_makes_a_state_and_what_makes_none(
+    watched: Journal, url_of_watched: str, arrange: Arrange, expected: ClusterState
+) -> None:
+    check(watched, CheckState.FINE)
+    arrange(watched)
+    assert state(url_of_watched) is expected
+
+
+def test_a_check_that_has_been_made_since_it_failed_is_not_failing(watched: Journal, url_of_watched: str) -> None:
+    put_failure(watched, FAILURES)
+    assert state(url_of_watched) is ClusterState.FAILING
+    table = tables.watch_check
+    with watch_reports(watched).database.write_transaction() as connection:
+        connection.execute(sa.update(table).values(failing_ms=table.c.failing_ms - 1_000))
+    watched.record_poll(FAILURES)
+    assert state(url_of_watched) is ClusterState.HEALTHY

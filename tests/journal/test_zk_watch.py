@@ -196,7 +196,7 @@ def test_a_server_that_falls_silent_while_the_watch_begins_is_given_up(
         zookeeper.resume()
 
 
-def test_a_chroot_that_does_not_exist_is_told(zookeeper: ZooKeeperServer) -> None:
+def test_a_chroot_that_does_not_exist_is_named(zookeeper: ZooKeeperServer) -> None:
     with pytest.raises(SettingError, match=r"^The chroot /kafak does not exist in ZooKeeper at 127\.0\.0\.1:"):
         ZooKeeperWatcher(ZooKeeperOptions(f"{zookeeper.hosts}/kafak"), Changes())
 

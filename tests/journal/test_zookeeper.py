@@ -191,7 +191,7 @@ def test_a_pause_of_the_server_fails_no_change(cluster_id: str) -> None:
         others.close()
 
 
-def test_a_server_that_hangs_is_told_in_words_and_nothing_is_made_later(
+def test_a_server_that_hangs_is_named_in_words_and_nothing_is_made_later(
     zookeeper: ZooKeeperServer, cluster_id: str
 ) -> None:
     patient = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id)))
@@ -409,7 +409,7 @@ def test_nodes_are_closed_once_in_a_process_and_the_rest_by_the_next(
     tree.close()
 
 
-def test_nodes_that_cannot_be_closed_are_told(
+def test_nodes_that_cannot_be_closed_are_reported(
     zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     hosts = zookeeper.at(cluster_id)

@@ -98,11 +98,11 @@ class ClusterContract:
 
     def test_a_move_in_flight_shows_its_target_and_what_it_adds_and_removes(self, place: Place) -> None:
         name = move_slowly(place)
-        flying = place.port.reassignments()[name]
-        assert (flying.replicas, flying.target) == ((4, 2, 3, 1), (4, 2, 3))
-        assert (flying.adding, flying.removing) == ((4,), (1,))
+        in_flight = place.port.reassignments()[name]
+        assert (in_flight.replicas, in_flight.target) == ((4, 2, 3, 1), (4, 2, 3))
+        assert (in_flight.adding, in_flight.removing) == ((4,), (1,))
         seen = shown(place)
-        assert (seen.replicas, seen.adding, seen.removing) == (flying.replicas, (4,), (1,))
+        assert (seen.replicas, seen.adding, seen.removing) == (in_flight.replicas, (4,), (1,))
         assert seen.isr == {1, 2, 3}
         assert not seen.under_replicated
 
@@ -157,12 +157,12 @@ class ClusterContract:
     def test_another_target_replaces_the_one_in_flight(self, place: Place) -> None:
         name = move_slowly(place)
         assert place.port.alter({name: (4, 1, 3)}) == {name: None}
-        flying = place.port.reassignments()[name]
-        assert (flying.target, flying.adding, flying.removing) == ((4, 1, 3), (4,), (2,))
+        in_flight = place.port.reassignments()[name]
+        assert (in_flight.target, in_flight.adding, in_flight.removing) == ((4, 1, 3), (4,), (2,))
         assert place.port.cancel([name]) == {name: None}
         assert set(place.eventually(lambda: at_rest(place)).replicas) == {1, 2, 3}
 
-    def test_what_is_refused_is_told_by_partition_and_the_rest_is_done(self, place: Place) -> None:
+    def test_what_is_refused_is_reported_by_partition_and_the_rest_is_done(self, place: Place) -> None:
         place.create(*[(1, 2)] * 5)
         wrong: dict[int, Assignment] = {0: (1, 1), 1: (), 2: (77, 1), 3: (1, -1)}
         wanted = {TopicPartition(place.topic, number): target for number, target in wrong.items()}

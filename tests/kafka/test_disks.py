@@ -33,7 +33,7 @@ HEALING = Settings(heal_failure_interval=0, heal_failed_disks=True, min_free=0)
     params=[pytest.param("kraft", marks=pytest.mark.kraft), pytest.param("zookeeper", marks=pytest.mark.zookeeper)]
 )
 def own(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    """A cluster of one's own: what is done to its disks is not mended."""
+    """A cluster of one's own: what is done to its disks is not undone."""
     with start(request.param, brokers=4) as sandbox:
         yield sandbox
 

@@ -36,7 +36,7 @@ from kafka_steward.settings import Settings
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.cancelling import CancelRunner
 from tests.eventually import eventually
-from tests.kafka.cluster_contract import assert_hides
+from tests.kafka.cluster_contract import assert_hides, same
 from tests.local_plan import plan_folder
 from tests.secured import IMPLIED, ROWS, SETS, Entry, Secured, rights_of, secured
 from tests.simulated_plan import WHO, plan_of
@@ -208,10 +208,6 @@ def raised(answer: Exception | None) -> None:
         raise answer
 
 
-def same(found: object, expected: object) -> None:
-    assert found == expected
-
-
 def test_every_right_of_the_page_is_needed(secured: Secured) -> None:
     assert {(resource, operation) for resource, operation, _ in ROWS} == PROBES.keys()
     secured.sandbox.create_topics("needed", partitions=1, replication_factor=2)
@@ -368,7 +364,7 @@ def test_a_client_with_a_certificate_may_do_what_its_name_may(secured: Secured, 
 
 
 @pytest.mark.parametrize("without", ["ssl_certfile", "ssl_cafile"])
-def test_a_certificate_that_is_not_accepted_is_told_at_once(secured: Secured, without: str) -> None:
+def test_a_certificate_that_is_not_accepted_is_named_at_once(secured: Secured, without: str) -> None:
     config = secured.config_with_certificate("nobody")
     began_s = time.monotonic()
     with pytest.raises(AuthenticationFailed, match=r"^A certificate was not accepted at .*; check ssl_cafile, which"):

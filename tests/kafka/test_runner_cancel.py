@@ -162,8 +162,8 @@ def test_a_cancel_in_the_last_of_two_reassignments_ends_at_the_original_order(
     switch = present(journal.tree.get(paths.REASSIGN_CANCEL))
     journal.tree.delete(switch.path, version=switch.version)
     PlanRunner(ClusterContext(cluster, journal, replace(ONE, throttle=150_000), WHO), digest).step()
-    (flying,) = cluster.reassignments().values()
-    assert (flying.adding, frozenset(flying.removing)) == ((4,), frozenset({1, 2}))
+    (in_flight,) = cluster.reassignments().values()
+    assert (in_flight.adding, frozenset(in_flight.removing)) == ((4,), frozenset({1, 2}))
     assert to_the_end(CancelRunner(cluster, journal, digest, ONE, WHO, reason="a test")).status is PlanStatus.CANCELLED
     eventually(lambda: is_at(cluster, topic, (1, 2)))
     eventually(lambda: verify_as_before(cluster, journal, digest), within=30)

@@ -47,7 +47,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 def begun(cluster: KafkaCluster, journal: Journal, sandbox: Sandbox, topic: str, folder: Path) -> PlanRunner:
-    """A throttled plan, of which some flies and some waits."""
+    """A throttled plan, of which some is in flight and some waits."""
     sandbox.create_topics(topic, assignments=BEFORE)
     sandbox.fill(topic, 16_000_000)
     moves = [Move(topic, number, BEFORE[number], AFTER[number], 0, number, "given") for number in BEFORE]
@@ -55,12 +55,12 @@ def begun(cluster: KafkaCluster, journal: Journal, sandbox: Sandbox, topic: str,
     publish_plan(ClusterContext(cluster, journal, SLOW, WHO), plan)
     runner = PlanRunner(ClusterContext(cluster, journal, SLOW, WHO), plan.digest)
 
-    def flies() -> None:
+    def is_in_flight() -> None:
         progress = runner.step()
         assert progress.in_flight == 2
         assert progress.waiting == 2
 
-    eventually(flies, within=30)
+    eventually(is_in_flight, within=30)
     return runner
 
 

@@ -17,6 +17,7 @@ from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
+from tests.kafka.cluster_contract import same
 from tests.throttles import entries, rates, set_for_all_brokers, set_rates
 
 FOLLOWER = ThrottleSide.FOLLOWER
@@ -151,7 +152,3 @@ def write(cluster: KafkaCluster, topic: str, value: str) -> None:
 
 def in_list(cluster: KafkaCluster, topic: str) -> Collection[str]:
     return set(parse_list(cluster.topic_configs([topic], [FOLLOWER.replicas_key])[topic][FOLLOWER.replicas_key]))
-
-
-def same(found: object, expected: object) -> None:
-    assert found == expected

@@ -137,9 +137,9 @@ def test_the_approvers_are_notified_of_the_plan_with_the_link_to_its_page(
     assert link == (None if address is None else f"{wanted}?map_index=-1")
 
 
-@pytest.mark.parametrize(
-    ("run_type", "more"),
-    [
+def test_a_run_that_somebody_started_or_gave_parameters_asks_a_person(desk: Desk, page: Page) -> None:
+    made, snapshot = drained(desk)
+    runs: list[tuple[str, dict[str, Any]]] = [
         ("manual", {}),
         ("backfill", {}),
         ("backfill", {"conf": {"approve_above": 10**18}}),
@@ -147,13 +147,10 @@ def test_the_approvers_are_notified_of_the_plan_with_the_link_to_its_page(
         ("asset_materialization", {}),
         ("scheduled", {"conf": {"operation": "drain"}}),
         ("scheduled", {"triggering_user_name": "ann"}),
-    ],
-)
-def test_a_run_that_somebody_started_or_gave_parameters_asks_a_person(
-    desk: Desk, page: Page, run_type: str, more: dict[str, Any]
-) -> None:
-    made, snapshot = drained(desk)
-    assert asked(asking(made, snapshot, approve_above=10**12), run(run_type, **more)) == made["digest"]
+    ]
+    for run_type, more in runs:
+        page.kept.clear()
+        assert asked(asking(made, snapshot, approve_above=10**12), run(run_type, **more)) == made["digest"]
 
 
 @pytest.mark.parametrize("run_type", ["scheduled", "asset_triggered"])
@@ -507,25 +504,14 @@ def test_a_task_with_nothing_to_plan_reads_the_snapshot_once(desk: Desk, reads: 
     assert reads.of(lambda: desk.plan(snapshot, operation="expand")) == {SNAPSHOT_FILE: 1}
 
 
-def test_a_review_reads_neither_the_snapshot_nor_the_plan(desk: Desk, reads: Reads) -> None:
-    snapshot = desk.snapshot(4)
-    made = desk.plan(snapshot, operation="drain", brokers=[4])
-    show = ReviewPlanOperator(task_id="show", plan=made, snapshot=snapshot, conn_id="kafka_test")
-    assert reads.of(lambda: show.execute(context())) == {}
-
-
-def test_whoever_approves_and_whoever_submits_reads_the_snapshot_and_the_plan_once(
+def test_a_review_reads_neither_and_whoever_approves_submits_or_checks_reads_the_snapshot_and_the_plan_once(
     desk: Desk, reads: Reads, page: Page
 ) -> None:
-    snapshot = desk.snapshot(4)
-    made = desk.plan(snapshot, operation="drain", brokers=[4])
-    assert reads.of(lambda: asked(asking(made, snapshot))) == {SNAPSHOT_FILE: 1, PLAN_FILE: 1}
+    made, snapshot = drained(desk)
+    once = {SNAPSHOT_FILE: 1, PLAN_FILE: 1}
+    assert reads.of(lambda: show(made, snapshot)) == {}
+    assert reads.of(lambda: asked(asking(made, snapshot))) == once
     asking(made, snapshot).execute_complete(context(), responded("Approve"), digest=made["digest"])
-    assert reads.of(lambda: submit(desk, made, snapshot)) == {SNAPSHOT_FILE: 1, PLAN_FILE: 1}
-
-
-def test_the_command_that_checks_a_plan_reads_the_snapshot_and_the_plan_once(desk: Desk, reads: Reads) -> None:
-    snapshot = desk.snapshot(4)
-    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    assert reads.of(lambda: submit(desk, made, snapshot)) == once
     request = job.parse_command_line(["--check", "--snapshot", snapshot["uri"], "--out", made["uri"]])
-    assert reads.of(lambda: job.print_verdict(request)) == {SNAPSHOT_FILE: 1, PLAN_FILE: 1}
+    assert reads.of(lambda: job.print_verdict(request)) == once

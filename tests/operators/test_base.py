@@ -9,13 +9,14 @@ import inspect
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from airflow.sdk import BaseNotifier, BaseOperator
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 from airflow.sdk.types import TaskInstanceKey
 
 from kafka_steward.dags import apply, cancel, heal, rebalance, throttle
@@ -25,7 +26,7 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.hooks.context import actor_fields, merge_overrides
 from kafka_steward.journal.identity import Identity
-from kafka_steward.operators.base import StewardOperator, attempt_folder, notify
+from kafka_steward.operators.base import StewardOperator, attempt_folder, notify, skip_downstream
 from kafka_steward.operators.cancel import CancelReassignmentOperator, RollbackReassignmentOperator
 from kafka_steward.operators.gate import ClusterReadyOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator
@@ -34,6 +35,7 @@ from kafka_steward.operators.probe import ProbeWorkspaceOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.provider_info import get_provider_info
+from kafka_steward.sensors.health import ClusterHealthSensor
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.reporting import ProgressLog
 from kafka_steward.triggers.wait import CheckResult, WaitTrigger
@@ -235,20 +237,10 @@ def submit(cluster: Cluster) -> StewardOperator:
     return SubmitReassignmentOperator(task_id="submit", conn_id=CONN_ID, plan=plan, defer_after=AT_ONCE)
 
 
-def begin_cancel(cluster: Cluster) -> StewardOperator:
+def cancel_begun(kind: type[CancelReassignmentOperator], cluster: Cluster) -> StewardOperator:
     digest = published(cluster)
     PlanRunner(ClusterContext(cluster, cluster.journal, SETTINGS, WHO), digest).step()
-    why = "wrong racks"
-    return CancelReassignmentOperator(task_id="cancel", conn_id=CONN_ID, plan=digest, reason=why, defer_after=AT_ONCE)
-
-
-def roll_back(cluster: Cluster) -> StewardOperator:
-    digest = published(cluster)
-    PlanRunner(ClusterContext(cluster, cluster.journal, SETTINGS, WHO), digest).step()
-    why = "wrong racks"
-    return RollbackReassignmentOperator(
-        task_id="rollback", conn_id=CONN_ID, plan=digest, reason=why, defer_after=AT_ONCE
-    )
+    return kind(task_id="cancel", conn_id=CONN_ID, plan=digest, reason="wrong racks", defer_after=AT_ONCE)
 
 
 def gate(cluster: Cluster) -> StewardOperator:
@@ -259,8 +251,8 @@ def gate(cluster: Cluster) -> StewardOperator:
 #: A new operator that defers is missing here until it is tried.
 MAKE: dict[type[StewardOperator], Callable[[Cluster], StewardOperator]] = {
     SubmitReassignmentOperator: submit,
-    CancelReassignmentOperator: begin_cancel,
-    RollbackReassignmentOperator: roll_back,
+    CancelReassignmentOperator: partial(cancel_begun, CancelReassignmentOperator),
+    RollbackReassignmentOperator: partial(cancel_begun, RollbackReassignmentOperator),
     ClusterReadyOperator: gate,
 }
 #: It opens neither the cluster nor the journal.
@@ -299,8 +291,6 @@ ESCAPED = r"orders\x0a2026 INFO all is well \x1b[2J\u202e"
 def test_what_kafka_answered_is_logged_as_one_line(
     make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from kafka_steward.operators.leaders import ElectLeadersOperator
-
     cluster = make_cluster("1a 2b", "t: 12")
     cluster.kill(1)
     cluster.restart(1)
@@ -314,8 +304,6 @@ def test_what_kafka_answered_is_logged_as_one_line(
 
 
 def test_what_a_sensor_found_in_the_triggerer_is_logged_as_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    from kafka_steward.sensors.health import ClusterHealthSensor
-
     sensor = ClusterHealthSensor(task_id="wait", conn_id="kafka_test")
     sensor.execute_complete(context(task_id="wait"), {"done": True, "sentence": TWO_LINES, "value": 1})
     logged = capsys.readouterr().out
@@ -337,12 +325,6 @@ def test_what_a_sensor_s_trigger_found_is_logged_as_one_line(capsys: pytest.Capt
 
 
 def test_a_task_that_a_trigger_fails_does_so_with_one_line() -> None:
-    from airflow.sdk.exceptions import AirflowException, AirflowFailException
-
-    from kafka_steward.operators.gate import ClusterReadyOperator
-    from kafka_steward.operators.submit import SubmitReassignmentOperator
-    from kafka_steward.sensors.health import ClusterHealthSensor
-
     event = {"done": False, "ended": False, "sentence": TWO_LINES, "progress": None, "for_good": False}
     with pytest.raises(AirflowFailException) as of_gate:
         ClusterReadyOperator(task_id="gate").execute_complete(context(task_id="gate"), event)
@@ -354,9 +336,6 @@ def test_a_task_that_a_trigger_fails_does_so_with_one_line() -> None:
 
 
 def test_why_the_rest_of_a_workflow_is_skipped_is_logged_as_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    from kafka_steward.operators.base import skip_downstream
-    from kafka_steward.operators.gate import ClusterReadyOperator
-
     task, given = ClusterReadyOperator(task_id="gate"), context(task_id="gate")
     with pytest.raises(Exception, match="orders") as skipped:
         skip_downstream(task, given, f"Plan 12 was rejected by {TWO_LINES}.")

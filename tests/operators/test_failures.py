@@ -1,4 +1,4 @@
-"""What is to be healed, by brokers and by disks, and what its snapshot says; the detector is real in test_on_kafka."""
+"""What is to be healed, by brokers and by disks, and what its snapshot says; and what people are told of the watch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import AuthenticationFailed
+from kafka_steward.errors import AuthenticationFailed, JournalUnreachable
+from kafka_steward.execution.alerts import ALERTS, Condition, list_untold, update_alerts
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import ReassignmentsDisabled
+from kafka_steward.journal.store import Journal
+from kafka_steward.operators import health as operator_module
+from kafka_steward.operators.alerts import SendAlertsOperator
 from kafka_steward.operators.failures import FindFailuresOperator, ReportFailureOperator
 from kafka_steward.operators.health import ReportHealthOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
@@ -24,6 +28,8 @@ from kafka_steward.planning.files.formats import read_snapshot
 from tests.airflow_home import context
 from tests.memory_tree import MemoryTree
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
+from tests.simulated_plan import memory_journal
+from tests.simulator import Simulator
 
 Found = Callable[..., dict[str, Any]]
 
@@ -105,7 +111,7 @@ def test_nothing_is_healed_while_reassignments_are_switched_off(found: Found, of
         found(verdict())
 
 
-def test_an_outage_is_told_and_not_healed(found: Found) -> None:
+def test_an_outage_is_notified_and_not_healed(found: Found) -> None:
     told: list[Any] = []
     with pytest.raises(AirflowFailException, match=r"So it is\."):
         found(verdict(3, 4, outage=True), on_not_healable=told.append)
@@ -236,3 +242,183 @@ def test_a_snapshot_has_the_capacities_of_the_connection(
     make_cluster("1a 2b 3c", "t: 12 23", workspace=str(tmp_path), capacity=capacity)
     taken = SnapshotClusterOperator(task_id="snapshot", conn_id=CONN_ID).execute(context())
     assert read_snapshot(taken["uri"]).brokers["capacity"].to_pylist() == [1.0, 2.0, 0.5]
+
+
+FOUND = [Condition("outage", "Two brokers are down."), Condition("stuck", "Plan 3f2a is stuck.", "3f2a91")]
+
+
+@pytest.fixture
+def journal(monkeypatch: pytest.MonkeyPatch) -> Journal:
+    simulator = Simulator.of("1a", "t: 1")
+    journal = memory_journal(simulator)
+    monkeypatch.setattr(StewardHook, "cluster_id", lambda _: "simulated")
+    monkeypatch.setattr(StewardHook, "journal", lambda *_: journal)
+    return journal
+
+
+def tell(*notifiers: Any) -> Any:
+    return SendAlertsOperator(task_id="tell", conn_id="kafka", on_alert=notifiers).execute(context())
+
+
+def test_each_alert_is_sent_once_and_so_is_its_end(journal: Journal) -> None:
+    told: list[Any] = []
+    update_alerts(journal, FOUND, journal.now_ms())
+    assert tell(lambda given: told.append(given["kafka_steward"])) == [each.sentence for each in FOUND]
+    assert [(each["event"], each["conn_id"], each.get("digest")) for each in told] == [
+        ("outage", "kafka", None),
+        ("stuck", "kafka", "3f2a91"),
+    ]
+    with pytest.raises(AirflowSkipException):
+        tell(told.append)
+    update_alerts(journal, FOUND[:1], journal.now_ms())
+    tell(lambda given: told.append(given["kafka_steward"]))
+    assert (told[-1]["event"], told[-1]["of"], told[-1]["digest"]) == ("recovered", "stuck", "3f2a91")
+    assert [each.key[0] for each in ALERTS.list_valid(journal.tree)] == ["outage"]
+
+
+def test_an_alert_that_no_notifier_could_send_is_sent_again(journal: Journal) -> None:
+    def broken(_: Any) -> None:
+        raise ConnectionError
+
+    update_alerts(journal, FOUND[:1], journal.now_ms())
+    with pytest.raises(AirflowException, match="No notifier could send"):
+        tell(broken, broken)
+    assert len(list_untold(journal)) == 1
+    told: list[Any] = []
+    tell(broken, told.append)
+    assert len(told) == 1
+    assert list_untold(journal) == []
+
+
+def test_while_the_journal_is_away_people_are_notified_of_what_the_event_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any) -> Any:
+        raise JournalUnreachable("It is away.")
+
+    monkeypatch.setattr(StewardHook, "cluster_id", away)
+    found = {"kind": "watch_failing", "subject": "alerts", "sentence": "The journal is away."}
+    mine = SimpleNamespace(extra={"payload": {"conn_id": "kafka", "unrecorded": [found]}})
+    others = SimpleNamespace(extra={"payload": {"conn_id": "other", "unrecorded": [found]}})
+    told: list[Any] = []
+    given = context()
+    operator = SendAlertsOperator(task_id="tell", conn_id="kafka", on_alert=told.append)
+    with pytest.raises(JournalUnreachable):
+        operator.execute(given)
+    given["dag_run"].consumed_asset_events = [mine, mine, others]
+    assert operator.execute(given) == ["The journal is away."]
+    assert [each["kafka_steward"]["event"] for each in told] == ["watch_failing"]
+
+
+UNDER_REPLICATED = "kafka_steward.cluster.under_replicated_partitions"
+Gauges = dict[str, tuple[float, Any]]
+
+
+def report(**given: Any) -> dict[str, Any]:
+    operator = ReportHealthOperator(task_id="health", conn_id=CONN_ID, **{"sample_s": 0, **given})
+    return operator.execute(context(task_id="health"))
+
+
+def unexpected(_: Any) -> None:
+    pytest.fail("nobody is to be notified")
+
+
+def test_a_healthy_cluster_is_reported_and_measured_and_nobody_is_notified(
+    make_cluster: MakeCluster, gauges: Gauges
+) -> None:
+    make_cluster("1a 2b 3c", "orders: 123 231")
+    facts = report(when_unhealthy="fail", on_unhealthy=unexpected)
+    assert (facts["healthy"], facts["above"]) == (True, [])
+    assert facts["sentence"].startswith("Of 2 partitions 0 are under-replicated, 0 are under min ISR, 0 are offline.")
+    assert {name: gauge for name, gauge in gauges.items() if ".broker." not in name} == {
+        f"kafka_steward.cluster.{name}": (value, {"conn_id": CONN_ID}) for name, value in facts["measures"].items()
+    }
+    assert gauges[UNDER_REPLICATED] == (0, {"conn_id": CONN_ID})
+
+
+def test_an_unhealthy_cluster_is_notified_of_and_the_task_succeeds_by_default(
+    make_cluster: MakeCluster, gauges: Gauges
+) -> None:
+    make_cluster("1a 2b 3c", "orders: 123 231").kill(3)
+    notified: list[Any] = []
+    facts = report(on_unhealthy=notified.append)
+    assert (facts["healthy"], facts["above"]) == (False, ["under_replicated_partitions"])
+    assert facts["measures"]["under_replicated_partitions"] == 2
+    assert [each["kafka_steward"] for each in notified] == [{"event": "unhealthy", **facts}]
+    assert gauges[UNDER_REPLICATED][0] == 2
+
+
+def test_the_partitions_are_named_in_the_result_for_the_notification_and_in_the_log(
+    make_cluster: MakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_cluster("1a 2b 3c", "orders: 123 231").kill(3)
+    notified: list[Any] = []
+    facts = report(on_unhealthy=notified.append)
+    names = {"under_replicated": ["orders-0", "orders-1"], "under_min_isr": [], "offline": [], "reassigning": []}
+    assert facts["partitions"] == notified[0]["kafka_steward"]["partitions"] == names
+    assert "under replicated, 1 to 2 of 2: orders-0, orders-1" in capsys.readouterr().out
+
+
+def test_where_it_is_to_fail_an_unhealthy_cluster_fails_the_task_for_good_after_the_notification(
+    make_cluster: MakeCluster, gauges: Gauges
+) -> None:
+    make_cluster("1a 2b 3c", "orders: 123 231").kill(3)
+    notified: list[Any] = []
+    with pytest.raises(AirflowFailException) as failed:
+        report(when_unhealthy="fail", on_unhealthy=notified.append)
+    assert str(failed.value) == (
+        "under_replicated_partitions: above the limit. Of 2 partitions 2 are under-replicated (orders-0, orders-1), "
+        "0 are under min ISR, 0 are offline. None is being reassigned. Broker 3 is down."
+    )
+    assert [each["kafka_steward"]["event"] for each in notified] == ["unhealthy"]
+    assert gauges[UNDER_REPLICATED][0] == 2, "what fails is measured all the same"
+
+
+def test_a_reassignment_in_progress_neither_notifies_nor_fails_the_task(
+    make_cluster: MakeCluster, gauges: Gauges
+) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "orders: 123 231")
+    cluster.alter({TopicPartition("orders", 0): (1, 2, 4)})
+    facts = report(when_unhealthy="fail", on_unhealthy=unexpected)
+    assert (facts["healthy"], facts["measures"]["reassigning_partitions"]) == (True, 1)
+    assert gauges[UNDER_REPLICATED][0] == 0
+
+
+def test_the_limits_that_are_given_replace_the_usual_ones(make_cluster: MakeCluster) -> None:
+    make_cluster("1a 2b 3c", "orders: 123 231").kill(3)
+    assert report(limits={"under_replicated_partitions": 2}, when_unhealthy="fail")["above"] == []
+    assert report(limits={"failed_brokers": 0})["above"] == ["failed_brokers"]
+
+
+def test_while_something_is_reassigned_bytes_per_second_are_measured_over_the_sample(
+    make_cluster: MakeCluster, gauges: Gauges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "orders: 123 231")
+    cluster.bandwidth = 20
+    cluster.alter({TopicPartition("orders", 0): (1, 2, 4)})
+    waited_s: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited_s.append(seconds)
+        cluster.tick(round(seconds))
+
+    monkeypatch.setattr(operator_module, "time", SimpleNamespace(sleep=wait))
+    measures = report(sample_s=2.0)["measures"]
+    assert waited_s == [2.0]
+    assert measures["reassignment_bytes_in_per_sec.4"] == measures["reassignment_bytes_out_per_sec.1"] == 20
+    assert measures["reassignment_max_lag"] == 60
+    assert gauges["kafka_steward.cluster.reassignment_bytes_in_per_sec.4"][0] == 20
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"when_unhealthy": "shout"}, "when_unhealthy is 'shout'; it takes report or fail"),
+        ({"limits": {"lag": 1}}, "There is no measure 'lag'"),
+    ],
+)
+def test_what_cannot_be_asked_for_fails_for_good_before_anything_is_measured(
+    make_cluster: MakeCluster, gauges: Gauges, given: dict[str, Any], sentence: str
+) -> None:
+    make_cluster("1a 2b 3c", "orders: 123")
+    with pytest.raises(AirflowFailException, match=sentence):
+        report(**given)
+    assert gauges == {}

@@ -75,7 +75,7 @@ def refused_by(connect: Connect, guarded: str) -> str:
 
 
 @pytest.mark.kraft
-def test_a_wrong_password_is_told_at_once_and_for_good(connect: Connect, guarded: str) -> None:
+def test_a_wrong_password_fails_at_once_and_for_good(connect: Connect, guarded: str) -> None:
     conn_id, began_s = refused_by(connect, guarded), time.monotonic()
     sentence = (
         f"Authentication failed at {guarded}: Kafka says 'Authentication failed: Invalid username or password'; check "
@@ -91,7 +91,7 @@ def test_a_wrong_password_is_told_at_once_and_for_good(connect: Connect, guarded
 
 
 @pytest.mark.kraft
-def test_a_watch_with_a_wrong_password_says_so_and_rings_for_nobody(
+def test_a_watch_with_a_wrong_password_says_so_and_emits_no_event(
     connect: Connect, guarded: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watch = WatchTrigger(refused_by(connect, guarded))

@@ -84,10 +84,11 @@ def test_a_plan_that_ends_soon_is_not_deferred_and_its_leaders_are_elected(small
     assert small.noted(Action.ELECT) == [("orders", "submit")]
 
 
-def test_the_start_of_a_plan_is_notified(small: Cluster) -> None:
+def test_the_start_of_a_plan_is_notified_and_without_the_argument_no_leader_is_elected(small: Cluster) -> None:
     digest, told = published(small), list[Any]()
     task, _ = submitting(small, digest, on_started=told.append)
-    task.execute(context())
+    assert set(task.execute(context())) == {"digest", "status", "sentence", "partitions", "left"}
+    assert small.noted(Action.ELECT) == []
     assert [each["kafka_steward"] for each in told] == [
         {
             "event": "started",
@@ -113,12 +114,6 @@ def test_a_plan_that_gets_stuck_in_the_worker_is_notified(small: Cluster) -> Non
 def row_of(cluster: Cluster, digest: str) -> Any:
     (row,) = cluster.journal.plans.rows(digest)
     return row.move.topic_partition
-
-
-def test_without_the_argument_no_leader_is_elected(small: Cluster) -> None:
-    task, _ = submitting(small, published(small))
-    assert set(task.execute(context())) == {"digest", "status", "sentence", "partitions", "left"}
-    assert small.noted(Action.ELECT) == []
 
 
 def test_a_plan_that_takes_longer_is_deferred_after_its_first_steps(small: Cluster) -> None:
@@ -148,17 +143,15 @@ def test_a_plan_that_may_not_start_while_reassignments_are_disabled_is_deferred_
     assert (waits, states(small, digest)) == ([], {MoveState.HELD})
 
 
-def test_a_plan_outside_its_maintenance_window_is_deferred_at_once(small: Cluster) -> None:
+@pytest.mark.parametrize(
+    "given",
+    [{"settings": {"maintenance_window": "12:00-14:00"}}, {"defer_after": timedelta(0)}],
+    ids=["outside its maintenance window", "with zero"],
+)
+def test_a_plan_is_deferred_before_its_first_step(small: Cluster, given: dict[str, Any]) -> None:
     digest = published(small)
     assert small.now_ms < 3_600_000, "the simulator's clock begins at 00:16:40"
-    task, waits = submitting(small, digest, settings={"maintenance_window": "12:00-14:00"})
-    deferred(task)
-    assert (waits, states(small, digest)) == ([], {MoveState.WAITING})
-
-
-def test_with_zero_it_is_deferred_before_its_first_step(small: Cluster) -> None:
-    digest = published(small)
-    task, waits = submitting(small, digest, defer_after=timedelta(0))
+    task, waits = submitting(small, digest, **given)
     deferred(task)
     assert (waits, states(small, digest)) == ([], {MoveState.WAITING})
 

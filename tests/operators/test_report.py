@@ -1,4 +1,4 @@
-"""What people are told, and that they are told once."""
+"""What people are notified of at the end of a plan, and that they are notified once."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ PLAN = {"uri": "/plan", "digest": "3f2a91c0" * 8, "replicas_moved": 6, "lower_bo
 
 
 class People:
-    """Remembers what they were told."""
+    """Remembers what they were notified of."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
         self.sentences: list[str] = []
 
-    def __call__(self, told: Any) -> None:
-        self.events.append(told["kafka_steward"]["event"])
-        self.sentences.append(told["kafka_steward"]["sentence"])
+    def __call__(self, notification: Any) -> None:
+        self.events.append(notification["kafka_steward"]["event"])
+        self.sentences.append(notification["kafka_steward"]["sentence"])
 
 
 def reviewing(plan: dict[str, Any], **more: Any) -> ReviewPlanOperator:
     return ReviewPlanOperator(task_id="review", plan=plan, dag=DAG("heal", schedule=None), **more)
 
 
-def told(mode: str, unplaced: int) -> People:
+def notified(mode: str, unplaced: int) -> People:
     people = People()
     plan = {**PLAN, "unplaced": unplaced}
     operator = reviewing(plan, mode=mode, on_not_healable=people)
@@ -59,9 +59,9 @@ def told(mode: str, unplaced: int) -> People:
 
 
 def test_a_report_tells_what_cannot_be_healed_and_a_heal_leaves_it_to_its_end() -> None:
-    assert told("heal", unplaced=2).events == []
-    assert told("report", unplaced=0).events == []
-    people = told("report", unplaced=2)
+    assert notified("heal", unplaced=2).events == []
+    assert notified("report", unplaced=0).events == []
+    people = notified("report", unplaced=2)
     assert people.events == ["not_healable"]
     assert "moves 6 replicas of 5 partitions; no plan can move fewer than 6." in people.sentences[0]
     assert people.sentences[0].endswith(
@@ -237,7 +237,7 @@ class Ran:
         return report.execute(self.context)
 
     def fail(self, **more: Any) -> dict[str, Any]:
-        """Return the facts of a report that fails for good, with the sentence that people are told."""
+        """Return the facts of a report that fails for good, with the sentence that people get."""
         with pytest.raises(AirflowFailException) as failed:
             self.report(**more)
         facts: dict[str, Any] = self.context["ti"].xcoms["return_value"]
@@ -245,7 +245,7 @@ class Ran:
         return facts
 
 
-def test_a_heal_of_which_nothing_moved_fails_and_people_are_told_once(make_cluster: MakeCluster) -> None:
+def test_a_heal_of_which_nothing_moved_fails_and_people_are_notified_once(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c 4a", "t: 123 231")
     moves = heal_moves(cluster, 1, 4)
     cluster.lose(1, 4)
@@ -338,7 +338,7 @@ def test_what_a_plan_moved_is_not_invented_once_it_is_gone(make_cluster: MakeClu
     assert (facts["partitions"], facts["replicas_moved"], facts["lower_bound"]) == (None, None, 6)
 
 
-def test_a_fill_that_added_nothing_fails_and_is_not_told_as_filled(make_cluster: MakeCluster) -> None:
+def test_a_fill_that_added_nothing_fails_and_is_not_notified_as_filled(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c 4a", "t: 12")
     ran = Ran(cluster, [move("t-0", "12", "124")], "fill")
     cluster.delete("t")

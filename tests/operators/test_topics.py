@@ -38,7 +38,7 @@ def add(count: Any, **given: Any) -> dict[str, Any]:
     return operator.execute(context(task_id="grow"))
 
 
-def assert_owing(cluster: Cluster, made: dict[str, Any]) -> None:
+def assert_pending(cluster: Cluster, made: dict[str, Any]) -> None:
     """Three replicas were asked for, and brokers 1 and 2 are live."""
     assert cluster.replicas() == {"orders-0": (1, 2), "orders-1": (2, 1)}
     assert made == {
@@ -58,7 +58,7 @@ def assert_owing(cluster: Cluster, made: dict[str, Any]) -> None:
 # topics
 
 
-def test_a_topic_is_created_with_its_own_settings_and_nothing_is_owed(make_cluster: MakeCluster) -> None:
+def test_a_topic_is_created_with_its_own_settings_and_found_by_a_second_try(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c")
     made = create(config={"min.insync.replicas": 2})
     assert made == {
@@ -69,12 +69,6 @@ def test_a_topic_is_created_with_its_own_settings_and_nothing_is_owed(make_clust
     }
     assert cluster.replicas() == {"orders-0": (1, 2, 3), "orders-1": (2, 3, 1)}
     assert cluster.topic_settings["orders"] == {"min.insync.replicas": "2"}
-    assert cluster.noted(Action.CREATE) == [("orders", "create")]
-
-
-def test_a_task_that_is_tried_again_finds_the_topic_that_it_created(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster("1a 2b 3c")
-    create()
     again = create()
     assert (again["existed"], again["sentence"]) == (True, "Topic orders already exists, each with 3 replicas.")
     assert cluster.noted(Action.CREATE) == [("orders", "create")]
@@ -86,16 +80,16 @@ def test_the_operators_setting_lets_a_topic_be_created_with_fewer_brokers_than_r
 ) -> None:
     cluster = make_cluster("1a 2b 3c", mode=mode)
     cluster.lose(3)
-    assert_owing(cluster, create(settings=ALLOWED))
+    assert_pending(cluster, create(settings=ALLOWED))
 
 
 def test_so_does_the_connections_and_so_does_the_runs_parameter(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c", **ALLOWED)
     cluster.lose(3)
-    assert_owing(cluster, create())
+    assert_pending(cluster, create())
     cluster = make_cluster("1a 2b 3c")
     cluster.lose(3)
-    assert_owing(cluster, create(params=ALLOWED))
+    assert_pending(cluster, create(params=ALLOWED))
 
 
 @pytest.mark.parametrize("settings", [{}, ALLOWED], ids=["off", "on"])
@@ -164,7 +158,7 @@ def test_partitions_are_added_to_a_topic(make_cluster: MakeCluster) -> None:
     assert (again["done"], again["sentence"]) == (False, "Topic orders already has 3 partitions.")
 
 
-def test_new_partitions_of_a_topic_to_which_replicas_are_owed_are_owed_as_many(make_cluster: MakeCluster) -> None:
+def test_new_partitions_of_a_topic_with_pending_replicas_have_as_many_pending(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c", **ALLOWED)
     cluster.lose(3)
     create()
@@ -173,12 +167,20 @@ def test_new_partitions_of_a_topic_to_which_replicas_are_owed_are_owed_as_many(m
     assert count_pending(cluster.journal.tree) == 3
 
 
-def test_too_few_brokers_for_partitions_fail_the_task_for_good_and_leave_no_request(make_cluster: MakeCluster) -> None:
+def test_too_few_brokers_for_partitions_fail_the_task_for_good_and_leave_a_request_only_with_later(
+    make_cluster: MakeCluster,
+) -> None:
     cluster = make_cluster("1a 2b 3c", "orders: 123")
     cluster.kill(3)
     with pytest.raises(AirflowFailException, match="pass later=True to add them when a broker joins"):
         add(3)
     assert cluster.journal.tree.children(DEFERRED_PARTITIONS.parent) == []
+    asked = add(3, later=True)
+    assert (asked["done"], asked["waits"]) == (False, True)
+    assert asked["sentence"].endswith(
+        "the cluster has 2 brokers that accept replicas: they are added when a broker joins."
+    )
+    assert cluster.journal.tree.children(DEFERRED_PARTITIONS.parent) == ["orders"]
     assert list(cluster.topics) == [TopicPartition("orders", 0)]
 
 
@@ -192,18 +194,6 @@ def test_on_kraft_fewer_live_brokers_than_min_isr_add_no_partitions(make_cluster
         add(3)
     assert add(3, later=True)["waits"]
     assert [len(each) for each in cluster.replicas().values()] == [3, 3]
-
-
-def test_with_later_too_few_brokers_for_partitions_leave_a_request(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster("1a 2b 3c", "orders: 123")
-    cluster.kill(3)
-    asked = add(3, later=True)
-    assert (asked["done"], asked["waits"]) == (False, True)
-    assert asked["sentence"].endswith(
-        "the cluster has 2 brokers that accept replicas: they are added when a broker joins."
-    )
-    assert cluster.journal.tree.children(DEFERRED_PARTITIONS.parent) == ["orders"]
-    assert list(cluster.topics) == [TopicPartition("orders", 0)]
 
 
 # that a watch fills it
@@ -248,7 +238,7 @@ def report(plan: dict[str, Any], submitted: dict[str, Any], **more: Any) -> dict
     return operator.execute(context(task_id="report"))
 
 
-def owing(make_cluster: MakeCluster, brokers: str = "1a 2b 3c", *topics: str, factor: int = 3) -> Cluster:
+def with_pending(make_cluster: MakeCluster, brokers: str = "1a 2b 3c", *topics: str, factor: int = 3) -> Cluster:
     """Brokers 1 and 2 are live, and two partitions of the topic `orders` have a replica on each."""
     cluster = make_cluster(brokers, *topics, enable_under_replicated_topic_creation=True)
     cluster.lose(*sorted(cluster.racks)[2:])
@@ -269,26 +259,32 @@ def target_rfs(taken: dict[str, str]) -> dict[str, int]:
 # finding
 
 
-def test_where_no_live_broker_can_take_what_is_owed_the_run_is_skipped(make_cluster: MakeCluster) -> None:
-    cluster = owing(make_cluster)
+def test_where_no_live_broker_can_host_pending_replicas_the_run_is_skipped(make_cluster: MakeCluster) -> None:
+    cluster = with_pending(make_cluster)
     with pytest.raises(AirflowSkipException) as skipped:
         find()
     assert str(skipped.value) == ("Nothing can be filled now. 2 replicas are pending, and no live broker can host one.")
     assert count_pending(cluster.journal.tree) == 2
 
 
-def test_what_a_broker_that_joined_can_take_is_counted(make_cluster: MakeCluster) -> None:
-    cluster = owing(make_cluster, "1a 2b 3c 4a", factor=4)
+def test_what_a_broker_that_joined_can_take_is_counted_and_is_in_the_snapshot_of_the_same_task(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = with_pending(make_cluster, "1a 2b 3c 4a", "other: 12", factor=4)
     cluster.restart(3)
-    assert find() == {
+    counted = find()
+    assert counted == {
         "pending": 4,
         "partitions": 2,
         "sentence": "4 replicas are pending; 2 partitions can be filled now, in part or fully.",
     }
+    found = find(snapshot=True)
+    assert found.items() > counted.items()
+    assert target_rfs(found) == target_rfs(snapshot()) == {"orders-0": 3, "orders-1": 3, "other-0": 2}
 
 
-def test_what_is_not_owed_any_more_is_dropped(make_cluster: MakeCluster) -> None:
-    cluster = owing(make_cluster)
+def test_replicas_that_are_not_pending_any_more_are_dropped(make_cluster: MakeCluster) -> None:
+    cluster = with_pending(make_cluster)
     cluster.restart(3)
     cluster.delete("orders")
     cluster.now_ms += PROPAGATION_MS
@@ -317,7 +313,7 @@ def test_partitions_that_waited_for_a_broker_are_added(make_cluster: MakeCluster
 
 
 def test_the_snapshot_gives_each_partition_the_replicas_that_it_shall_have(make_cluster: MakeCluster) -> None:
-    cluster = owing(make_cluster, "1a 2b 3c 4a", "other: 12", factor=4)
+    cluster = with_pending(make_cluster, "1a 2b 3c 4a", "other: 12", factor=4)
     cluster.restart(3)
     assert target_rfs(snapshot()) == {"orders-0": 3, "orders-1": 3, "other-0": 2}, "three brokers are live"
     cluster.restart(4)
@@ -327,25 +323,17 @@ def test_the_snapshot_gives_each_partition_the_replicas_that_it_shall_have(make_
 def test_in_the_snapshot_a_partition_with_a_replica_on_a_dead_broker_keeps_what_it_has(
     make_cluster: MakeCluster,
 ) -> None:
-    cluster = owing(make_cluster)
+    cluster = with_pending(make_cluster)
     cluster.restart(3)
     cluster.kill(2)
     assert target_rfs(snapshot()) == {"orders-0": 2, "orders-1": 2}
-
-
-def test_what_finds_them_takes_the_same_snapshot(make_cluster: MakeCluster) -> None:
-    cluster = owing(make_cluster, "1a 2b 3c 4a", "other: 12", factor=4)
-    cluster.restart(3)
-    found = find(snapshot=True)
-    assert found["pending"] == 4
-    assert target_rfs(found) == target_rfs(snapshot()) == {"orders-0": 3, "orders-1": 3, "other-0": 2}
 
 
 # the report
 
 
 def test_the_report_settles_what_was_filled_and_notifies(make_cluster: MakeCluster) -> None:
-    cluster = owing(make_cluster)
+    cluster = with_pending(make_cluster)
     cluster.restart(3)
     names = [TopicPartition("orders", number) for number in range(2)]
     moves = [move(str(name), "12", "123", position=name.partition) for name in names]
@@ -375,8 +363,8 @@ def test_the_report_settles_what_was_filled_and_notifies(make_cluster: MakeClust
     assert cluster.noted(Action.SETTLE) == [("orders", "report")] * 2
 
 
-def test_the_report_counts_what_is_still_owed_and_what_was_dropped(make_cluster: MakeCluster) -> None:
-    cluster = owing(make_cluster)
+def test_the_report_counts_what_is_still_pending_and_what_was_dropped(make_cluster: MakeCluster) -> None:
+    cluster = with_pending(make_cluster)
     cluster.restart(3)
     cluster.alter({TopicPartition("orders", 0): (1,)})
     cluster.run()
@@ -389,10 +377,10 @@ def test_the_report_counts_what_is_still_owed_and_what_was_dropped(make_cluster:
 # from the first task to the last
 
 
-def test_the_tasks_of_a_fill_one_after_the_other_settle_what_is_owed(
+def test_the_tasks_of_a_fill_one_after_the_other_settle_pending_replicas(
     make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = owing(make_cluster, "1a 2b 3c", "other: 12")
+    cluster = with_pending(make_cluster, "1a 2b 3c", "other: 12")
     cluster.restart(3)
     taken = find(snapshot=True)
     assert taken["partitions"] == 2

@@ -11,12 +11,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import (
-    AirflowFailException,
-    AirflowSkipException,
-    DownstreamTasksSkipped,
-    TaskDeferred,
-)
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped, TaskDeferred
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.broker_joins import poll_empty_brokers
@@ -265,7 +260,9 @@ def test_a_scheduled_run_is_planned_within_a_tenth_of_the_bytes(desk: Desk) -> N
 
 def test_a_small_plan_of_a_scheduled_run_goes_on_without_a_person_and_the_journal_says_so(desk: Desk) -> None:
     snapshot = desk.snapshot(4)
-    made = desk.plan(snapshot, operation="drain", brokers=[4], max_moves=100)
+    made = desk.plan(snapshot, operation="drain", brokers=[4], max_moves=1, run_type="scheduled")
+    options = read_plan(made["uri"]).proof["options"]
+    assert (options["max_moves"], options["max_bytes"]) == (1, None), "the budget that was given, and no other"
     answer = asking(made, snapshot, approve_above=10**12).execute(run_of("scheduled"))
     assert (answer["approved"], answer["asked"], answer["person"]) == (True, False, None)
     (row,) = desk.journal.audit.rows(plan=made["digest"], action="approve")

@@ -200,10 +200,7 @@ def test_loads_are_before_without_what_is_lost_and_after_with_what_comes_in() ->
     snapshot = snapshot_of(brokers, rows)
     moves = [move(snapshot, text) for text in ("t-1 145", "t-2 25", "t-3 45")]
     assert disk_loads(context(snapshot, "rebalance", {}), moves) == DiskLoads(
-        before={1: 111, 2: 101, 4: 1100},
-        after={1: 11, 2: 101, 4: 1010, 5: 110},
-        into={4: 10, 5: 110},
-        lost=20,
+        before={1: 111, 2: 101, 4: 1100}, after={1: 11, 2: 101, 4: 1010, 5: 110}, into={4: 10, 5: 110}, lost=20
     )
 
 
@@ -271,12 +268,7 @@ TWO = table(b1={}, b2={})
         (table(b1={"capacity": 1.0}, b2={"capacity": 1 / 1_500_001}), {"tolerance": 0}, {1: 10**7, 2: 10}, []),
         # One without a capacity counts as the average of all that have one.
         (table(b1={"capacity": 1.0}, b2={"capacity": 5.0}, b3={}), {}, {1: 100, 2: 500, 3: 300}, []),
-        (
-            table(b1={"capacity": 1.0}, b2={"capacity": 5.0, "state": "draining"}, b3={}),
-            {},
-            {1: 100, 3: 300},
-            [],
-        ),
+        (table(b1={"capacity": 1.0}, b2={"capacity": 5.0, "state": "draining"}, b3={}), {}, {1: 100, 3: 300}, []),
     ],
 )
 def test_disks_within_the_tolerance_of_their_shares_are_even(

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from _pytest.mark import ParameterSet
 from hypothesis import HealthCheck, given, settings
@@ -163,23 +162,6 @@ def test_a_broker_without_a_rack_comes_before_a_second_replica_on_a_rack() -> No
         assert {next(iter(move.adding)) for move in plan.moves} == {6}
         rack_violations[rackless] = plan.proof["rack_violations"]["after"]
     assert rack_violations == {"free": 0, "own-rack": 0}
-
-
-@SLOW
-@given(clusters(max_partitions=4), OPTIONS, st.integers(0, 2**32))
-def test_the_order_of_the_rows_changes_nothing(snapshot: SnapshotFolder, options: dict[str, Any], seed: int) -> None:
-    import random
-
-    order = list(range(len(snapshot.partitions)))
-    random.Random(seed).shuffle(order)
-    shuffled = type(snapshot)(
-        snapshot.cluster_id,
-        snapshot.taken_ms,
-        snapshot.digest,
-        snapshot.brokers.take(pa.array(list(range(len(snapshot.brokers)))[::-1])),
-        snapshot.partitions.take(pa.array(order)),
-    )
-    assert planned(shuffled, options=options) == planned(snapshot, options=options)
 
 
 @SLOW

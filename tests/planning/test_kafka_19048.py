@@ -19,7 +19,7 @@ from kafka_steward.assignment import Assignment
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import SnapshotFolder
 from kafka_steward.planning.files.reassignment import parse_reassignment, reassignment_json
-from tests.builders import cluster, planned
+from tests.builders import cluster, planned, snapshot_of
 from tests.planning.public_cases import CASES, PublicCase, figures, snapshot_of_case
 
 Placed = Mapping[tuple[str, int], Assignment]
@@ -226,16 +226,10 @@ def test_the_reading_of_the_iteration_is_even_and_keeps_racks_apart(name: str) -
 def test_twenty_replicas_need_not_move_where_one_will_do() -> None:
     # 20 brokers in two zones, ten partitions; the last broker goes. A fresh placement moves nearly all of it.
     pairs = [(7, 18), (8, 19), (9, 10), (0, 11), (1, 12), (2, 13), (3, 14), (4, 15), (5, 16), (6, 17)]
-    document = {
-        "version": 1,
-        "partitions": [{"topic": "t", "partition": at, "replicas": list(pair)} for at, pair in enumerate(pairs)],
-    }
-    from kafka_steward.planning.files.reassignment import snapshot_tables
-    from tests.builders import snapshot_of
-
-    brokers = [{"id": one, "rack": "ab"[one % 2], **({"state": "draining"} if one == 19 else {})} for one in range(20)]
-    tables = snapshot_tables(json.loads(json.dumps(document)), brokers)
-    snapshot = snapshot_of(tables[0].to_pylist(), tables[1].to_pylist())
+    states = {19: "draining"}
+    brokers = [{"broker": one, "rack": "ab"[one % 2], "state": states.get(one, "live")} for one in range(20)]
+    rows = [{"topic": "t", "partition": at, "replicas": list(pair)} for at, pair in enumerate(pairs)]
+    snapshot = snapshot_of(brokers, rows)
     plan = planned(snapshot, "drain")
     assert plan.proof["replicas_moved"] == 1
     assert check(snapshot, plan).unproven == ()

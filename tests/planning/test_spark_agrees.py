@@ -138,13 +138,7 @@ both_ways = pytest.mark.parametrize("most_sent", [SENT, READ], ids=["sent", "rea
 
 
 def assert_alike(
-    spark: SparkSession,
-    uri: str,
-    folder: Path,
-    case: Case,
-    *,
-    shard_rows: int = SHARD_ROWS,
-    most_sent: int = SENT,
+    spark: SparkSession, uri: str, folder: Path, case: Case, *, shard_rows: int = SHARD_ROWS, most_sent: int = SENT
 ) -> None:
     operation, options = case.operation.value, case.options
     proof = run(spark, uri, f"{folder}/plan", operation, options, shard_rows=shard_rows, most_sent=most_sent)

@@ -195,11 +195,7 @@ def test_evenness_is_not_checked_for_rows_without_an_outcome() -> None:
 
 def test_within_a_budget_wrongly_moved_partitions_are_reported() -> None:
     snapshot = cluster("1a 2a 3b", "t: 13")
-    found = checked(
-        snapshot,
-        [move(snapshot, "t-0 12")],
-        {"operation": "drain", "options": {"max_moves": 1}},
-    )
+    found = checked(snapshot, [move(snapshot, "t-0 12")], {"operation": "drain", "options": {"max_moves": 1}})
     assert found.problems == ["A partition of t moves, and ends up on the wrong racks or number of brokers."]
 
 
@@ -330,13 +326,7 @@ def test_of_several_each_that_is_missing_is_named() -> None:
         ({}, [], {"prices": {"1": 0, "2": 0}}, UNEVEN, ()),
         ({"max_moves": 1}, [], {}, [], (BUDGET,)),
         ({"max_bytes": 1}, [], {}, [], (BUDGET,)),
-        (
-            {"max_moves": 1},
-            [],
-            {"lower_bound": 1},
-            [BOUND],
-            (BUDGET,),
-        ),
+        ({"max_moves": 1}, [], {"lower_bound": 1}, [BOUND], (BUDGET,)),
         ({"max_moves": 1}, ["t-1 2"], {}, [], ()),
         # No prices are sought for a plan of something else.
         ({}, ["t-1 2"], {"cluster_id": "x"}, ["The plan is for cluster x, not for c."], (NO_PRICE,)),

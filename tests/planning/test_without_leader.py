@@ -110,19 +110,12 @@ def test_nothing_moves_what_nothing_can_be_copied_from_and_the_rest_is_planned(o
     if not needs_nothing:
         hidden = plan_with(plan.digest, {**plan.proof, "unplaced": []}, plan.moves)
         assert any("t-4" in problem for problem in check(snapshot, hidden).problems)
-
-
-@pytest.mark.parametrize("operation", [*ASKED, "rollback"])
-@pytest.mark.parametrize("gone", GONE)
-def test_the_checker_refuses_a_plan_that_moves_it(operation: str, gone: str) -> None:
-    row, reason = GONE[gone]
-    whole, options = asked("apply" if operation == "rollback" else operation)
-    snapshot = changed(whole, t4=row)
-    plan = planned(snapshot, "apply" if operation == "rollback" else operation, options)
-    proof = {**plan.proof, "operation": operation}
-    wrong = plan_with(plan.digest, proof, [*plan.moves, move(snapshot, "t-4 5", len(plan.moves))])
+    # And the checker refuses a plan that moves it, and the rollback of a given reassignment.
     words = {LOST: "all its replicas are lost", NO_LEADER: "it has no leader"}
-    assert any(f"t-4: {words[reason]}" in problem for problem in check(snapshot, wrong).problems)
+    for checked in (operation, "rollback") if operation == "apply" else (operation,):
+        proof = {**plan.proof, "operation": checked}
+        wrong = plan_with(plan.digest, proof, [*plan.moves, move(snapshot, "t-4 5", len(plan.moves))])
+        assert any(f"t-4: {words[reason]}" in problem for problem in check(snapshot, wrong).problems)
 
 
 @pytest.mark.parametrize(

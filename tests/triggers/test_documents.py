@@ -1,4 +1,4 @@
-"""The part of the watch that carries documents out: when it looks, when it rings, and that it never dies."""
+"""The part of the watch that carries documents out: when it looks, when it emits an event, and that it never dies."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def run(loop: DocumentCheck) -> list[Any]:
     return asyncio.run(listen())
 
 
-def look(*sentences: str, bell: dict[str, Any] | None = None) -> Look:
-    return bell, PollResult(sentences=list(sentences)), 0.01
+def look(*sentences: str, event: dict[str, Any] | None = None) -> Look:
+    return event, PollResult(sentences=list(sentences)), 0.01
 
 
-def test_each_sentence_is_said_once_and_each_bell_rung() -> None:
+def test_each_sentence_is_logged_once_and_each_event_emitted() -> None:
     said: list[str] = []
-    events = run(loop_of(Script(look("a"), look("a", "b", bell={"request": {"at_ms": 1}}), look("b")), said))
+    events = run(loop_of(Script(look("a"), look("a", "b", event={"request": {"at_ms": 1}}), look("b")), said))
     assert (said, events) == (["a", "b"], [{"at_ms": 1}])
 
 
@@ -185,7 +185,7 @@ def test_each_change_in_zookeeper_is_looked_at_at_once_by_both_loops(monkeypatch
 
         async def listen() -> None:
             async for _ in trigger.run():
-                raise AssertionError("nothing rings")
+                raise AssertionError("nothing is emitted")
 
         async def create_each() -> None:
             running = asyncio.create_task(listen())

@@ -1,20 +1,34 @@
-"""The metrics reach a real StatsD, by the names that docs/metrics.md lists."""
+"""What triggers report: metrics that reach a real StatsD by the names of docs/metrics.md, and lines of a log."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.sdk.observability import stats
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.errors import JournalUnreachable, PlanError
+from kafka_steward.execution.alerts import OVERDUE_MS, list_untold, record_told
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.records import PlanStatus
-from kafka_steward.triggers.reporting import emit_progress
+from kafka_steward.settings import Settings
+from kafka_steward.triggers.alerts import FAILING_S, STALLED_S, AlertCheck, CheckState, JournalWorker, watch_conditions
+from kafka_steward.triggers.base import ClusterWorker
+from kafka_steward.triggers.periodic import BrokerFailureCheck, ClusterHealthCheck
+from kafka_steward.triggers.reporting import ProgressLog, WatchReporter, emit_progress, progress_line
+from kafka_steward.triggers.watch import EVENTS, ClusterWatch
 from tests.eventually import eventually
+from tests.simulated_plan import memory_journal
+from tests.simulator import Simulator
 from tests.statsd import StatsD
 from tests.triggers.progress_values import progress
 
@@ -67,16 +81,16 @@ def received() -> list[str]:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+def gauges(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     values: dict[str, float] = {}
     monkeypatch.setattr(stats, "gauge", lambda name, value, **_: values.update({name: value}))
     monkeypatch.setattr(stats, "incr", lambda name, **_: values.update({name: values.get(name, 0) + 1}))
     return values
 
 
-def test_what_is_left_of_a_plan_is_told_at_each_step(told: dict[str, float]) -> None:
+def test_what_is_left_of_a_plan_is_measured_at_each_step(gauges: dict[str, float]) -> None:
     emit_progress("kafka", progress(1, in_flight=2, bytes_total=100, bytes_done=40, stalled=(TopicPartition("t", 0),)))
-    assert told == {
+    assert gauges == {
         "kafka_steward.plan.partitions_left": 3,
         "kafka_steward.plan.in_flight": 2,
         "kafka_steward.plan.held": 0,
@@ -86,14 +100,14 @@ def test_what_is_left_of_a_plan_is_told_at_each_step(told: dict[str, float]) -> 
 
 
 @pytest.mark.parametrize("status", [PlanStatus.COMPLETED, PlanStatus.CANCELLED, PlanStatus.STUCK])
-def test_its_end_is_counted_by_how_it_ended(told: dict[str, float], status: PlanStatus) -> None:
+def test_its_end_is_counted_by_how_it_ended(gauges: dict[str, float], status: PlanStatus) -> None:
     emit_progress("kafka", progress(4, status=status))
-    assert told[f"kafka_steward.plan.ended.{status.value}"] == 1
+    assert gauges[f"kafka_steward.plan.ended.{status.value}"] == 1
 
 
-def test_a_step_that_did_nothing_tells_nothing(told: dict[str, float]) -> None:
+def test_a_step_that_did_nothing_measures_nothing(gauges: dict[str, float]) -> None:
     emit_progress("kafka", progress(1, busy=True))
-    assert told == {}
+    assert gauges == {}
 
 
 @pytest.mark.process
@@ -162,3 +176,231 @@ def _names(lines: list[str]) -> set[str]:
 
 def _assert_received(lines: list[str], *expected: str) -> None:
     assert set(expected) <= set(lines), lines
+
+
+@pytest.mark.parametrize(
+    ("settled", "line"),
+    [
+        (0, "[--------------------]   0% of 4 partitions. 0 of 4."),
+        (1, "[#####---------------]  25% of 4 partitions. 1 of 4."),
+        (4, "[####################] 100% of 4 partitions. 4 of 4."),
+    ],
+)
+def test_a_line_has_a_bar_and_the_runners_sentence(settled: int, line: str) -> None:
+    assert progress_line(progress(settled)) == line
+
+
+MB = 10**6
+COPYING: dict[str, Any] = {"bytes_total": 192 * MB, "bytes_done": 48 * MB, "bytes_per_s": 9.6e6, "eta_s": 15.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts"),
+    [
+        ({}, "48.0 of 192.0 MB at 9.6 MB/s, about 15 s left"),
+        ({"eta_s": 141.4}, "48.0 of 192.0 MB at 9.6 MB/s, about 2 min 21 s left"),
+        ({"eta_s": 0.2}, "48.0 of 192.0 MB at 9.6 MB/s, about 1 s left"),
+        ({"bytes_total": 3 * 10**12, "eta_s": 307_500}, "0.0 of 3.0 TB at 9.6 MB/s, about 85 h 25 min left"),
+        ({"bytes_per_s": None, "eta_s": None}, "48.0 of 192.0 MB"),
+        ({"bytes_per_s": 0.0, "eta_s": None}, "48.0 of 192.0 MB"),
+        ({"bytes_done": 192 * MB, "eta_s": 0.0}, "192.0 of 192.0 MB at 9.6 MB/s"),
+    ],
+)
+def test_a_line_has_bytes_rate_and_time_left_as_far_as_they_are_known(changes: dict[str, Any], facts: str) -> None:
+    line = progress_line(progress(3, total=12, **{**COPYING, **changes}))
+    assert line == f"[#####---------------]  25% of 12 partitions, {facts}. 3 of 12."
+
+
+def test_without_sizes_or_after_the_end_a_line_says_what_is_known() -> None:
+    unknown = {**COPYING, "bytes_total": 0, "bytes_done": 0}
+    assert progress_line(progress(3, total=12, **unknown)) == "[#####---------------]  25% of 12 partitions. 3 of 12."
+    ended = progress(12, total=12, status=PlanStatus.COMPLETED, **COPYING)
+    assert progress_line(ended) == "[####################] 100% of 12 partitions. 12 of 12."
+
+
+def test_an_empty_plan_is_done() -> None:
+    assert "100% of 0 partitions" in progress_line(progress(0, total=0))
+
+
+class Log:
+    """Collects lines by second."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.lines: list[float] = []
+        self.progress = ProgressLog(lambda _: self.lines.append(self.now_s), lambda: self.now_s)
+
+
+@pytest.mark.parametrize(
+    ("ends", "seconds", "lines"),
+    [(False, 100, [0, 30, 60, 90]), (True, 12, [0, 5, 10])],
+    ids=["every half minute while nothing ends", "every five seconds while partitions end"],
+)
+def test_a_line_is_logged(ends: bool, seconds: int, lines: list[int]) -> None:
+    log = Log()
+    for log.now_s in range(seconds):
+        log.progress.report(progress(int(log.now_s) if ends else 1, total=100))
+    assert log.lines == lines
+
+
+@pytest.mark.parametrize("status", [PlanStatus.COMPLETED, PlanStatus.STUCK])
+def test_the_end_is_logged_at_once(status: PlanStatus) -> None:
+    log = Log()
+    log.progress.report(progress(1))
+    log.now_s = 0.1
+    log.progress.report(progress(4, status=status))
+    assert log.lines == [0, 0.1]
+
+
+HOSTILE = "orders\n2026 INFO all is well \x1b[2J\u202e"
+TRIES_AGAIN = "The watch of kafka cannot look, and tries again: "
+ESCAPED = r"orders\x0a2026 INFO all is well \x1b[2J\u202e"
+
+
+@pytest.mark.parametrize(
+    ("tell", "lines"),
+    [
+        (lambda reporter: reporter.log_once(HOSTILE, about=1), [ESCAPED]),
+        (lambda reporter: reporter.log_new([HOSTILE, "a", f"{HOSTILE}2"]), [ESCAPED, "a", f"{ESCAPED}2"]),
+        (lambda reporter: reporter.report_error(ValueError(HOSTILE)), [f"{TRIES_AGAIN}{ESCAPED}"]),
+        (lambda reporter: reporter.report_error(PlanError(HOSTILE)), [f"{TRIES_AGAIN}{ESCAPED}"]),
+    ],
+    ids=["a message", "several", "an error of Python", "an error of ours"],
+)
+def test_what_a_watch_logs_is_printable_lines(tell: Callable[[WatchReporter], None], lines: list[str]) -> None:
+    logged: list[str] = []
+    tell(WatchReporter("kafka", lambda line, *rest: logged.append(line % rest), failing="failing", what="look"))
+    assert logged == lines
+
+
+def check(simulator: Simulator, **settings: Any) -> tuple[AlertCheck, BrokerFailureCheck, Any]:
+    access = SimpleNamespace(conn_id="kafka")
+    opened: Any = SimpleNamespace(
+        cluster=simulator, journal=memory_journal(simulator), settings=Settings(**settings), access=access, origin=None
+    )
+    failures = BrokerFailureCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
+    alerts = AlertCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
+    alerts.others = [failures, alerts]
+    return alerts, failures, opened
+
+
+def poll(failures: BrokerFailureCheck, opened: Any) -> None:
+    failures.report(failures.poll(opened)[1])
+
+
+def test_an_outage_is_an_event_until_a_run_has_notified_people_and_so_is_its_end() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 234")
+    alerts, failures, opened = check(simulator, max_failed_brokers=1, heal_failure_interval=0)
+    poll(failures, opened)
+    assert alerts.poll(opened)[0] is None
+    simulator.kill(3)
+    simulator.kill(2)
+    poll(failures, opened)
+    event, found, pause_s = alerts.poll(opened)
+    assert event == {
+        "cluster_id": "simulated",
+        "conn_id": "kafka",
+        "at_ms": simulator.now_ms,
+        "journal": None,
+        "alerts": ["outage"],
+    }
+    assert ([each.kind for each in found], pause_s) == (["outage"], 10.0)
+    assert alerts.poll(opened)[0] is None, "it was announced"
+    simulator.tick(60)
+    assert alerts.poll(opened)[0] is not None, "and is announced again, as nobody was told"
+    record_told(opened.journal, list_untold(opened.journal)[0])
+    simulator.tick(60)
+    assert alerts.poll(opened)[0] is None
+    simulator.restart(2)
+    simulator.restart(3)
+    poll(failures, opened)
+    event, found, _ = alerts.poll(opened)
+    assert event is not None
+    assert found == []
+
+
+def test_a_heal_that_is_due_and_that_no_plan_begins_is_overdue_after_a_while() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 234")
+    alerts, failures, opened = check(simulator, heal_failure_interval=10)
+    simulator.kill(3)
+    poll(failures, opened)
+    assert alerts.poll(opened)[1] == [], "within the grace period"
+    simulator.tick(10)
+    poll(failures, opened)
+    assert (alerts.poll(opened)[0], [each.kind for each in alerts.poll(opened)[1]]) == (None, ["heal_overdue"])
+    simulator.tick(OVERDUE_MS // 1000)
+    poll(failures, opened)
+    event, found, _ = alerts.poll(opened)
+    assert event is not None
+    assert found[0].sentence.startswith("No plan heals broker 3, whose heal is due")
+
+
+@pytest.mark.parametrize(
+    ("state", "subjects"),
+    [
+        (CheckState("documents", True, FAILING_S, "why"), ["documents"]),
+        (CheckState("documents", True, FAILING_S - 1, "why"), []),
+        (CheckState("documents", False, 9_999, ""), []),
+        (CheckState("failures", False, STALLED_S, ""), ["failures"]),
+        (CheckState("failures", False, STALLED_S - 1, ""), []),
+    ],
+)
+def test_a_check_that_fails_or_stalls_for_long_is_a_condition(state: CheckState, subjects: list[str]) -> None:
+    assert [each.subject for each in watch_conditions("kafka", [state])] == subjects
+
+
+def test_while_the_journal_does_not_answer_the_event_says_so_itself_once_an_hour() -> None:
+    simulator = Simulator.of("1a", "t: 1")
+    alerts, _, opened = check(simulator)
+    state = CheckState("alerts", True, FAILING_S, "The journal is away.")
+    event = alerts.own_event(state, 1_000.0)
+    told = {"kind": "watch_failing", "subject": "alerts", "sentence": "The journal is away."}
+    assert event is not None
+    assert (event["conn_id"], event["unrecorded"]) == ("kafka", [told])
+    assert alerts.own_event(state, 4_599.0) is None
+    assert alerts.own_event(state, 4_600.0) is not None
+    event, _, _ = alerts.poll(opened)
+    assert event is not None, "the journal answers again: people are told of the end"
+    assert list_untold(opened.journal)[0].document.ended_ms is not None
+    assert alerts.own_event(CheckState("alerts", False, 0, ""), 9_999.0) is None
+
+
+def test_it_opens_the_journal_and_not_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = memory_journal(Simulator.of("1a", "t: 1"))
+    monkeypatch.setattr(StewardHook, "cluster", lambda _: pytest.fail("Kafka is asked"))
+    monkeypatch.setattr(StewardHook, "cluster_id", lambda _: "simulated")
+    monkeypatch.setattr(StewardHook, "access", SimpleNamespace(conn_id="kafka", settings=Settings()))
+    monkeypatch.setattr(StewardHook, "journal", lambda *_: journal)
+
+    async def look() -> Any:
+        worker = JournalWorker("kafka", {})
+        try:
+            return await worker.submit(lambda opened: AlertCheck("kafka", worker, print).poll(opened))
+        finally:
+            worker.close()
+
+    assert asyncio.run(look())[1] == []
+
+
+def test_an_error_is_counted_and_its_message_kept() -> None:
+    alerts, _, _ = check(Simulator.of("1a", "t: 1"))
+    alerts.reporter.report_error(JournalUnreachable("It is away."))
+    assert (alerts.reporter.failures, "It is away." in alerts.reporter.last_message) == (1, True)
+    alerts.reporter.record_success()
+    assert (alerts.reporter.failures, alerts.reporter.last_message) == (0, "")
+
+
+def test_a_watch_looks_for_alerts_while_somebody_listens_and_then_polls_for_failures_itself() -> None:
+    watch = ClusterWatch("kafka", {}, log=print, log_error=print)
+    assert not any(isinstance(each, AlertCheck) for each in watch.checks)
+    queue = watch.listen("alert")
+    kinds = {type(each) for each in watch.checks}
+    assert {AlertCheck, ClusterHealthCheck} < kinds
+    assert (_is_needed(watch), watch.failures.emits) == (True, False)
+    watch.leave("alert", queue)
+    assert not _is_needed(watch)
+    assert EVENTS[-1] == "alert"
+
+
+def _is_needed(watch: ClusterWatch) -> bool:
+    return watch.failures.is_needed

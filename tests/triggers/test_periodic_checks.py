@@ -1,4 +1,4 @@
-"""The rounds of the watch, each on a simulated cluster: those that ring for brokers, and the look at its health."""
+"""The checks of the watch, each on a simulated cluster: those that emit events of brokers, and that of its health."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
 
 
-def test_a_new_broker_is_rung_for_and_said_once() -> None:
+def test_a_new_broker_is_an_event_and_logged_once() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 12")
     journal = {"id": "0a1b", "place": "postgresql://db/steward"}
     access = SimpleNamespace(conn_id="kafka")
@@ -56,13 +56,13 @@ def test_a_new_broker_is_rung_for_and_said_once() -> None:
     watch = EmptyBrokerCheck("kafka", ClusterWorker("kafka", {}), lambda words, *more: told.append(words % more))
     silent = EmptyBrokerCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None, emits=False)
     assert silent.poll(opened)[0] is None, "it leaves the event to the other watch"
-    bell, found, pause_s = watch.poll(opened)
+    event, found, pause_s = watch.poll(opened)
     watch.report(found)
     named = {"cluster_id": "simulated", "conn_id": "kafka", "journal": journal}
-    assert (bell, pause_s) == ({**named, "brokers": [3], "at_ms": simulator.now_ms}, 2.0)
-    bell, found, _ = watch.poll(opened)
+    assert (event, pause_s) == ({**named, "brokers": [3], "at_ms": simulator.now_ms}, 2.0)
+    event, found, _ = watch.poll(opened)
     watch.report(found)
-    assert bell is None
+    assert event is None
     assert sum("Broker 3 has joined." in line for line in told) == 1
 
 
@@ -91,8 +91,8 @@ def test_a_broker_that_is_down_for_the_grace_period_is_an_event_and_no_earlier()
     assert event is not None, "and is announced again, as no plan handles it"
 
 
-@pytest.mark.parametrize("ring", [BrokerJoinCheck, EmptyBrokerCheck])
-def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("check", [BrokerJoinCheck, EmptyBrokerCheck])
+def test_a_watch_runs_the_checks_of_the_events_that_it_emits(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[str] = []
 
     async def run(self: Any, events: Any) -> None:
@@ -105,12 +105,12 @@ def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: py
 
     for each in (BrokerJoinCheck, EmptyBrokerCheck):
         monkeypatch.setattr(each, "run", run)
-    for check in (BrokerFailureCheck, ClusterHealthCheck):
-        monkeypatch.setattr(check, "run", silent)
+    for other in (BrokerFailureCheck, ClusterHealthCheck):
+        monkeypatch.setattr(other, "run", silent)
     monkeypatch.setattr(ClusterWatch, "_watch_documents", silent)
 
     async def first() -> Any:
-        events = WatchTrigger("kafka", event=ring.EVENT).run()
+        events = WatchTrigger("kafka", event=check.EVENT).run()
         assert isinstance(events, AsyncGenerator)
         try:
             return await anext(events)
@@ -118,14 +118,14 @@ def test_a_watch_goes_the_rounds_of_what_it_rings_for(ring: Any, monkeypatch: py
             await events.aclose()
 
     assert asyncio.run(first()).payload == {"brokers": [4]}
-    assert gone == [ring.EVENT]
+    assert gone == [check.EVENT]
 
 
 # health
 
 
 class Measured:
-    """A simulated cluster, a database that keeps its health and its brokers, and the round that looks at it."""
+    """A simulated cluster, a database that keeps its health and its brokers, and the check that polls it."""
 
     def __init__(self, folder: Path) -> None:
         self.simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", bandwidth=10)
@@ -136,7 +136,7 @@ class Measured:
         self.journal.watch_reports = WatchReports(self.database)
         self.settings = Settings(health_interval=0.001)
         self.gauges: dict[str, tuple[float, Any]] = {}
-        self.round = ClusterHealthCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
+        self.check = ClusterHealthCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
 
     def set_gauge(self, name: str, value: float, tags: Any = None) -> None:
         self.gauges[name] = (value, tags)
@@ -145,8 +145,8 @@ class Measured:
         """Look once; returns the seconds until the next look."""
         opened: Any = self
         self.wait_for_a_row_of_its_own()
-        bell, _, pause_s = self.round.poll(opened)
-        assert bell is None
+        event, _, pause_s = self.check.poll(opened)
+        assert event is None
         return pause_s
 
     def wait_for_a_row_of_its_own(self) -> None:
@@ -267,7 +267,7 @@ def test_a_journal_without_a_database_keeps_no_rows_and_the_gauges_are_set(measu
     assert (measured.kept(), measured.reported()) == ([], [])
 
 
-def test_the_round_goes_on_looking_and_a_look_that_fails_is_counted(
+def test_the_check_goes_on_and_a_poll_that_fails_is_counted(
     measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing, reassigning = "kafka_steward.watch.health_failing", "kafka_steward.cluster.reassigning_partitions"
@@ -282,10 +282,10 @@ def test_the_round_goes_on_looking_and_a_look_that_fails_is_counted(
         if len(pauses) == 3:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(measured.round, "wait", wait)
+    monkeypatch.setattr(measured.check, "wait", wait)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(measured.round.run(EventQueues()))
-    measured.round.close()
+        asyncio.run(measured.check.run(EventQueues()))
+    measured.check.close()
     # Seconds until the next look, looks that failed in a row, and what the last one that worked has measured.
     assert pauses == [(0.001, 0, 0), (2.0, 1, 0), (0.001, 0, 1)]
     assert len(measured.kept()) == 2
@@ -305,9 +305,9 @@ def test_a_cancel_that_comes_together_with_a_wake_ends_the_check() -> None:
     assert asyncio.run(run())
 
 
-@pytest.mark.parametrize(("rings", "looks"), [("broker-failed", True), ("broker-joined", False), ("cancel", False)])
+@pytest.mark.parametrize(("event", "looks"), [("broker-failed", True), ("broker-joined", False), ("cancel", False)])
 def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_health(
-    monkeypatch: pytest.MonkeyPatch, rings: str, *, looks: bool
+    monkeypatch: pytest.MonkeyPatch, event: str, *, looks: bool
 ) -> None:
     begun: list[str] = []
 
@@ -315,7 +315,7 @@ def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_heal
         begun.append(self.conn_id)
         await asyncio.Event().wait()
 
-    async def ring(self: Any, events: Any) -> None:
+    async def emit(self: Any, events: Any) -> None:
         events.publish(self.EVENT, {"brokers": [4]})
         await asyncio.Event().wait()
 
@@ -324,12 +324,12 @@ def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_heal
         await asyncio.Event().wait()
 
     monkeypatch.setattr(ClusterHealthCheck, "run", run)
-    monkeypatch.setattr(BrokerJoinCheck, "run", ring)
-    monkeypatch.setattr(BrokerFailureCheck, "run", ring)
+    monkeypatch.setattr(BrokerJoinCheck, "run", emit)
+    monkeypatch.setattr(BrokerFailureCheck, "run", emit)
     monkeypatch.setattr(ClusterWatch, "_watch_documents", accept)
 
     async def first() -> None:
-        events = WatchTrigger("kafka", event=rings).run()
+        events = WatchTrigger("kafka", event=event).run()
         assert isinstance(events, AsyncGenerator)
         await anext(events)
         await events.aclose()
@@ -345,16 +345,16 @@ def documents() -> Poll:
     return DocumentCheck("kafka", {}, ["request"], lambda *_: None, lambda: None)._poll_and_record
 
 
-def rounds(kind: type[PeriodicCheck[Any]]) -> Poll:
+def poll_of(kind: type[PeriodicCheck[Any]]) -> Poll:
     return kind("kafka", ClusterWorker("kafka", {}), lambda *_: None)._poll_and_record
 
 
 POLLS: dict[str, Callable[[], Poll]] = {
-    "failures": lambda: rounds(BrokerFailureCheck),
+    "failures": lambda: poll_of(BrokerFailureCheck),
     "documents": documents,
-    "health": lambda: rounds(ClusterHealthCheck),
-    "joined_brokers": lambda: rounds(BrokerJoinCheck),
-    "empty_brokers": lambda: rounds(EmptyBrokerCheck),
+    "health": lambda: poll_of(ClusterHealthCheck),
+    "joined_brokers": lambda: poll_of(BrokerJoinCheck),
+    "empty_brokers": lambda: poll_of(EmptyBrokerCheck),
 }
 each_poll = pytest.mark.parametrize("kind", POLLS)
 

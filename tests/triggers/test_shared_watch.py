@@ -270,7 +270,7 @@ def test_the_process_with_the_listener_polls_whoever_polled_before(site: Site, p
     asyncio.run(scene())
 
 
-def test_a_document_is_heard_of_where_another_process_carried_it_out(site: Site) -> None:
+def test_a_document_is_an_event_where_another_process_executed_it(site: Site) -> None:
     def executor() -> str:
         with site.journal() as journal:
             node = journal.tree.get(f"{paths.WATCH_LEASES}/documents")

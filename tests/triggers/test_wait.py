@@ -71,7 +71,7 @@ def opened(simulator: Simulator) -> Any:
     return SimpleNamespace(cluster=simulator, journal=memory_journal(simulator), settings=Settings())
 
 
-def test_a_broker_has_joined_when_it_can_take_what_is_owed() -> None:
+def test_a_broker_has_joined_when_it_can_host_pending_replicas() -> None:
     simulator = Simulator.of("1a 2b 3c", "other: 123", mode="zookeeper")
     place = opened(simulator)
     simulator.kill(3)

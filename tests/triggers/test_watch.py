@@ -1,4 +1,4 @@
-"""The watch's own part: when it rings, that it never dies, and that it is loud where another journal came first."""
+"""The watch's own part: when it emits an event, that it never dies, and what it says where another journal is first."""
 
 from __future__ import annotations
 
@@ -77,36 +77,33 @@ class Scripted(WatchTrigger):
         self.waits.append(seconds)
 
 
-def rung(script: Sequence[DetectionResult | BaseException]) -> tuple[list[Any], Scripted]:
+def events_of(script: Sequence[DetectionResult | BaseException]) -> tuple[list[Any], Scripted]:
     trigger, events = Scripted(script), []
 
     async def listen() -> None:
         async for event in trigger.run():
-            events.append(event.payload)  # noqa: PERF401 - what was rung before the end is kept
+            events.append(event.payload)  # noqa: PERF401 - what was emitted before the end is kept
 
     with pytest.raises(End):
         asyncio.run(listen())
     return events, trigger
 
 
-def test_it_rings_only_when_a_failure_is_due() -> None:
-    events, trigger = rung([verdict(), verdict(failed=[3]), verdict(3), verdict(failed=[3]), verdict(3, 4)])
-    assert events == [
-        {"brokers": [3], "at_ms": 1_000},
-        {"brokers": [3, 4], "at_ms": 1_000},
-    ]
+def test_it_emits_an_event_only_when_a_failure_is_due() -> None:
+    events, trigger = events_of([verdict(), verdict(failed=[3]), verdict(3), verdict(failed=[3]), verdict(3, 4)])
+    assert events == [{"brokers": [3], "at_ms": 1_000}, {"brokers": [3, 4], "at_ms": 1_000}]
     assert trigger.waits == [2.0] * 5
 
 
 def test_a_grace_period_that_runs_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    rung([replace(verdict(sentence=f"{left} s left."), waiting={3: 9_000}, now_ms=left) for left in (3, 2, 1)])
+    events_of([replace(verdict(sentence=f"{left} s left."), waiting={3: 9_000}, now_ms=left) for left in (3, 2, 1)])
     logged = capsys.readouterr().out
     assert [left for left in (3, 2, 1) if f"{left} s left." in logged] == [3]
 
 
 @pytest.mark.parametrize("error", [ClusterUnreachable("Nobody answers."), ZeroDivisionError("a defect of ours")])
 def test_an_error_is_logged_once_and_backs_off(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
-    events, trigger = rung([*[error] * 8, verdict(3)])
+    events, trigger = events_of([*[error] * 8, verdict(3)])
     assert events == [{"brokers": [3], "at_ms": 1_000}]
     assert trigger.waits == [2, 4, 8, 16, 32, 60, 60, 60, 2.0]
     logged = capsys.readouterr().out
@@ -117,7 +114,7 @@ def test_an_error_is_logged_once_and_backs_off(error: Exception, capsys: pytest.
 def test_errors_raise_a_gauge_and_success_lowers_it(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int]] = []
     monkeypatch.setattr(stats, "gauge", lambda name, value, **_: told.append((name, value)))
-    rung([ClusterUnreachable("x"), ClusterUnreachable("x"), verdict(failed=[3])])
+    events_of([ClusterUnreachable("x"), ClusterUnreachable("x"), verdict(failed=[3])])
     assert [each for each in told if each[0] != "kafka_steward.watch.age"] == [
         ("kafka_steward.watch.failing", 1),
         ("kafka_steward.watch.failing", 2),
@@ -155,27 +152,27 @@ def test_a_watch_whose_looks_all_hang_still_tells_their_age(monkeypatch: pytest.
 
     async def listen() -> None:
         async for _ in trigger.run():
-            raise AssertionError("nothing rings")
+            raise AssertionError("nothing is emitted")
 
-    def assert_told() -> None:
+    def assert_reported() -> None:
         assert gauges <= told.keys()
 
-    async def until_told() -> None:
+    async def until_reported() -> None:
         running = asyncio.create_task(listen())
         try:
-            await asyncio.to_thread(eventually, assert_told, every=0.05)
+            await asyncio.to_thread(eventually, assert_reported, every=0.05)
         finally:
             running.cancel()
             await trigger.cleanup()
             hanging.set()
 
-    asyncio.run(until_told())
+    asyncio.run(until_reported())
 
 
 def test_failed_log_directories_are_counted_with_those_that_nobody_names(monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, int] = {}
     monkeypatch.setattr(stats, "gauge", lambda name, value, **_: told.update({name: value}))
-    rung([replace(verdict(), disks={1: ("/a", "/b"), 4: ()})])
+    events_of([replace(verdict(), disks={1: ("/a", "/b"), 4: ()})])
     assert told["kafka_steward.watch.failed_log_dirs"] == 3
 
 
@@ -249,13 +246,13 @@ def hosts(monkeypatch: pytest.MonkeyPatch, connect: Connect, tmp_path: Path) -> 
     return Hosts(simulator, connect, tmp_path, told)
 
 
-def watched(rings: str, until: Callable[[], object]) -> list[object]:
+def watched(event: str, until: Callable[[], object]) -> list[object]:
     """What a watch rang until this became true."""
-    trigger, rung = WatchTrigger("kafka_test", event=rings), []
+    trigger, events = WatchTrigger("kafka_test", event=event), []
 
     async def listen() -> None:
-        async for event in trigger.run():
-            rung.append(event.payload)  # noqa: PERF401 - what was rung before the end is kept
+        async for emitted in trigger.run():
+            events.append(emitted.payload)  # noqa: PERF401 - what was emitted before the end is kept
 
     async def listened() -> None:
         listening = asyncio.create_task(listen())
@@ -267,14 +264,14 @@ def watched(rings: str, until: Callable[[], object]) -> list[object]:
             await trigger.cleanup()
 
     asyncio.run(listened())
-    return rung
+    return events
 
 
-@pytest.mark.parametrize("rings", LOOKS)
+@pytest.mark.parametrize("event", LOOKS)
 def test_a_watch_that_came_second_says_so_at_level_error_and_by_its_gauges(
-    rings: str, hosts: Hosts, capsys: pytest.CaptureFixture[str]
+    event: str, hosts: Hosts, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rings in EVENTS
+    assert event in EVENTS
     hosts.be("worker")
     with StewardHook("kafka_test").open() as opened:
         assert opened.access.zookeeper == ZooKeeperOptions(ZOOKEEPER)
@@ -282,11 +279,11 @@ def test_a_watch_that_came_second_says_so_at_level_error_and_by_its_gauges(
     hosts.simulator.kill(3)
 
     def refused() -> None:
-        assert all(hosts.told.get(name, 0) > 0 for name in LOOKS[rings]), hosts.told
+        assert all(hosts.told.get(name, 0) > 0 for name in LOOKS[event]), hosts.told
 
-    assert watched(rings, refused) == []
+    assert watched(event, refused) == []
     logged = [line for line in capsys.readouterr().out.splitlines() if "[error " in line]
-    assert len(logged) == len(LOOKS[rings])
+    assert len(logged) == len(LOOKS[event])
     for line in logged:
         assert "The watch of kafka_test cannot " in line
         assert "belong to a journal whose rows are at" in line
@@ -304,12 +301,12 @@ def test_it_works_again_when_both_have_one_journal(hosts: Hosts, capsys: pytest.
     with StewardHook("kafka_test").open():
         hosts.be("triggerer")
 
-    def mended() -> None:
+    def recovered() -> None:
         if hosts.told.get("failing", 0) > 0:
             hosts.be("worker")
         assert hosts.told.get("failing") == 0, hosts.told
 
-    watched("request", mended)
+    watched("request", recovered)
     assert "The watch of kafka_test works again." in capsys.readouterr().out
 
 
