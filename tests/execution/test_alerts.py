@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -37,60 +36,48 @@ STUCK = Condition("stuck", "Plan 3f2a is stuck.", "3f2a91")
 LATE = Condition("heal_overdue", "No plan heals broker 3.", delay_ms=OVERDUE_MS)
 
 
-def changed(
-    found: list[Condition], known: dict[str, AlertRecord], now_ms: int
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    decision = decide_alerts(found, known, now_ms)
-    return dict(decision.changes), decision.due
+ANNOUNCED = AlertRecord(5, STUCK.sentence, announced_ms=5)
+NOTIFIED = replace(ANNOUNCED, notified_ms=9)
+ENDED = replace(NOTIFIED, ended_ms=20, announced_ms=20)
+DELAYED = AlertRecord(5, LATE.sentence, delay_ms=OVERDUE_MS)
+STILL = replace(STUCK, sentence="Plan 3f2a is still stuck.")
+AGAIN = replace(NOTIFIED, announced_ms=9 + REPEATED_MS, sentence=STILL.sentence)
+#: A condition and whether it lasts, the record of it, the time, its record then, and whether it is announced.
+DECISIONS = {
+    "a new condition": (STUCK, True, None, 5, ANNOUNCED, True),
+    "a new one that may pass": (LATE, True, None, 5, DELAYED, False),
+    "before its delay": (LATE, True, DELAYED, 4 + OVERDUE_MS, DELAYED, False),
+    "after it": (LATE, True, DELAYED, 5 + OVERDUE_MS, replace(DELAYED, announced_ms=5 + OVERDUE_MS), True),
+    "passed before it": (LATE, False, DELAYED, 6, None, False),
+    "no run has notified yet": (STUCK, True, ANNOUNCED, 4 + RETRIED_MS, ANNOUNCED, False),
+    "for long": (STUCK, True, ANNOUNCED, 5 + RETRIED_MS, replace(ANNOUNCED, announced_ms=5 + RETRIED_MS), True),
+    "notified within the hour": (STILL, True, NOTIFIED, 8 + REPEATED_MS, NOTIFIED, False),
+    "an hour ago, with its new sentence": (STILL, True, NOTIFIED, 9 + REPEATED_MS, AGAIN, True),
+    "its end": (STUCK, False, NOTIFIED, 20, ENDED, True),
+    "its end was announced": (STUCK, False, ENDED, 21, ENDED, False),
+    "its end, of which no run notified": (
+        STUCK,
+        False,
+        ENDED,
+        20 + RETRIED_MS,
+        replace(ENDED, announced_ms=20 + RETRIED_MS),
+        True,
+    ),
+    "the end of what nobody was notified of": (STUCK, False, ANNOUNCED, 20, None, False),
+    "begins again before the end was notified": (STUCK, True, ENDED, 30, replace(ENDED, ended_ms=None), False),
+}
 
 
-def test_a_new_condition_is_recorded_and_announced_at_once() -> None:
-    record = AlertRecord(5, STUCK.sentence, announced_ms=5)
-    assert changed([STUCK], {}, 5) == ({"stuck.3f2a91": record}, ("stuck.3f2a91",))
+@pytest.mark.parametrize("case", DECISIONS)
+def test_when_a_condition_is_announced_and_what_is_recorded_of_it(case: str) -> None:
+    condition, lasts, known, now_ms, then, due = DECISIONS[case]
+    records = {} if known is None else {condition.key: known}
+    decision = decide_alerts([condition] if lasts else [], records, now_ms)
+    assert dict(decision.changes) == ({} if then == known else {condition.key: then})
+    assert decision.due == ((condition.key,) if due else ())
 
 
-def test_one_that_may_pass_is_announced_after_its_delay_only() -> None:
-    record = AlertRecord(5, LATE.sentence, delay_ms=OVERDUE_MS)
-    assert changed([LATE], {}, 5) == ({"heal_overdue": record}, ())
-    assert changed([LATE], {"heal_overdue": record}, 4 + OVERDUE_MS) == ({}, ())
-    announced = replace(record, announced_ms=5 + OVERDUE_MS)
-    assert changed([LATE], {"heal_overdue": record}, 5 + OVERDUE_MS) == ({"heal_overdue": announced}, ("heal_overdue",))
-    assert changed([], {"heal_overdue": record}, 6) == ({"heal_overdue": None}, ())
-
-
-def test_until_a_run_has_told_people_it_is_announced_again_and_again() -> None:
-    known = AlertRecord(5, STUCK.sentence, announced_ms=5)
-    assert changed([STUCK], {STUCK.key: known}, 4 + RETRIED_MS) == ({}, ())
-    assert changed([STUCK], {STUCK.key: known}, 5 + RETRIED_MS)[1] == (STUCK.key,)
-
-
-def test_once_they_were_told_it_is_announced_an_hour_later_with_its_new_sentence() -> None:
-    known = AlertRecord(5, STUCK.sentence, announced_ms=5, notified_ms=9)
-    now = replace(STUCK, sentence="Plan 3f2a is still stuck.")
-    assert changed([now], {STUCK.key: known}, 8 + REPEATED_MS) == ({}, ())
-    changes, due = changed([now], {STUCK.key: known}, 9 + REPEATED_MS)
-    assert due == (STUCK.key,)
-    assert changes[STUCK.key] == replace(known, announced_ms=9 + REPEATED_MS, sentence="Plan 3f2a is still stuck.")
-
-
-def test_its_end_is_announced_if_people_know_of_it_until_they_know_of_the_end() -> None:
-    known = AlertRecord(5, STUCK.sentence, announced_ms=5, notified_ms=9)
-    ended = replace(known, ended_ms=20, announced_ms=20)
-    assert changed([], {STUCK.key: known}, 20) == ({STUCK.key: ended}, (STUCK.key,))
-    assert changed([], {STUCK.key: ended}, 21) == ({}, ())
-    assert changed([], {STUCK.key: ended}, 20 + RETRIED_MS)[1] == (STUCK.key,)
-
-
-def test_the_end_of_what_nobody_knows_of_is_no_news() -> None:
-    assert changed([], {STUCK.key: AlertRecord(5, announced_ms=5)}, 20) == ({STUCK.key: None}, ())
-
-
-def test_what_begins_again_before_people_know_of_its_end_lasts() -> None:
-    ended = AlertRecord(5, STUCK.sentence, announced_ms=20, notified_ms=9, ended_ms=20)
-    assert changed([STUCK], {STUCK.key: ended}, 30) == ({STUCK.key: replace(ended, ended_ms=None)}, ())
-
-
-def test_what_a_run_has_told_is_to_be_told_no_more(simulator: Simulator, journal: Journal) -> None:
+def test_what_a_run_has_notified_of_is_notified_of_no_more(simulator: Simulator, journal: Journal) -> None:
     assert list(update_alerts(journal, [STUCK], simulator.now_ms)) == [STUCK.key]
     (alert,) = list_untold(journal)
     assert (split_key(alert.key[0]), alert.document.sentence) == (("stuck", "3f2a91"), STUCK.sentence)
@@ -110,7 +97,7 @@ def test_an_unreadable_alert_is_replaced(simulator: Simulator, journal: Journal)
     assert list_untold(journal)[0].document.sentence == STUCK.sentence
 
 
-def test_people_are_told_of_the_end_of_what_they_were_told_without_the_journal(
+def test_the_end_of_an_outage_announced_without_the_journal_is_announced(
     simulator: Simulator, journal: Journal
 ) -> None:
     failing = Condition("watch_failing", "The journal is away.", "alerts")

@@ -1,23 +1,39 @@
-"""What is decided and told before a plan is carried out: the gate, the drain, the wishes, the briefing."""
+"""Before a plan: the gate, the drain, what people ask for, the snapshot with its capacities, and the briefing."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import RequestError
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.capacities import PATTERN, parse_capacities
+from kafka_steward.cluster.state import BrokerLogDirs
+from kafka_steward.errors import PlanError, RequestError, SettingError
+from kafka_steward.execution.named_directories import check_directories, held_directories
 from kafka_steward.execution.plan_report import DrainStatus, constraint_regressions, drain_status, refuse_invalid_drain
-from kafka_steward.execution.plan_requests import no_op_reason, planner_options
+from kafka_steward.execution.plan_requests import (
+    no_op_reason,
+    parse_assignments,
+    planner_options,
+    validate_against_cluster,
+)
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.readiness import check_readiness, disable_reassignment, evaluate_readiness
+from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.rebalance_request import RebalanceRequest as Request
 from kafka_steward.settings import Settings
 from tests.builders import cluster, planned, snapshot_of
+from tests.execution.looks import look, part
 from tests.simulated_plan import WHO, memory_journal, move, plan_of, simulated
 from tests.simulator import Simulator
+from tests.tool_output import CURRENT, DISKS, execute_output, generate_output
 
 WHOLE = cluster("1a 2b 3c 4a", "orders: 123 231 312", "__consumer_offsets: 123", "pay_out: 412 123")
 
@@ -66,17 +82,17 @@ def test_draining_all_brokers_and_brokers_that_are_not_there_is_refused() -> Non
 def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312 124", "u: 123")
 
-    def told(brokers: list[int]) -> DrainStatus:
+    def status(brokers: list[int]) -> DrainStatus:
         return drain_status(simulator.snapshot(), simulator.log_dirs(brokers), brokers)
 
-    assert told([4]).sentence == (
+    assert status([4]).sentence == (
         "Broker 4 is not empty yet: t-3 are still assigned there; drain again before stopping it."
     )
-    assert told([3]).sentence.startswith("Broker 3 is not empty yet: t-0, t-1, t-2 and 1 more")
+    assert status([3]).sentence.startswith("Broker 3 is not empty yet: t-0, t-1, t-2 and 1 more")
     simulator.alter({TopicPartition("t", 3): (1, 2, 3)})
     simulator.run()
     simulator.topics[TopicPartition("t", 3)].held.pop(4, None)
-    assert (told([4]).is_empty, told([4]).sentence.split(". ")[0]) == (True, "Broker 4 is empty in Kafka")
+    assert (status([4]).is_empty, status([4]).sentence.split(". ")[0]) == (True, "Broker 4 is empty in Kafka")
     lying = drain_status(simulator.snapshot(), {4: simulator.log_dirs([1])[1]}, [4])
     assert (lying.is_empty, "no longer has an assigned replica; Kafka has not yet deleted" in lying.sentence) == (
         False, True,
@@ -125,9 +141,7 @@ def test_a_scheduled_run_moves_at_most_a_tenth_of_the_bytes_unless_it_has_a_budg
 @pytest.mark.parametrize(
     ("sizes", "most"), [([1000] + [None] * 7, 300), ([None], 1), ([3], 1), ([11], 3), ([2**40], 2**40 * 3 // 10)]
 )
-def test_a_tenth_counts_unknown_sizes_as_nothing_and_is_never_less_than_one_byte(
-    sizes: list[int | None], most: int
-) -> None:
+def test_a_tenth_counts_unknown_sizes_as_nothing_and_is_at_least_one_byte(sizes: list[int | None], most: int) -> None:
     rows = [{"topic": "t", "partition": n, "replicas": [1, 2, 3], "bytes": size} for n, size in enumerate(sizes)]
     snapshot = snapshot_of([], rows)
     assert planner_options(Request("rebalance"), snapshot, scheduled=True) == {"max_bytes": most}
@@ -191,3 +205,278 @@ def test_what_a_plan_breaks_is_named() -> None:
     assert constraint_regressions(moves[1:2], rows) == ["t-1 will have 1 replicas instead of 2."], (
         "min.insync.replicas is unknown"
     )
+
+
+DOCUMENT = {
+    "version": 1,
+    "partitions": [
+        {"topic": "t", "partition": 1, "replicas": [3, 1]},
+        {"topic": "t", "partition": 0, "replicas": [1, 2]},
+    ],
+}
+SNAPSHOT = look("12", part("t-0", "17"), part("t-1", "12"), fenced="3")
+
+
+@pytest.mark.parametrize("document", [DOCUMENT, json.dumps(DOCUMENT)], ids=["parsed", "text"])
+def test_a_document_is_read_parsed_or_as_text(document: Any) -> None:
+    assert parse_assignments(document)[0] == {TopicPartition("t", 1): (3, 1), TopicPartition("t", 0): (1, 2)}
+
+
+def test_a_document_is_read_with_the_directories_that_it_names_and_as_kafkas_tool_printed_it() -> None:
+    named = {(TopicPartition("t", 0), 1): DISKS[0], (TopicPartition("t", 0), 2): DISKS[1]}
+    for document in (CURRENT["4.3"], execute_output("4.3")):
+        assert parse_assignments(document) == ({TopicPartition("t", 0): (1, 2)}, named)
+    with pytest.raises(PlanError, match=r"^The reassignment has two assignments, in the lines 2 and 5; keep one"):
+        parse_assignments(generate_output("4.3"))
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        ("[", "is not JSON: Expecting value: line 1 column 2 (char 1); paste a file of kafka-reassign-partitions."),
+        ("{}", 'lists no partition; it should be {"version": 1, "partitions": [...]}.'),
+        ({}, 'lists no partition; it should be {"version": 1, "partitions": [...]}.'),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_a_sentence(document: Any, sentence: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        parse_assignments(document)
+    assert str(refused.value) == f"The reassignment {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("given", "faults"),
+    [
+        ({TopicPartition("u", 0): (1, 2)}, "u-0 does not exist."),
+        ({TopicPartition("t", 0): (1, 3, 2)}, "t-0 names broker 3, which is not live."),
+        ({TopicPartition("t", 0): (7, 1)}, "t-0 names broker 7, which is not live."),
+        ({TopicPartition("t", 0): (1, 9)}, "t-0 names broker 9, which is no broker of this cluster."),
+        (
+            {TopicPartition("u", 0): (3, 9), TopicPartition("t", 9): (1,), TopicPartition("t", 1): (3,)},
+            (
+                "t-1 names broker 3, which is not live. t-9 does not exist. u-0 does not exist. u-0 names broker 3, "
+                "which is not live. u-0 names broker 9, which is no broker of this cluster."
+            ),
+        ),
+        (
+            {TopicPartition("u", n): (1,) for n in range(7)},
+            (
+                "u-0 does not exist. u-1 does not exist. u-2 does not exist. u-3 does not exist. u-4 does not exist. "
+                "And 2 more."
+            ),
+        ),
+    ],
+)
+def test_what_the_cluster_cannot_do_is_refused_by_fault(given: dict[TopicPartition, Assignment], faults: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        validate_against_cluster(given, SNAPSHOT, {})
+    assert str(refused.value) == f"The reassignment cannot be executed. {faults}"
+
+
+def test_a_dead_broker_is_no_fault_where_the_plan_leaves_the_partition_as_it_is() -> None:
+    name = TopicPartition("t", 0)
+    validate_against_cluster({name: (2, 1), TopicPartition("t", 1): (1,)}, SNAPSHOT, {"t": 1})
+    lost = look("12", part("t-0", "3", isr=""), part("t-1", "12"), fenced="3")
+    validate_against_cluster({name: (3, 1), TopicPartition("t", 1): (1,)}, lost, {})
+    validate_against_cluster({name: (1, 7)}, SNAPSHOT, {})
+    with pytest.raises(PlanError, match="t-0 names broker 7, which is not live"):
+        validate_against_cluster({name: (7, 1)}, SNAPSHOT, {})
+
+
+def test_fewer_replicas_than_min_insync_replicas_are_refused_unless_there_are_as_few_already() -> None:
+    name, least = TopicPartition("t", 1), {"t": 3}
+    validate_against_cluster({name: (1, 2)}, SNAPSHOT, least)  # as it is
+    validate_against_cluster({name: (2, 1)}, SNAPSHOT, least)
+    with pytest.raises(PlanError) as refused:
+        validate_against_cluster({name: (1,)}, SNAPSHOT, least)
+    assert str(refused.value) == (
+        "The reassignment cannot be executed. t-1 is refused: it would go from 2 to 1 replicas, and "
+        "min.insync.replicas is 3; ask for more replicas, or lower min.insync.replicas of its topic."
+    )
+    with pytest.raises(PlanError) as refused:
+        validate_against_cluster({name: (2, 1, 3)}, SNAPSHOT, least)
+    assert str(refused.value) == "The reassignment cannot be executed. t-1 names broker 3, which is not live."
+
+
+def test_given_values_are_kept_and_the_others_are_unset() -> None:
+    given = {"operation": "drain", "brokers": [4, 5], "exclude": ("pay_.*",), "rack_aware": False, "max_moves": 3}
+    assert Request.of(given) == Request("drain", brokers=[4, 5], exclude=("pay_.*",), rack_aware=False, max_moves=3)
+
+
+@pytest.mark.parametrize("empty", [None, [], ()])
+def test_a_list_may_be_none_or_empty_and_another_field_none(empty: list[str] | None) -> None:
+    lists = dict.fromkeys(("brokers", "topics", "exclude", "exclude_brokers"), empty)
+    others = dict.fromkeys(("replication_factor", "rack_aware", "balance", "tolerance", "max_bytes"))
+    assert Request.of({"operation": "expand", **lists, **others}) == Request("expand")
+
+
+def test_an_unknown_field_is_refused_with_all_valid_ones() -> None:
+    with pytest.raises(SettingError) as refused:
+        Request.of({"operation": "rebalance", "broker": [4]})
+    assert str(refused.value) == (
+        "Unknown rebalance option 'broker'. Valid options: operation, brokers, topics, exclude, exclude_brokers, "
+        "replication_factor, rack_aware, internal_topics, rackless, balance, tolerance, prefer, max_moves, max_bytes."
+    )
+
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Asked(Simulator):
+    """A cluster that counts the questions for log directories; every replica is in /disk-1."""
+
+    asked: tuple[tuple[int, ...], ...] = ()
+
+    def log_dirs(self, brokers: Collection[int]) -> dict[int, BrokerLogDirs]:
+        self.asked += (tuple(brokers),)
+        return super().log_dirs(brokers)
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked(dict(zip((1, 2, 3, 4), "abca", strict=True)), {"t": [(1, 2, 3), (2, 3, 1)]})
+
+
+def checked(asked: Simulator, named: dict[tuple[TopicPartition, int], str]) -> str:
+    return check_directories(asked, asked.snapshot(), named)
+
+
+def test_the_directory_in_which_a_broker_holds_the_replica_asks_for_nothing(asked: Asked) -> None:
+    assert checked(asked, {(T0, 1): "/disk-1", (T1, 3): "/disk-1"}) == ""
+    assert asked.asked == ((1, 3),)
+
+
+def test_the_directory_of_an_added_replica_is_the_brokers_choice(asked: Asked) -> None:
+    assert checked(asked, {(T0, 4): "/disk-2", (T0, 1): "/disk-1"}) == (
+        'The reassignment names a log directory (KIP-113) for t-0 on broker 4; it is taken as "any": the broker '
+        "chooses the directory of a replica that it does not hold."
+    )
+    many = {(TopicPartition("t", number), 4): "/disk-1" for number in range(5)}
+    assert "for t-0 on broker 4, t-1 on broker 4, t-2 on broker 4 and 2 more; it is" in checked(asked, many)
+
+
+def test_brokers_are_asked_only_for_replicas_that_they_hold(asked: Asked) -> None:
+    assert held_directories(asked, asked.snapshot(), ()) == {}
+    assert held_directories(asked, asked.snapshot(), [(T0, 4), (TopicPartition("u", 0), 1)]) == {}
+    assert asked.asked == ()
+
+
+def test_a_move_between_the_directories_of_a_broker_is_refused(asked: Asked) -> None:
+    with pytest.raises(PlanError) as refused:
+        checked(asked, {(T0, 4): "/disk-2", (T0, 1): "/disk-1", (T1, 2): "/disk-2"})
+    assert str(refused.value) == (
+        'The reassignment is refused: it names the log directory "/disk-2" (KIP-113) for t-1 on broker 2, which has it '
+        'in "/disk-1", and Kafka Steward moves nothing between the directories of one broker; write "any", or use '
+        "kafka-reassign-partitions."
+    )
+
+
+def test_a_replica_that_is_being_added_or_that_nobody_reports_has_no_other_directory(asked: Asked) -> None:
+    asked.alter({T0: (1, 2, 4)})
+    asked.mute.add(2)
+    asked.kill(3)
+    assert held_directories(asked, asked.snapshot(), [(T0, 4), (T1, 2), (T1, 3), (T1, 1)]) == {(T1, 1): "/disk-1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("", {}), ("  ", {}), ("4=2", {4: 2.0}), ("4=2, 5 = 0.5,10=1", {4: 2.0, 5: 0.5, 10: 1.0})]
+)
+def test_a_capacity_belongs_to_each_broker_that_is_named(text: str, found: dict[int, float]) -> None:
+    assert parse_capacities(text) == found
+
+
+NUMBERS = "The setting capacity gives broker 4 '{}'; it takes numbers from 0.001 to 1000000, such as 2 for a "
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("4", "The setting capacity has '4'; it takes 4=2, 5=0.5."),
+        ("4=2,", "The setting capacity has ''; it takes 4=2, 5=0.5."),
+        ("b4=2", "The setting capacity has 'b4=2'; it takes 4=2, 5=0.5."),
+        ("4=2, 4=3", "The setting capacity names broker 4 twice; keep one."),
+        ("4=0", NUMBERS.format("0")),
+        ("4=nan", NUMBERS.format("nan")),
+        ({"4": "x"}, NUMBERS.format("x")),
+        ({"four": 2}, "The setting capacity has 'four=2'; it takes 4=2, 5=0.5."),
+    ],
+)
+def test_what_is_no_capacity_is_refused(given: Any, problem: str) -> None:
+    for read in (Settings.of, Settings.refuse_wrong):
+        with pytest.raises(SettingError) as refused:
+            read({"capacity": given})
+        assert str(refused.value).startswith(problem)
+
+
+def test_a_connection_may_have_a_map() -> None:
+    assert parse_capacities(Settings.of({"capacity": {"4": 2, "5": 0.5}}).capacity) == {4: 2.0, 5: 0.5}
+    assert Settings.of({"capacity": "4=2"}, {"capacity": {"4": 9}}).capacity == "4=2"
+
+
+def test_the_form_takes_what_the_setting_takes() -> None:
+    import re
+
+    taken = ["", "4=2", "4=2, 5=0.5"]
+    assert all(re.fullmatch(PATTERN, text) for text in taken)
+    assert not any(re.fullmatch(PATTERN, text) for text in ("4", "4=-2", "4=2,"))
+
+
+def test_a_broker_of_twice_the_capacity_gets_twice_the_replicas(tmp_path: Path) -> None:
+    simulator = Simulator.of("1a 2b 3c", "orders: " + " ".join("12312312"))
+    take_snapshot(simulator, str(tmp_path / "plain"), failed=(), now_ms=1)
+    take_snapshot(simulator, str(tmp_path / "weighted"), failed=(), now_ms=1, capacities={3: 2.0, 99: 5.0})
+    plain, weighted = (read_snapshot(str(tmp_path / name)) for name in ("plain", "weighted"))
+    assert plain.brokers["capacity"].to_pylist() == [None, None, None]
+    assert weighted.brokers["capacity"].to_pylist() == [1.0, 1.0, 2.0]
+    plan = planned(weighted, "rebalance")
+    assert plan.proof["spread"]["replicas"]["after"]["by_broker"] == {"1": 2, "2": 2, "3": 4}
+    assert plan.proof["leader_evenness"] == "proportional"
+    assert (check(weighted, plan).problems, check(weighted, plan).unproven) == ([], ())
+
+
+def test_a_snapshot_has_states_sizes_and_what_moves(tmp_path: Path) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b 6c", "t: 123 234", "u: 35", size=70)
+    simulator.topic_settings["t"]["min.insync.replicas"] = "2"
+    for broker in (1, 5):
+        simulator.kill(broker)
+    simulator.alter({TopicPartition("t", 1): (2, 3, 6)})
+    digest = take_snapshot(simulator, str(tmp_path / "s"), failed=[1, 4], now_ms=7)
+    snapshot = read_snapshot(str(tmp_path / "s"))
+    assert (snapshot.digest, snapshot.cluster_id, snapshot.taken_ms) == (digest, "simulated", 7)
+    states = {row["broker"]: (row["rack"], row["state"]) for row in snapshot.brokers.to_pylist()}
+    assert states == {
+        1: ("a", "failed"),
+        2: ("b", "live"),
+        3: ("c", "live"),
+        4: ("a", "live"),  # said to have failed, and back again
+        5: ("b", "draining"),  # gone, and not failed yet
+        6: ("c", "live"),
+    }
+    rows = {(row["topic"], row["partition"]): row for row in snapshot.partitions.to_pylist()}
+    assert (rows["t", 0]["bytes"], rows["t", 0]["min_isr"], rows["t", 0]["target_rf"]) == (70, 2, 3)
+    moving = rows["t", 1]
+    assert (moving["adding"], moving["removing"], moving["target_rf"]) == ([6], [4], 3)
+    assert (rows["u", 0]["replicas"], rows["u", 0]["isr"], rows["u", 0]["leader"]) == ([3, 5], [3], 3)
+
+
+def test_a_partition_whose_brokers_are_all_gone_has_no_leader_and_no_size(tmp_path: Path) -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 12")
+    simulator.kill(1)
+    simulator.kill(2)
+    take_snapshot(simulator, str(tmp_path / "s"), failed=[1, 2], now_ms=7)
+    row = read_snapshot(str(tmp_path / "s")).partitions.to_pylist()[0]
+    assert (row["leader"], row["bytes"], row["all_offline"]) == (-1, None, True)
+
+
+@pytest.mark.parametrize("failed", [[], [2]])
+def test_a_partition_has_no_live_replica_if_all_are_on_dead_brokers_or_failed_disks_whatever_is_to_be_healed(
+    tmp_path: Path, failed: list[int]
+) -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 12 2 3 23 13", "u: 3")
+    simulator.fail_disk(3, TopicPartition("t", 2), TopicPartition("t", 3))
+    simulator.kill(2)
+    take_snapshot(simulator, str(tmp_path / "s"), failed=failed, now_ms=7)
+    rows = read_snapshot(str(tmp_path / "s")).partitions.to_pylist()
+    found = {f"{row['topic']}-{row['partition']}" for row in rows if row["all_offline"]}
+    assert found == {"t-1", "t-2", "t-3"}
+    assert {row["all_offline"] for row in rows} == {None, True}

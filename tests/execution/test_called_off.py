@@ -1,4 +1,4 @@
-"""An operator deletes the entry of a failed broker: its heal is called off until the broker has been live again."""
+"""A heal that an operator calls off, and announced restarts (KIP-46): the grace period, and when entries go."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_steward.errors import PlanError
+from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.failure_records import delete_entry
 from kafka_steward.execution.failures import Failure, called_off_brokers
 from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.preflight_inputs import restarting_brokers
 from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.readiness import (
+    AnnouncedRestart,
+    announce_restart,
+    announced_restarts,
+    expired_announcements,
+)
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults, points
 from tests.rings import tried
@@ -55,7 +63,7 @@ def reasons(journal: Journal) -> list[tuple[str, str]]:
     return [(row.entry.action.value, row.entry.reason) for row in journal.audit.rows()]
 
 
-def test_a_heal_whose_entry_was_deleted_never_comes_and_that_is_told(simulator: Simulator, journal: Journal) -> None:
+def test_a_heal_whose_entry_was_deleted_never_comes_and_is_reported(simulator: Simulator, journal: Journal) -> None:
     fail_and_delete(simulator, journal)
     for _ in range(3):
         verdict = look(simulator, journal)
@@ -139,14 +147,6 @@ def test_a_record_of_an_earlier_version_calls_nothing_off(simulator: Simulator, 
     assert look(simulator, journal).called_off == (1,)
 
 
-def step_detect(simulator: Simulator, journal: Journal) -> None:
-    look(simulator, journal)
-
-
-def step_publish(simulator: Simulator, journal: Journal) -> None:
-    publish(simulator, journal)
-
-
 def step_return(simulator: Simulator, journal: Journal) -> None:
     simulator.restart(1)
     look(simulator, journal)
@@ -161,18 +161,18 @@ def failed() -> Iterator[tuple[Simulator, Journal]]:
     yield simulator, memory_journal(simulator)
 
 
-@pytest.mark.parametrize("step", [step_detect, step_publish, step_return])
-def test_a_process_that_dies_at_any_call_calls_nothing_off(step: Callable[[Simulator, Journal], None]) -> None:
+@pytest.mark.parametrize("step", [look, publish, step_return])
+def test_a_process_that_dies_at_any_call_calls_nothing_off(step: Callable[[Simulator, Journal], object]) -> None:
     quiet = Faults()
     attempt(step, quiet)
     for at, kind, _ in points(quiet.calls):
         assert attempt(step, Faults(at, kind)).called_off == (), (at, kind)
 
 
-def attempt(step: Callable[[Simulator, Journal], None], faults: Faults) -> DetectionResult:
+def attempt(step: Callable[[Simulator, Journal], object], faults: Faults) -> DetectionResult:
     """The result of a look after a process died in `step`."""
     with failed() as (simulator, journal):
-        if step is not step_detect:
+        if step is not look:
             look(simulator, journal)
         tree = faults.around("tree", journal.tree)
         dying = journal_over(journal.cluster_id, tree, journal.plans._table, journal.audit._table, journal.plans._ended)
@@ -216,3 +216,147 @@ def test_a_heal_is_called_off_by_an_entry_that_is_missing_and_that_we_did_not_de
         kept = recorded[broker]
         assert (broker in found) == (kept.entered or kept.called_off_ms is not None)
     assert found <= recorded.keys()
+
+
+FAST = Settings(heal_failure_interval=60, heal_fast_detection=True)
+SLOW = Settings(heal_failure_interval=60)
+
+
+def poll(simulator: Simulator, journal: Journal, settings: Settings = SLOW) -> DetectionResult:
+    return FailureDetector(simulator, journal, settings, WHO).poll()
+
+
+def due_after_s(simulator: Simulator, journal: Journal, settings: Settings = SLOW) -> int:
+    """Seconds from the first poll that sees broker 2 gone until it is due."""
+    simulator.kill(2)
+    for seconds in range(1_000):
+        if 2 in poll(simulator, journal, settings).failed:
+            return seconds
+        simulator.tick()
+    raise AssertionError("never due")
+
+
+@pytest.mark.parametrize(
+    ("settings", "lasts_ms", "due_s"),
+    [(SLOW, None, 60), (SLOW, 20_000, 20), (SLOW, 100_000, 100), (FAST, None, 60), (FAST, 20_000, 20)],
+)
+def test_an_announced_broker_gets_its_grace_period_or_the_stated_time(
+    simulator: Simulator, journal: Journal, settings: Settings, lasts_ms: int | None, due_s: int
+) -> None:
+    announce_restart(journal, 2, who=WHO, lasts_ms=lasts_ms)
+    assert due_after_s(simulator, journal, settings) == due_s
+
+
+def test_with_fast_detection_a_broker_that_vanishes_unannounced_is_due_at_once(
+    simulator: Simulator, journal: Journal
+) -> None:
+    assert due_after_s(simulator, journal, FAST) == 0
+    assert due_after_s(simulator, memory_journal(simulator)) == 60
+
+
+def test_a_time_that_was_over_before_says_nothing_about_this_failure(simulator: Simulator, journal: Journal) -> None:
+    announce_restart(journal, 2, who=WHO, lasts_ms=5_000)
+    simulator.tick(10)
+    assert due_after_s(simulator, journal) == 60
+
+
+def test_it_receives_nothing_meanwhile(simulator: Simulator, journal: Journal) -> None:
+    announce_restart(journal, 4, who=WHO, lasts_ms=5_000)
+    assert restarting_brokers(journal.tree, journal.now_ms()) == {4}
+    simulator.tick(6)
+    assert restarting_brokers(journal.tree, journal.now_ms()) == frozenset()
+
+
+def test_the_entry_goes_when_the_broker_is_back(simulator: Simulator, journal: Journal) -> None:
+    announce_restart(journal, 2, who=WHO)
+    simulator.kill(2)
+    poll(simulator, journal)
+    simulator.restart(2)
+    assert poll(simulator, journal).cleared == (2,)
+    assert journal.tree.get(paths.rolling_bounce(2)) is None
+
+
+def test_the_entry_goes_once_the_tasks_are_persisted(simulator: Simulator, journal: Journal) -> None:
+    simulator.kill(2)
+    poll(simulator, journal)
+    announce_restart(journal, 2, who=WHO)
+    plan = plan_of(simulator, heal_moves(simulator, 2, 4), failed=[2])
+    publish_plan(ClusterContext(simulator, journal, FAST, WHO), plan)
+    assert journal.tree.get(paths.rolling_bounce(2)) is None
+    assert journal.tree.get(paths.failed_broker(2)) is None
+
+
+def test_the_entry_of_an_unseen_restart_goes_with_the_grace_period(simulator: Simulator, journal: Journal) -> None:
+    announce_restart(journal, 2, who=WHO)
+    simulator.tick(59)
+    poll(simulator, journal)
+    assert set(announced_restarts(journal.tree)) == {2}
+    simulator.tick()
+    poll(simulator, journal)
+    assert announced_restarts(journal.tree) == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"timestamp": "noon"}', '{"timestamp": 1, "expiry": -5}'])
+def test_one_that_cannot_be_read_announces_all_the_same(simulator: Simulator, journal: Journal, text: str) -> None:
+    journal.tree.create(paths.rolling_bounce(2), text)
+    journal.tree.create(f"{paths.ROLLING_BOUNCE}/-7", text)
+    assert restarting_brokers(journal.tree, journal.now_ms()) == {2}
+    assert due_after_s(simulator, journal) == 60
+
+
+@pytest.mark.parametrize(
+    "expiry",
+    ["1" + "0" * 400, "1e400", "-1" + "0" * 400, "9007199254740992"],
+    ids=["10**400", "infinite", "-10**400", "2**53"],
+)
+def test_an_expiry_beyond_every_date_delays_no_poll_nor_heal(
+    simulator: Simulator, journal: Journal, expiry: str
+) -> None:
+    journal.tree.create(paths.rolling_bounce(2), f'{{"timestamp": 1, "expiry": {expiry}}}')
+    assert poll(simulator, journal).down == ()
+    for broker in (2, 3):
+        simulator.kill(broker)
+    first = poll(simulator, journal)
+    assert first.down == (2, 3)
+    assert first.waiting == dict.fromkeys((2, 3), simulator.now_ms + 60_000)
+    simulator.restart(3)
+    simulator.tick(60)
+    verdict = poll(simulator, journal)
+    assert (verdict.due, verdict.cleared) == ((2,), (3,))
+
+
+def test_announced_again_the_later_word_counts(simulator: Simulator, journal: Journal) -> None:
+    announce_restart(journal, 2, who=WHO, lasts_ms=5_000)
+    assert "has 90 s to come back" in announce_restart(journal, 2, who=WHO, lasts_ms=90_000)
+    assert due_after_s(simulator, journal) == 90
+
+
+@pytest.mark.parametrize(("broker", "lasts_ms"), [(-1, None), (2**31, None), (2, 0), (2, -5)])
+def test_what_is_no_broker_or_no_time_is_refused(broker: int, lasts_ms: int | None) -> None:
+    with pytest.raises(RequestError, match=r"is no broker|cannot last"):
+        announce_restart(memory_journal(Simulator.of("1a", "t: 1")), broker, who=WHO, lasts_ms=lasts_ms)
+
+
+@pytest.mark.parametrize("ahead_ms", [45 * 60_000, 10**15])
+def test_a_failure_written_by_a_clock_that_runs_ahead_counts_from_its_writing(
+    simulator: Simulator, journal: Journal, ahead_ms: int
+) -> None:
+    told_ms = simulator.now_ms + ahead_ms
+    journal.tree.create(paths.failed_broker(2), f'{{"failure_timestamp": {told_ms}}}')
+    assert due_after_s(simulator, journal) == 60
+
+
+@given(
+    st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 200), st.none() | st.integers(0, 200)), max_size=5),
+    st.frozensets(st.integers(0, 5)),
+    st.integers(0, 300),
+)
+def test_only_what_is_over_and_live_is_collected(
+    told: dict[int, tuple[int, int | None]], live: frozenset[int], now_ms: int
+) -> None:
+    node = Node("/x", "", 0, 1, 1, 0, 0)
+    announced = {broker: AnnouncedRestart(node, at_ms, until_ms) for broker, (at_ms, until_ms) in told.items()}
+    gone = expired_announcements(announced, live, now_ms, Settings(heal_failure_interval=0.05))
+    for broker, bounce in announced.items():
+        over = (bounce.announced_ms + 50 if bounce.until_ms is None else bounce.until_ms) <= now_ms
+        assert (broker in gone) == (over and broker in live)

@@ -1,19 +1,30 @@
-"""The Runner on a simulated cluster, in the world as it is: brokers die and return, people and requests get lost."""
+"""The Runner on a simulated cluster, in the world as it is: brokers die and return, people and requests get lost.
+
+Bad input, pressure and odd clocks end in a sentence or a slow start, and never in a burst.
+`tests/test_settings.py` and `tests/hooks/test_access.py` have what is refused before a plan begins.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.state import BrokerLogDirs
+from kafka_steward.errors import KafkaRefused, KafkaTimeout
+from kafka_steward.execution.concurrency import Pressure
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.records import Cause, PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator
-from tests.simulated_plan import move
-from tests.simulator import Simulator
+from tests.simulated_plan import World, move
+from tests.simulator import DISK, Simulator
 
 __all__ = ["simulator"]
 
@@ -108,15 +119,15 @@ def test_a_kept_replica_that_dies_in_the_middle_is_rescued_too(simulator: Simula
 
 def test_a_move_whose_only_copy_in_sync_is_a_new_one_is_not_cancelled_when_a_target_dies(simulator: Simulator) -> None:
     world = apply(simulator, move("t-0", "123", "341", size=1000))
-    flying = simulator.topics[TopicPartition("t", 0)]
-    flying.size = 1000
+    moving = simulator.topics[TopicPartition("t", 0)]
+    moving.size = 1000
     world.step()
-    flying.isr.add(4)
+    moving.isr.add(4)
     for broker in (1, 2, 3):
         simulator.kill(broker)
-    assert (flying.isr, flying.leader) == ({4}, 4)
+    assert (moving.isr, moving.leader) == ({4}, 4)
     world.step()
-    assert (flying.isr, flying.leader, world.states()["t-0"]) == ({4}, 4, "submitted")
+    assert (moving.isr, moving.leader, world.states()["t-0"]) == ({4}, 4, "submitted")
     for broker in (1, 2, 3):
         simulator.restart(broker)
     world.run()
@@ -134,17 +145,6 @@ def test_a_broker_that_announced_its_restart_is_waited_for(simulator: Simulator)
     simulator.restart(4)
     world.run()
     assert world.replicas("t-0") == (4, 2, 3)
-
-
-def test_nothing_starts_while_the_cluster_is_disabled(simulator: Simulator) -> None:
-    world = heal(simulator, settings=Settings(throttle=0, max_attempts=2))
-    node = world.journal.tree.create("/admin/reassign_cancel", "")
-    for _ in range(5):
-        progress = world.step()
-    assert {held.code for held in progress.held} == {HoldReason.CLUSTER_DISABLED}
-    assert "delete /admin/reassign_cancel" in progress.sentence
-    world.journal.tree.delete(node.path, version=0)
-    assert world.run().completed == 5
 
 
 def test_a_topic_deleted_in_the_middle_is_dropped(simulator: Simulator) -> None:
@@ -184,28 +184,7 @@ def test_what_someone_else_moves_is_theirs(simulator: Simulator) -> None:
     assert world.replicas("t-1") == (2, 4, 1)
 
 
-def test_what_someone_else_cancels_stays_cancelled(simulator: Simulator) -> None:
-    world = apply(simulator, move("t-0", "123", "423"))
-    world.step()
-    world.step()
-    simulator.cancel([TopicPartition("t", 0)])
-    world.run()
-    assert world.states() == {"t-0": "dropped"}
-    # Kafka's cancel loses the order: whoever reads this must hear of another preferred leader.
-    assert world.row("t-0").detail == "someone else cancelled it; its replicas are [2, 3, 1], originally [1, 2, 3]"
-    assert world.row("t-0").cause is Cause.CANCELLED_ELSEWHERE
-
-
-def test_a_reassignment_that_reached_its_target_by_others_needs_nothing(simulator: Simulator) -> None:
-    world = apply(simulator, move("t-0", "123", "423"))
-    simulator.alter({TopicPartition("t", 0): (4, 2, 3)})
-    simulator.run()
-    assert world.run().satisfied == 1
-
-
-def test_an_answer_that_was_lost_is_read_from_the_cluster(
-    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_answer_is_read_from_the_cluster(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     world = heal(simulator)
     with monkeypatch.context() as patch:
         patch.setattr(simulator, "alter", partial(simulator.alter_unanswered, after_ticks=3))
@@ -219,7 +198,7 @@ def test_an_answer_that_was_lost_is_read_from_the_cluster(
     assert all(simulator.topics[row.topic_partition].replicas == row.move.after for row in world.rows())
 
 
-def test_what_kafka_refuses_is_told_in_its_own_words(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_kafka_refuses_is_reported_in_its_own_words(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     world = apply(simulator, move("t-0", "123", "923"), settings=Settings(throttle=0, max_attempts=2))
     simulator.racks.pop(9, None)
     simulator.alive.add(9)  # it lives, and the controller does not know it: refused
@@ -234,7 +213,7 @@ def test_what_kafka_refuses_is_told_in_its_own_words(simulator: Simulator, monke
     assert world.run().status is PlanStatus.STUCK
 
 
-def test_a_cluster_that_does_not_answer_is_counted_and_told(simulator: Simulator) -> None:
+def test_a_cluster_that_does_not_answer_is_counted_and_reported(simulator: Simulator) -> None:
     world = apply(simulator, move("t-0", "123", "423"), settings=Settings(throttle=0, max_attempts=3))
     simulator.reachable = False
     assert world.step().sentence == "No bootstrap server answers."
@@ -245,19 +224,302 @@ def test_a_cluster_that_does_not_answer_is_counted_and_told(simulator: Simulator
     assert world.run().status is PlanStatus.STUCK
 
 
-def test_a_stall_is_noticed_and_an_eta_told(simulator: Simulator) -> None:
-    simulator.bandwidth = 10
-    world = apply(simulator, move("t-0", "123", "423"), settings=Settings(throttle=0, stall_after=3))
-    world.step()
+MB, HOUR_MS = 1_000_000, 3_600_000
+
+
+class OddSimulator(Simulator):
+    """A cluster whose brokers report `said` as the size of every replica; None: of none, -1: what it is."""
+
+    said: int | None = -1
+    tells_space = True
+
+    def log_dirs(self, brokers: Collection[int]) -> dict[int, BrokerLogDirs]:
+        found = super().log_dirs(brokers)
+        return {broker: self._odd(dirs) for broker, dirs in found.items()}
+
+    def _odd(self, dirs: BrokerLogDirs) -> BrokerLogDirs:
+        sizes = dict(dirs.replica_bytes)
+        if self.said is None:
+            sizes = {}
+        elif self.said >= 0:
+            sizes = dict.fromkeys(sizes, self.said)
+        space = {} if self.tells_space else {"total_bytes": None, "usable_bytes": None}
+        directories = tuple(replace(each, **space, replica_bytes=sizes) for each in dirs.directories)  # type: ignore[arg-type]
+        return replace(dirs, replica_bytes=sizes, directories=directories, **space)
+
+
+def plan(
+    count: int, settings: Settings, *, size: int = 3 * MB, planned: int | None = None, **more: Any
+) -> tuple[OddSimulator, World]:
+    """So many partitions of that size, each of which brings a replica to broker 4, where nothing arrives.
+
+    `planned` is the size at planning, if it was another one.
+    """
+    simulator = OddSimulator.of("1a 2b 3c 4a", "t: " + " ".join(["123"] * count), size=size, bandwidth=0)
+    assert isinstance(simulator, OddSimulator)
+    for name, value in more.items():
+        setattr(simulator, name, value)
+    simulator.now_ms = 10 * HOUR_MS
+    moves = [move(f"t-{n}", "123", "423", position=n, size=size if planned is None else planned) for n in range(count)]
+    return simulator, apply(simulator, *moves, settings=settings)
+
+
+def most_in_flight(world: World, steps: int = 6) -> int:
+    return max(world.step().in_flight for _ in range(steps))
+
+
+# limits that contradict each other
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        ({"max_in_flight": 2, "max_in_per_broker": 1000}, 2),
+        ({"max_in_flight": 1, "max_in_per_broker": 9, "max_out_per_broker": 9}, 1),
+        ({"max_in_flight": 3000, "max_in_per_broker": 4}, 4),
+        ({"max_in_flight": 3000, "max_out_per_broker": 5, "max_in_per_broker": 1000}, 5),
+        ({"window": "chunk", "heal_chunk_size": 1, "max_in_flight": 3000, "max_in_per_broker": 6}, 6),
+    ],
+)
+def test_of_limits_that_contradict_each_other_the_lowest_holds(limits: dict[str, Any], most: int) -> None:
+    _, world = plan(20, Settings.of({"throttle": 0, "min_free": 0, **limits}), size=100)
+    assert most_in_flight(world) == most
+
+
+def test_a_chunk_holds_beside_limits_that_would_let_more_start() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: " + " ".join(["123"] * 6), bandwidth=0)
+    moves = [move(f"t-{n}", "123", "423", chunk=n // 2, position=n % 2) for n in range(6)]
+    settings = Settings.of({"throttle": 0, "window": "chunk", "max_in_flight": 3000, "chunk_pause": 30})
+    world = apply(simulator, *moves, settings=settings)
+    assert most_in_flight(world) == 2
+    simulator.bandwidth = 1_000
     simulator.tick()
-    world.step()
+    assert world.step().in_flight == 0, "the pause between two chunks holds"
+    simulator.tick(31)
+    assert world.step().in_flight == 2
+
+
+# rates
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [{"throttle": 1}, {"network_bandwidth": 1, "throttle_fraction": 1e-9}],
+    ids=["one byte", "a fraction that is less than a byte"],
+)
+def test_a_throttle_of_a_byte_or_less_is_one_byte_and_keeps_few_in_flight(rate: dict[str, Any]) -> None:
+    simulator, world = plan(20, Settings.of({**rate, "min_free": 0}))
+    assert most_in_flight(world) == 3, "10 MB, what one response to a fetch may have"
+    assert simulator.broker_settings[4]["follower.replication.throttled.rate"] == "1"
+
+
+# sizes
+
+
+def test_a_partition_that_is_larger_than_every_disk_is_held_with_a_sentence_and_holds_up_no_other() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 123", bandwidth=1_000, size=100)
+    huge = next(iter(simulator.topics.values()))
+    huge.size = 2 * DISK
+    huge.held = dict.fromkeys(huge.held, 2 * DISK)
+    moves = [move("t-0", "123", "423", size=2 * DISK), move("t-1", "123", "423", position=1)]
+    world = apply(simulator, *moves, settings=Settings.of({"throttle": 0, "max_attempts": 3}))
+    first = world.step()
+    assert (first.in_flight, len(first.held)) == (1, 1)
+    assert (first.held[0].topic, first.held[0].partition) == ("t", 0)
+    assert "less free disk space than min_free requires" in first.held[0].sentence
+    last = world.run()
+    assert world.states() == {"t-0": "held", "t-1": "completed"}
+    assert last.status is PlanStatus.STUCK
+    assert "less free disk space than min_free requires" in last.sentence
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [(None, "does not report its size"), (2**63 - 1, "less free disk space than min_free requires")],
+    ids=["no leader reports a size", "the largest size that Kafka can say"],
+)
+def test_nothing_starts_without_a_size_or_without_room_for_it(said: int | None, sentence: str) -> None:
+    _, world = plan(20, Settings.of({"throttle": 50 * MB, "min_free": 0}), said=said)
+    for _ in range(5):
+        progress = world.step()
+        assert (progress.in_flight, len(progress.held)) == (0, 20)
+        assert sentence in progress.held[0].sentence
+
+
+def test_without_any_size_or_room_few_start_at_once_and_no_more_while_none_ends() -> None:
+    """Before Kafka 3.3 a broker reports no free space."""
+    simulator, world = plan(100, Settings.of({"throttle": 50 * MB}), said=None, tells_space=False)
+    world.moves = [replace(each, size_bytes=None) for each in world.moves]
+    world.publish("unknown", world.moves)
+    world.digest = "unknown"
+    world.runner = world.new_runner()
+    assert most_in_flight(world) == 5
+    simulator.bandwidth = 1_000 * MB
+    seen = [world.step().in_flight]
+    for _ in range(4):
+        simulator.tick()
+        seen.append(world.step().in_flight)
+    assert seen == [5, 5, 10, 20, 40], "it doubles after a step that found them ended"
+
+
+@pytest.mark.parametrize("said", [0, 1])
+def test_sizes_that_are_far_too_small_end_at_the_counts_and_at_the_rate(said: int) -> None:
+    limits = {"throttle": 1 * MB, "min_free": 0, "max_in_per_broker": 7}
+    simulator, world = plan(20, Settings.of(limits), said=said, planned=said)
+    assert most_in_flight(world) == 7
+    assert simulator.broker_settings[4]["follower.replication.throttled.rate"] == str(MB)
+
+
+@pytest.mark.parametrize("throttle", [0, 1 * MB])
+def test_a_leader_that_reports_nothing_all_at_once_does_not_widen_the_window(throttle: int) -> None:
+    """What was planned counts, without a throttle as well: 64 MB are 3 partitions of 20 MB, and 10 MB one."""
+    _, world = plan(20, Settings.of({"throttle": throttle, "min_free": 0}), size=20 * MB, said=0)
+    assert most_in_flight(world) == (1 if throttle else 3)
+
+
+def test_without_a_throttle_partitions_that_are_said_to_be_empty_start_a_few_at_a_time() -> None:
+    """Nothing limits what they turn out to be. With a throttle its rate does, and as many start as at most may."""
+    simulator, world = plan(100, Settings.of({"throttle": 0, "min_free": 0}), size=0)
+    assert most_in_flight(world) == 5
+    simulator.bandwidth = MB
+    simulator.tick()
+    assert world.step().in_flight == 5
+    simulator.tick()
+    assert world.step().in_flight == 10
+    _, world = plan(100, Settings.of({"throttle": MB, "min_free": 0}), size=0)
+    assert most_in_flight(world) == 50
+
+
+def test_the_largest_size_that_kafka_can_say_goes_one_at_a_time_where_the_room_is_unknown() -> None:
+    _, world = plan(20, Settings.of({"throttle": 1 * MB}), said=2**63 - 1, tells_space=False)
+    assert most_in_flight(world) == 1
+
+
+# clocks
+
+
+def test_a_clock_that_jumps_an_hour_ahead_and_back_starts_nothing_more() -> None:
+    simulator, world = plan(20, Settings.of({"throttle": 1 * MB, "min_free": 0, "when_stalled": "wait"}), size=20 * MB)
+    seen = []
+    for jump_ms in (0, HOUR_MS, 0, -HOUR_MS, 0, -HOUR_MS, 0, HOUR_MS, 0):
+        simulator.now_ms += jump_ms
+        seen.append(world.step().in_flight)
+        simulator.now_ms += 2_000
+    assert max(seen) <= 2, seen
+    assert Counter(world.actions())["submit"] <= 2
+
+
+@pytest.mark.parametrize("when_stalled", ["cancel", "fail"])
+def test_a_clock_that_jumps_ahead_makes_no_move_stalled(when_stalled: str) -> None:
+    """Nobody has seen that nothing arrives for so long; a Kafka that did not answer for an hour is the same."""
+    settings = {"throttle": 1 * MB, "min_free": 0, "when_stalled": when_stalled, "stall_after": 120}
+    simulator, world = plan(3, Settings.of(settings), size=20 * MB)
+    for _ in range(3):
+        progress = world.step()
+        assert (progress.in_flight, progress.stalled, progress.stops) == (1, (), False)
+        simulator.now_ms += HOUR_MS if progress.partitions_settled == 0 else 0
+        assert world.step().in_flight == 1
+        simulator.now_ms += 2_000
+    assert Counter(world.actions())["cancel"] == 0
+
+
+def test_a_pause_between_chunks_is_not_shortened_by_a_clock_that_jumps_back() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 123", bandwidth=1_000)
+    simulator.now_ms = 10 * HOUR_MS
+    moves = [move(f"t-{n}", "123", "423", chunk=n) for n in range(2)]
+    world = apply(simulator, *moves, settings=Settings.of({"throttle": 0, "window": "chunk", "chunk_pause": 60}))
+    assert world.step().in_flight == 1
+    simulator.tick()
+    assert world.step().in_flight == 0
+    simulator.now_ms -= HOUR_MS
+    assert world.step().in_flight == 0
+    simulator.now_ms += HOUR_MS + 61_000
+    assert world.step().in_flight == 1
+
+
+OUTSIDE = TopicPartition("u", 0)
+EIGHT_AT_ONCE = Settings(throttle=0, max_in_per_broker=8)
+
+
+class SlowSimulator(Simulator):
+    """Its controller takes so many milliseconds for a submission, or does not answer it, and does nothing."""
+
+    takes_ms, silent = 0, False
+
+    def alter(
+        self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
+    ) -> dict[TopicPartition, KafkaRefused | None]:
+        self.now_ms += self.takes_ms
+        if self.silent:
+            raise KafkaTimeout("The controller did not answer.")
+        return super().alter(targets, keep_factor=keep_factor)
+
+
+def of(kind: type[Simulator], **more: int) -> Simulator:
+    return kind.of("1a 2b 3c 4a", "t: " + " ".join(["123"] * 20), "u: 123", **more)
+
+
+def twenty(simulator: Simulator, settings: Settings, *, size: int = 100) -> World:
+    moves = [move(f"t-{n}", "123", "423", position=n, size=size) for n in range(20)]
+    return apply(simulator, *moves, settings=settings)
+
+
+def test_fewer_moves_start_while_a_partition_outside_the_plan_is_out_of_sync() -> None:
+    simulator = of(Simulator, bandwidth=0)
+    world = twenty(simulator, EIGHT_AT_ONCE)
+    simulator.topics[OUTSIDE].isr.discard(3)
+    progress = world.step()
+    assert (progress.in_flight, progress.pressure) == (2, Pressure.OUT_OF_SYNC)
+    assert progress.sentence.endswith("Moves start more slowly: u-0, outside this plan, is out of sync.")
+    simulator.topics[OUTSIDE].isr.add(3)
+    assert world.step().pressure is Pressure.OUT_OF_SYNC, "the others are looked at once per second"
     simulator.tick()
     progress = world.step()
-    assert progress.stalled == ()
-    assert progress.bytes_total == 100
-    assert progress.bytes_done == 20
-    assert progress.bytes_per_s == pytest.approx(10, rel=0.8)
-    assert progress.eta_s is not None
-    simulator.bandwidth = 0
-    simulator.tick(4)
-    assert world.step().stalled == (TopicPartition("t", 0),)
+    assert (progress.in_flight, progress.pressure) == (8, None)
+
+
+@pytest.mark.parametrize("why", ["a dead broker", "a failed disk", "a reassignment", "a partition of the plan"])
+def test_what_other_moves_do_not_make_worse_is_no_pressure(why: str) -> None:
+    simulator = of(Simulator, bandwidth=0)
+    world = twenty(simulator, EIGHT_AT_ONCE)
+    if why == "a dead broker":
+        simulator.create("v", [(5, 2, 3)])
+    elif why == "a failed disk":
+        simulator.fail_disk(3, OUTSIDE)
+    elif why == "a reassignment":
+        simulator.alter({OUTSIDE: (1, 2, 4)})
+    else:
+        simulator.topics[TopicPartition("t", 19)].isr.discard(3)
+    progress = world.step()
+    assert progress.pressure is None
+    assert progress.in_flight == (7 if why == "a reassignment" else 8)
+
+
+def test_fewer_moves_start_after_the_controller_was_slow() -> None:
+    simulator = of(SlowSimulator, bandwidth=50)
+    assert isinstance(simulator, SlowSimulator)
+    world = twenty(simulator, EIGHT_AT_ONCE)
+    simulator.takes_ms = 6000
+    first = world.step()
+    assert (first.in_flight, first.pressure) == (8, None)
+    simulator.bandwidth = 100_000
+    simulator.takes_ms = 0
+    simulator.tick()
+    second = world.step()
+    assert (second.in_flight, second.pressure) == (2, Pressure.CONTROLLER_SLOW)
+    assert "the controller took 6 s for a request" in second.sentence
+    simulator.tick()
+    third = world.step()
+    assert (third.in_flight, third.pressure) == (8, None)
+
+
+def test_a_request_without_an_answer_is_a_slow_one() -> None:
+    simulator = of(SlowSimulator, bandwidth=0)
+    assert isinstance(simulator, SlowSimulator)
+    world = twenty(simulator, EIGHT_AT_ONCE)
+    simulator.takes_ms, simulator.silent = 6000, True
+    assert world.step().in_flight == 8, "recorded as submitted, and not confirmed"
+    simulator.takes_ms, simulator.silent = 0, False
+    second = world.step()
+    assert (second.in_flight, second.pressure) == (2, Pressure.CONTROLLER_SLOW)
+    assert "the controller took 6 s for a request" in second.sentence

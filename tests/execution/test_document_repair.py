@@ -1,4 +1,4 @@
-"""Garbled documents are moved aside and made anew; a plan of which rows are missing does not go on."""
+"""Invalid documents are moved aside and made anew; a plan of which rows are missing does not go on."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument
 from kafka_steward.journal.records import PlanStatus, SlotOwnership
 from kafka_steward.settings import Settings
 from tests.cancelling import undo_of
+from tests.present import present
 from tests.protocol.simulated_watch import Yard
 from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, memory_journal, move, overwrite, plan_of, simulated
 from tests.simulator import Simulator
 
-GARBAGE = ["", "{", "[]", '{"version":1}', '{"version":"one"}', "\ud800".encode("utf-8", "replace").decode(), "null"]
+INVALID = ["", "{", "[]", '{"version":1}', '{"version":"one"}', "\ud800".encode("utf-8", "replace").decode(), "null"]
 
 
 @pytest.fixture
 def world() -> World:
-    """One partition is done, one flies, throttled, and one waits; broker 4 had a rate of its own."""
+    """One partition is done, one is in flight, throttled, and one waits; broker 4 had a rate of its own."""
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231 312")
     moves = [
         move(f"t-{n}", before, after, position=n, size=100)
@@ -55,7 +56,7 @@ def places(world: World) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("text", GARBAGE)
+@pytest.mark.parametrize("text", INVALID)
 @pytest.mark.parametrize("which", range(5), ids=["slot", "lock", "plan", "rate", "list"])
 def test_the_plan_goes_on_and_leaves_nothing_behind(world: World, which: int, text: str) -> None:
     path = places(world)[which]
@@ -69,10 +70,8 @@ def test_the_plan_goes_on_and_leaves_nothing_behind(world: World, which: int, te
     assert world.throttles() == ["4:70"]
     assert (world.borrowed(), world.journal.slot.holders()) == ([], ())
     (name,) = world.journal.tree.children(QUARANTINE)
-    node = world.journal.tree.get(f"{QUARANTINE}/{name}")
-    kept = world.journal.tree.get(f"{QUARANTINE}/{name}/text")
-    assert node is not None
-    assert kept is not None
+    node = present(world.journal.tree.get(f"{QUARANTINE}/{name}"))
+    kept = present(world.journal.tree.get(f"{QUARANTINE}/{name}/text"))
     assert (QuarantinedDocument.from_node(node).path, kept.data) == (path, text)
     (row,) = world.journal.audit.rows(action=Action.REPAIR)
     assert path in row.entry.reason
@@ -117,8 +116,7 @@ def test_documents_that_asked_for_a_plan_are_known_and_not_carried_out_again() -
     assert len(before.sources) > 20
     overwrite(yard.journal, paths.plan(before.digest), "{")
     repair_documents(yard.journal, WHO)
-    after = yard.journal.plans.get(before.digest)
-    assert after is not None
+    after = present(yard.journal.plans.get(before.digest))
     assert (after.sources, after.extra) == (before.sources, before.extra)
 
 
@@ -128,9 +126,7 @@ def test_the_watch_looks_on(world: World, which: int) -> None:
     assert FailureDetector(world.simulator, world.journal, world.settings, WHO).poll().down == ()
 
 
-def test_a_garbled_document_of_a_known_second_version_is_made_anew(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_document_of_a_second_version_is_created_anew(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlotOwnership, "VERSION", 2)
     overwrite(world.journal, paths.SLOT, '{"version":2,"plan":7}')
     assert len(repair_documents(world.journal, WHO)) == 1
@@ -150,7 +146,7 @@ def test_a_document_of_a_newer_release_is_left_alone(world: World) -> None:
 def test_what_was_given_back_already_is_not_borrowed_anew(world: World) -> None:
     world.run()
     assert world.borrowed() == []
-    world.journal.tree.create(paths.lease("broker", "4", RATE), "garbage")
+    world.journal.tree.create(paths.lease("broker", "4", RATE), "invalid text")
     assert len(repair_documents(world.journal, WHO)) == 1
     assert world.borrowed() == []
 
@@ -178,10 +174,10 @@ def lose(losing: World, name: str) -> None:
     del table._plans[losing.digest][TopicPartition(topic, int(number))]
 
 
-@pytest.mark.parametrize("record", ["kept", "garbled"])
+@pytest.mark.parametrize("record", ["kept", "invalid"])
 def test_it_is_not_stepped_although_what_is_left_of_it_is_done(losing: World, record: str) -> None:
     lose(losing, "t-1")
-    if record == "garbled":
+    if record == "invalid":
         overwrite(losing.journal, paths.plan(losing.digest), "{")
         repair_documents(losing.journal, WHO)
     losing.simulator.run()

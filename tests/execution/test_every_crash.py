@@ -6,15 +6,17 @@ the fault another process goes on, and the end must be the same as if nothing ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster import transport
 from kafka_steward.errors import ClusterError, JournalError
+from kafka_steward.execution import preflight_inputs
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.ports import ClusterPort
@@ -36,6 +38,7 @@ from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.crash import FREE, Died, Faults, points
 from tests.crash_environment import LOCK_TICKS, Place, persist
+from tests.gate import Gate
 from tests.rings import one_in
 from tests.simulated_plan import RATE, WHO, heal_moves, move, plan_of
 from tests.simulator import UNCLEAN, Simulator
@@ -63,7 +66,7 @@ def go(place: Place, faults: Faults, *, cancel_at: int | None = None) -> Progres
 
 
 def healing() -> Place:
-    """A broker died; two partitions of two topics fly at once, throttled."""
+    """A broker died; two partitions of two topics are in flight at once, throttled."""
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123", "u: 312")
     simulator.kill(1)
     moves = heal_moves(simulator, 1, 4)
@@ -81,7 +84,7 @@ def rescued() -> Place:
 
 
 def came_back() -> Place:
-    """The failed broker is back in the middle: what flies lands, the rest is dropped."""
+    """The failed broker is back in the middle: what is in flight completes, the rest is dropped."""
     place = healing()
     place.settings = Settings(throttle=80, max_in_per_broker=1)
     place.happenings = {1: lambda each: each.restart(1)}
@@ -89,7 +92,7 @@ def came_back() -> Place:
 
 
 def cancelled() -> Place:
-    """Someone asks for a cancel of everything in the middle: one flies, one waits."""
+    """Someone asks for a cancel of everything in the middle: one is in flight, one waits."""
     place = healing()
     place.settings = Settings(throttle=80, max_in_per_broker=1)
     request = CancelRequest(reason="enough").to_json()
@@ -146,7 +149,7 @@ def try_every_fault(
     ended = process(place, quiet)
     verify(place, ended)
     assert len(list(points(quiet.calls))) > 2 * len(quiet.calls)
-    for at, kind, call in points(quiet.calls, every=one_in(17)):
+    for at, kind, call in points(quiet.calls, every=one_in(31)):
         place = scenario()
         try:
             try:
@@ -245,9 +248,7 @@ def verify_one_side(place: Place, _: Progress) -> None:
 
 @pytest.mark.parametrize("unclean", [False, True], ids=["one at a time", "unclean elections"])
 @pytest.mark.parametrize("cancel_at", [None, 2], ids=["to its end", "cancelled in the middle"])
-def test_whatever_dies_or_is_lost_the_next_process_goes_on_with_the_next_stage(
-    cancel_at: int | None, *, unclean: bool
-) -> None:
+def test_whatever_dies_or_is_lost_another_process_goes_on_in_stages(cancel_at: int | None, *, unclean: bool) -> None:
     ended = try_every_fault(lambda: staged(unclean=unclean), partial(go, cancel_at=cancel_at), verify_one_side)
     assert ended.status is (PlanStatus.COMPLETED if cancel_at is None else PlanStatus.CANCELLED)
 
@@ -337,3 +338,117 @@ def test_whatever_dies_between_two_requests_the_next_process_ends_the_plan(monke
     """Each partition, topic and broker in a request of its own: the rows of all are written before the first one."""
     monkeypatch.setattr(transport, "MAX_BATCH", 1)
     test_whatever_dies_or_is_lost_the_next_process_ends_the_plan("healing")
+
+
+def place(**rules: Any) -> Place:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", "u: 312")
+    simulator.kill(1)
+    moves = heal_moves(simulator, 1, 4)
+    return Place(
+        simulator, moves, Settings(max_in_per_broker=2, **rules), plan_of(simulator, moves, failed=(1,))
+    ).published()
+
+
+def to_the_end(at: Place) -> None:
+    other = at.runner(Faults())
+    for _ in range(20):
+        if other.step().ended:
+            return
+        at.simulator.tick()
+    raise AssertionError("not ended")
+
+
+def steps_taken(rules: dict[str, Any], steps: int) -> list[str]:
+    """The calls of so many steps, undisturbed: the points at which a stepper can be stopped."""
+    gate, quiet = Gate(), place(**rules)
+    first = quiet.runner(gate)
+    for _ in range(steps):
+        first.step()
+        quiet.simulator.tick()
+    return gate.calls
+
+
+def state_of(at: Place) -> tuple[Any, ...]:
+    simulator = at.simulator
+    replicas = {name: each.replicas for name, each in simulator.topics.items()}
+    rows = [(row.topic_partition, row.state) for row in at.stores[1].rows(at.plan.digest)]
+    return replicas, simulator.topic_settings, simulator.broker_settings, rows
+
+
+@pytest.mark.parametrize("rules", [{"throttle": 0}, {"throttle": 90}], ids=["unthrottled", "throttled"])
+def test_a_stepper_that_was_stopped_beyond_its_lock_changes_nothing(rules: dict[str, Any]) -> None:
+    calls = steps_taken(rules, 3)
+    for at, call in list(enumerate(calls))[:: one_in(5)]:
+        here = place(**rules)
+
+        def meanwhile(here: Place = here) -> None:
+            here.simulator.now_ms += LOCK_TICKS * 1000
+            to_the_end(here)
+
+        gate = Gate(at, meanwhile)
+        slow = here.runner(gate)
+        for _ in range(3):
+            with suppress(JournalError):
+                slow.step()
+            here.simulator.tick()
+        to_the_end(here)
+        # Stopped between reading the fence and changing a throttle, it does change that: and leases it from then on.
+        FailureDetector(*here.process(Faults()), here.settings, WHO).poll()
+        verify_done(here, call)
+
+
+def verify_done(at: Place, call: str) -> None:
+    """Every partition is at its target, no change was made twice, and no throttle is left."""
+    for each in at.moves:
+        partition = at.simulator.topics[each.topic_partition]
+        assert (partition.replicas, partition.reassigning) == (each.after, False), call
+    # Taken out of a list that is not there, an entry leaves an empty one.
+    assert not any(entries for of in at.simulator.topic_settings.values() for entries in of.values()), call
+    assert not any(at.simulator.broker_settings.values()), call
+    rows = at.stores[2]._rows
+    settled = [(row.entry.topic, row.entry.partition) for row in rows if row.entry.action is Action.SETTLE]
+    assert len(settled) == len(set(settled)) == len(at.moves), call
+
+
+def test_a_live_stepper_beside_another_does_nothing_at_any_point() -> None:
+    calls = steps_taken({"throttle": 0}, 2)
+    for at in range(0, len(calls), one_in(3)):
+        here = place(throttle=0)
+        seen: list[Any] = []
+
+        def meanwhile(here: Place = here, seen: list[Any] = seen) -> None:
+            before = state_of(here)
+            progress = here.runner(Faults()).step()
+            seen.append((progress.busy, state_of(here) == before))
+
+        slow = here.runner(Gate(at, meanwhile))
+        for _ in range(2):
+            slow.step()
+            here.simulator.tick()
+        busy, unchanged = seen[0]
+        # Before it holds the lock, or after it gave it back, the other one may step: then this one is the busy one.
+        assert unchanged or not busy, calls[at]
+        to_the_end(here)
+        verify_done(here, calls[at])
+
+
+def test_a_step_that_reads_the_settings_of_many_topics_keeps_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight_inputs, "_TOPICS", 100)
+    topics = [f"topic-{at}: 123" for at in range(250)]
+    simulator = Simulator.of("1a 2b 3c 4a", *topics)
+    simulator.kill(1)
+    moves = heal_moves(simulator, 1, 4, chunk_size=500)
+    here = Place(simulator, moves, Settings(), plan_of(simulator, moves, failed=(1,))).published()
+    read, meanwhile = simulator.topic_configs, []
+
+    def slowly(topics: Collection[str], names: Collection[str], **more: bool) -> dict[str, dict[str, str]]:
+        if "min.insync.replicas" in names:
+            simulator.now_ms += 400 * len(topics)
+            with monkeypatch.context() as quick:
+                quick.setattr(simulator, "topic_configs", read)
+                meanwhile.append(here.runner(Faults()).step().busy)
+        return read(topics, names, **more)
+
+    monkeypatch.setattr(simulator, "topic_configs", slowly)
+    assert not here.runner(Faults()).step().busy
+    assert meanwhile == [True, True, True]

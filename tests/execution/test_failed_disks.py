@@ -1,8 +1,9 @@
-"""A log directory of a live broker fails, or an operator reports a failure: what is healed, what is refused."""
+"""Health, log directories that fail, and failures that an operator reports: what is healed, what is refused."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,30 @@ from kafka_steward.errors import RequestError
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.failure_reports import report_broker, report_log_dirs, withdraw_log_dirs, withdraw_report
 from kafka_steward.execution.failures import FailureDecision, LivenessView, decide_log_dir_failures, log_dir_message
-from kafka_steward.execution.health import check_health, health_message, validate_limits, violated_limits
+from kafka_steward.execution.health import (
+    DEFAULT_LIMITS,
+    check_health,
+    health_message,
+    partition_lines,
+    partition_names,
+    validate_limits,
+    violated_limits,
+)
 from kafka_steward.execution.lifecycle import abandon_plan, is_fully_replicated
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.readiness import announce_restart
-from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
 from tests.local_plan import plan_folder
-from tests.simulated_plan import WHO, World, heal_moves, memory_journal, move, plan_of
+from tests.present import present
+from tests.simulated_plan import WHO, World, heal_moves, memory_journal, move, plan_of, simulated
 from tests.simulator import Simulator
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -79,19 +90,16 @@ def test_a_disk_that_comes_back_is_forgotten(simulator: Simulator, journal: Jour
     assert [row.entry.action.value for row in journal.audit.rows()] == ["detect", "clear"]
 
 
-def test_what_a_person_garbled_dates_from_its_writing(simulator: Simulator, journal: Journal) -> None:
+def test_an_invalid_record_counts_from_when_it_was_written(simulator: Simulator, journal: Journal) -> None:
     simulator.fail_disk(2, T0)
     journal.tree.create(NODE, "no JSON")
     simulator.tick(GRACE_S)
     assert look(simulator, journal).due == (2,)
-    node = journal.tree.get(NODE)
-    assert node is not None
+    node = present(journal.tree.get(NODE))
     assert json.loads(node.data)["announced_ms"] == simulator.now_ms
 
 
-def test_it_is_healed_as_a_brokers_replicas_are_and_then_seen_to(
-    simulator: Simulator, journal: Journal, tmp_path: Path
-) -> None:
+def test_it_is_healed_as_a_brokers_replicas_are(simulator: Simulator, journal: Journal, tmp_path: Path) -> None:
     simulator.fail_disk(2, T0, T2)
     look(simulator, journal)
     simulator.tick(GRACE_S)
@@ -105,10 +113,7 @@ def test_it_is_healed_as_a_brokers_replicas_are_and_then_seen_to(
     sentence = look(simulator, journal).sentence
     assert sentence.endswith("with 2 replicas, which a plan handles.")
     runner = PlanRunner(ClusterContext(simulator, journal, Settings(), WHO), record.digest)
-    for _ in range(20):
-        if runner.step().ended:
-            break
-        simulator.tick()
+    run_to_end(runner, lambda _: simulator.tick(), interval_s=lambda: 1)
     assert all(2 not in simulator.topics[name].replicas for name in (T0, T2))
     assert simulator.topics[T1].replicas == (2, 3, 1)
     verdict = look(simulator, journal)
@@ -185,9 +190,7 @@ def test_nothing_is_due_where_brokers_are_not_healed_either(changes: dict[str, A
     assert decided(settings, first_seen_ms=0, now_ms=10_000, outage=outage).due == due
 
 
-def test_health_names_failed_directories_cordoned_brokers_and_hidden_topics(
-    simulator: Simulator, journal: Journal
-) -> None:
+def test_health_names_failed_disks_cordoned_brokers_and_hidden_topics(simulator: Simulator, journal: Journal) -> None:
     simulator.fail_disk(2, T0, T1)
     simulator.cordoned.add(4)
     simulator.create("secret", [(1, 3)])
@@ -208,7 +211,7 @@ def test_health_names_failed_directories_cordoned_brokers_and_hidden_topics(
     assert violated_limits(quick, validate_limits(None)) == above[:2]
 
 
-def test_a_broker_that_does_not_tell_which_directory_is_counted_by_its_offline_replicas(
+def test_a_broker_that_does_not_report_which_directory_is_counted_by_its_offline_replicas(
     simulator: Simulator, journal: Journal
 ) -> None:
     simulator.fail_disk(2, T0)
@@ -227,17 +230,13 @@ def test_a_directory_that_failed_is_none_that_is_cordoned() -> None:
 
 def test_without_a_grace_period_replicas_are_healed_at_once() -> None:
     settings = Settings(heal_failed_disks=True, heal_failure_interval=0)
-    decision = decided(settings, first_seen_ms=5_000, now_ms=5_000)
-    assert (decision.due, decision.announce, decision.waiting) == ((2,), (2,), {})
+    for now_ms in (0, 5_000):  # never announced, whatever the clock says
+        decision = decided(settings, first_seen_ms=now_ms, now_ms=now_ms)
+        assert (decision.due, decision.announce, decision.waiting) == ((2,), (2,), {})
     assert log_dir_message(lost_disks(b2=3), decision, settings, 5_000).endswith("3 replicas, which will be healed.")
 
 
-def test_a_failure_that_was_never_announced_is_announced_whatever_the_clock_says() -> None:
-    settings = Settings(heal_failed_disks=True, heal_failure_interval=0, heal_retry_interval=600)
-    assert decided(settings, first_seen_ms=0, now_ms=0).announce == (2,)
-
-
-def test_in_an_outage_the_end_of_the_grace_period_is_told_only_until_it_is_reached() -> None:
+def test_in_an_outage_the_end_of_the_grace_period_is_stated_only_until_it_is_reached() -> None:
     settings = Settings(heal_failed_disks=True, heal_failure_interval=10)
     told = {}
     for now_ms in (9_000, 10_000):
@@ -279,8 +278,7 @@ def test_a_reported_broker_is_due_at_the_next_poll(simulator: Simulator, journal
     assert report_broker(context(simulator, journal), 1, reason="its host burnt down") == REPORTED
     verdict = look_after(simulator, journal)
     assert (verdict.due, verdict.failed, verdict.waiting) == ((1,), (1,), {})
-    node = journal.tree.get(ENTRY)
-    assert node is not None
+    node = present(journal.tree.get(ENTRY))
     entry = json.loads(node.data)
     assert (entry["reported"], entry["person"], entry["reason"]) == (True, "ada", "its host burnt down")
     asked = [row.entry for row in journal.audit.rows() if row.entry.action.value == "request"]
@@ -339,7 +337,7 @@ def test_a_broker_that_kafka_does_not_see_as_down_is_refused(
     assert look_after(simulator, journal).failed == ()
 
 
-def test_one_that_too_few_see_as_down_is_refused(
+def test_one_that_few_see_down_is_refused(
     simulator: Simulator, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulator.kill(1)
@@ -355,9 +353,7 @@ def test_in_an_outage_the_report_says_that_nothing_is_healed(simulator: Simulato
     assert look_after(simulator, journal).due == ()
 
 
-def test_a_withdrawn_report_calls_the_heal_off_until_it_is_reported_again(
-    simulator: Simulator, journal: Journal
-) -> None:
+def test_a_withdrawn_report_calls_the_heal_off_until_another_report(simulator: Simulator, journal: Journal) -> None:
     simulator.kill(1)
     report_broker(context(simulator, journal), 1)
     words = "The heal of broker 1 is called off until the broker is live again."
@@ -431,3 +427,148 @@ def test_a_withdrawn_log_directory_is_left_to_the_setting(simulator: Simulator, 
     assert verdict.failed == ()
     assert look_after(simulator, journal).failed == ()
     assert journal.tree.get(DISKS) is None
+
+
+def test_a_whole_cluster_is_healthy() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123 231")
+    health, _ = check_health(simulator, memory_journal(simulator))
+    assert violated_limits(health, DEFAULT_LIMITS) == []
+    assert health_message(health) == (
+        "Of 2 partitions 0 are under-replicated, 0 are under min ISR, 0 are offline. None is being reassigned."
+    )
+
+
+def test_a_killed_broker_is_seen_and_a_reassignment_is_not_held_for_one() -> None:
+    simulator, journal = simulated("1a 2b 3c 4a", "t: 123 231", bandwidth=10)
+    simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
+    _, copies = check_health(simulator, journal)
+    simulator.tick()
+    health, _ = check_health(simulator, journal, copies)
+    assert violated_limits(health, DEFAULT_LIMITS) == []
+    assert (health.measures["reassigning_partitions"], health.max_lag) == (1, 90)
+    assert health_message(health).endswith(" 1 is being reassigned, at most 90 messages behind, 0.0 MB/s.")
+    simulator.kill(2)
+    simulator.topic_settings["t"]["min.insync.replicas"] = "3"
+    health, _ = check_health(simulator, journal)
+    assert violated_limits(health, DEFAULT_LIMITS) == ["under_replicated_partitions", "under_min_isr_partitions"]
+    assert "2 are under-replicated (t-0, t-1)" in health_message(health)
+    assert health_message(health).endswith("Broker 2 is down.")
+
+
+def test_a_replication_factor_that_grows_is_under_min_isr_until_enough_new_replicas_are_in_sync() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 1", bandwidth=100)
+    journal, name = memory_journal(simulator), TopicPartition("t", 0)
+    simulator.topic_settings["t"] |= {"min.insync.replicas": "2", "follower.replication.throttled.replicas": "0:3"}
+    simulator.broker_settings[3]["follower.replication.throttled.rate"] = "10"
+    assert violated_limits(check_health(simulator, journal)[0], DEFAULT_LIMITS) == [], "one replica is all that it has"
+    simulator.alter({name: (1, 2, 3)})
+    health, _ = check_health(simulator, journal)
+    assert (health.under_min_isr, health.under_replicated) == ((name,), ())
+    assert "1 is under min ISR (t-0)" in health_message(health)
+    simulator.tick()
+    health, _ = check_health(simulator, journal)
+    assert (health.reassigning, violated_limits(health, DEFAULT_LIMITS)) == ((name,), []), (
+        "broker 2 is in sync, broker 3 is not yet"
+    )
+    simulator.run()
+    simulator.kill(3)
+    assert check_health(simulator, journal)[0].under_replicated == (name,), "it has three replicas now"
+
+
+def test_a_partition_with_all_its_replicas_in_sync_is_never_under_min_isr() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 12 34")
+    simulator.topic_settings["t"]["min.insync.replicas"] = "3"
+    simulator.kill(2)
+    health, _ = check_health(simulator, memory_journal(simulator))
+    assert health.under_min_isr == (TopicPartition("t", 0),)
+
+
+def test_pending_replicas_are_measured_stated_in_the_sentence_and_held_to_a_limit() -> None:
+    simulator, journal = simulated("1a 2b 3c", mode="zookeeper", lost=(3,))
+    create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
+    health, _ = check_health(simulator, journal)
+    assert health.measures["pending_replicas"] == 2
+    assert health_message(health).endswith("None is being reassigned. 2 replicas are pending.")
+    assert violated_limits(health, {"pending_replicas": 1}) == ["pending_replicas"]
+    assert violated_limits(health, {"pending_replicas": 2}) == []
+
+
+def test_a_pending_replica_is_unhealthy_by_default_until_it_is_no_longer_pending() -> None:
+    simulator, journal = simulated("1a 2b 3c", mode="zookeeper", lost=(3,))
+    create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
+    assert violated_limits(check_health(simulator, journal)[0], DEFAULT_LIMITS) == ["pending_replicas"]
+    assert DEFAULT_LIMITS["pending_replicas"] == 0
+    simulator.restart(3)
+    simulator.alter({TopicPartition("t", 0): (1, 2, 3)})
+    assert check_health(simulator, journal)[0].pending == 2, "one is on its way, and not there"
+    simulator.run()
+    assert check_health(simulator, journal)[0].pending == 1, "the record is obsolete, though no fill has removed it"
+    simulator.alter({TopicPartition("t", 1): (2, 1, 3)})
+    simulator.run()
+    assert violated_limits(check_health(simulator, journal)[0], DEFAULT_LIMITS) == []
+
+
+def test_to_its_users_a_topic_with_pending_replicas_is_whole() -> None:
+    simulator, journal = simulated("1a 2b 3c", mode="zookeeper", lost=(3,))
+    wanted = TopicSpec("t", 2, 3, {"min.insync.replicas": "2"})
+    create_topic(simulator, journal, wanted, allowed=True, who=WHO)
+    simulator.tick(60)
+    health, _ = check_health(simulator, journal)
+    assert (health.under_replicated, health.under_min_isr, health.offline) == ((), (), ())
+    assert [set(each.isr) for each in simulator.topics.values()] == [{1, 2}, {1, 2}]
+
+
+@pytest.mark.parametrize(
+    ("happens", "pending"), [(Simulator.delete, 0), (lambda each, topic: each.hidden.add(topic), 2)]
+)
+def test_replicas_of_a_topic_that_is_gone_are_not_pending_and_those_of_a_hidden_one_are(
+    happens: Callable[[Simulator, str], object], pending: int
+) -> None:
+    simulator, journal = simulated("1a 2b 3c", mode="zookeeper", lost=(3,))
+    create_topic(simulator, journal, TopicSpec("t", 2, 3), allowed=True, who=WHO)
+    happens(simulator, "t")
+    simulator.tick(120)
+    assert check_health(simulator, journal)[0].pending == pending, "though no fill has removed the records"
+
+
+def test_a_move_that_begins_and_ends_between_two_checks_is_counted_once() -> None:
+    simulator, journal = simulated("1a 2b 3c 4a", "t: 123 231", bandwidth=100)
+    _, copies = check_health(simulator, journal)
+    simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
+    simulator.tick(2)
+    health, copies = check_health(simulator, journal, copies)
+    assert (health.reassigning, health.bytes_in) == ((), {1: 0, 2: 0, 3: 0, 4: 50})
+    assert health.bytes_out == {1: 50, 2: 0, 3: 0, 4: 0}
+    simulator.tick()
+    health, _ = check_health(simulator, journal, copies)
+    assert set(health.bytes_in.values()) == {0}
+
+
+def test_every_partition_is_named_by_its_condition_in_the_log_and_the_first_hundred_in_the_result() -> None:
+    simulator, journal = simulated("1a 2b 3c 4a", "t: " + " ".join(["123"] * 130))
+    simulator.alter({TopicPartition("t", 7): (1, 2, 4)})
+    simulator.kill(3)
+    health, _ = check_health(simulator, journal)
+    names = partition_names(health)
+    assert {condition: len(named) for condition, named in names.items()} == {
+        "under_replicated": 100,
+        "under_min_isr": 0,
+        "offline": 0,
+        "reassigning": 1,
+    }
+    assert (names["under_replicated"][99], names["reassigning"]) == ("t-99", ["t-7"])
+    lines = list(partition_lines(health))
+    assert [line.partition(":")[0] for line in lines] == [
+        "under replicated, 1 to 50 of 130",
+        "under replicated, 51 to 100 of 130",
+        "under replicated, 101 to 130 of 130",
+        "reassigning, 1 to 1 of 1",
+    ]
+    assert lines[2].endswith("t-128, t-129")
+
+
+def test_limits_are_held_to_known_measures() -> None:
+    assert validate_limits(None) == DEFAULT_LIMITS
+    assert validate_limits({"reassignment_max_lag": 1000}) == {"reassignment_max_lag": 1000}
+    with pytest.raises(RequestError, match="There is no measure 'lag'"):
+        validate_limits({"lag": 1})

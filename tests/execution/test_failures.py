@@ -97,7 +97,7 @@ def test_a_failure_is_due_once_its_grace_period_has_passed_and_announced_at_once
 
 
 @pytest.mark.parametrize(("announced_ms", "announce"), [({}, (1,)), ({1: 20_000}, (1,)), ({1: 20_001}, ())])
-def test_what_is_due_is_announced_again_after_the_retry_interval(
+def test_what_is_due_is_repeated_after_the_retry_interval(
     announced_ms: dict[int, int], announce: tuple[int, ...]
 ) -> None:
     given: dict[str, Any] = {"entries": (1,), "noted": (1,), "first_seen_ms": {1: 0}, "announced_ms": announced_ms}
@@ -151,9 +151,7 @@ def test_without_a_grace_period_a_new_failure_is_due_at_once(rules: dict[str, An
         (sight(), False),
     ],
 )
-def test_more_than_so_many_or_such_a_part_of_the_brokers_is_an_outage_and_nothing_is_due(
-    look: LivenessView, outage: bool
-) -> None:
+def test_more_than_so_many_or_such_a_part_is_an_outage_and_nothing_is_due(look: LivenessView, outage: bool) -> None:
     down = tuple(sorted(look.failed))
     due = () if outage else down
     given: dict[str, Any] = {"first_seen_ms": dict.fromkeys(down, 0), "entries": down, "noted": down}

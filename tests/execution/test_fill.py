@@ -1,4 +1,4 @@
-"""Brokers that join: a fill of what is pending (KIP-409), and the expand to those that hold nothing."""
+"""KIP-409: creations whose answer is lost, the fill of what is pending, and brokers that join and hold nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import VersionConflict
+from kafka_steward.errors import KafkaRefused, KafkaTimeout, VersionConflict
 from kafka_steward.execution.broker_joins import (
     claim_empty_brokers,
     poll_empty_brokers,
@@ -22,23 +22,24 @@ from kafka_steward.execution.pending_replicas import list_pending, reconcile_pen
 from kafka_steward.execution.pending_state import target_replication_factors
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.topics import TopicSpec, create_topic, unwatched_reason
+from kafka_steward.execution.topics import CreateTopicResult, TopicSpec, add_partitions, create_topic, unwatched_reason
 from kafka_steward.journal import paths
-from kafka_steward.journal.records import EmptyBrokersDocument, PlanRecord
+from kafka_steward.journal.records import PENDING_REPLICAS, EmptyBrokersDocument, PlanRecord
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
 from tests.builders import planned
+from tests.present import present
 from tests.simulated_plan import WHO, lose, memory_journal, move, simulated
 from tests.simulator import Simulator
 
 SETTINGS = Settings(throttle=0)
 
 
-def owing(brokers: str, *dead: int, factor: int, partitions: int = 6) -> tuple[Simulator, Journal]:
+def with_pending(brokers: str, *dead: int, factor: int, partitions: int = 6) -> tuple[Simulator, Journal]:
     simulator = Simulator.of(brokers, mode="zookeeper")
     journal = memory_journal(simulator)
     lose(simulator, journal, *dead)
@@ -59,15 +60,12 @@ def fill_plan(simulator: Simulator, journal: Journal, folder: Path) -> PlanFolde
 def carried_out(simulator: Simulator, journal: Journal, plan: PlanFolder) -> list[str]:
     record = publish_plan(ClusterContext(simulator, journal, SETTINGS, WHO), plan)
     runner = PlanRunner(ClusterContext(simulator, journal, SETTINGS, WHO), record.digest)
-    for _ in range(60):
-        if runner.step().ended:
-            break
-        simulator.tick()
-    return [debt.state.value for debt in reconcile_pending(simulator, journal, simulator.snapshot(), WHO)]
+    run_to_end(runner, lambda _: simulator.tick(), interval_s=lambda: 1)
+    return [replica.state.value for replica in reconcile_pending(simulator, journal, simulator.snapshot(), WHO)]
 
 
-def test_each_owed_replica_goes_to_a_broker_that_does_not_hold_one_yet(tmp_path: Path) -> None:
-    simulator, journal = owing("1a 2b 3c", 3, factor=3)
+def test_each_pending_replica_goes_to_a_broker_that_does_not_hold_one_yet(tmp_path: Path) -> None:
+    simulator, journal = with_pending("1a 2b 3c", 3, factor=3)
     simulator.restart(3)
     plan = fill_plan(simulator, journal, tmp_path / "s")
     assert [(move.adding, move.removing) for move in plan.moves] == [(frozenset({3}), frozenset())] * 6
@@ -76,15 +74,16 @@ def test_each_owed_replica_goes_to_a_broker_that_does_not_hold_one_yet(tmp_path:
 
 
 def test_a_fill_prefers_a_rack_that_has_no_replica_yet(tmp_path: Path) -> None:
-    simulator, journal = owing("1a 2b 3a 4c", 3, 4, factor=3)
+    simulator, journal = with_pending("1a 2b 3a 4c", 3, 4, factor=3)
+    simulator.create("other", [(1,), (2,)])  # of which no replica is pending
     simulator.restart(3)
     simulator.restart(4)
     plan = fill_plan(simulator, journal, tmp_path / "s")
-    assert [move.adding for move in plan.moves] == [frozenset({4})] * 6
+    assert [(move.topic, move.adding) for move in plan.moves] == [("t", frozenset({4}))] * 6
 
 
-def test_what_can_be_filled_is_filled_and_the_rest_stays_owed(tmp_path: Path) -> None:
-    simulator, journal = owing("1a 2b 3c 4a", 3, 4, factor=4)
+def test_what_can_be_filled_is_filled_and_the_rest_stays_pending(tmp_path: Path) -> None:
+    simulator, journal = with_pending("1a 2b 3c 4a", 3, 4, factor=4)
     simulator.restart(3)
     plan = fill_plan(simulator, journal, tmp_path / "s")
     assert carried_out(simulator, journal, plan) == ["open"] * 6
@@ -93,16 +92,9 @@ def test_what_can_be_filled_is_filled_and_the_rest_stays_owed(tmp_path: Path) ->
     assert carried_out(simulator, journal, fill_plan(simulator, journal, tmp_path / "s2")) == ["settled"] * 6
 
 
-def test_topics_that_are_owed_nothing_are_left_alone(tmp_path: Path) -> None:
-    simulator, journal = owing("1a 2b 3c", 3, factor=3, partitions=1)
-    simulator.create("other", [(1,), (2,)])
-    simulator.restart(3)
-    assert [move.topic for move in fill_plan(simulator, journal, tmp_path / "s").moves] == ["t"]
-
-
 def test_what_a_fill_leaves_on_one_rack_is_spread_by_the_next_rebalance(tmp_path: Path) -> None:
     # Of racks a and b, rack b is away: its broker joins only after the fill.
-    simulator, journal = owing("1a 2a 3a 4b", 2, 3, 4, factor=2, partitions=3)
+    simulator, journal = with_pending("1a 2a 3a 4b", 2, 3, 4, factor=2, partitions=3)
     for broker in (2, 3):
         simulator.restart(broker)
     carried_out(simulator, journal, fill_plan(simulator, journal, tmp_path / "s"))
@@ -127,7 +119,7 @@ def due(simulator: Simulator, journal: Journal) -> tuple[int, ...]:
     return poll_empty_brokers(simulator, journal, EVERY).due
 
 
-def test_a_broker_that_holds_nothing_is_rung_for_again_and_again_until_a_run_takes_it_up() -> None:
+def test_an_event_for_a_broker_that_holds_nothing_is_repeated_until_a_run_claims_the_broker() -> None:
     simulator, journal = three_and_one()
     assert due(simulator, journal) == (4,)
     assert due(simulator, journal) == ()
@@ -166,15 +158,8 @@ def test_a_broker_that_was_drained_is_not_new() -> None:
     simulator.kill(4)
     due(simulator, journal)
     simulator.restart(4)
-    assert due(simulator, journal) == (3, 4), "it has come back, and holds nothing"
-
-
-def test_another_broker_is_rung_for_at_once() -> None:
-    simulator, journal = simulated("1a 2b 3c 4a 5b", "t: 123")
-    simulator.kill(5)
-    assert due(simulator, journal) == (4,)
-    simulator.restart(5)
-    assert due(simulator, journal) == (4, 5)
+    assert due(simulator, journal) == (3, 4), "it has come back, holds nothing, and does not wait for the interval of 3"
+    assert poll_empty_brokers(simulator, journal, EVERY).sentence == "Brokers 3 and 4 have joined."
 
 
 def test_the_fill_goes_first_and_who_got_something_by_it_waits_all_the_same() -> None:
@@ -208,8 +193,7 @@ def test_on_a_cluster_without_topics_nobody_has_joined() -> None:
 def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     simulator, journal = three_and_one()
     due(simulator, journal)
-    node = journal.tree.get(paths.EMPTY_BROKERS)
-    assert node is not None
+    node = present(journal.tree.get(paths.EMPTY_BROKERS))
     known = EmptyBrokersDocument.from_node(node)
     get = journal.tree.get
 
@@ -225,7 +209,7 @@ def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pyt
     assert claim_empty_brokers(simulator, journal, "expand/1").brokers == (4,)
 
 
-def test_a_new_broker_is_rung_for_and_taken_up_when_it_is_not_cordoned_any_more() -> None:
+def test_a_new_broker_is_announced_and_claimed_when_it_is_not_cordoned_any_more() -> None:
     simulator, journal = simulated("1a 2b 3c 4a 5b", "t: 123 231")
     simulator.cordoned.add(4)
     assert poll_empty_brokers(simulator, journal, EVERY).due == (5,)
@@ -245,12 +229,10 @@ def test_a_topic_is_created_and_filled_around_a_cordoned_broker() -> None:
     created = create_topic(simulator, journal, TopicSpec("t", 1, 3), allowed=True, who=WHO)
     assert created.pending == 1
     assert set(simulator.topics[TopicPartition("t", 0)].replicas) == {1, 3}
-    joined = poll_joined_brokers(simulator, journal, EVERY, WHO)
-    assert joined is not None
+    joined = present(poll_joined_brokers(simulator, journal, EVERY, WHO))
     assert (joined.eligible, joined.due) == ((), ())
     simulator.cordoned.clear()
-    joined = poll_joined_brokers(simulator, journal, EVERY, WHO)
-    assert joined is not None
+    joined = present(poll_joined_brokers(simulator, journal, EVERY, WHO))
     assert (joined.eligible, joined.due) == ((2,), (2,))
 
 
@@ -263,23 +245,144 @@ def test_one_that_does_not_answer_is_not_called_cordoned_and_nobody_is_asked_abo
     assert cordoned_brokers(simulator, []) == frozenset()
 
 
-def test_a_journal_that_no_watch_reads_is_told_and_one_that_is_read_is_not(tmp_path: Path) -> None:
+def test_a_journal_that_no_watch_has_read_for_ten_minutes_is_reported(tmp_path: Path) -> None:
+    def minutes_later(minutes: int) -> str:
+        with sa.create_engine(f"sqlite:///{tmp_path}/journal.db").begin() as connection:
+            connection.execute(sa.text("UPDATE steward_look SET at_ms = at_ms - :ms"), {"ms": minutes * 60_000})
+        return unwatched_reason(journal)
+
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "one") as journal:
         journal.record_poll("health")
         assert unwatched_reason(journal).startswith("No watch has polled this journal ever, so no fill starts")
         journal.record_poll("failures")
-        assert unwatched_reason(journal) == ""
-
-
-@pytest.mark.parametrize(("minutes", "told"), [(9, ""), (11, "in the last 11 minutes")])
-def test_a_watch_that_ended_is_told_after_ten_minutes(tmp_path: Path, minutes: int, told: str) -> None:
-    with open_journal(f"sqlite:///{tmp_path}/journal.db", "one") as journal:
-        journal.record_poll("failures")
-        with sa.create_engine(f"sqlite:///{tmp_path}/journal.db").begin() as connection:
-            connection.execute(sa.text("UPDATE steward_look SET at_ms = at_ms - :ms"), {"ms": minutes * 60_000})
-        assert told in unwatched_reason(journal)
-        assert bool(unwatched_reason(journal)) is bool(told)
+        assert [unwatched_reason(journal), minutes_later(9)] == ["", ""]
+        assert "in the last 11 minutes" in minutes_later(2)
 
 
 def test_a_journal_without_a_database_says_nothing() -> None:
     assert unwatched_reason(memory_journal(Simulator.of("1a", "t: 1"))) == ""
+
+
+RETENTION = {"retention.ms": "1000"}
+
+
+class Unsteady:
+    """A cluster that breaks the connection after it did what it was asked, or repeats it on the way to its controller.
+
+    With `instead`, something else is there by then.
+    """
+
+    def __init__(self, simulator: Simulator, how: str, instead: Any = None) -> None:
+        self._simulator, self._how, self._instead = simulator, how, instead
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def create_topic(self, topic: str, *args: Any, **more: Any) -> Any:
+        return self._lost(lambda: self._simulator.create_topic(topic, *args, **more), 36)
+
+    def create_partitions(self, topic: str, count: int, assignments: Any = None) -> Any:
+        return self._lost(lambda: self._simulator.create_partitions(topic, count, assignments), 37)
+
+    def _lost(self, act: Any, code: int) -> Any:
+        self.asked += 1
+        if self._instead is None:
+            refused = act()
+            if refused is not None:
+                return refused  # it arrives: only what was done is in doubt
+        else:
+            self._instead(self._simulator)
+        if self._how == "no answer":
+            raise KafkaTimeout("Kafka did not confirm a change in time; it may have been applied nevertheless.")
+        return KafkaRefused(code, "It already exists.", "Kafka refused: It already exists.")
+
+
+@pytest.fixture(params=["no answer", "repeated"])
+def how(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def two_brokers(mode: str = "zookeeper") -> tuple[Simulator, Journal]:
+    simulator, journal = simulated("1a 2b 3c", mode=mode, lost=(3,))
+    simulator.unregister(3)
+    return simulator, journal
+
+
+def created(cluster: Any, journal: Journal, **settings: str) -> CreateTopicResult:
+    return create_topic(cluster, journal, TopicSpec("t", 2, 3, settings), allowed=True, who=WHO)
+
+
+def pending(journal: Journal) -> list[str]:
+    return [f"{topic}-{number}" for topic, number in (each.key for each in PENDING_REPLICAS.list_valid(journal.tree))]
+
+
+@pytest.mark.parametrize("settings", [{}, RETENTION])
+@pytest.mark.parametrize(("mode", "asked"), [("zookeeper", 1), ("kraft", 2)])
+def test_what_a_topic_lacks_whose_creation_was_not_answered_is_pending(
+    how: str, settings: dict[str, str], mode: str, asked: int
+) -> None:
+    simulator, journal = two_brokers(mode)
+    cluster = Unsteady(simulator, how)
+    told = created(cluster, journal, **settings)
+    assert (told.existed, told.pending, cluster.asked) == (False, 2, asked), "KRaft is first left to place them all"
+    assert pending(journal) == ["t-0", "t-1"]
+    again = create_topic(simulator, journal, TopicSpec("t", 2, 3, settings), allowed=True, who=WHO)
+    assert (again.existed, again.pending) == (True, 2)
+
+
+def test_a_topic_that_kafka_places_itself_is_compared_too(how: str) -> None:
+    simulator, journal = simulated("1a 2b 3c")
+    assert created(Unsteady(simulator, how), journal).pending == 0
+
+
+@pytest.mark.parametrize("instead", [None, lambda _: None], ids=["created", "not created"])
+def test_on_kraft_no_topic_with_fewer_replicas_follows_a_request_that_may_be_executed(how: str, instead: Any) -> None:
+    simulator = Simulator.of("1a 2b 3c", mode="kraft")
+    simulator.kill(3)
+    journal, cluster = memory_journal(simulator), Unsteady(simulator, how, instead)
+    if instead is None:
+        assert created(cluster, journal).pending == 0
+    else:
+        with pytest.raises((KafkaTimeout, KafkaRefused)):
+            created(cluster, journal)
+    assert (cluster.asked, pending(journal)) == (1, [])
+    assert {len(each.replicas) for each in simulator.topics.values()} <= {3}
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [
+        lambda simulator: simulator.create("t", [(1, 2)]),
+        lambda simulator: simulator.create("t", [(1, 2), (1, 2)]),
+        lambda simulator: simulator.create("t", [(1, 2), (2, 1), (1, 2)]),
+        lambda simulator: (simulator.create("t", [(1, 2), (2, 1)]), simulator.topic_settings["t"].update(a="b")),
+    ],
+    ids=["fewer partitions", "other replicas", "more partitions", "other settings"],
+)
+def test_a_topic_of_someone_else_is_not_taken_for_it(how: str, instead: Any) -> None:
+    simulator, journal = two_brokers()
+    with pytest.raises((KafkaTimeout, KafkaRefused)):
+        created(Unsteady(simulator, how, instead), journal, **RETENTION)
+    # Without an answer it may still be made: the replica stays pending until a poll finds another topic.
+    assert pending(journal) == (["t-0", "t-1"] if how == "no answer" else [])
+
+
+def test_new_partitions_of_a_topic_with_pending_replicas_have_some_too(how: str) -> None:
+    simulator, journal = two_brokers()
+    created(simulator, journal)
+    cluster = Unsteady(simulator, how)
+    added = add_partitions(cluster, journal, "t", 4, later=False, who=WHO)
+    assert (added.done, cluster.asked) == (True, 1)
+    assert pending(journal) == ["t-0", "t-1", "t-2", "t-3"]
+
+
+def test_partitions_that_were_not_added_have_no_pending_replicas_once_kafka_has_refused() -> None:
+    simulator, journal = two_brokers()
+    created(simulator, journal)
+    with pytest.raises(KafkaRefused):
+        add_partitions(Unsteady(simulator, "repeated", lambda _: None), journal, "t", 4, later=False, who=WHO)
+    assert pending(journal) == ["t-0", "t-1"]
+    with pytest.raises(KafkaTimeout):
+        add_partitions(Unsteady(simulator, "no answer", lambda _: None), journal, "t", 4, later=False, who=WHO)
+    assert TopicPartition("t", 3) not in simulator.topics

@@ -23,7 +23,7 @@ from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.move_recovery import HIDDEN, plan_rollback_moves
 from kafka_steward.execution.moves import Held, HoldReason
 from kafka_steward.execution.pending_replicas import reconcile_pending, record_pending
-from kafka_steward.execution.pending_state import PendingState as Owed
+from kafka_steward.execution.pending_state import PendingState
 from kafka_steward.execution.plan_requests import validate_against_cluster
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import add_deferred_partitions, add_partitions
@@ -48,7 +48,7 @@ __all__ = ["simulator"]
 T0 = TopicPartition("t", 0)
 
 
-def test_what_flies_outlives_an_acl_that_is_taken_away(simulator: Simulator) -> None:
+def test_a_move_in_flight_outlives_an_acl_that_is_taken_away(simulator: Simulator) -> None:
     world = apply(simulator, move("t-0", "123", "423"), move("t-5", "321", "421", position=1))
     runner = world.new_runner()
     runner.step()
@@ -105,22 +105,22 @@ def test_a_rollback_leaves_alone_what_it_cannot_see(simulator: Simulator) -> Non
     assert (list(back.moves), [why for _, why in back.skipped]) == ([], [HIDDEN])
 
 
-def test_a_debt_of_a_hidden_topic_is_not_struck_out(simulator: Simulator) -> None:
-    def judged() -> list[Owed]:
+def test_a_pending_replica_of_a_hidden_topic_is_not_dropped(simulator: Simulator) -> None:
+    def judged() -> list[PendingState]:
         return [each.state for each in reconcile_pending(simulator, journal, simulator.snapshot(), WHO)]
 
     journal = memory_journal(simulator)
     simulator.create("u", [(1, 2)])
     name = TopicPartition("u", 0)
-    owed = PendingReplicas.from_brokers((1, 2), 3, simulator.topics[name].topic_id)
-    record_pending(journal, {name: owed}, "too few brokers", WHO)
+    pending = PendingReplicas.from_brokers((1, 2), 3, simulator.topics[name].topic_id)
+    record_pending(journal, {name: pending}, "too few brokers", WHO)
     simulator.tick(120)
     simulator.hidden.add("u")
-    assert judged() == [Owed.HIDDEN]
+    assert judged() == [PendingState.HIDDEN]
     simulator.hidden.clear()
-    assert judged() == [Owed.OPEN]
+    assert judged() == [PendingState.OPEN]
     simulator.delete("u")
-    assert judged() == [Owed.DROPPED]
+    assert judged() == [PendingState.DROPPED]
 
 
 def test_a_snapshot_with_a_hidden_topic_is_refused_with_topic_brokers_and_acl(
@@ -298,9 +298,7 @@ def test_partitions_that_were_asked_for_a_hidden_topic_are_neither_added_nor_str
     assert add_deferred_partitions(simulator, journal, WHO) == ["Topic u has 2 partitions, 1 of them new."]
 
 
-def test_a_refusal_of_one_topic_keeps_no_other_from_its_partitions(
-    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_of_one_topic_holds_up_no_other_topic(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = memory_journal(simulator)
     simulator.create("u", [(1, 2)])
     for topic, count in (("t", 7), ("u", 2)):

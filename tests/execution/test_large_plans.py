@@ -14,7 +14,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.locks import TTL_MS
 from kafka_steward.journal.records import Cause, MoveState
-from kafka_steward.journal.store import open_journal
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
 from tests.cancelling import undo_of
 from tests.simulated_plan import World, journal_of
@@ -23,21 +23,26 @@ from tests.simulator import Simulator
 MANY = 1_200
 
 
-def all_to_4(simulator: Simulator) -> list[Move]:
-    return [
+def plan_of_many(journal: Journal, simulator: Simulator) -> World:
+    """All partitions go to broker 4, one at a time; the first is in flight."""
+    moves = [
         Move(*name, (1, 2, 3), (4, 2, 3), at // 400, at % 400, "test", None, 100)
         for at, name in enumerate(sorted(simulator.topics))
     ]
+    made = World(simulator, journal, moves, Settings(throttle=0, max_in_per_broker=1), auto_generated=False)
+    made.step()
+    return made
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: " + " ".join(["123"] * MANY))
+def simulator() -> Simulator:
+    return Simulator.of("1a 2b 3c 4a 5b", "t: " + " ".join(["123"] * MANY))
+
+
+@pytest.fixture
+def world(tmp_path: Path, simulator: Simulator) -> Iterator[World]:
     with open_journal(f"sqlite:///{tmp_path}/journal.db", simulator.cluster_id) as journal:
-        settings = Settings(throttle=0, max_in_per_broker=1)
-        made = World(simulator, journal, all_to_4(simulator), settings, auto_generated=False)
-        made.step()
-        yield made
+        yield plan_of_many(journal, simulator)
 
 
 @pytest.fixture
@@ -90,14 +95,10 @@ def test_all_that_waits_is_dropped_by_a_cancel(world: World, statements: list[st
 
 
 @pytest.mark.parametrize("what", ["held", "cancelled"])
-def test_a_step_that_takes_longer_than_the_lock_lives_renews_it(tmp_path: Path, what: str) -> None:
+def test_a_step_that_outlasts_the_lock_renews_it(simulator: Simulator, tmp_path: Path, what: str) -> None:
     """Each write takes a third of the lock's life: at no moment may another process take it."""
-    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: " + " ".join(["123"] * MANY))
     journal = journal_of(simulator, tmp_path)
-    made = World(
-        simulator, journal, all_to_4(simulator), Settings(throttle=0, max_in_per_broker=1), auto_generated=False
-    )
-    made.step()
+    made = plan_of_many(journal, simulator)
     age_ms, began_ms = [], simulator.now_ms
 
     def write(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:

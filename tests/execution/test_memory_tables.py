@@ -15,6 +15,7 @@ from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.database import Database, open_database
 from kafka_steward.journal.sql.moves import MoveTable
 from tests.memory_tables import MemoryAudit, MemoryMoves
+from tests.rings import tried
 from tests.simulated_plan import move
 
 MOVES = [move(f"t-{n}", "123", "423", chunk=n // 2, position=n % 2) for n in range(4)]
@@ -49,7 +50,7 @@ entries = st.builds(
     code=st.none() | st.sampled_from(Code),
 )
 told = st.tuples(st.sampled_from(["insert", "complete"]), st.lists(entries, max_size=3), st.sampled_from(Outcome))
-few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=tried(45), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 _cluster_ids = iter(range(10**6))
 
 

@@ -1,4 +1,4 @@
-"""KIP-409: topics and partitions with fewer replicas than asked for, and what becomes of those that are owed."""
+"""KIP-409: topics and partitions with fewer replicas than asked for, and what becomes of pending replicas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from kafka_steward.execution.pending_state import (
     find_fillable,
     target_replication_factors,
 )
-from kafka_steward.execution.pending_state import PendingState as Owed
 from kafka_steward.execution.topics import (
     AddPartitionsResult,
     CreateTopicResult,
@@ -38,6 +37,7 @@ from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.execution.looks import look, part
+from tests.present import present
 from tests.simulated_plan import WHO, World, count_pending, lose, memory_journal, move, simulated
 from tests.simulator import Simulator
 
@@ -60,7 +60,7 @@ def two_of_three(mode: str = "zookeeper") -> tuple[Simulator, Journal]:
 
 
 def fill(simulator: Simulator, journal: Journal, *names: str, to: str = "") -> None:
-    """A fill as its DAG does it, without planner: every partition gets what is owed on brokers that have none."""
+    """A fill as its DAG does it, without planner: every partition gets what is pending on brokers that have none."""
     moves = []
     for place, name in enumerate(names):
         topic, _, number = name.rpartition("-")
@@ -75,14 +75,15 @@ def fill(simulator: Simulator, journal: Journal, *names: str, to: str = "") -> N
 
 
 @pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
-def test_with_too_few_brokers_a_topic_is_created_with_fewer_replicas_and_the_rest_is_owed(mode: str) -> None:
+def test_with_too_few_brokers_a_topic_is_created_with_fewer_replicas_and_the_rest_is_pending(mode: str) -> None:
     simulator, journal = two_of_three(mode)
     assert {name.partition: each.replicas for name, each in simulator.topics.items()} == {0: (1, 2), 1: (2, 1)}
-    written = journal.tree.get("/steward/pending_replicas/t/0")
-    assert written is not None
+    written = present(journal.tree.get("/steward/pending_replicas/t/0"))
     assert written.data == '{"version":1,"replicas":[1,2,-1]}'
     assert count_pending(journal.tree) == 2
     assert [row.entry.after for row in journal.audit.rows(action=Action.PENDING)] == [[1, 2, -1], [2, 1, -1]]
+    asked = [row.outcome for row in journal.audit.rows(action=Action.CREATE)]
+    assert asked == [*([Outcome.REFUSED] if mode == "kraft" else []), Outcome.DONE], "ZooKeeper mode would refuse it"
 
 
 def test_each_missing_replica_has_a_placeholder_of_its_own_as_the_kip_numbers_them() -> None:
@@ -231,16 +232,11 @@ def test_on_kraft_what_kafka_refuses_for_its_few_registered_brokers_is_created_o
     assert target_replication_factors(list_pending(journal, simulator.snapshot()), simulator.snapshot())[T0] == 3
 
 
-def test_in_zookeeper_mode_kafka_is_not_sent_a_request_that_it_would_refuse() -> None:
-    _, journal = two_of_three("zookeeper")
-    assert [row.outcome for row in journal.audit.rows(action=Action.CREATE)] == [Outcome.DONE]
-
-
 KNOWN = "2 brokers are known (live, registered, with replicas, or in the journal as failed or restarting)"
 
 
 @pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
-def test_more_replicas_than_the_cluster_has_brokers_are_refused_and_not_owed_for_ever(mode: str) -> None:
+def test_more_replicas_than_the_cluster_has_brokers_are_refused_and_not_pending_for_ever(mode: str) -> None:
     simulator, journal = simulated("1a 2b", mode=mode)
     with pytest.raises(RequestError) as refused:
         created(simulator, journal)
@@ -265,7 +261,7 @@ def test_brokers_that_are_away_are_known_by_their_replicas_and_by_the_journal() 
     assert find_known_brokers(journal, simulator.snapshot()) == {1, 2, 3, 4, 5, 6}, "KRaft has it registered"
 
 
-def test_without_the_setting_a_cluster_with_too_few_brokers_for_min_isr_is_not_told_to_set_it() -> None:
+def test_without_the_setting_too_few_brokers_for_min_isr_are_no_reason_to_suggest_it() -> None:
     simulator = Simulator.of("1a 2b 3c", "seen: 123", mode="zookeeper")
     for broker in (2, 3):
         simulator.kill(broker)
@@ -289,7 +285,7 @@ def test_a_topic_that_exists_with_another_replication_factor_is_refused_with_a_s
         created(simulator, journal, partitions=5)
 
 
-def test_what_kafka_refuses_leaves_no_debt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_kafka_refuses_leaves_no_pending_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
     simulator, journal = simulated("1a 2b 3c", mode="zookeeper", lost=(3,))
     refused = KafkaRefused(44, "No.", "Kafka refused: No.")
     monkeypatch.setattr(simulator, "create_topic", lambda *_, **__: refused)
@@ -301,15 +297,13 @@ def test_what_kafka_refuses_leaves_no_debt(monkeypatch: pytest.MonkeyPatch) -> N
 # what becomes of it
 
 
-def test_a_broker_that_joins_is_rung_for_and_a_fill_settles_the_debt() -> None:
+def test_a_broker_that_joins_is_announced_and_a_fill_settles_the_pending_replicas() -> None:
     simulator, journal = two_of_three()
     settings = Settings()
-    looked = poll_joined_brokers(simulator, journal, settings, WHO)
-    assert looked is not None
+    looked = present(poll_joined_brokers(simulator, journal, settings, WHO))
     assert (looked.due, looked.sentence) == ((), "2 replicas of 2 partitions are pending; no live broker can host one.")
     simulator.restart(3)
-    looked = poll_joined_brokers(simulator, journal, settings, WHO)
-    assert looked is not None
+    looked = present(poll_joined_brokers(simulator, journal, settings, WHO))
     assert looked.due == (3,)
     assert target_replication_factors(list_pending(journal, simulator.snapshot()), simulator.snapshot()) == {
         T0: 3,
@@ -322,14 +316,13 @@ def test_a_broker_that_joins_is_rung_for_and_a_fill_settles_the_debt() -> None:
     assert [entry.reason for entry in settled] == ["t-0 has all its 3 replicas.", "t-1 has all its 3 replicas."]
 
 
-def test_the_bell_is_rung_once_again_after_the_interval_and_at_once_for_another_broker() -> None:
+def test_the_event_is_repeated_after_the_interval_and_at_once_for_another_broker() -> None:
     simulator, journal = simulated("1a 2b 3c 4a", mode="zookeeper", lost=(3, 4))
     created(simulator, journal, 4)
     simulator.restart(3)
 
     def due() -> tuple[int, ...]:
-        looked = poll_joined_brokers(simulator, journal, Settings(heal_retry_interval=600), WHO)
-        assert looked is not None
+        looked = present(poll_joined_brokers(simulator, journal, Settings(heal_retry_interval=600), WHO))
         return looked.due
 
     assert [due(), due()] == [(3,), ()]
@@ -345,16 +338,16 @@ def dropped(simulator: Simulator, journal: Journal) -> list[str]:
     return [row.entry.reason for row in journal.audit.rows(action=Action.DROP)]
 
 
-def test_a_topic_that_was_deleted_is_owed_nothing() -> None:
+def test_a_topic_that_was_deleted_has_no_pending_replicas() -> None:
     simulator, journal = two_of_three()
     simulator.delete("t")
     reconcile_pending(simulator, journal, simulator.snapshot(), WHO)
-    assert count_pending(journal.tree) == 2  # a broker that lags behind may just not have heard of it yet
+    assert count_pending(journal.tree) == 2  # a broker that lags behind may just not know of it yet
     simulator.now_ms += PROPAGATION_MS
     assert dropped(simulator, journal)[0] == "t-0: its topic was deleted, or never created."
 
 
-OWED = PendingReplicas((1, 2, -1, -2), "id")
+PENDING = PendingReplicas((1, 2, -1, -2), "id")
 OPEN, DROPPED, SETTLED = PendingState.OPEN, PendingState.DROPPED, PendingState.SETTLED
 CHANGED = "t-0: its replication factor was changed externally from 2 to "
 
@@ -362,24 +355,24 @@ CHANGED = "t-0: its replication factor was changed externally from 2 to "
 @pytest.mark.parametrize(
     ("partition", "replicas", "state", "sentence"),
     [
-        (part("t-0", "12", topic_id="id"), OWED.replicas, OPEN, "t-0 has 2 of 4 replicas."),
+        (part("t-0", "12", topic_id="id"), PENDING.replicas, OPEN, "t-0 has 2 of 4 replicas."),
         (part("t-0", "17", topic_id="id"), (1, 7, -1, -2), OPEN, "t-0 has 2 of 4 replicas."),
         (part("t-0", "123", topic_id="id"), (1, 2, 3, -1), OPEN, "t-0 has 3 of 4 replicas."),
-        (part("t-0", "124", topic_id="id"), OWED.replicas, DROPPED, f"{CHANGED}3."),
-        (part("t-0", "1", topic_id="id"), OWED.replicas, DROPPED, f"{CHANGED}1."),
-        (part("t-0", "12345", topic_id="id"), OWED.replicas, DROPPED, f"{CHANGED}5."),
+        (part("t-0", "124", topic_id="id"), PENDING.replicas, DROPPED, f"{CHANGED}3."),
+        (part("t-0", "1", topic_id="id"), PENDING.replicas, DROPPED, f"{CHANGED}1."),
+        (part("t-0", "12345", topic_id="id"), PENDING.replicas, DROPPED, f"{CHANGED}5."),
         (part("t-0", "1243", topic_id="id"), (1, 2, 4, 3), SETTLED, "t-0 has all its 4 replicas."),
         (part("t-0", "1234", topic_id="id"), (1, 2, 3, 4), SETTLED, "t-0 has all its 4 replicas."),
-        (part("t-0", "12"), OWED.replicas, OPEN, "t-0 has 2 of 4 replicas."),
-        (part("t-0", "12", topic_id="other"), OWED.replicas, DROPPED, "t-0: its topic was deleted and re-created."),
-        (part("t-0", "123", adding="3", topic_id="id"), OWED.replicas, PendingState.MOVING, "t-0 is being moved."),
+        (part("t-0", "12"), PENDING.replicas, OPEN, "t-0 has 2 of 4 replicas."),
+        (part("t-0", "12", topic_id="other"), PENDING.replicas, DROPPED, "t-0: its topic was deleted and re-created."),
+        (part("t-0", "123", adding="3", topic_id="id"), PENDING.replicas, PendingState.MOVING, "t-0 is being moved."),
     ],
 )
-def test_a_debt_is_judged_by_how_many_replicas_there_are_and_who_added_them(
+def test_a_pending_replica_is_judged_by_how_many_replicas_there_are_and_who_added_them(
     partition: Partition, replicas: tuple[int, ...], state: PendingState, sentence: str
 ) -> None:
     filled = [(1,), (1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4, 5)]
-    found = evaluate_pending(T0, OWED, partition, age_ms=0, filled=filled)
+    found = evaluate_pending(T0, PENDING, partition, age_ms=0, filled=filled)
     assert found == PendingReplica(T0, PendingReplicas(replicas, "id"), state, sentence)
 
 
@@ -403,13 +396,13 @@ def test_the_topics_id_is_noted_as_soon_as_it_is_seen() -> None:
 def test_a_topic_that_is_not_there_is_waited_for_as_long_as_news_may_take(
     age_ms: int, standing: PendingState, sentence: str
 ) -> None:
-    assert evaluate_pending(T0, OWED, None, age_ms=age_ms) == PendingReplica(T0, OWED, standing, sentence)
+    assert evaluate_pending(T0, PENDING, None, age_ms=age_ms) == PendingReplica(T0, PENDING, standing, sentence)
 
 
-def test_a_debt_is_over_when_it_is_settled_or_dropped() -> None:
-    debts = [PendingReplica(T0, OWED, state, "") for state in PendingState]
-    assert {debt.state for debt in debts if debt.is_obsolete} == {SETTLED, DROPPED}
-    assert {debt.missing for debt in debts} == {2}
+def test_a_pending_replica_is_obsolete_when_it_is_settled_or_dropped() -> None:
+    pending = [PendingReplica(T0, PENDING, state, "") for state in PendingState]
+    assert {replica.state for replica in pending if replica.is_obsolete} == {SETTLED, DROPPED}
+    assert {replica.missing for replica in pending} == {2}
 
 
 @pytest.mark.parametrize(
@@ -417,22 +410,22 @@ def test_a_debt_is_over_when_it_is_settled_or_dropped() -> None:
     [("1", [], {}), ("12", [], {}), ("123", [3], {T0: 3}), ("12345", [3, 4, 5], {T0: 4}), ("134", [], {})],
     ids=["one dead, none other", "none other", "one more", "enough", "one of its own is dead"],
 )
-def test_a_debt_is_payable_by_live_brokers_that_hold_none_of_it(
+def test_a_pending_replica_can_be_hosted_by_live_brokers_that_hold_none(
     live: str, able: list[int], to: dict[TopicPartition, int]
 ) -> None:
-    open_debt = PendingReplica(T0, OWED, OPEN, "")
+    open_debt = PendingReplica(T0, PENDING, OPEN, "")
     several = [open_debt, *(replace(open_debt, state=each) for each in PendingState if each is not OPEN)]
     snapshot = look(live)
     assert find_fillable(several, snapshot) == ([open_debt] if able else [])
     assert (sorted(eligible_brokers(several, snapshot)), target_replication_factors(several, snapshot)) == (able, to)
 
 
-def test_takers_of_several_debts_are_those_of_any() -> None:
-    debts = [PendingReplica(T0, PendingReplicas((broker, -1)), OPEN, "") for broker in (1, 2)]
-    assert eligible_brokers(debts, look("123")) == {1, 2, 3}
+def test_brokers_that_can_host_several_pending_replicas_are_those_of_any() -> None:
+    pending = [PendingReplica(T0, PendingReplicas((broker, -1)), OPEN, "") for broker in (1, 2)]
+    assert eligible_brokers(pending, look("123")) == {1, 2, 3}
 
 
-def test_a_garbled_document_is_left_out() -> None:
+def test_an_invalid_document_is_left_out() -> None:
     simulator, journal = two_of_three()
     journal.tree.create("/steward/pending_replicas/u/0", "[")
     assert len(list_pending(journal, simulator.snapshot())) == 2
@@ -443,7 +436,7 @@ def test_a_garbled_document_is_left_out() -> None:
 # more partitions
 
 
-def test_on_kraft_fenced_brokers_take_their_place_and_nothing_is_owed() -> None:
+def test_on_kraft_fenced_brokers_take_their_place_and_no_replica_is_pending() -> None:
     simulator, journal = simulated("1a 2b 3c", "t: 123")
     simulator.kill(3)
     added = add_partitions(simulator, journal, "t", 3, later=False, who=WHO)
@@ -460,8 +453,7 @@ def test_too_few_brokers_for_partitions_are_refused_with_a_sentence_or_left_as_a
     assert add_partitions(simulator, journal, "t", 3, later=True, who=WHO).waits
     assert add_deferred_partitions(simulator, journal, WHO) == []
     simulator.restart(3)
-    looked = poll_joined_brokers(simulator, journal, Settings(), WHO)
-    assert looked is not None
+    looked = present(poll_joined_brokers(simulator, journal, Settings(), WHO))
     assert looked.due == (1, 2, 3)
     assert add_deferred_partitions(simulator, journal, WHO) == ["Topic t has 3 partitions, 2 of them new."]
     assert poll_joined_brokers(simulator, journal, Settings(), WHO) is None
@@ -564,9 +556,9 @@ def test_a_topic_keeps_its_partitions() -> None:
         add_partitions(simulator, journal, "u", 2, later=False, who=WHO)
 
 
-def test_what_is_owed_to_a_topic_that_we_may_not_describe_stays_owed_with_the_remedy() -> None:
-    owed = PendingReplicas((1, 2, -1), "id1")
+def test_a_pending_replica_of_a_topic_that_we_may_not_describe_stays_with_the_remedy() -> None:
+    known = PendingReplicas((1, 2, -1), "id1")
     sentence = "t-0: Kafka does not let us describe its topic; grant our principal DESCRIBE on it."
-    assert evaluate_pending(T0, owed, None, age_ms=10**9, hidden=True) == PendingReplica(
-        T0, owed, Owed.HIDDEN, sentence
+    assert evaluate_pending(T0, known, None, age_ms=10**9, hidden=True) == PendingReplica(
+        T0, known, PendingState.HIDDEN, sentence
     )

@@ -224,7 +224,7 @@ def test_a_page_shows_twenty_of_each_and_counts_the_rest(count: int, more: int) 
         (5 * 10**15, "5000.0 TB"),
     ],
 )
-def test_a_size_is_told_in_the_unit_that_fits(count: int, told: str) -> None:
+def test_a_size_is_formatted_in_the_unit_that_fits(count: int, told: str) -> None:
     assert format_bytes(count) == told
 
 
@@ -241,7 +241,7 @@ def test_a_size_is_told_in_the_unit_that_fits(count: int, told: str) -> None:
         (172_800, "48 h 0 min"),
     ],
 )
-def test_a_duration_is_told_in_seconds_minutes_or_hours(seconds: float, told: str) -> None:
+def test_a_duration_is_formatted_in_seconds_minutes_or_hours(seconds: float, told: str) -> None:
     assert format_duration(seconds) == told
 
 
@@ -273,6 +273,10 @@ def test_what_was_planned_and_not_moved_is_listed_with_its_reason() -> None:
     assert summarize_outcome([]) == PlanOutcome(0, 0, [])
 
 
+NONE = "0 partitions were moved, 1 no longer needed to move."
+KEPT = "not moved as approved, and no other moves were made"
+
+
 @pytest.mark.parametrize(
     ("outcome", "sentence"),
     [
@@ -280,17 +284,11 @@ def test_what_was_planned_and_not_moved_is_listed_with_its_reason() -> None:
         (PlanOutcome(3, 2, []), "3 partitions were moved, 2 no longer needed to move."),
         (
             PlanOutcome(3, 0, [("t-0", "the topic was deleted...")]),
-            (
-                "3 partitions were moved. 1 partition was not moved as approved, and no other moves were made: "
-                "t-0, the topic was deleted."
-            ),
+            f"3 partitions were moved. 1 partition was {KEPT}: t-0, the topic was deleted.",
         ),
         (
             PlanOutcome(0, 1, [("t-0", "why"), ("t-1", "other")]),
-            (
-                "0 partitions were moved, 1 no longer needed to move. 2 partitions were not moved as approved, and "
-                "no other moves were made: t-0, why. 1 more moves are held."
-            ),
+            f"{NONE} 2 partitions were {KEPT}: t-0, why. 1 more moves are held.",
         ),
     ],
 )
@@ -331,11 +329,8 @@ TEN, TWO, U = (
 )
 
 
-def test_all_partitions_that_miss_a_replica_or_move_are_told_in_order() -> None:
+def test_partitions_that_miss_a_replica_or_move_are_named_in_order_all_or_those_that_are_asked_for() -> None:
     assert find_out_of_sync(OUT_OF_SYNC) == (TWO, TEN, U)
-
-
-def test_only_what_was_asked_for_is_told_and_what_does_not_exist_is_left_out() -> None:
     asked = [TopicPartition("u", 0), TopicPartition("gone", 0), TopicPartition("t", 1)]
     assert find_out_of_sync(OUT_OF_SYNC, asked) == (U,)
     assert find_out_of_sync(OUT_OF_SYNC, []) == ()

@@ -1,4 +1,4 @@
-"""Progress, proofs and health checks as the page shows them: what is stored, how often, and by whom."""
+"""Progress, proofs, health checks and documents as the page shows them: what is stored, how often, and by whom."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import sqlalchemy as sa
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.health import BrokerLoad, Health
-from kafka_steward.errors import LockLost
+from kafka_steward.document_api.document_reports import DocumentReporter, document_values
+from kafka_steward.errors import JournalError, JournalUnreachable, LockLost
 from kafka_steward.execution.concurrency import Pressure
 from kafka_steward.execution.moves import Held, HoldReason
 from kafka_steward.execution.progress_reports import (
@@ -25,14 +27,20 @@ from kafka_steward.execution.progress_reports import (
     report_publication,
     report_request,
 )
+from kafka_steward.execution.readiness import enable_reassignment
 from kafka_steward.execution.watch_reports import broker_reports
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.observed import ApprovalState, BrokerChange, BrokerReport, HeldGroup, PlanReport
 from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.schema import tables
 from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.page_data import documents as document_data
 from kafka_steward.page_data import plans as plan_data
 from kafka_steward.page_data.reader import JournalReader, open_reader
 from tests.local_plan import plan_with
+from tests.present import present
+from tests.protocol.written_documents import CANCELLED, WAITING, write_documents
 from tests.simulated_plan import move
 from tests.triggers.progress_values import progress
 
@@ -81,8 +89,7 @@ def reader(journal: Journal, url: str) -> Iterator[JournalReader]:
 
 
 def listed(reader: JournalReader) -> PlanReport:
-    detail = plan_data.plan(reader, CLUSTER, DIGEST)
-    assert detail is not None
+    detail = present(plan_data.plan(reader, CLUSTER, DIGEST))
     return detail.plan
 
 
@@ -155,8 +162,7 @@ def test_a_number_that_cannot_be_stored_ends_no_step(
     assert "could not be recorded" in caplog.text
     now_s[0] = EVERY_S
     recorder.record(PROGRESS, fence, throttle=None)
-    known = plan_data.progress(reader, CLUSTER, DIGEST)
-    assert known is not None
+    known = present(plan_data.progress(reader, CLUSTER, DIGEST))
     assert known.bytes_total == PROGRESS.bytes_total
 
 
@@ -203,19 +209,15 @@ def test_a_request_for_approval_is_shown_with_its_proof_until_it_is_answered(
     assert (shown.status, shown.operation, shown.partitions, shown.conn_id) == (None, "drain", 1, CONN_ID)
     assert shown.proof is not None
     assert (shown.proof.replicas_moved, len(shown.proof.brokers)) == (3, 2)
-    approval = shown.approval
-    assert approval is not None
+    approval = present(shown.approval)
     assert (approval.state, approval.asked_by) == (ApprovalState.ASKED, ADA)
     assert approval.expires_ms == (None if expires_ms is None else (approval.asked_ms or 0) + expires_ms)
     report_answer(journal, DIGEST, approved=False, person="bob", reason="not today")
-    answered = listed(reader).approval
-    assert answered is not None
+    answered = present(listed(reader).approval)
     assert (answered.state, answered.person, answered.reason) == (ApprovalState.REJECTED, "bob", "not today")
 
 
-def test_an_approved_plan_keeps_its_approval_and_its_proof_when_it_is_published(
-    journal: Journal, reader: JournalReader
-) -> None:
+def test_a_published_plan_keeps_its_approval_and_its_proof(journal: Journal, reader: JournalReader) -> None:
     report_request(context(journal), plan(), expires_in=None)
     report_answer(journal, DIGEST, approved=True, person="bob", reason="")
     report_publication(context(journal), plan({**PROOF, "lower_bound": 3}))
@@ -277,3 +279,100 @@ def test_each_broker_is_reported_with_all_that_the_health_check_knows_of_it() ->
         ),
         BrokerReport(3, rack="b", live=False, replicas=7),
     )
+
+
+# Documents: every kind with its fields, written when they change, and never a failure
+
+
+def shown(reader: JournalReader) -> dict[str, tuple[Any, ...]]:
+    """The documents by kind, as the page reads them."""
+    return {kind: each.documents for kind, each in document_data.documents(reader, CLUSTER).by_kind.items()}
+
+
+def test_every_kind_is_reported_with_its_fields(journal: Journal, reader: JournalReader) -> None:
+    name = write_documents(journal)
+    DocumentReporter(journal).report()
+    found = shown(reader)
+    assert {kind: len(several) for kind, several in found.items()} == dict.fromkeys(document_data.KINDS, 1)
+    (switch,), (signal,), (cancel,) = found["switch"], found["signal"], found["cancels"]
+    assert (switch["person"], switch["reason"]) == ("ada", "the racks are being rewired")
+    assert (signal["plan"], signal["scope"], signal["person"]) == (CANCELLED, "pending", "ada")
+    assert (cancel["plan"], cancel["status"], cancel["scope"]) == (CANCELLED, PlanStatus.RUNNING.value, "plan")
+    (request,), (queue,), (chunk,) = found["requests"], found["queue"], found["chunks"]
+    assert (request["name"], request["partitions"], request["error"]) == (name, 1, "")
+    assert request["first"] == [{"topic": "r", "partition": 7, "replicas": [3, 1]}]
+    assert (queue["partitions"], [each["partition"] for each in queue["first"]]) == (4, [0, 1, 2])
+    assert chunk["first"][0]["topic"] == "c"
+    (waiting,), (restart,) = found["waiting_plans"], found["restarts"]
+    assert (waiting["plan"], waiting["operation"]) == (WAITING, "drain")
+    assert (restart["broker"], restart["until_ms"] - restart["announced_ms"]) == (5, 60_000)
+    assert found["pending_replicas"] == ({"topic": "p", "partition": 3, "brokers": [1, 2], "missing": 1},)
+    assert found["deferred_partitions"] == ({"topic": "d", "count": 12, "asked_by": "ada"},)
+
+
+def test_a_journal_without_documents_has_every_kind_and_none_of_it(journal: Journal) -> None:
+    assert document_values(journal) == {kind: [] for kind in document_data.KINDS}
+
+
+def test_what_is_gone_is_no_longer_shown(journal: Journal, reader: JournalReader) -> None:
+    reporter = DocumentReporter(journal)
+    write_documents(journal)
+    reporter.report()
+    enable_reassignment(journal, who=ADA)
+    (node,) = [each for each in [journal.tree.get(paths.rolling_bounce(5))] if each]
+    journal.tree.delete(node.path, version=node.version)
+    reporter.report()
+    assert (shown(reader)["switch"], shown(reader)["restarts"]) == ((), ())
+
+
+def test_a_request_that_cannot_be_read_is_shown_with_its_error(journal: Journal, reader: JournalReader) -> None:
+    journal.tree.create_sequential(paths.REQUEST_PREFIX, "no json")
+    DocumentReporter(journal).report()
+    (request,) = shown(reader)["requests"]
+    assert (request["partitions"], request["first"]) == (0, [])
+    assert request["error"]
+
+
+def test_an_unchanged_poll_writes_nothing(journal: Journal) -> None:
+    reporter = DocumentReporter(journal)
+    write_documents(journal)
+    reporter.report()
+    assert journal.watch_reports is not None
+    statements: list[str] = []
+    engine = journal.watch_reports.database.engine
+    sa.event.listen(engine, "before_cursor_execute", lambda *sent: statements.append(sent[2]))
+    reporter.report()
+    assert [each for each in statements if each.startswith(("INSERT", "UPDATE", "DELETE"))] == []
+
+
+def test_a_plan_whose_row_is_missing_is_shown_also_one_that_ended(journal: Journal, reader: JournalReader) -> None:
+    write_documents(journal)
+    journal.plans.update(present(journal.plans.get(WAITING)), status=PlanStatus.COMPLETED)
+    assert journal.watch_reports is not None
+    with journal.watch_reports.database.write_transaction() as connection:
+        connection.execute(sa.delete(tables.plan))
+    DocumentReporter(journal).report()
+    assert {each.digest: each.status for each in plan_data.plans(reader, CLUSTER).rows} == {
+        WAITING: PlanStatus.COMPLETED,
+        CANCELLED: PlanStatus.RUNNING,
+    }
+
+
+def test_a_document_that_cannot_be_recorded_never_stops_the_watch(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(error: Exception) -> Any:
+        def read(_journal: Journal) -> Any:
+            raise error
+
+        return read
+
+    module = "kafka_steward.document_api.document_reports.read_document_status"
+    monkeypatch.setattr(module, fail(JournalError("The tree is\x1b[31m broken.")))
+    DocumentReporter(journal).report()
+    assert "could not be recorded for the page" in caplog.text
+    assert "\x1b" not in caplog.text
+    # A journal that does not answer is what the watch itself reports, and waits for.
+    monkeypatch.setattr(module, fail(JournalUnreachable("It does not answer.")))
+    with pytest.raises(JournalUnreachable):
+        DocumentReporter(journal).report()

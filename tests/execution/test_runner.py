@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import Operation, TopicPartition
+from kafka_steward.assignment import Move, Operation, TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.concurrency import outside_window_reason
 from kafka_steward.execution.ports import ClusterContext
@@ -18,8 +20,8 @@ from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument, list_
 from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import APPROVALS, WRITTEN, MoveState, PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
-from tests.execution.runs import heal, simulator
-from tests.simulated_plan import WHO, World, heal_moves, journal_of, memory_journal, move
+from tests.execution.runs import apply, heal, simulator
+from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, heal_moves, journal_of, memory_journal, move
 from tests.simulator import Simulator
 
 __all__ = ["simulator"]
@@ -102,9 +104,7 @@ def test_what_is_no_approval_is_moved_aside_when_a_plan_ends(simulator: Simulato
 
 
 @pytest.mark.parametrize(("minutes", "kept"), [(59, True), (61, False)])
-def test_without_retention_a_plan_that_ended_is_kept_for_an_hour(
-    simulator: Simulator, minutes: int, *, kept: bool
-) -> None:
+def test_without_retention_an_ended_plan_is_kept_for_an_hour(simulator: Simulator, minutes: int, *, kept: bool) -> None:
     world = heal(simulator, settings=Settings(throttle=0, plan_retention=0))
     world.journal.plans.update(world.publish("a" * 64, []), status=PlanStatus.COMPLETED)
     simulator.now_ms += minutes * 60_000
@@ -126,7 +126,7 @@ def test_a_plan_that_moves_nothing_ends_at_once_and_says_what_is_left(simulator:
     assert world.record().live_brokers == (1, 2, 3, 4)
 
 
-def test_no_more_fly_than_the_caps_allow(simulator: Simulator) -> None:
+def test_no_more_are_in_flight_than_the_caps_allow(simulator: Simulator) -> None:
     world = heal(simulator, settings=Settings(throttle=0, max_in_per_broker=2))
     seen = []
 
@@ -168,15 +168,6 @@ def test_another_cluster_or_an_unknown_plan_is_refused(simulator: Simulator) -> 
         world.step()
 
 
-def test_beside_a_live_stepper_it_does_nothing_and_says_who(simulator: Simulator) -> None:
-    world = heal(simulator)
-    with world.journal.step_lock("other:1"):
-        progress = world.step()
-    assert progress.busy
-    assert progress.sentence.startswith("The plan is being stepped by other:1")
-    assert world.actions() == []
-
-
 def test_the_loop_waits_between_steps_and_reports_each(simulator: Simulator) -> None:
     world = heal(simulator)
     waits: list[float] = []
@@ -207,27 +198,18 @@ def test_the_loop_hurries_while_places_fall_free(simulator: Simulator) -> None:
     assert max(waits) <= 0.3
 
 
-@pytest.mark.parametrize("after", ["4", "41"])
-def test_a_partition_without_a_live_replica_does_not_keep_a_plan_from_ending(after: str) -> None:
+@pytest.mark.parametrize(("first", "second", "ended"), [("32", "4", True), ("32", "41", True), ("52", "4", False)])
+def test_a_partition_without_a_live_replica_keeps_no_plan_from_ending(first: str, second: str, ended: bool) -> None:
+    """A plan that waits for more needs a person."""
     simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 12 5", size=100)
     simulator.kill(5)
-    moves = [move("t-0", "12", "32"), move("t-1", "5", after, position=1)]
-    rules = Settings(throttle=0, max_attempts=3)
-    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+    moves = [move("t-0", "12", first), move("t-1", "5", second, position=1)]
+    world = apply(simulator, *moves, settings=Settings(throttle=0, max_attempts=3))
     progress = world.run()
-    assert progress.ended
-    assert (progress.completed, progress.dropped, world.journal.slot.holders()) == (1, 1, ())
+    assert (progress.ended, progress.waits_for_person) == (ended, not ended)
+    assert world.states() == {"t-0": "completed" if ended else "held", "t-1": "dropped"}
+    assert (world.journal.slot.holders() == ()) is ended
     assert "bring back one of the brokers 5" in world.row("t-1").detail
-
-
-def test_a_plan_that_waits_for_more_than_partitions_without_a_leader_needs_a_person() -> None:
-    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 12 5", size=100)
-    simulator.kill(5)
-    moves = [move("t-0", "12", "52"), move("t-1", "5", "4", position=1)]
-    rules = Settings(throttle=0, max_attempts=3)
-    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
-    assert world.run().waits_for_person
-    assert world.states() == {"t-0": "held", "t-1": "dropped"}
 
 
 #: The simulator's clock begins at 1970-01-01 00:16:40 UTC.
@@ -241,7 +223,7 @@ def resting(settings: Settings = SHUT, *, heal: bool = False) -> World:
     return World(simulator, memory_journal(simulator), moves, settings, auto_generated=heal)
 
 
-def test_outside_the_window_nothing_is_submitted_and_it_says_when_it_opens() -> None:
+def test_outside_the_window_nothing_is_submitted_until_it_opens_as_the_sentence_says() -> None:
     closed = resting()
     for _ in range(3):
         told = closed.step()
@@ -252,18 +234,13 @@ def test_outside_the_window_nothing_is_submitted_and_it_says_when_it_opens() -> 
         "02:00-04:00; it opens 1970-01-01 02:00 (UTC)."
     )
     assert closed.simulator.reassignments() == {}
-    assert (told.status, closed.journal.plans.get(closed.digest).attempts) == (PlanStatus.RUNNING, 0)  # type: ignore[union-attr]
-
-
-def test_it_goes_on_when_the_window_opens() -> None:
-    closed = resting()
-    closed.step()
+    assert (told.status, closed.record().attempts) == (PlanStatus.RUNNING, 0)
     closed.simulator.now_ms = 2 * 3_600_000
     assert closed.step().in_flight == 1
     assert closed.run().status is PlanStatus.COMPLETED
 
 
-def test_what_flies_when_it_closes_is_let_finish() -> None:
+def test_what_is_in_flight_when_it_closes_is_let_finish() -> None:
     closed = resting(replace(SHUT, maintenance_window="00:00-02:00"))
     closed.simulator.now_ms = TEN_TO_TWO_MS
     assert closed.step().in_flight == 1
@@ -319,20 +296,20 @@ def world_of(count: int, *, mode: str, size: int = 1, bandwidth: int = 10_000, t
 
 
 def test_all_small_moves_start_in_one_step_and_end_in_the_next() -> None:
-    world = world_of(900, mode="zookeeper")
+    world = world_of(400, mode="zookeeper")
     progress = world.step()
-    assert (progress.in_flight, progress.waiting) == (900, 0)
+    assert (progress.in_flight, progress.waiting) == (400, 0)
     world.simulator.tick()
     progress = world.step()
-    assert (progress.ended, progress.completed) == (True, 900)
+    assert (progress.ended, progress.completed) == (True, 400)
 
 
 def test_on_kraft_twice_as_many_small_moves_start_after_each_step_in_which_all_had_ended() -> None:
-    world, started = world_of(900, mode="kraft"), list[int]()
+    world, started = world_of(450, mode="kraft"), list[int]()
     while not started or started[-1]:
         started.append(world.step().in_flight)
         world.simulator.tick()
-    assert started == [50, 50, 100, 200, 400, 100, 0]
+    assert started == [50, 50, 100, 200, 50, 0]
 
 
 @pytest.fixture
@@ -375,3 +352,81 @@ def test_the_end_looks_at_the_topics_whose_moves_had_settled_before() -> None:
     progress = world.run()
     assert (progress.completed, progress.left) == (2, 1)
     assert "1 still not fully replicated" in progress.sentence
+
+
+#: Both send to broker 4, and from each of the brokers 1, 2 and 3.
+FIRST = [move("t-0", "123", "423"), move("t-1", "231", "431", position=1), move("t-4", "213", "413", position=2)]
+SECOND = [move("t-2", "312", "412"), move("t-5", "321", "421", position=1), move("t-3", "124", "324", position=2)]
+
+
+def two_plans(
+    simulator: Simulator, first: list[Move], second: list[Move], *, throttles: tuple[int, int] = (0, 0), **rules: Any
+) -> tuple[World, World]:
+    """Two plans of one journal, both of which have begun."""
+    one, other = (Settings(throttle=throttle, **rules) for throttle in throttles)
+    world = apply(simulator, *first, settings=one)
+    beside = World(simulator, world.journal, second, auto_generated=False, settings=other)
+    for each in (world, beside):
+        each.step()
+    assert world.journal.slot.holders() == (world.digest, beside.digest)
+    return world, beside
+
+
+def run(worlds: tuple[World, World], observe: Callable[[], object]) -> None:
+    """Step the plans in turn until both have ended."""
+    for _ in range(60):
+        progress = []
+        for world in worlds:
+            progress.append(world.step())
+            observe()
+        if all(each.ended for each in progress):
+            return
+        worlds[0].simulator.tick()
+    raise AssertionError(f"not ended: {progress}")
+
+
+def in_flight(world: World) -> int:
+    return [row.state for row in world.rows()].count(MoveState.SUBMITTED)
+
+
+@pytest.mark.parametrize("rules", [{"max_in_flight": 2}, {"max_in_per_broker": 2}, {"max_out_per_broker": 1}])
+def test_two_plans_in_flight_never_exceed_the_limits_of_one(simulator: Simulator, rules: dict[str, Any]) -> None:
+    seen = set()
+    worlds = two_plans(simulator, FIRST, SECOND, **rules)
+
+    def observe() -> None:
+        moving = simulator.snapshot().reassigning
+        senders = [each.leader for each in moving.values()]
+        assert len(moving) <= rules.get("max_in_flight", 99)
+        assert sum(4 in each.adding for each in moving.values()) <= rules.get("max_in_per_broker", 99)
+        assert max(map(senders.count, senders), default=0) <= rules.get("max_out_per_broker", 99)
+        seen.add(tuple(in_flight(world) > 0 for world in worlds))
+
+    observe()
+    run(worlds, observe)
+    assert (True, True) in seen, "both had moves in flight at once"
+    assert {simulator.topics[each.topic_partition].replicas for each in FIRST + SECOND} == {
+        each.after for each in FIRST + SECOND
+    }
+
+
+def test_a_rate_that_two_plans_lease_is_the_stricter_one_and_is_released_with_the_last(simulator: Simulator) -> None:
+    simulator.broker_settings[4][RATE] = "900"
+    for number, size in ((0, 1_000), (2, 3_000)):
+        simulator.topics[TopicPartition("t", number)].size = size
+    worlds = two_plans(simulator, FIRST[:1], SECOND[:1], throttles=(200, 500))
+    rates, lists = [simulator.broker_settings[4].get(RATE)], [simulator.topic_settings["t"].get(FOLLOWERS)]
+    assert (rates, lists) == (["200"], ["0:4,2:4"])
+
+    def observe() -> None:
+        for seen, now in ((rates, simulator.broker_settings[4].get(RATE)), (lists, throttled(simulator))):
+            if seen[-1] != now:
+                seen.append(now)
+
+    run(worlds, observe)
+    assert (rates, lists) == (["200", "500", "900"], ["0:4,2:4", "2:4", None])
+    assert worlds[0].borrowed() == []
+
+
+def throttled(simulator: Simulator) -> str | None:
+    return simulator.topic_settings.get("t", {}).get(FOLLOWERS)

@@ -283,7 +283,7 @@ class RunnerMachine(RuleBasedStateMachine):
         assert progress.ended, progress
         if self.undoing:
             self.verify_undone()
-        # What a plan that ended owes to a broker that was dead is given back by any later look.
+        # What an ended plan leased on a broker that was dead is released by any later poll.
         FailureDetector(*self.place.process(Faults()), self.place.settings, WHO).poll()
         self.verify_only_orphans_are_left()
         self.verify_end()
@@ -308,7 +308,7 @@ class RunnerMachine(RuleBasedStateMachine):
         assert (undone.status is PlanStatus.ROLLED_BACK) == (not listed)
         assert find_unfinished_cancels(journal) == []
         for name in self.moves.keys() - listed:
-            # What Kafka heard only after it had answered everything else is nobody's to know.
+            # What Kafka received only after it had answered everything else is nobody's to know.
             if not self.willed[name] and not self.late:
                 assert self.simulator.topics[name].replicas == self.begun[name], name
 

@@ -14,6 +14,7 @@ from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.pending_replicas import list_pending
 from kafka_steward.execution.pending_state import PendingState
+from kafka_steward.execution.runner import run_to_end
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.execution.staging import (
     can_roll_back_stages,
@@ -58,17 +59,17 @@ def submitted(world: World) -> list[tuple[list[int], list[int]]]:
     return [(row.entry.before, row.entry.after) for row in rows]
 
 
-def to_the_second_stride(world: World) -> None:
+def to_the_second_stage(world: World) -> None:
     """4 has arrived, and 5 is on its way."""
     for _ in range(20):
         world.step()
         if world.simulator.topics[T0].adding == (5,):
             return
         world.simulator.tick()
-    raise AssertionError("the second stride did not begin")
+    raise AssertionError("the second stage did not begin")
 
 
-def to_the_last_stride(world: World) -> None:
+def to_the_last_stage(world: World) -> None:
     """6 is on its way, and the originals leave with its arrival."""
     while world.simulator.topics[T0].adding != (6,):
         world.step()
@@ -101,7 +102,7 @@ NEXT = {
     "one alone is one reassignment as ever": (move("t-0", "123", "423"), partition((1, 2, 3)), ALL, (4, 2, 3)),
     "a reorder, too": (move("t-0", "123", "231"), partition((1, 2, 3)), ALL, (2, 3, 1)),
     "and fewer replicas": (move("t-0", "1234", "12"), partition((1, 2, 3, 4)), ALL, (1, 2)),
-    "one out of sync would hang a stride": (WIDE, partition((1, 2, 3), isr=(1, 2)), ALL, (4, 5, 6)),
+    "one out of sync would hang a stage": (WIDE, partition((1, 2, 3), isr=(1, 2)), ALL, (4, 5, 6)),
     "and so would a dead one": (WIDE, partition((1, 2, 3)), ALL - {3}, (4, 5, 6)),
 }
 
@@ -126,7 +127,7 @@ def test_the_assignments_between_the_stages(before: str, after: str, between: li
     assert intermediate_assignments(move("t-0", before, after)) == between
 
 
-def test_a_place_between_two_strides_is_told_from_every_other() -> None:
+def test_a_place_between_two_stages_is_distinguished_from_every_other() -> None:
     whole = move("t-0", "123", "456")
     assert [stage_reached(whole, each) for each in ((1, 2, 3, 4), (5, 4, 3, 2, 1))] == [1, 2]
     others = [(1, 2, 3), (4, 5, 6), (6, 5, 4), (1, 2, 3, 5), (1, 2, 4), (1, 2, 3, 4, 7), (1, 4, 5)]
@@ -142,7 +143,7 @@ HALFWAY = {
     "never tried": (MoveRow(WIDE, MoveState.WAITING), FOUR, False),
     "not in stages": (MoveRow(WIDE, MoveState.WAITING, attempt=1), FOUR, False),
     "submitted": (MoveRow(WIDE, MoveState.SUBMITTED, attempt=1, stage=1), FOUR, False),
-    "flies": (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3, 4), adding=(4,)), False),
+    "in flight": (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3, 4), adding=(4,)), False),
     "at the start": (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3)), False),
     "elsewhere": (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), partition((1, 2, 3, 5)), False),
     "gone": (MoveRow(WIDE, MoveState.WAITING, attempt=1, stage=1), None, False),
@@ -150,9 +151,7 @@ HALFWAY = {
 
 
 @pytest.mark.parametrize(("row", "seen", "rests"), HALFWAY.values(), ids=HALFWAY)
-def test_what_rests_halfway_goes_on_from_there_and_can_go_back(
-    row: MoveRow, seen: Partition | None, rests: bool
-) -> None:
+def test_what_rests_halfway_goes_on_and_can_go_back(row: MoveRow, seen: Partition | None, rests: bool) -> None:
     assert remaining_move(row, seen) == (replace(WIDE, before=seen.replicas) if seen and rests else WIDE)
     assert can_roll_back_stages(row, seen, frozenset({1, 2, 3})) is rests
     assert can_roll_back_stages(row, seen, frozenset({1, 2, 4, 5})) is False, "a dead original would hang it"
@@ -173,23 +172,23 @@ FLYING = {
 
 
 @pytest.mark.parametrize(("seen", "expected"), FLYING.values(), ids=FLYING)
-def test_what_flies_is_the_whole_move_or_one_stride(seen: Partition | None, expected: Move) -> None:
+def test_what_is_in_flight_is_the_whole_move_or_one_stage(seen: Partition | None, expected: Move) -> None:
     assert part_in_flight(MoveRow(WIDE, MoveState.SUBMITTED, attempt=1), seen) == expected
 
 
 TARGETS = {
     "the whole": (partition((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)), (4, 5, 6)),
-    "a stride": (partition((2, 3, 1, 5, 4), adding=(5,)), (2, 3, 1, 5, 4)),
+    "a stage": (partition((2, 3, 1, 5, 4), adding=(5,)), (2, 3, 1, 5, 4)),
     "someone's removal": (partition((1, 2, 3, 4, 7), removing=(7,)), None),
     "another order": (partition((6, 5, 4, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)), None),
-    "a stride in its order": (partition((1, 2, 3, 4), adding=(4,)), (1, 2, 3, 4)),
+    "a stage in its order": (partition((1, 2, 3, 4), adding=(4,)), (1, 2, 3, 4)),
     "someone's addition": (partition((1, 2, 3, 7), adding=(7,)), None),
     "at rest": (partition((4, 5, 6)), None),
 }
 
 
 @pytest.mark.parametrize(("seen", "target"), TARGETS.values(), ids=TARGETS)
-def test_only_its_own_targets_are_told_from_what_flies(seen: Partition, target: Assignment | None) -> None:
+def test_only_its_own_targets_are_recognized_in_flight(seen: Partition, target: Assignment | None) -> None:
     assert target_in_flight(WIDE, seen) == target
 
 
@@ -220,15 +219,15 @@ def test_a_submission_says_how_many_new_replicas_there_will_be() -> None:
 
 def test_a_move_of_three_replicas_is_three_reassignments_that_add_one_each(simulator: Simulator) -> None:
     world = world_of(simulator, settings=Settings(throttle=80, one_replica_at_a_time=True))
-    widest, listed = 0, set()
+    widest, listed, told = 0, set(), list[int]()
 
-    def look() -> None:
+    def wait(_: float) -> None:
         nonlocal widest
         widest = max(widest, len(simulator.topics[T0].adding))
         listed.add(simulator.topic_settings["t"].get(FOLLOWERS))
         simulator.tick()
 
-    progress = world.run(between=look)
+    progress = run_to_end(world.runner, wait, interval_s=lambda: 1, report=lambda each: told.append(each.bytes_done))
     assert (progress.status, world.replicas("t-0"), widest) == (PlanStatus.COMPLETED, (4, 5, 6), 1)
     assert submitted(world) == [
         ([1, 2, 3], [1, 2, 3, 4]),
@@ -240,6 +239,7 @@ def test_a_move_of_three_replicas_is_three_reassignments_that_add_one_each(simul
     row = world.row("t-0")
     assert (row.move, row.state, row.attempt) == (world.moves[0], MoveState.COMPLETED, 3)
     assert progress.bytes_done == progress.bytes_total == 900
+    assert told == sorted(told)
 
 
 def test_without_the_option_all_replicas_come_at_once(simulator: Simulator) -> None:
@@ -263,7 +263,7 @@ def test_fewer_replicas_than_min_insync_replicas_come_one_by_one(simulator: Simu
     assert world.replicas("t-0") == (4, 5, 6)
 
 
-def test_what_is_owed_stays_owed_while_its_fill_rests_halfway() -> None:
+def test_a_pending_replica_stays_pending_while_its_fill_rests_halfway() -> None:
     simulator = Simulator.of(BROKERS, mode="zookeeper")
     journal = memory_journal(simulator)
     lose(simulator, journal, *range(2, 8))
@@ -274,10 +274,10 @@ def test_what_is_owed_stays_owed_while_its_fill_rests_halfway() -> None:
     world.step()
     simulator.tick()
     assert world.replicas("t-0") == (1, 2)
-    (debt,) = list_pending(journal, simulator.snapshot())
-    assert (debt.state, debt.missing) == (PendingState.OPEN, 1)
+    (replica,) = list_pending(journal, simulator.snapshot())
+    assert (replica.state, replica.missing) == (PendingState.OPEN, 1)
     world.run()
-    assert [debt.state for debt in list_pending(journal, simulator.snapshot())] == [PendingState.SETTLED]
+    assert [replica.state for replica in list_pending(journal, simulator.snapshot())] == [PendingState.SETTLED]
 
 
 def test_a_heal_of_two_replicas_adds_both_at_once(simulator: Simulator) -> None:
@@ -288,21 +288,9 @@ def test_a_heal_of_two_replicas_adds_both_at_once(simulator: Simulator) -> None:
     assert submitted(world) == [([1, 2, 3], [4, 5, 3])]
 
 
-def test_progress_and_bytes_only_grow(simulator: Simulator) -> None:
-    world, seen = world_of(simulator), [0]
-    for _ in range(40):
-        progress = world.step()
-        seen.append(progress.bytes_done)
-        if progress.ended:
-            break
-        simulator.tick()
-    assert seen == sorted(seen)
-    assert seen[-1] == 900
-
-
 def test_what_the_setting_was_when_it_began_does_not_bind_who_goes_on(simulator: Simulator) -> None:
     world = world_of(simulator)
-    to_the_second_stride(world)
+    to_the_second_stage(world)
     world.settings = Settings(throttle=0)
     world.runner = world.new_runner()
     assert world.run().status is PlanStatus.COMPLETED
@@ -310,7 +298,7 @@ def test_what_the_setting_was_when_it_began_does_not_bind_who_goes_on(simulator:
     assert world.replicas("t-0") == (4, 5, 6)
 
 
-def test_between_two_strides_the_switch_holds_and_the_move_goes_on_after(simulator: Simulator) -> None:
+def test_between_two_stages_the_switch_holds_and_the_move_goes_on_after(simulator: Simulator) -> None:
     world = world_of(simulator)
     to_halfway(world)
     delete(world.journal, paths.REASSIGN_CANCEL)
@@ -333,7 +321,7 @@ def take_back(world: World, *, even_if_disabled: bool = False) -> int:
     return widest
 
 
-@pytest.mark.parametrize("reach", [to_the_second_stride, to_the_last_stride, to_halfway])
+@pytest.mark.parametrize("reach", [to_the_second_stage, to_the_last_stage, to_halfway])
 def test_a_cancel_ends_at_exactly_the_original_order(simulator: Simulator, reach: Callable[[World], None]) -> None:
     world = world_of(simulator)
     reach(world)
@@ -344,7 +332,7 @@ def test_a_cancel_ends_at_exactly_the_original_order(simulator: Simulator, reach
     assert verify_undone(simulator, world.journal, world.digest).ok
 
 
-def test_a_cancel_between_two_strides_that_cannot_go_back_says_so_and_can_be_taken_back_later(
+def test_a_cancel_between_two_stages_that_cannot_go_back_can_be_rolled_back_later(
     simulator: Simulator,
 ) -> None:
     world = world_of(simulator)
@@ -373,9 +361,9 @@ def test_a_whole_plan_goes_back_one_replica_at_a_time_too(simulator: Simulator) 
 # others, and deaths
 
 
-def test_someone_elses_cancel_of_a_stride_is_heeded_and_the_strides_before_it_go_too(simulator: Simulator) -> None:
+def test_an_external_cancel_of_a_stage_is_heeded_and_the_stages_before_it_go_too(simulator: Simulator) -> None:
     world = world_of(simulator)
-    to_the_second_stride(world)
+    to_the_second_stage(world)
     world.step()
     simulator.cancel([T0])
     progress = world.run()
@@ -386,8 +374,8 @@ def test_someone_elses_cancel_of_a_stride_is_heeded_and_the_strides_before_it_go
 @pytest.mark.parametrize(
     ("reach", "settings", "theirs", "state"),
     [
-        pytest.param(to_the_second_stride, ONE, (1, 2, 7), MoveState.FAILED, id="in a stride"),
-        pytest.param(to_halfway, ONE, (7, 2, 3), MoveState.DROPPED, id="between two strides"),
+        pytest.param(to_the_second_stage, ONE, (1, 2, 7), MoveState.FAILED, id="in a stage"),
+        pytest.param(to_halfway, ONE, (7, 2, 3), MoveState.DROPPED, id="between two stages"),
         pytest.param(World.step, Settings(throttle=0), (1, 2, 3, 4), MoveState.FAILED, id="a stop, without the option"),
     ],
 )
@@ -403,9 +391,9 @@ def test_what_someone_else_makes_of_it_is_theirs(
     assert (world.replicas("t-0"), world.row("t-0").state) == (theirs, state)
 
 
-def test_a_target_that_dies_in_its_stride_is_waited_for_at_the_originals(simulator: Simulator) -> None:
+def test_a_target_that_dies_in_its_stage_is_waited_for_at_the_originals(simulator: Simulator) -> None:
     world = world_of(simulator)
-    to_the_second_stride(world)
+    to_the_second_stage(world)
     simulator.kill(5)
     for _ in range(6):
         world.step()
@@ -416,7 +404,7 @@ def test_a_target_that_dies_in_its_stride_is_waited_for_at_the_originals(simulat
     assert world.replicas("t-0") == (4, 5, 6)
 
 
-def test_a_target_that_dies_before_its_stride_holds_up_only_that(simulator: Simulator) -> None:
+def test_a_target_that_dies_before_its_stage_holds_up_only_that(simulator: Simulator) -> None:
     world = world_of(simulator)
     world.step()
     simulator.kill(6)
@@ -430,7 +418,7 @@ def test_a_target_that_dies_before_its_stride_holds_up_only_that(simulator: Simu
 
 def test_an_original_that_dies_in_the_middle_is_not_waited_for(simulator: Simulator) -> None:
     world = world_of(simulator)
-    to_the_second_stride(world)
+    to_the_second_stage(world)
     simulator.kill(1)
     assert world.run().status is PlanStatus.COMPLETED
     assert submitted(world)[-1] == ([1, 2, 3, 4], [4, 5, 6])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
+from kafka_steward.cluster.state import BrokerLogDirs, Partition
 from kafka_steward.execution.move_recovery import (
     EXTERNAL_CANCEL,
     GIVEN_UP,
@@ -24,6 +24,7 @@ from kafka_steward.execution.move_recovery import (
 from kafka_steward.execution.observe import Observation, ObservedState
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
+from tests.execution.looks import look, part
 from tests.simulated_plan import World, memory_journal, move
 from tests.simulator import Simulator
 
@@ -38,24 +39,22 @@ def behind(at_s: int, missing: int, size: int = 0) -> LagSample:
 # how far behind
 
 
-def cluster_of(*partitions: Partition) -> Snapshot:
-    return Snapshot("c", 0, {}, {each.topic_partition: each for each in partitions})
+def partition_of(number: int, isr: str) -> Partition:
+    """The first in sync leads."""
+    return part(f"t-{number}", "45123", isr=isr, adding="45", removing="12")
 
 
-def partition_of(number: int, leader: int | None, *, isr: tuple[int, ...] = (1, 2, 3)) -> Partition:
-    return Partition("t", number, (4, 5, 1, 2, 3), frozenset(isr), leader, adding=(4, 5), removing=(1, 2))
-
-
-def test_a_look_tells_what_the_replica_that_is_furthest_behind_lacks() -> None:
+def test_a_sample_has_what_the_replica_that_is_furthest_behind_lacks() -> None:
     moves = [move("gone-0", "123", "453"), *(move(f"t-{number}", "123", "453") for number in range(6))]
     names = [TopicPartition("t", number) for number in range(6)]
-    snapshot = cluster_of(
-        partition_of(0, 1),
-        partition_of(1, None),  # offline
-        partition_of(2, 3),  # its leader did not answer
-        partition_of(3, 2),  # its leader did not say how large it is
-        partition_of(4, 1, isr=(1, 2, 3, 4, 5)),  # nothing is behind
-        partition_of(5, 2, isr=(1, 2, 3, 4)),
+    snapshot = look(
+        "",
+        partition_of(0, "123"),
+        replace(partition_of(1, "123"), leader=None),  # offline
+        partition_of(2, "312"),  # its leader did not answer
+        partition_of(3, "213"),  # its leader did not say how large it is
+        partition_of(4, "12345"),  # nothing is behind
+        partition_of(5, "2134"),
     )
     log_dirs = {
         1: BrokerLogDirs({names[0]: 1_000, names[1]: 70, names[2]: 70, names[3]: 70, names[4]: 70}),
@@ -103,7 +102,7 @@ SWAPPED = [move("t-1", "231", "641"), move("t-0", "123", "563")]
 
 
 @pytest.mark.parametrize(
-    ("looks", "flying", "after_s", "found"),
+    ("looks", "moving", "after_s", "found"),
     [
         pytest.param(
             [behind(0, 0, 10_000), behind(1, 1, 30_000)], SINGLE, 1, [FallingBehind(T0, 1, 4, 25_001)],
@@ -147,9 +146,9 @@ SWAPPED = [move("t-1", "231", "641"), move("t-0", "123", "563")]
     ],
 )  # fmt: skip
 def test_what_falls_behind_is_found_with_what_would_do(
-    looks: list[LagSample], flying: list[Move], after_s: float, found: list[FallingBehind]
+    looks: list[LagSample], moving: list[Move], after_s: float, found: list[FallingBehind]
 ) -> None:
-    assert find_falling_behind(looks, flying, after_s=after_s) == found
+    assert find_falling_behind(looks, moving, after_s=after_s) == found
 
 
 def test_the_next_of_several_replicas_is_not_taken_for_falling_behind() -> None:
@@ -196,7 +195,7 @@ OUTPACED_SENTENCE = "{} will not catch up {}: it fell 70 bytes further behind in
         ),
     ],
 )  # fmt: skip
-def test_people_are_told_what_stalled_and_the_worst_of_what_falls_behind(
+def test_the_message_names_what_stalled_and_the_worst_of_what_falls_behind(
     stalled: list[TopicPartition], behind: list[FallingBehind], throttle: int, sentences: str
 ) -> None:
     assert stall_message(stalled, behind, after_s=600, throttle=throttle) == sentences
@@ -241,6 +240,7 @@ def test_by_default_the_run_fails_and_names_what_stalled() -> None:
         world.simulator.tick()
         progress = world.step()
     assert (progress.stops, progress.stalled) == (True, (T0,))
+    assert (progress.bytes_total, progress.bytes_done, progress.eta_s) == (200, 80, 12)
     assert progress.sentence.endswith("t-0 made no progress for 3 s.")
 
 

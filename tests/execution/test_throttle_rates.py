@@ -33,6 +33,9 @@ def noted(before: str | None, ours: str | None, rate: str = "50", *earlier: str,
 OURS, TAKEN_BACK = noted(None, "50"), noted(None, None, "50", "50")
 BESIDE_80, BESIDE_20 = noted(None, "50", "50", q="80"), noted(None, "20", "50", q="20")
 OF_NO_RATE, NEVER_SET = ThrottleLease(None, "50", {"p": ()}), ThrottleLease(None, None, {"p": ()})
+OF_ANOTHER = ThrottleLease(None, "80", {"q": ()})
+BESIDE_ANOTHER = ThrottleLease(None, "50", {"q": (), "p": ("50",)}, ("80",))
+SET_LATE = noted("7", None, "50", "50")
 RATES = {
     "none was there": (None, "50", None, OURS, "50"),
     "a looser one was there": (None, "50", "70", noted("70", "50"), "50"),
@@ -61,13 +64,7 @@ RATES = {
     "as before, which was cleared": (OURS, None, None, OURS, "50"),
     "written down by the release before, and cleared": (OF_NO_RATE, None, None, OF_NO_RATE, "50"),
     "written down, and never set": (NEVER_SET, None, None, NEVER_SET, None),
-    "another plan's, written down by the release before": (
-        ThrottleLease(None, "80", {"q": ()}),
-        "50",
-        "80",
-        ThrottleLease(None, "50", {"q": (), "p": ("50",)}, ("80",)),
-        "50",
-    ),
+    "another plan's, written down by the release before": (OF_ANOTHER, "50", "80", BESIDE_ANOTHER, "50"),
 }
 
 
@@ -99,15 +96,9 @@ RATES_BESIDE_ONE_FOR_ALL = {
     "ours, which was taken back, shows still": (TAKEN_BACK, "50", ("50", "7"), TAKEN_BACK, None),
     "ours, which was taken back, shows, and the one for all was loosened": (TAKEN_BACK, "50", ("50", "70"), OURS, "50"),
     "as before, and the one for all was deleted": (TAKEN_BACK, None, (None, None), OURS, "50"),
-    "ours was set too late over a stricter one": (
-        noted("7", None, "50", "50"),
-        "50",
-        ("50", None),
-        noted("7", None, "50", "50"),
-        "7",
-    ),
+    "ours was set too late over a stricter one": (SET_LATE, "50", ("50", None), SET_LATE, "7"),
     "another plan asks for a stricter one than there is for all": (BESIDE_20, "50", ("20", "30"), BESIDE_20, "20"),
-    "the plan that asked for a stricter one than there is for all has ended": (
+    "the plan that asked for a stricter one has ended": (
         noted(None, "20", "50"),
         "50",
         ("20", "30"),
@@ -134,7 +125,7 @@ some_rate = st.none() | st.integers(0, 9).map(str)
 
 
 @given(st.lists(st.tuples(some_rate, st.integers(1, 9).map(str)), min_size=1))
-def test_a_broker_is_never_looser_than_the_plan_or_the_rate_for_all_brokers(
+def test_a_rate_is_never_looser_than_the_plans_or_that_for_all_brokers(
     steps: list[tuple[str | None, str]],
 ) -> None:
     """And what is left of it in the end is what was there before: nothing."""
@@ -150,27 +141,27 @@ def test_a_broker_is_never_looser_than_the_plan_or_the_rate_for_all_brokers(
     assert own is None or rate_restoring_change(own, known, "k") == ConfigChange("k", ConfigOp.DELETE)
 
 
-def test_an_earlier_rate_of_ours_that_shows_is_ours_to_give_back() -> None:
-    put_back = ConfigChange("k", ConfigOp.SET, "70")
-    known = noted("70", "20", "20", "50")
-    assert [rate_restoring_change(now, known, "k") for now in ("20", "50", "70", "9", None)] == [
-        put_back,
-        put_back,
-        put_back,
-        None,
-        None,
-    ]
+SET_70, DELETED = ConfigChange("k", ConfigOp.SET, "70"), ConfigChange("k", ConfigOp.DELETE)
+#: What is written down, and what each rate that shows becomes.
+RESTORED = {
+    "ours, or an earlier one of ours": (noted("70", "20", "20", "50"), dict.fromkeys(("20", "50", "70"), SET_70)),
+    "neither shows": (noted("70", "20", "20", "50"), {"9": None, None: None}),
+    "ours, where none was, which may be on its way": (OURS, {"50": DELETED, None: DELETED, "6": None}),
+    "ours, where one was": (ThrottleLease("70", "5"), {"5": SET_70}),
+    "taken back": (TAKEN_BACK, {"50": DELETED, None: None, "9": None}),
+    "never set": (noted("7", None), {"7": None, "50": None, None: None}),
+    "taken back, and the one before was cleared": (noted("7", None, "50", "50"), {None: None}),
+}
 
 
-def test_a_rate_that_was_taken_back_is_deleted_where_it_shows_again_and_none_that_we_never_set() -> None:
-    deleted = ConfigChange("k", ConfigOp.DELETE)
-    taken_back = noted(None, None, "50", "50")
-    assert [rate_restoring_change(now, taken_back, "k") for now in ("50", None, "9")] == [deleted, None, None]
-    assert [rate_restoring_change(now, noted("7", None), "k") for now in ("7", "50", None)] == [None] * 3
-    assert rate_restoring_change(None, noted("7", None, "50", "50"), "k") is None, "a cleared rate is not put back"
+@pytest.mark.parametrize(("lease", "restored"), RESTORED.values(), ids=RESTORED)
+def test_a_rate_of_ours_is_deleted_or_what_was_there_is_set_again(
+    lease: ThrottleLease, restored: dict[str | None, ConfigChange | None]
+) -> None:
+    assert {now: rate_restoring_change(now, lease, "k") for now in restored} == restored
 
 
-def test_what_was_set_too_late_is_owed_again() -> None:
+def test_what_was_set_too_late_is_leased_again() -> None:
     assert lease_late_rate(None, "p", "50", "70") == noted("70", "50")
     others = ThrottleLease(None, "80", {"q": ("80",)})
     assert lease_late_rate(others, "p", "50", "80") == ThrottleLease(None, "80", {"q": ("80",), "p": ("50",)}, ("50",))
@@ -336,15 +327,6 @@ def test_a_rate_is_put_back_only_while_it_is_ours(before: int | None, ours: int,
     set_rate(simulator, 1, meanwhile)
     assert leases.release(NO_DEMAND, frozenset(simulator.alive)) == []
     assert rate_of(simulator, 1) == (before if meanwhile == ours and not stricter else meanwhile)
-
-
-def test_a_rate_that_was_not_there_is_deleted_not_set_to_some_default() -> None:
-    assert rate_restoring_change("5", ThrottleLease(None, "5"), "k") == ConfigChange("k", ConfigOp.DELETE)
-    assert rate_restoring_change("5", ThrottleLease("7", "5"), "k") == ConfigChange("k", ConfigOp.SET, "7")
-    assert rate_restoring_change(None, ThrottleLease(None, "5"), "k") == ConfigChange("k", ConfigOp.DELETE), (
-        "ours may be on its way"
-    )
-    assert rate_restoring_change("6", ThrottleLease(None, "5"), "k") is None
 
 
 def test_a_dead_brokers_rate_stays_leased() -> None:

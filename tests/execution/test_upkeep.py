@@ -19,7 +19,7 @@ RULES = Settings(throttle=30, max_in_per_broker=1, abandoned_after=20, heal_fail
 
 @pytest.fixture(params=["kraft", "zookeeper"])
 def world(request: pytest.FixtureRequest) -> World:
-    """One partition flies and one waits; then whoever stepped them is gone."""
+    """One partition is in flight and one waits; then whoever stepped them is gone."""
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", size=1000, mode=request.param)
     moves = [move("t-0", "123", "423", size=1000), move("t-1", "231", "234", position=1, size=1000)]
     made = World(simulator, memory_journal(simulator), moves, settings=RULES, auto_generated=False)
@@ -56,7 +56,7 @@ def test_its_throttles_are_given_back_when_nothing_of_it_moves_any_more(world: W
     world.simulator.tick(22)
     look(world)
     look(world)
-    # It flies on, throttled; nothing new begins.
+    # It stays in flight, throttled; nothing new begins.
     assert world.states() == {"t-0": "submitted", "t-1": "waiting"}
     assert world.throttles() == ["t:0:4", "4:30"]
     for _ in range(25):
@@ -80,7 +80,7 @@ def test_whoever_steps_it_again_goes_on_with_it(world: World) -> None:
     assert (world.throttles(), world.borrowed()) == ([], [])
 
 
-def test_while_another_look_tends_it_nobody_is_told_that_it_waits_for_a_person(world: World) -> None:
+def test_while_another_poll_tends_it_it_does_not_wait_for_a_person(world: World) -> None:
     world.simulator.tick(22)
     look(world)
     with world.journal.step_lock("another process"):
@@ -99,7 +99,7 @@ def test_a_cancel_that_nobody_carries_out_is_carried_out(world: World) -> None:
     assert world.throttles() == []
 
 
-def test_a_stuck_plan_owes_nothing_for_long(world: World) -> None:
+def test_a_stuck_plan_leases_nothing_for_long(world: World) -> None:
     world.journal.plans.update(world.record(), status=PlanStatus.STUCK, reason="it is stuck")
     for _ in range(60):
         world.simulator.tick()
@@ -122,12 +122,14 @@ def polled_after_a_look(ended: World) -> list[str]:
     return ended.journal.tree.children(paths.PLANS)
 
 
-def test_after_an_hour_an_ended_plan_is_polled_no_more(ended: World) -> None:
+def test_after_an_hour_an_ended_plan_is_polled_no_more_and_can_be_rolled_back(ended: World) -> None:
     ended.run()
     assert polled_after_a_look(ended) == [ended.digest]
     ended.simulator.now_ms += HOUR_MS + 1
     assert polled_after_a_look(ended) == []
     assert ended.journal.plans.latest(1)[0].status is PlanStatus.COMPLETED
+    request_cancel(ended.journal, ended.digest, who=WHO, reason="wrong", scope="plan")
+    assert [record.digest for record in find_unfinished_cancels(ended.journal)] == [ended.digest]
 
 
 def test_one_that_has_not_ended_is_polled_for_ever(ended: World) -> None:
@@ -140,14 +142,6 @@ def test_one_that_is_to_be_rolled_back_is_polled_until_it_is(ended: World) -> No
     request_cancel(ended.journal, ended.digest, who=WHO, reason="wrong", scope="plan")
     ended.simulator.now_ms += HOUR_MS + 1
     assert polled_after_a_look(ended) == [ended.digest]
-    assert [record.digest for record in find_unfinished_cancels(ended.journal)] == [ended.digest]
-
-
-def test_one_that_ended_long_ago_can_be_rolled_back(ended: World) -> None:
-    ended.run()
-    ended.simulator.now_ms += HOUR_MS + 1
-    assert polled_after_a_look(ended) == []
-    request_cancel(ended.journal, ended.digest, who=WHO, reason="wrong", scope="plan")
     assert [record.digest for record in find_unfinished_cancels(ended.journal)] == [ended.digest]
 
 

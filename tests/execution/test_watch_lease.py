@@ -20,16 +20,6 @@ PATH = f"{paths.WATCH_LEASES}/failures"
 NOBODY = 2**22 + 1  # no process has this id: Linux counts to 2**22
 
 
-@pytest.fixture
-def simulator() -> Simulator:
-    return Simulator.of("1a 2b", "t: 12")
-
-
-@pytest.fixture
-def journal(simulator: Simulator) -> Journal:
-    return memory_journal(simulator)
-
-
 def lease_of(owner: str) -> CheckLease:
     return CheckLease("failures", owner)
 
@@ -56,16 +46,12 @@ def owner(journal: Journal) -> str:
         ("other", -10_001, False, None),
     ],
 )
-def test_a_watch_stands_by_while_another_ones_lease_lasts(
-    name: str, age_ms: int, died: bool, standby: Standby | None
-) -> None:
+def test_a_watch_stands_by_while_a_lease_lasts(name: str, age_ms: int, died: bool, standby: Standby | None) -> None:
     lease = WatchLease(name, 10_000, polled=True)
     assert decide_standby(lease, 1_000_000, 1_000_000 + age_ms, owner="mine", owner_died=died) == standby
 
 
-def test_the_first_one_polls_and_the_second_stands_by_until_the_first_renews_no_more(
-    simulator: Simulator, journal: Journal
-) -> None:
+def test_the_second_stands_by_until_the_first_renews_no_more(simulator: Simulator, journal: Journal) -> None:
     one, two = lease_of("one"), lease_of("two")
     assert one.stand_by(journal, needed=False) is None
     assert two.stand_by(journal, needed=False) == Standby(is_made=False, pause_s=TTL_MS / 1000 + 0.1)
@@ -78,9 +64,7 @@ def test_the_first_one_polls_and_the_second_stands_by_until_the_first_renews_no_
     assert one.stand_by(journal, needed=False) == Standby(is_made=False, pause_s=TTL_MS / 1000 + 0.1)
 
 
-def test_a_lease_is_written_anew_only_when_it_is_no_longer_young_or_must_last_longer(
-    simulator: Simulator, journal: Journal
-) -> None:
+def test_a_lease_is_written_anew_only_when_old_or_too_short(simulator: Simulator, journal: Journal) -> None:
     lease = lease_of("one")
     versions = []
     for later_ms, pause_s in ((0, 2.0), (0, 2.0), (RENEWED_MS - 1, 1.0), (1, 2.0), (0, 3.0)):

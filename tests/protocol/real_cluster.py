@@ -50,11 +50,11 @@ class Site:
         loop = asyncio.new_event_loop()
         trigger = WatchTrigger(self.conn_id, {**SLOW, **overrides})
 
-        def hear(line: str, *rest: Any) -> None:
-            self.hear(line % rest)
+        def note(line: str, *rest: Any) -> None:
+            self.note(line % rest)
 
         watch = trigger._watch
-        watch.failures.reporter._log = watch._log = watch._log_warning = watch._log_error = hear
+        watch.failures.reporter._log = watch._log = watch._log_warning = watch._log_error = note
 
         async def listen() -> None:
             async for _ in trigger.run():
@@ -76,7 +76,7 @@ class Site:
             loop.run_until_complete(trigger.cleanup())
             loop.close()
 
-    def hear(self, line: str) -> None:
+    def note(self, line: str) -> None:
         self.said.append(line)
         print(f"{time.time():.1f} {line}")  # a failure shows what was said, and when
 
@@ -92,7 +92,7 @@ class Site:
             self.sandbox.fill(self.topic, SIZE * len(replicas))
 
     def hurry(self, *brokers: int) -> None:
-        """Enough was seen of what flies into these brokers, or into any: let it arrive."""
+        """Enough was seen of what is in flight into these brokers, or into any: let it arrive."""
         fast = [ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.SET, "100000000")]
         self.cluster.change_broker_configs(dict.fromkeys(brokers or self.sandbox.brokers, fast))
 
@@ -109,7 +109,7 @@ class Site:
     def replicas(self, number: int = 0) -> list[int]:
         return list(self.partition(number).replicas)
 
-    def flying(self) -> list[int]:
+    def in_flight(self) -> list[int]:
         return sorted(name.partition for name in self.cluster.reassignments() if name.topic == self.topic)
 
     def eventually_at(self, *replicas: list[int], within: float = 60, hurried: bool = False) -> None:
@@ -117,18 +117,18 @@ class Site:
             if hurried:  # each time: what waited for its turn begins with a throttle of its own
                 self.hurry()
             assert [self.replicas(number) for number in range(len(replicas))] == list(replicas)
-            assert self.flying() == []
+            assert self.in_flight() == []
 
         eventually(there, within=within, every=1, errors=(KeyError,))
 
-    def eventually_flies(self, number: int, *target: int) -> Any:
-        def flies() -> Any:
+    def eventually_in_flight(self, number: int, *target: int) -> Any:
+        def in_flight() -> Any:
             record = present(self.record(number))
             assert record.replicas == list(target)
-            assert number in self.flying()
+            assert number in self.in_flight()
             return record
 
-        return eventually(flies, within=90)
+        return eventually(in_flight, within=90)
 
 
 def _until_cancelled(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:

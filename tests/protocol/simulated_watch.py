@@ -25,7 +25,7 @@ from tests.simulated_plan import WHO, memory_journal, plan_of
 from tests.simulator import Simulator
 
 WATCH = Actor(task_id="watch")
-#: What most tests move: a second per 30 bytes, so that 100 bytes fly for some seconds.
+#: What most tests move: a second per 30 bytes, so that 100 bytes are in flight for some seconds.
 SLOWLY = 30
 
 
@@ -98,7 +98,7 @@ class Yard:
             found.append((QuarantinedDocument.from_node(node).path, "".join(piece.data for piece in pieces if piece)))
         return found
 
-    def flying(self) -> list[str]:
+    def in_flight(self) -> list[str]:
         return [str(name) for name in sorted(self.simulator.reassignments())]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -25,6 +26,7 @@ from kafka_steward.journal.kip_documents import CancelRequest, InFlight
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from tests.present import present
 from tests.protocol.simulated_watch import WATCH, Yard, document
+from tests.protocol.test_signal import Late
 from tests.simulated_plan import move
 from tests.simulator import Simulator
 
@@ -57,7 +59,7 @@ def end(yard: Yard, record: PlanRecord, **changes: Any) -> None:
     yard.journal.plans.update(present(yard.journal.plans.get(record.digest)), status=PlanStatus.CANCELLED, **changes)
 
 
-def test_what_documents_asked_for_and_what_others_did_are_told_apart_the_oldest_first(yard: Yard) -> None:
+def test_what_documents_requested_and_what_others_did_are_distinguished_the_oldest_first(yard: Yard) -> None:
     rebalance = other(yard)
     first = asked(yard, "t-0", REQUEST, "/b@4")
     second = asked(yard, "t-2", QUEUE, legacy=True)
@@ -102,19 +104,11 @@ def test_a_document_is_known_as_long_as_its_plan_is(yard: Yard) -> None:
     record = asked(yard, "t-0", REQUEST)
     asked(yard, "t-1", QUEUE)
     plans = read(yard)
-    assert (plans.executes_document(REQUEST), plans.executes_document(QUEUE), plans.executes_document("/b@4")) == (
-        True,
-        True,
-        False,
-    )
+    assert [plans.executes_document(each) for each in (REQUEST, QUEUE, "/b@4")] == [True, True, False]
     end(yard, record)
     plans.read_unfinished()
     assert [plan.sources for plan in plans.requested] == [{QUEUE}]
-    assert (plans.executes_document(REQUEST), plans.executes_document(QUEUE), plans.executes_document("/b@4")) == (
-        True,
-        True,
-        False,
-    )
+    assert [plans.executes_document(each) for each in (REQUEST, QUEUE, "/b@4")] == [True, True, False]
     yard.simulator.tick()
     yard.journal.plans.purge(yard.simulator.now_ms)
     plans.read_unfinished()
@@ -147,10 +141,10 @@ def test_a_record_that_cannot_be_read_hides_no_other(yard: Yard, text: str, monk
     assert [plan.digest for plan in read(yard).requested] == [record.digest]
 
 
-@pytest.mark.parametrize("garbled", [None, 7, [REQUEST], {}])
-def test_where_a_record_does_not_say_which_documents_none_is_known(yard: Yard, garbled: Any) -> None:
+@pytest.mark.parametrize("invalid", [None, 7, [REQUEST], {}])
+def test_where_a_record_does_not_say_which_documents_none_is_known(yard: Yard, invalid: Any) -> None:
     record = asked(yard, "t-0", REQUEST, legacy=True)
-    yard.journal.plans.update(record, extra={"asked": garbled})
+    yard.journal.plans.update(record, extra={"asked": invalid})
     (plan,) = read(yard).requested
     assert (plan.digest, plan.sources, has_legacy_source(plan)) == (record.digest, frozenset(), False)
 
@@ -158,7 +152,7 @@ def test_where_a_record_does_not_say_which_documents_none_is_known(yard: Yard, g
 @pytest.mark.parametrize(
     ("cancel", "rolls_back"), [(None, False), (CancelRequest(), False), (CancelRequest(scope="plan"), True)]
 )
-def test_a_rollback_that_was_asked_for_is_told_once_the_plan_has_ended(
+def test_a_rollback_that_was_requested_is_reported_once_the_plan_has_ended(
     yard: Yard, cancel: CancelRequest | None, rolls_back: bool
 ) -> None:
     record = yard.journal.plans.update(asked(yard, "t-0", REQUEST), cancel=cancel)
@@ -209,27 +203,27 @@ def test_whoever_does_it_is_in_the_record(yard: Yard) -> None:
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
-def flights(yard: Yard) -> dict[TopicPartition, ActiveReassignment]:
+def active(yard: Yard) -> dict[TopicPartition, ActiveReassignment]:
     plans = DocumentPlans(yard.journal)
     plans.read_unfinished()
     return active_reassignments(yard.journal, plans)
 
 
-def test_what_flies_and_what_waits_is_told_by_its_plan_and_what_others_began_by_its_record() -> None:
+def test_what_is_in_flight_or_waits_is_read_from_its_plan_and_what_others_began_from_its_record() -> None:
     yard = Yard(max_in_flight=2)
     yard.ask("t-0 23", "t-1 234", legacy=True)
     record_external_in_flight(yard.journal.tree, T2, InFlight((3, 1, 2), (3, 4, 5), legacy=True, top=3))
     yard.simulator.alter({T2: (3, 4, 5)})
     yard.look()
     (record,) = yard.journal.plans.unfinished()
-    assert yard.flying() == ["t-0", "t-2"]
-    assert flights(yard) == {
+    assert yard.in_flight() == ["t-0", "t-2"]
+    assert active(yard) == {
         T0: ActiveReassignment((2, 3), (1, 2), legacy=True, plan=record.digest),
         T1: ActiveReassignment((2, 3, 4), (2, 3, 1), legacy=True, plan=record.digest),
         T2: ActiveReassignment((3, 4, 5), (3, 1, 2), legacy=True),
     }
     yard.journal.plans.set_move_states(record.digest, [T1], MoveState.DROPPED, fence=None)
-    assert flights(yard).keys() == {T0, T2}, "what is settled is not under way"
+    assert active(yard).keys() == {T0, T2}, "what is settled is not under way"
 
 
 def test_moves_are_divided_into_chunks_of_the_setting() -> None:
@@ -238,13 +232,7 @@ def test_moves_are_divided_into_chunks_of_the_setting() -> None:
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     moves = [row.move for row in yard.journal.plans.rows(record.digest)]
-    assert [(each.partition, each.chunk, each.position) for each in moves] == [
-        (0, 0, 0),
-        (1, 0, 1),
-        (2, 1, 0),
-        (3, 1, 1),
-        (4, 2, 0),
-    ]
+    assert [(each.partition, each.chunk, each.position) for each in moves] == [(n, n // 2, n % 2) for n in range(5)]
     topic_id = yard.simulator.topics[T0].topic_id
     assert {(each.before, each.after, each.purpose, each.topic_id) for each in moves} == {
         ((1, 2), (1, 3), "given", topic_id)
@@ -252,24 +240,11 @@ def test_moves_are_divided_into_chunks_of_the_setting() -> None:
     assert len(record.chunks) == 3
 
 
-class Unsized:
-    """A cluster that does not tell how large its partitions are."""
-
-    def __init__(self, simulator: Simulator) -> None:
-        self._simulator = simulator
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._simulator, name)
-
-    def log_dirs(self, _: object) -> Any:
-        raise ClusterUnreachable("Broker 1 does not answer.")
-
-
 @pytest.mark.parametrize(("told", "sizes"), [(True, [100, 7, None]), (False, [None, None, None])])
-def test_what_each_is_worth_is_what_its_leader_has_where_that_is_told(told: bool, sizes: list[int | None]) -> None:
+def test_the_size_of_each_is_that_on_its_leader_where_that_is_reported(told: bool, sizes: list[int | None]) -> None:
     yard = Yard(max_in_flight=1)
     if not told:
-        yard.protocol = yard.new_watch(Unsized(yard.simulator))
+        yard.simulator.log_dirs = Mock(side_effect=ClusterUnreachable("Broker 1 does not answer."))  # type: ignore[method-assign]
     yard.simulator.topics[T1].held = {2: 7, 3: 8, 1: 9}  # broker 2 leads it
     yard.simulator.topics[T2].leader = None
     yard.ask("t-0 23", "t-1 234", "t-2 314")
@@ -291,32 +266,19 @@ def test_where_nothing_can_be_read_no_topic_is_asked_for(yard: Yard) -> None:
     assert len(yard.look().sentences) == 1
 
 
-def test_what_someone_mends_while_it_is_refused_is_theirs(yard: Yard) -> None:
+def test_what_someone_corrects_while_it_is_refused_is_theirs(yard: Yard) -> None:
     node = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "[]")
     papers, _ = read_requests(yard.journal.tree)
-    mended = yard.journal.tree.set(node.path, document(["t-0 23"]), version=0)
+    corrected = yard.journal.tree.set(node.path, document(["t-0 23"]), version=0)
     admitted = RequestIntake(yard.simulator, yard.journal, yard.settings, WATCH).accept(
         papers, DocumentPlans(yard.journal)
     )
     fault = f"{node.path} holds a list where an object is expected; correct or delete it."
     assert admitted.sentences == [f"{node.path} was not executed: {fault}"]
-    assert yard.journal.tree.get(node.path) == mended
+    assert yard.journal.tree.get(node.path) == corrected
 
 
 # Taking partitions out of a plan again
-
-
-class NeverHears:
-    """A cluster that goes on showing what was cancelled."""
-
-    def __init__(self, simulator: Simulator) -> None:
-        self._simulator, self._shown = simulator, simulator.snapshot()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._simulator, name)
-
-    def snapshot(self, _: object = None) -> Any:
-        return self._shown
 
 
 def withdrawn(yard: Yard, cluster: Any, fence: Any, *partitions: TopicPartition) -> dict[TopicPartition, str]:
@@ -332,14 +294,14 @@ def test_only_what_is_to_come_out_comes_out(yard: Yard) -> None:
         assert withdrawn(yard, yard.simulator, fence, T0) == {}
     (record,) = yard.journal.plans.unfinished()
     assert [row.state for row in yard.journal.plans.rows(record.digest)] == [MoveState.DROPPED, MoveState.SUBMITTED]
-    assert (yard.replicas("t-0"), yard.flying()) == ((1, 2), ["t-1"])
+    assert (yard.replicas("t-0"), yard.in_flight()) == ((1, 2), ["t-1"])
 
 
 def test_a_cancel_that_the_cluster_does_not_show_yet_is_waited_for(yard: Yard) -> None:
     yard.ask("t-0 23", "t-1 234")
     yard.look()
     with yard.journal.step_lock("here") as fence:
-        assert withdrawn(yard, NeverHears(yard.simulator), fence, T0) == {T0: "its cancel is in progress"}
+        assert withdrawn(yard, Late(yard.simulator, 10**6), fence, T0) == {T0: "its cancel is in progress"}
 
 
 def test_who_lost_the_lock_takes_nothing_out() -> None:
@@ -355,5 +317,5 @@ def test_who_lost_the_lock_takes_nothing_out() -> None:
             with pytest.raises(LockLost):
                 withdrawn(yard, yard.simulator, late, name)
     assert yard.journal.plans.rows(record.digest) == before
-    assert yard.flying() == ["t-0"]
+    assert yard.in_flight() == ["t-0"]
     assert yard.journal.audit.rows(action=Action.CANCEL) == []

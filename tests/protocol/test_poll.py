@@ -15,6 +15,7 @@ from kafka_steward.execution.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.external_reassignments import ExternalCancelState
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.move_recovery import HIDDEN
+from kafka_steward.execution.runner import run_to_end
 from kafka_steward.execution.throttles import list_leased_rates
 from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.journal import paths
@@ -31,7 +32,7 @@ from tests.simulated_plan import WHO, journal_of, move
 from tests.simulator import Simulator
 
 
-def test_each_part_of_a_look_is_told() -> None:
+def test_each_part_of_a_poll_is_reported() -> None:
     yard = Yard(zookeeper=True, mode="zookeeper")
     tree = yard.journal.tree
     tree.create(paths.CANCEL_IN_PROGRESS, "")
@@ -49,7 +50,7 @@ def test_each_part_of_a_look_is_told() -> None:
     assert looked.pause_s is None
 
 
-def test_while_switched_off_what_waits_and_what_others_do_is_told() -> None:
+def test_while_disabled_what_waits_and_what_others_do_is_reported() -> None:
     yard = Yard(zookeeper=True, mode="zookeeper")
     tree = yard.journal.tree
     off = tree.create(paths.REASSIGN_CANCEL, "")
@@ -142,14 +143,6 @@ def test_a_request_for_it_is_refused_by_the_name_of_the_acl_and_the_rest_of_it_i
     assert HIDDEN in [row.detail for row in yard.journal.audit.rows(action=Action.REQUEST)]
 
 
-def test_an_entry_of_the_queue_for_it_is_refused_by_the_name_of_the_acl() -> None:
-    yard = yard_with_secret()
-    queue_add(yard.journal, document(["secret-0 23", "t-0 23"]), who=WATCH)
-    said = yard.run()
-    assert any(f"secret-0 to [2, 3]: refused, {HIDDEN}." in each for each in said)
-    assert (yard.replicas("t-0"), yard.journal.tree.get(paths.REASSIGN_QUEUE)) == ((2, 3), None)
-
-
 class HidesAt:
     """A cluster whose ACL for `t` is taken away at a call."""
 
@@ -225,6 +218,8 @@ def test_the_order_of_what_was_cancelled_while_off_is_restored_when_it_can_be_se
 
 BOUNCE_FOR_EVER = '{"timestamp": 1, "expiry": 1' + "0" * 400 + "}"
 NO_TOPIC = '{"partitions": [{"topic": "my topic", "partition": 0, "replicas": [2, 3]}]}'
+NO_PARTITION = json.dumps({"partitions": [{"topic": "t", "partition": 10**20, "replicas": [2, 3]}]})
+HALF_A_CHARACTER = json.dumps({"partitions": [{"topic": "\ud800", "partition": 0, "replicas": [2, 3]}]})
 NODES = {
     "a broker beyond 32 bits": ("/admin/failed_brokers/99999999999", '{"failure_timestamp": 1}'),
     "a broker with a line end": ("/admin/failed_brokers/3\n", '{"failure_timestamp": 1}'),
@@ -245,18 +240,12 @@ NODES = {
     "a throttle of a broker beyond 32 bits": ("/steward/throttle_leases/broker/99999999999/x", "{}"),
     "a throttle of a broker of 300 digits": ("/steward/throttle_leases/broker/" + "9" * 300, "{}"),
     "a throttle of nonsense": ("/steward/throttle_leases/topic/t/x", '{"version": 1, "entries": {"a b": ["x"]}}'),
-    "owed to no topic": ("/steward/pending_replicas/my topic/0", '{"version": 1, "replicas": [1, -1]}'),
-    "owed to a partition of no digits": ("/steward/pending_replicas/t/²", '{"version": 1, "replicas": [1, -1]}'),
+    "pending for no topic": ("/steward/pending_replicas/my topic/0", '{"version": 1, "replicas": [1, -1]}'),
+    "pending for a partition of no digits": ("/steward/pending_replicas/t/²", '{"version": 1, "replicas": [1, -1]}'),
     "a plan of no name": ("/steward/plans/no digest", "{}"),
     "a request for no topic": ("/admin/reassignment_requests/request_0000000000", NO_TOPIC),
-    "a request for a partition beyond all": (
-        "/admin/reassignment_requests/request_0000000000",
-        json.dumps({"partitions": [{"topic": "t", "partition": 10**20, "replicas": [2, 3]}]}),
-    ),
-    "a request for half a character": (
-        "/admin/reassignment_requests/request_0000000000",
-        json.dumps({"partitions": [{"topic": "\ud800", "partition": 0, "replicas": [2, 3]}]}),
-    ),
+    "a request for a partition beyond all": ("/admin/reassignment_requests/request_0000000000", NO_PARTITION),
+    "a request for half a character": ("/admin/reassignment_requests/request_0000000000", HALF_A_CHARACTER),
     "a request with a line end": ("/admin/reassignment_requests/by\nhand", "{}"),
     "a request of a long name": ("/admin/reassignment_requests/" + "x" * 1100, "{}"),
     "a request of 5000 digits": ("/admin/reassignment_requests/request_" + "7" * 5000, "{}"),
@@ -300,24 +289,13 @@ def test_a_dead_broker_is_noticed_and_nothing_is_written_at_each_look(path: str,
 
 
 @STRANGE
-def test_a_request_behind_it_is_carried_out(path: str, data: str) -> None:
+def test_a_plan_goes_on_beside_it_and_a_request_behind_it_is_carried_out(path: str, data: str) -> None:
     yard = yard_with(path, data)
     put(yard, f"{paths.REASSIGNMENT_REQUESTS}/request_0000000001", document(["t-0 23"]))
+    plan = yard.publish([move("t-1", "231", "235")], operation="apply")
+    run_to_end(yard.runner(plan.digest), lambda _: yard.simulator.tick(), interval_s=lambda: 1)
     yard.run()
-    assert yard.replicas("t-0") == (2, 3)
-    assert yard.requests() == []
-
-
-@STRANGE
-def test_a_plan_goes_on_beside_it(path: str, data: str) -> None:
-    yard = yard_with(path, data)
-    plan = yard.publish([move("t-0", "12", "15")], operation="apply")
-    runner = yard.runner(plan.digest)
-    for _ in range(20):
-        if runner.step().ended:
-            break
-        yard.simulator.tick()
-    assert yard.replicas("t-0") == (1, 5)
+    assert (yard.replicas("t-0"), yard.replicas("t-1"), yard.requests()) == ((2, 3), (2, 3, 5), [])
 
 
 @STRANGE
@@ -330,9 +308,7 @@ def test_a_plan_is_cancelled_and_verified_beside_it(path: str, data: str) -> Non
     undo = CancelRunner(
         yard.simulator, yard.journal, plan.digest, yard.settings, WHO, scope="plan", reason="wrong plan"
     )
-    for _ in range(20):
-        if undo.step().ended:
-            break
+    while not undo.step().ended:
         yard.simulator.tick()
     assert (yard.replicas("t-0"), undo.leased_brokers) == ((1, 2), [])
     assert verify_undone(yard.simulator, yard.journal, plan.digest).ok

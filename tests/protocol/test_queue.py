@@ -45,7 +45,7 @@ def test_each_partition_leaves_the_queue_when_it_starts_and_the_last_takes_the_n
     yard = Yard(max_in_flight=1)
     assert queue_add(yard.journal, THREE, who=WHO) == 3
     yard.look()
-    assert (queued(yard), yard.flying()) == (["t-1", "t-2"], ["t-0"])
+    assert (queued(yard), yard.in_flight()) == (["t-1", "t-2"], ["t-0"])
     seen = [queued(yard)]
     for _ in range(30):
         yard.simulator.tick()
@@ -56,7 +56,7 @@ def test_each_partition_leaves_the_queue_when_it_starts_and_the_last_takes_the_n
     assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 4), (3, 4, 5)]
 
 
-def test_a_second_writer_is_told_that_a_queue_exists(yard: Yard) -> None:
+def test_a_second_writer_is_refused_because_a_queue_exists(yard: Yard) -> None:
     queue_add(yard.journal, THREE, who=WHO)
     with pytest.raises(
         RequestError, match="/admin/reassign_partitions_queue exists: not all partitions that were queued before"
@@ -74,15 +74,6 @@ def test_conflicting_partitions_are_cancelled_first(yard: Yard) -> None:
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 4), (2, 3, 4))
 
 
-def test_what_is_refused_leaves_the_queue_too(yard: Yard) -> None:
-    yard.journal.tree.create(paths.REASSIGN_QUEUE, document(["x-0 12", "t-0 19", "t-1 234"]))
-    said = yard.run()
-    refused = [line.partition(" asks ")[2] for line in said if "refused" in line]
-    assert [line.partition(":")[0] for line in refused] == ["to move x-0 to [1, 2]", "to move t-0 to [1, 9]"]
-    assert yard.replicas("t-1") == (2, 3, 4)
-    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
-
-
 def test_what_is_removed_before_it_begins_does_not_start() -> None:
     yard = Yard(max_in_flight=1)
     queue_add(yard.journal, THREE, who=WHO)
@@ -92,19 +83,6 @@ def test_what_is_removed_before_it_begins_does_not_start() -> None:
     yard.run()
     assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 1), (3, 1, 2)]
     assert yard.journal.plans.latest(1)[0].status is PlanStatus.COMPLETED
-
-
-def test_what_waits_is_done_as_the_queue_has_it_when_someone_changes_it() -> None:
-    yard = Yard(max_in_flight=1)
-    queue_add(yard.journal, THREE, who=WHO)
-    yard.look()
-    node = present(yard.journal.tree.get(paths.REASSIGN_QUEUE))
-    yard.journal.tree.set(node.path, document(["t-1 235", "t-2 345"]), version=node.version)
-    yard.look()
-    assert queued(yard) == ["t-1", "t-2"]
-    yard.run()
-    assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 5), (3, 4, 5)]
-    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
 
 
 def test_what_a_second_queue_names_again_is_not_lost_with_the_first() -> None:
@@ -128,7 +106,7 @@ def test_what_waits_of_several_plans_stays_in_the_queue() -> None:
     node = present(yard.journal.tree.get(paths.REASSIGN_QUEUE))
     yard.journal.tree.set(node.path, document(["t-1 234", "t-2 345"]), version=node.version)
     yard.look()
-    assert (queued(yard), yard.flying()) == (["t-1", "t-2"], ["t-0"])
+    assert (queued(yard), yard.in_flight()) == (["t-1", "t-2"], ["t-0"])
     assert queue_remove(yard.journal, who=WHO)
     yard.run()
     assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 1), (3, 1, 2)]
@@ -139,9 +117,12 @@ def test_what_is_added_to_it_by_hand_is_done_too() -> None:
     queue_add(yard.journal, document(["t-0 23", "t-1 234"]), who=WHO)
     yard.look()
     node = present(yard.journal.tree.get(paths.REASSIGN_QUEUE))
-    yard.journal.tree.set(node.path, document(["t-1 234", "t-2 345"]), version=node.version)
+    yard.journal.tree.set(node.path, document(["t-1 235", "t-2 345"]), version=node.version)
+    yard.look()
+    assert queued(yard) == ["t-1", "t-2"]
     yard.run()
-    assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 4), (3, 4, 5)]
+    assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 5), (3, 4, 5)]
+    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
 
 
 def test_what_was_cancelled_does_not_begin_again_when_a_watch_died_before_it_emptied_the_queue(
@@ -153,7 +134,7 @@ def test_what_was_cancelled_does_not_begin_again_when_a_watch_died_before_it_emp
         dying.setattr("kafka_steward.document_api.controller.remove_started_from_queue", die)
         with pytest.raises(Died):
             yard.look()
-    assert (yard.flying(), queued(yard)) == (["t-0", "t-1", "t-2"], ["t-0", "t-1", "t-2"])
+    assert (yard.in_flight(), queued(yard)) == (["t-0", "t-1", "t-2"], ["t-0", "t-1", "t-2"])
     (plan,) = yard.journal.plans.unfinished()
     request_cancel(yard.journal, plan.digest, who=WHO, reason="not now")
     runner = yard.runner(plan.digest)  # as the command line carries it out
@@ -171,7 +152,7 @@ def die(*_: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}'])
-def test_a_queue_that_cannot_be_read_is_told_and_goes(yard: Yard, text: str) -> None:
+def test_a_queue_that_cannot_be_read_is_reported_and_deleted(yard: Yard, text: str) -> None:
     yard.journal.tree.create(paths.REASSIGN_QUEUE, text)
     assert yard.run()[0].startswith("/admin/reassign_partitions_queue was not executed: ")
     assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
@@ -207,13 +188,6 @@ def test_a_queue_that_someone_changes_meanwhile_is_left_to_the_next_look(keep: s
     tree.delete(node.path, version=1)
     remove_started_from_queue(tree, node, keep)
     assert tree.get(node.path) is None
-
-
-def test_while_switched_off_the_queue_waits(yard: Yard) -> None:
-    yard.journal.tree.create(paths.REASSIGN_CANCEL, "")
-    queue_add(yard.journal, THREE, who=WHO)
-    assert "waits: reassignments are disabled" in yard.look().sentences[0]
-    assert len(queued(yard)) == 3
 
 
 def write(yard: Yard, *wanted: str, generated: bool = False) -> Node:
@@ -256,12 +230,12 @@ def test_the_next_chunk_begins_when_the_one_before_has_ended(yard: Yard) -> None
     second = write(yard, "t-1 234")
     yard.look()
     said = yard.look().sentences
-    assert yard.flying() == ["t-0"]
+    assert yard.in_flight() == ["t-0"]
     assert f"{second.path} waits: the chunk before it is in progress." in said
     assert yard.journal.tree.get(second.path) is not None
     seen: set[tuple[str, ...]] = set()
     for _ in range(60):
-        seen.add(tuple(yard.flying()))
+        seen.add(tuple(yard.in_flight()))
         yard.look()
         yard.simulator.tick()
     assert seen == {("t-0",), (), ("t-1",)}
@@ -347,7 +321,7 @@ def test_a_plans_own_chunks_are_left_to_that_plan() -> None:
     said = yard.look().sentences
     assert chunks(yard) == [*own, written.path.rpartition("/")[2]]
     assert f"{written.path} waits: t-0 is moved by plan {plan.digest[:12]} (apply) until it ends." in said
-    assert yard.flying() == []
+    assert yard.in_flight() == []
     runner = yard.runner(plan.digest)
     while not runner.step().ended:
         yard.simulator.tick()
@@ -369,12 +343,13 @@ def test_what_a_publication_that_died_left_behind_is_not_carried_out(yard: Yard)
     assert yard.replicas("t-1") == (2, 3, 4)
 
 
-def test_it_waits_while_reassignments_are_disabled(yard: Yard) -> None:
-    written = write(yard, "t-0 23")
+@pytest.mark.parametrize("path", [paths.REQUEST_PREFIX, paths.CHUNK_PREFIX, paths.REASSIGN_QUEUE])
+def test_while_reassignments_are_disabled_every_document_waits(yard: Yard, path: str) -> None:
+    node = yard.journal.tree.create(path, document(["t-0 23"]))
     disable_reassignment(yard.journal, who=WATCH, reason="an audit")
     (said,) = yard.look().sentences
-    assert said.startswith(f"{written.path} waits: reassignments are disabled")
-    assert yard.journal.tree.get(written.path) is not None
+    assert said.startswith(f"{node.path} waits: reassignments are disabled")
+    assert (yard.journal.tree.get(node.path), yard.in_flight()) == (node, [])
     enable_reassignment(yard.journal, who=WATCH)
     yard.run()
     assert yard.replicas("t-0") == (2, 3)
@@ -409,12 +384,16 @@ def test_one_that_cannot_be_carried_out_is_refused_with_the_reason_and_quarantin
     assert yard.replicas("t-0") == (2, 3), "it holds up none after it"
 
 
-def test_a_partition_of_it_that_cannot_be_moved_is_refused_and_the_others_move(yard: Yard) -> None:
-    written = write(yard, "t-0 29", "t-1 234")
-    said = yard.run()
-    assert f"{written.path} asks to move t-0 to [2, 9]: refused, the cluster has no broker 9." in said
+@pytest.mark.parametrize("path", [paths.CHUNK_PREFIX, paths.REASSIGN_QUEUE])
+def test_a_partition_that_cannot_be_moved_is_refused_and_the_others_move(yard: Yard, path: str) -> None:
+    node = yard.journal.tree.create(path, document(["x-0 12", "t-0 29", "t-1 234"]))
+    refused = [line for line in yard.run() if "refused" in line]
+    assert refused == [
+        f"{node.path} asks to move x-0 to [1, 2]: refused, there is no such partition.",
+        f"{node.path} asks to move t-0 to [2, 9]: refused, the cluster has no broker 9.",
+    ]
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 4))
-    assert chunks(yard) == []
+    assert yard.journal.tree.get(node.path) is None
 
 
 @pytest.mark.parametrize("kind", ["dies before", "dies after"])

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.document_plans import PollResult
-from kafka_steward.errors import PlanError, RequestError
-from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.errors import ClusterUnreachable, PlanError, RequestError
+from kafka_steward.execution.cancel_signal import consume_cancel_signal
+from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.plan_resolution import resolve_plan
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.readiness import disable_reassignment, disabled_reason, enable_reassignment
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
+from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.present import present
-from tests.protocol.simulated_watch import Yard, foreign
-from tests.simulated_plan import WHO, World, memory_journal, move
+from tests.protocol.simulated_watch import WATCH, Yard, document, foreign
+from tests.simulated_plan import WHO, World, memory_journal, move, plan_of
 from tests.simulator import Simulator
 
 T0 = TopicPartition("t", 0)
@@ -42,15 +46,6 @@ def test_an_empty_signal_cancels_all_that_is_pending_and_goes(yard: Yard) -> Non
     assert yard.journal.tree.children(paths.REASSIGNMENTS) == []
 
 
-def test_it_cancels_a_dags_plan_that_nobody_steps(yard: Yard) -> None:
-    plan = yard.publish([move("t-1", "231", "234")], operation="rebalance")
-    yard.runner(plan.digest).step()
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, f'{{"plan": "{plan.digest}", "person": "ada"}}')
-    yard.run()
-    assert yard.replicas("t-1") == (2, 3, 1)
-    assert present(yard.journal.plans.get(plan.digest)).status is PlanStatus.CANCELLED
-
-
 def test_with_the_scope_of_a_plan_what_is_complete_goes_back_too() -> None:
     yard = Yard(max_in_flight=1)
     plan = yard.publish([move("t-0", "12", "23"), move("t-1", "231", "234", position=1)], operation="apply")
@@ -64,7 +59,7 @@ def test_with_the_scope_of_a_plan_what_is_complete_goes_back_too() -> None:
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 1))
 
 
-def test_a_signal_that_a_step_heard_before_the_watch_did_takes_back_what_is_complete_too(yard: Yard) -> None:
+def test_a_signal_that_a_step_read_before_the_watch_did_rolls_back_what_is_complete_too(yard: Yard) -> None:
     yard.ask("t-0 23", "t-1 234")
     yard.look()
     (record,) = yard.journal.plans.unfinished()
@@ -101,7 +96,7 @@ def test_a_signal_that_comes_while_the_watch_steps_a_plan_is_left_to_its_next_lo
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"scope": "all"}', '{"plan": "0000"}'])
-def test_a_signal_with_nothing_to_cancel_goes_and_is_told(yard: Yard, text: str) -> None:
+def test_a_signal_with_nothing_to_cancel_is_deleted_and_reported(yard: Yard, text: str) -> None:
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, text)
     (said,) = yard.run()
     assert "there was nothing to cancel" in said or "there is no such plan" in said
@@ -125,16 +120,7 @@ def test_without_original_replicas_the_cancel_is_skipped(yard: Yard) -> None:
     foreign(yard, (3, 2), None)
     yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
     assert "was not cancelled: KIP-236: no original replicas are recorded" in yard.look().sentences[0]
-    assert yard.flying() == ["t-0"]
-
-
-def test_when_no_original_is_in_sync_and_a_new_replica_is_online_the_cancel_is_skipped() -> None:
-    yard = Yard("t: 1")
-    foreign(yard, (3,), (1,))
-    yard.simulator.topics[T0].isr = {3}
-    yard.simulator.kill(1)
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
-    assert "none of the original replicas is in sync" in yard.look().sentences[0]
+    assert yard.in_flight() == ["t-0"]
 
 
 def test_when_all_are_offline_it_is_cancelled() -> None:
@@ -152,7 +138,7 @@ def off(yard: Yard) -> None:
     yard.look()
 
 
-def test_what_others_start_while_it_is_off_is_told_once(yard: Yard) -> None:
+def test_what_others_start_while_it_is_off_is_reported_once(yard: Yard) -> None:
     off(yard)
     yard.simulator.alter({T0: (3, 2)})
     (said,) = yard.look().sentences
@@ -161,7 +147,7 @@ def test_what_others_start_while_it_is_off_is_told_once(yard: Yard) -> None:
     assert yard.look().sentences == []
     assert yard.new_watch().poll().sentences == []
     assert [row.entry.topic for row in yard.journal.audit.rows(action=Action.EXTERNAL)] == ["t"]
-    assert yard.flying() == ["t-0"]
+    assert yard.in_flight() == ["t-0"]
 
 
 def test_by_parameter_it_is_cancelled_and_its_order_restored() -> None:
@@ -170,7 +156,7 @@ def test_by_parameter_it_is_cancelled_and_its_order_restored() -> None:
     yard.simulator.alter({T0: (3, 2)})
     (said,) = yard.look().sentences
     assert said.endswith("it is cancelled.")
-    assert (yard.flying(), yard.replicas("t-0")) == ([], (1, 2))
+    assert (yard.in_flight(), yard.replicas("t-0")) == ([], (1, 2))
     yard.simulator.alter({T0: (3, 2)})
     assert len(yard.look().sentences) == 1
 
@@ -204,7 +190,7 @@ def test_its_order_is_restored_however_late_brokers_show_the_cancel(snapshots: i
     off(yard)
     yard.simulator.alter({T0: (3, 2)})
     assert yard.look().pause_s is not None  # it looks again soon
-    assert (yard.flying(), yard.replicas("t-0")) == ([], (2, 1))
+    assert (yard.in_flight(), yard.replicas("t-0")) == ([], (2, 1))
     if enabled:
         yard.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
     yard.run()
@@ -277,19 +263,19 @@ def test_one_that_would_go_offline_without_its_new_replica_is_not_cancelled() ->
         "not cancelled: KIP-236: none of the original replicas is in sync, so a cancel would take it offline.",
         "it is cancelled.",
     ]
-    assert (yard.flying(), yard.replicas("t-0"), yard.replicas("t-1")) == (["t-0"], (3, 4, 1), (5,))
+    assert (yard.in_flight(), yard.replicas("t-0"), yard.replicas("t-1")) == (["t-0"], (3, 4, 1), (5,))
     assert [row.entry.partition for row in yard.journal.audit.rows(action=Action.CANCEL)] == [1]
 
 
 @pytest.mark.parametrize("policy", ["report", "cancel"])
-def test_what_flew_before_is_let_finish_ours_and_theirs(policy: str) -> None:
+def test_what_was_in_flight_before_is_let_finish_ours_and_theirs(policy: str) -> None:
     yard = Yard(foreign_while_disabled=policy)
     yard.ask("t-1 234")
     yard.look()
     yard.simulator.alter({T0: (3, 2)})
     off(yard)
     for _ in range(12):
-        assert yard.look().sentences == [] or not yard.flying()
+        assert yard.look().sentences == [] or not yard.in_flight()
         yard.simulator.tick()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((3, 2), (2, 3, 4))
 
@@ -349,37 +335,16 @@ def test_nothing_starts_while_it_is_off_and_everything_once_it_is_on() -> None:
     assert place.run().status is PlanStatus.COMPLETED
 
 
-def test_what_runs_is_let_finish_and_nothing_more_begins() -> None:
-    place = world(replace(UNTHROTTLED, max_in_flight=1))
-    place.step()
-    assert list(place.simulator.reassignments()) == [TopicPartition("t", 0)]
-    place.journal.tree.create(paths.REASSIGN_CANCEL, "")
-    for _ in range(10):
-        place.simulator.tick()
-        place.step()
-    assert place.states() == {"t-0": "completed", "t-1": "held"}
-    assert "disabled for this cluster by an unnamed user since" in place.row("t-1").detail
-
-
-def test_a_cancel_works_while_it_is_off() -> None:
+@pytest.mark.parametrize("text", ["", "  ", "{", "[]", '{"version": 9}', "off!"])
+def test_whatever_it_holds_its_presence_counts(text: str) -> None:
     place = world()
-    place.step()
-    disable_reassignment(place.journal, who=WHO, reason="stop")
-    request_cancel(place.journal, place.digest, who=WHO, reason="back")
-    assert place.run().status is PlanStatus.CANCELLED
-    assert [place.replicas(name) for name in ("t-0", "t-1")] == [(1, 2, 3), (1, 2, 3)]
-
-
-@pytest.mark.parametrize("garbage", ["", "  ", "{", "[]", '{"version": 9}', "off!"])
-def test_whatever_it_holds_its_presence_counts(garbage: str) -> None:
-    place = world()
-    place.journal.tree.create(paths.REASSIGN_CANCEL, garbage)
+    place.journal.tree.create(paths.REASSIGN_CANCEL, text)
     assert disabled_reason(place.journal.tree) == "by an unnamed user since 1970-01-01 00:16:40 UTC"
     place.step()
     assert place.simulator.reassignments() == {}
 
 
-def test_the_second_to_switch_off_is_told_of_the_first() -> None:
+def test_the_second_to_disable_reassignments_reads_of_the_first() -> None:
     place = world()
     disable_reassignment(place.journal, who=WHO, reason="first")
     told = disable_reassignment(place.journal, who=Actor(person="bob"), reason="second")
@@ -392,3 +357,193 @@ def test_the_second_to_switch_off_is_told_of_the_first() -> None:
 def test_nobody_switches_off_without_a_reason() -> None:
     with pytest.raises(RequestError, match="Give a reason why reassignments are disabled"):
         disable_reassignment(world().journal, who=WHO, reason=" ")
+
+
+# The signal means the same whoever reads it first: everything that is pending, whoever began it
+
+T1 = TopicPartition("t", 1)
+SIGNAL = paths.CANCEL_IN_PROGRESS
+Reader = Callable[[Any], None]
+
+
+def publish(yard: Yard, *moves: Any, operation: str = "rebalance", **proof: Any) -> str:
+    plan = plan_of(yard.simulator, list(moves), operation=operation, **proof)
+    publish_plan(ClusterContext(yard.simulator, yard.journal, yard.settings, WHO), plan)
+    return plan.digest
+
+
+def runner(yard: Yard, digest: str, cluster: Any = None) -> PlanRunner:
+    return PlanRunner(ClusterContext(cluster or yard.simulator, yard.journal, yard.settings, WHO), digest)
+
+
+class Scene:
+    """A paused plan, and a heal that took the cluster from it; the watch reads the signal, or a step of one of them."""
+
+    def __init__(self, reader: str) -> None:
+        self.yard = Yard("t: 12 231 314", "u: 12 13")
+        self.first = publish(self.yard, move("t-1", "231", "235"))
+        runner(self.yard, self.first).step()
+        self.yard.simulator.kill(4)
+        self.second = publish(self.yard, move("t-2", "314", "315"), operation="heal", failed=(4,))
+        runner(self.yard, self.second).step()
+        assert (self.yard.journal.slot.holders()[-1:], self.yard.in_flight()) == ((self.second,), ["t-1", "t-2"])
+        self._reader = reader
+
+    def read(self, cluster: Any = None) -> None:
+        self.yard.journal.tree.create(SIGNAL, "")
+        self.read_again(cluster)
+
+    def read_again(self, cluster: Any = None) -> None:
+        if self._reader == "the watch":
+            self.yard.new_watch(cluster).poll()
+        else:
+            digest = {"the owner's step": self.second, "the other's step": self.first}[self._reader]
+            runner(self.yard, digest, cluster).step()
+
+    def cancelled(self) -> list[bool]:
+        records = (self.yard.journal.plans.get(digest) for digest in (self.first, self.second))
+        return [record is not None and record.cancel is not None for record in records]
+
+    @property
+    def signal(self) -> Any:
+        return self.yard.journal.tree.get(SIGNAL)
+
+
+@pytest.fixture(params=["the watch", "the owner's step", "the other's step"])
+def scene(request: pytest.FixtureRequest) -> Scene:
+    return Scene(request.param)
+
+
+def test_an_empty_signal_means_every_plan(scene: Scene) -> None:
+    scene.read()
+    assert scene.cancelled() == [True, True]
+    assert scene.signal is None
+    scene.yard.run()
+    assert scene.yard.replicas("t-1") == (2, 3, 1)
+    assert scene.yard.replicas("t-2") == (3, 1, 4)
+    assert {record.status for record in scene.yard.journal.plans.latest(5)} == {PlanStatus.CANCELLED}
+    details = [row.detail for plan in (scene.first, scene.second) for row in scene.yard.journal.plans.rows(plan)]
+    assert details == [f"cancelled: {SIGNAL} was created"] * 2
+
+
+def test_what_others_began_through_the_admin_api_goes_back_to_its_replicas_less_the_adding_ones(scene: Scene) -> None:
+    scene.yard.simulator.alter({T0: (3, 5)})
+    listed = scene.yard.simulator.snapshot().partitions[T0]
+    scene.read()
+    assert scene.yard.replicas("t-0") == tuple(each for each in listed.replicas if each not in listed.adding)
+    assert str(T0) not in scene.yard.in_flight()
+    told = [row.entry for row in scene.yard.journal.audit.rows(action=Action.CANCEL) if row.entry.topic == "t"]
+    (ours,) = [entry for entry in told if entry.partition == 0]
+    assert ours.reason == f"external reassignment: {SIGNAL} was created"
+    (executed,) = [row.entry for row in scene.yard.journal.audit.rows() if row.entry.after == "cancel signal"]
+    assert "The external reassignment of t-0 to [3, 5] is back at [1, 2]." in executed.reason
+
+
+def test_what_came_by_the_old_route_goes_back_to_what_it_names_and_is_skipped_without(scene: Scene) -> None:
+    names = TopicPartition("u", 0), TopicPartition("u", 1)
+    scene.yard.simulator.alter(dict.fromkeys(names, (3, 5)))
+    asked = '{"version":1,"partitions":[{"topic":"u","partition":0,"replicas":[3,5],"original_replicas":[2,1]},'
+    asked += '{"topic":"u","partition":1,"replicas":[3,5]}]}'
+    scene.yard.journal.tree.create(paths.REASSIGN_PARTITIONS, asked)
+    scene.read()
+    assert scene.yard.replicas("u-0") == (2, 1)
+    assert scene.yard.in_flight().count("u-1") == 1
+    (skipped,) = [row.entry for row in scene.yard.journal.audit.rows(action=Action.SKIP)]
+    assert (skipped.topic, skipped.partition) == ("u", 1)
+
+
+def test_what_someone_took_over_in_flight_goes_back_too(scene: Scene) -> None:
+    scene.yard.simulator.alter({T1: (5, 3, 1)})
+    scene.read()
+    scene.yard.run()
+    assert set(scene.yard.replicas("t-1")) == {1, 2, 3}
+
+
+def test_what_an_abandoned_plan_left_in_flight_goes_back_too(scene: Scene) -> None:
+    abandon_plan(scene.yard.journal, scene.first, WHO, "enough")
+    if scene._reader == "the other's step":
+        scene._reader = "the watch"
+    scene.read()
+    scene.yard.run()
+    assert scene.yard.replicas("t-1") == (2, 3, 1)
+
+
+def test_an_abandoned_plan_that_has_nothing_in_flight_stays_as_it_is() -> None:
+    yard = Yard()
+    digest = publish(yard, move("t-1", "231", "234"))
+    abandon_plan(yard.journal, digest, WHO, "enough")
+    yard.journal.tree.create(SIGNAL, "")
+    yard.look()
+    record = present(yard.journal.plans.get(digest))
+    assert (record.status, record.cancel) == (PlanStatus.ABANDONED, None)
+
+
+class Broken:
+    """A cluster that does not answer one kind of call, or refuses it."""
+
+    def __init__(self, simulator: Simulator, call: str) -> None:
+        self._simulator, self._call = simulator, call
+
+    def __getattr__(self, name: str) -> Any:
+        return self._fail if name == self._call else getattr(self._simulator, name)
+
+    def _fail(self, *_: Any, **__: Any) -> Any:
+        raise ClusterUnreachable("Kafka does not answer.")
+
+
+@pytest.mark.parametrize("call", ["snapshot", "cancel"])
+def test_while_kafka_does_not_answer_the_plans_are_asked_and_the_signal_stays(scene: Scene, call: str) -> None:
+    scene.yard.simulator.alter({T0: (3, 5)})
+    broken = Broken(scene.yard.simulator, call)
+    if scene._reader == "the watch":
+        with pytest.raises(ClusterUnreachable):
+            scene.read(broken)
+    else:
+        scene.read(broken)
+    assert scene.cancelled() == [True, True]
+    assert scene.signal is not None
+    scene.read_again()
+    assert scene.signal is None
+    assert str(T0) not in scene.yard.in_flight()
+
+
+def test_one_who_dies_before_the_order_is_restored_leaves_that_to_the_next(scene: Scene) -> None:
+    scene.yard.simulator.alter({T0: (3, 5)})
+    note = InFlight((2, 1), (3, 5), legacy=True, top=2)
+    scene.yard.journal.tree.create(paths.reassignment(T0), note.to_json())
+    broken = Broken(scene.yard.simulator, "alter")
+    if scene._reader == "the watch":
+        with pytest.raises(ClusterUnreachable):
+            scene.read(broken)
+    else:
+        scene.read(broken)
+    assert (scene.yard.replicas("t-0"), scene.signal is None) == ((1, 2), False)
+    scene.read_again()
+    assert scene.yard.replicas("t-0") == (2, 1)
+    assert (scene.signal, scene.yard.record("t-0")) == (None, None)
+
+
+def test_a_cancel_whose_end_is_not_seen_is_looked_after_for_half_a_minute() -> None:
+    yard = Yard()
+    yard.simulator.alter({T0: (3, 5)})
+    slow = Late(yard.simulator, 10**6)
+    yard.journal.tree.create(SIGNAL, "")
+    watch = yard.new_watch(slow)
+    assert watch.poll().pause_s == 0.5
+    yard.simulator.now_ms += 29_000
+    assert consume_cancel_signal(slow, yard.journal, WATCH) is None
+    assert yard.journal.tree.get(SIGNAL) is not None
+    yard.simulator.now_ms += 2_000
+    outcome = present(consume_cancel_signal(slow, yard.journal, WATCH))
+    (said,) = outcome.sentences
+    assert said.endswith(" is being cancelled, and Kafka still lists it.")
+    assert yard.journal.tree.get(SIGNAL) is None
+
+
+def test_a_reassignment_that_a_request_is_to_change_is_ours(scene: Scene) -> None:
+    wanted: Assignment = (5, 3, 2)
+    scene.yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, document([f"t-1 {''.join(map(str, wanted))}"]))
+    scene.read()
+    scene.yard.run()
+    told = [row.entry for row in scene.yard.journal.audit.rows(action=Action.CANCEL) if row.entry.partition == 1]
+    assert not [entry for entry in told if entry.reason.startswith("external reassignment")]
