@@ -239,7 +239,7 @@ CONTRADICTIONS = [
 def test_a_cap_below_one_is_refused_from_every_source(name: str, value: object) -> None:
     sentence = rf"^The setting {name} is .*; it must be at least 1\.$"
     with pytest.raises(SettingError, match=sentence):
-        Settings.of({name: value})
+        Settings.of({"min_free": 0, name: value})
     with pytest.raises(SettingError, match=sentence):
         Settings.refuse_wrong({name: value})
     for given in ({"section": {name: value}}, {"overrides": {name: value}}):
@@ -253,7 +253,7 @@ def test_a_cap_below_one_is_refused_from_every_source(name: str, value: object) 
 @pytest.mark.parametrize("value", [0.5, "0.9", "", "none", None])
 def test_a_cap_that_is_no_whole_number_is_refused_and_none_is_no_cap_of_zero(name: str, value: object) -> None:
     if value is None:
-        assert getattr(Settings.of({name: None}), name) == SETTINGS[name].default >= 1
+        assert getattr(Settings.of({"min_free": 0, name: None}), name) == SETTINGS[name].default >= 1
         return
     with pytest.raises(SettingError, match=rf"^The setting {name} is .*; it takes a whole number\.$"):
         access(ConnectionFields("kafka", host="a:9092", extra={name: value}))
