@@ -47,6 +47,9 @@ _NEEDED_BY: Mapping[str, tuple[Collection[str], str]] = {
 #: The module that kafka-python needs for each mechanism, and what to install for it.
 _PACKAGES = {"AWS_MSK_IAM": ("botocore", "airflow-provider-kafka-steward[msk]"), "GSSAPI": ("gssapi", "gssapi")}
 
+#: The setting of Kafka's clients that an empty text switches off (KIP-294).
+HOSTNAME_CHECK = "ssl.endpoint.identification.algorithm"
+
 #: Settings that have an effect only together with another one.
 _NEEDS = {"ssl_keyfile": "ssl_certfile", "ssl_password": "ssl_certfile"}
 
@@ -283,7 +286,7 @@ def _translate_setting(key: str, value: Any) -> dict[str, Any]:
         return {}
     if key == "sasl.oauthbearer.method" and str(value).lower() == "default":
         return {}
-    if key == "ssl.endpoint.identification.algorithm":
+    if key == HOSTNAME_CHECK:
         return {"ssl_check_hostname": str(value).lower() not in ("none", "")}
     if key == "enable.ssl.certificate.verification" and str(value).lower() in ("true", "1"):
         return {}

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from kafka_steward.cluster.connection import client_config, is_client_key
+from kafka_steward.cluster.connection import HOSTNAME_CHECK, client_config, is_client_key
 from kafka_steward.errors import SettingError
 from kafka_steward.journal.sql.database import table_names
 from kafka_steward.journal.sql.dialect import dialect_by_name, join_alternatives, list_secrets, mask_url
@@ -212,7 +212,11 @@ def _kafka_connection_config(kafka: ConnectionFields) -> dict[str, Any]:
 
 
 def _kafka_client_config(fields: ConnectionFields) -> dict[str, Any]:
-    ours = {key: value for key, value in fields.extra.items() if is_client_key(key) and value not in (None, "")}
+    ours = {
+        key: value
+        for key, value in fields.extra.items()
+        if is_client_key(key) and value is not None and (value != "" or key == HOSTNAME_CHECK)
+    }
     by_field = {
         "bootstrap_servers": fields.servers,
         "sasl_plain_username": fields.login,

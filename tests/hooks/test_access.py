@@ -60,6 +60,15 @@ def test_the_host_holds_the_bootstrap_servers() -> None:
     assert access(ConnectionFields("kafka", host="b:9092, a:9092")).bootstrap == "a:9092,b:9092"
 
 
+@pytest.mark.parametrize(("algorithm", "checked"), [("", False), ("none", False), ("https", True), (None, None)])
+def test_an_empty_algorithm_switches_the_check_of_the_host_name_off(
+    algorithm: str | None, checked: bool | None
+) -> None:
+    extra = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": algorithm}
+    client = access(ConnectionFields("kafka", host="a:9092", extra=extra)).client
+    assert client.get("ssl_check_hostname") is checked
+
+
 @pytest.mark.parametrize(
     ("host", "servers"),
     [
