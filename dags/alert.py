@@ -51,7 +51,7 @@ def alert(
         "alert", _DOC, {}, [alert_due(conn_id, workflow.settings)], **{"max_active_runs": 1, **options}
     ) as dag:
         SendAlertsOperator(
-            task_id="tell",
+            task_id="send_alerts",
             doc_md=_TELL_DOC,
             on_alert=workflow.notifiers(),
             pre_execute=refuse_unknown_keys,

@@ -30,8 +30,8 @@ class SendAlertsOperator(StewardOperator):
     repeats them. While the journal cannot be read, what the watch's event says itself is sent. Without an alert, the
     task is skipped. Returns the sentences.
 
-    >>> SendAlertsOperator(task_id="tell", on_alert=print)
-    <Task(SendAlertsOperator): tell>
+    >>> SendAlertsOperator(task_id="send_alerts", on_alert=print)
+    <Task(SendAlertsOperator): send_alerts>
     """
 
     def __init__(self, *, on_alert: Notifiers = None, **kwargs: Any) -> None:

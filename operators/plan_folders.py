@@ -22,10 +22,7 @@ def parse_uri_and_digest(made: Any, what: str = "plan") -> tuple[str, str | None
     if isinstance(made, str):
         return made, None
     if not isinstance(made, Mapping) or not isinstance(made.get("uri"), str):
-        raise PlanError(
-            f"There is no {what}: expected its URI, or what the task that makes it returns, got {made!r}. If an "
-            "earlier version ran that task, clear it."
-        )
+        raise PlanError(f"There is no {what}: expected its URI, or what the task that makes it returns, got {made!r}.")
     return made["uri"], made.get("digest")
 
 
@@ -58,7 +55,7 @@ def write_plan_page(uri: str, plan: PlanFolder, snapshot: SnapshotFolder) -> str
 
 
 def read_plan_page(made: Any) -> str | None:
-    """Return the page that a task wrote beside its plan; None if there is none, as with plans of earlier versions.
+    """Return the page that a task wrote beside its plan; None for a plan that is given by its URI alone.
 
     Raises PlanError if it is not the page that the task wrote about exactly this plan.
     """

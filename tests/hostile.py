@@ -131,7 +131,7 @@ _KEYS = st.sampled_from(
     (
         *("version", "partitions", "assignments", "topic", "partition", "replicas", "original_replicas", "plan"),
         *("timestamp", "expiry", "scope", "person", "failure_timestamp", "reason", "legacy", "top", "entries"),
-        *("before", "ours", "status", "who", "digest", "count", "brokers", "known", "switch"),
+        *("before", "ours", "status", "who", "digest", "count", "brokers", "known", "disabled"),
     )
 ) | st.text(max_size=5)
 _JSON = st.recursive(

@@ -107,7 +107,7 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
     foreground.retry(ask, stays="Ctrl-C stops, and the plan stays unchanged.")
     progress = foreground.run_plan(record.digest)
     ended = journal.plans.get(record.digest)
-    if ended is not None and (ended.status.value == "rolled_back" or ended.not_taken_back is not None):
+    if ended is not None and (ended.status.value == "rolled_back" or ended.not_rolled_back is not None):
         progress = replace(progress, sentence=f"Plan {ended.digest[:12]} was {ended.reason}.")
     if not progress.ended:
         return _CancelResult(progress, None, ())

@@ -67,7 +67,7 @@ def _partition_status(
     if now.reassigning:
         return Exit.UNFINISHED, f"{BEGINS} {name} is still in progress."
     unmoved = row.state in {MoveState.DROPPED, MoveState.FAILED}
-    undone = record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None
+    undone = record.status is PlanStatus.ROLLED_BACK or record.not_rolled_back is not None
     back = undone or (unmoved and record.status is PlanStatus.CANCELLED)
     wanted = row.move.before if back else row.move.after
     if now.replicas == wanted:

@@ -49,7 +49,7 @@ def document_values(journal: Journal) -> dict[str, list[dict[str, Any]]]:
     status = read_document_status(journal)
     disabled, signal = status.disabled, status.signal
     return {
-        "switch": []
+        "disabled": []
         if disabled is None
         else [{"since_ms": disabled.since_ms, "person": disabled.person, "reason": disabled.reason}],
         "signal": []

@@ -286,7 +286,7 @@ def cancel_outcome_message(
     """
     if failed_rollback is not None:
         return f"The rollback of plan {record.digest[:12]} was itself cancelled or abandoned: {failed_rollback.reason}"
-    if record.status not in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK} and record.not_taken_back is None:
+    if record.status not in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK} and record.not_rolled_back is None:
         return ""
     asked, back = record.cancel, str(record.rolled_back_by)[:12]
     by = f" by {asked.person}" if asked is not None and asked.person else ""
@@ -294,8 +294,8 @@ def cancel_outcome_message(
     message = f"Plan {record.digest[:12]} was cancelled{by}{why}"
     if record.status is PlanStatus.ROLLED_BACK:
         return f"{message}, and rolled back by plan {back}: its partitions have their original replicas."
-    if record.not_taken_back is not None:
-        return f"{message}, and reverted by plan {back}, except for {record.not_taken_back} partitions."
+    if record.not_rolled_back is not None:
+        return f"{message}, and reverted by plan {back}, except for {record.not_rolled_back} partitions."
     arrived = sum(row.state is MoveState.COMPLETED for row in rows)
     if not arrived:
         return f"{message}; none of its {len(rows)} moves had completed."

@@ -98,7 +98,7 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     if not record.status.ended_by_itself:
         _link_rollback(journal, undone, record)
         return
-    if undone.rolled_back_by == record.digest and undone.not_taken_back is not None:
+    if undone.rolled_back_by == record.digest and undone.not_rolled_back is not None:
         return
     alone = len(find_left_alone(journal, record.digest))
     status = _status_without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK
@@ -106,7 +106,7 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     message = f"{extent} by plan {record.digest[:12]}, {alone} partitions left alone"
     reason = message if alone else f"rolled back by plan {record.digest[:12]}"
     # Another process that finds it ended does this too.
-    journal.plans.try_update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_taken_back=alone)
+    journal.plans.try_update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_rolled_back=alone)
 
 
 def find_left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPartition, ...]:
@@ -162,7 +162,7 @@ def is_rollback_unfinished(journal: Journal, record: PlanRecord) -> bool:
     rollback = journal.plans.get(str(record.rolled_back_by))
     if rollback is None or rollback.status.ended_by_itself:
         # A process that crashed may not have recorded its end.
-        return record.status is not PlanStatus.ROLLED_BACK and record.not_taken_back is None
+        return record.status is not PlanStatus.ROLLED_BACK and record.not_rolled_back is None
     return not rollback.status.finished
 
 
@@ -175,7 +175,7 @@ def _status_without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus
 
 def _link_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> None:
     if undone.rolled_back_by != record.digest:
-        journal.plans.update(undone, rolled_back_by=record.digest, not_taken_back=None)
+        journal.plans.update(undone, rolled_back_by=record.digest, not_rolled_back=None)
 
 
 def _build_rollback_record(

@@ -258,7 +258,7 @@ class PlanRunner:
 
     def _can_roll_back_more(self, record: PlanRecord) -> bool:
         """Return whether moves that a rollback skipped can go back now, because their broker has returned."""
-        undone = record.status is PlanStatus.ROLLED_BACK or record.not_taken_back is not None
+        undone = record.status is PlanStatus.ROLLED_BACK or record.not_rolled_back is not None
         return undone and bool(preview_rollback(self._context, self._digest).moves)
 
     def _waiting_progress(self, record: PlanRecord, sentence: str) -> Progress:

@@ -105,7 +105,7 @@ def decide_rate(
         return known, now
     entries = dict(noted.entries) if rate is None else {**noted.entries, plan: (rate,)}
     noted = replace(noted, entries=entries)
-    asked = _strictest_rate(entries, noted.ours)
+    asked = min((int(rates[0]) for rates in entries.values() if rates), default=None)
     if asked is None:
         return noted, now
     if now is None or (noted.ours is None and now not in noted.earlier):
@@ -131,12 +131,6 @@ def lease_late_rate(known: ThrottleLease | None, plan: str, rate: str, before: s
 def _with_own_rate(noted: ThrottleLease, ours: str | None) -> ThrottleLease:
     earlier = _unique_rates((*noted.earlier, *filter(None, (noted.ours,))), ours)
     return replace(noted, ours=ours, earlier=earlier)
-
-
-def _strictest_rate(entries: Mapping[str, tuple[str, ...]], ours: str | None) -> int | None:
-    """Return the strictest rate that a plan requests; an entry without a rate requests the rate that was set."""
-    rates = [of[0] if of else ours for of in entries.values()]
-    return min((int(rate) for rate in rates if rate is not None), default=None)
 
 
 def _unique_rates(rates: tuple[str, ...], but: str | None) -> tuple[str, ...]:

@@ -207,7 +207,7 @@ def _split_expected_moves(
     begun = [row for row in rows if row.attempt and row.topic_partition not in names]
     ended_alone = {Cause.ORDER_REFUSED, *INDIVIDUAL_CANCEL}
     refused = [row for row in begun if row.cause in ended_alone and _has_other_order(row, snapshot)]
-    if record.status is not PlanStatus.ROLLED_BACK and record.not_taken_back is None:
+    if record.status is not PlanStatus.ROLLED_BACK and record.not_rolled_back is None:
         begun = [row for row in begun if row.state is MoveState.DROPPED and row.cause is Cause.REQUESTED]
     others = {row.topic_partition: row.detail for row in refused} | {
         row.topic_partition: why

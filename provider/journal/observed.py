@@ -40,7 +40,7 @@ class CheckState(str, Enum):
 class CheckReport:
     """The last poll of one check of the watch, on one host. A failed poll keeps the state of the last successful one.
 
-    `kind` is that of `steward_look`: failures, documents, joined_brokers, empty_brokers or health. `at_ms` is the time
+    `kind` is that of `steward_poll`: failures, documents, joined_brokers, empty_brokers or health. `at_ms` is the time
     of the row, which is written when it changes, and once a minute. `brokers` are those that are down, `due_ms` is the
     end of the first grace period. `failures` counts the polls that have failed in a row, `failing_ms` is the time of
     the first of them, and `error` the message of the last one, empty after a successful poll.
@@ -242,7 +242,7 @@ class PlanReport:
     cancel_reason: str | None = None
     rolled_back_by: str | None = None
     rolls_back: str | None = None
-    not_taken_back: int | None = None
+    not_rolled_back: int | None = None
     approval: ApprovalReport | None = None
     proof: ProofSummary | None = None
 

@@ -128,7 +128,7 @@ class PlanRecord(Document):
     approval of the plan's digest.
 
     `throttle` is the rate that a user requested for this plan, in bytes per second into one broker, 0 for no throttle.
-    None means that the settings of the process that steps the plan decide. `not_taken_back` counts the partitions that
+    None means that the settings of the process that steps the plan decide. `not_rolled_back` counts the partitions that
     the rollback `rolled_back_by` skipped, once the rollback has ended; None before.
     """
 
@@ -152,7 +152,7 @@ class PlanRecord(Document):
     even_if_disabled: Annotated[bool, FieldPresence.OMITTED] = False
     needs_approval: Annotated[bool, FieldPresence.OMITTED] = False
     throttle: int | None = None
-    not_taken_back: int | None = None
+    not_rolled_back: int | None = None
     earlier_rollback: Digest | None = None
     revision: Annotated[int, FieldPresence.NEVER] = field(default=0, compare=False)
     #: Unknown fields of `who`, added by others: written back.

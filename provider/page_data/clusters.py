@@ -153,7 +153,7 @@ def _summaries(reader: JournalReader, cluster_id: str | None) -> list[ClusterSum
         found = {each: ClusterSummary(each, at_ms) for each in ids}
         parts: tuple[tuple[str, Iterable[tuple[str, Any]]], ...] = (
             ("checks", _grouped(opened, sa.select(tables.watch_check).where(of(tables.watch_check)), check_from_row)),
-            ("polls", _grouped(opened, sa.select(tables.look).where(of(tables.look)), _poll)),
+            ("polls", _grouped(opened, sa.select(tables.poll).where(of(tables.poll)), _poll)),
             ("plans", _grouped(opened, _unfinished_plans().where(of(tables.plan)), _running_plan)),
         )
         for name, rows in parts:
@@ -275,7 +275,7 @@ def _with_brokers(found: Mapping[str, ClusterSummary], rows: Sequence[Any]) -> d
 
 def _switches() -> sa.Select[Any]:
     document = tables.document
-    return sa.select(document.c.cluster_id, document.c.documents).where(document.c.kind == "switch")
+    return sa.select(document.c.cluster_id, document.c.documents).where(document.c.kind == "disabled")
 
 
 def _with_switches(found: Mapping[str, ClusterSummary], rows: Sequence[Any]) -> dict[str, ClusterSummary]:

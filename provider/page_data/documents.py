@@ -23,7 +23,7 @@ from kafka_steward.page_data.reader import JournalReader
 #: - pending_replicas: topic, partition, brokers, missing (KIP-409);
 #: - deferred_partitions: topic, count, asked_by.
 KINDS = (
-    "switch",
+    "disabled",
     "signal",
     "queue",
     "requests",
@@ -46,10 +46,10 @@ class Documents:
 
 def documents(reader: JournalReader, cluster_id: str) -> Documents:
     """Return the documents of a cluster."""
-    document, look = tables.document, tables.look
-    polled = (look.c.cluster_id == cluster_id) & (look.c.kind == "documents")
+    document, poll = tables.document, tables.poll
+    polled = (poll.c.cluster_id == cluster_id) & (poll.c.kind == "documents")
     with reader.connection() as opened:
         rows = opened.execute(sa.select(document).where(document.c.cluster_id == cluster_id)).mappings().all()
-        read_ms = opened.execute(sa.select(sa.func.max(look.c.at_ms)).where(polled)).scalar_one()
+        read_ms = opened.execute(sa.select(sa.func.max(poll.c.at_ms)).where(polled)).scalar_one()
     found = {row["kind"]: documents_from_row(row) for row in rows}
     return Documents(read_ms, {kind: found.get(kind, DocumentReport(kind)) for kind in KINDS})

@@ -151,7 +151,7 @@ def test_status_says_how_long_ago_each_kind_of_poll_was_and_on_which_host(
 ) -> None:
     assert "watched: never; no watch has polled this journal" in status(recorded, capsys)
     journal.record_poll("failures")
-    execute(tmp_path, "UPDATE steward_look SET at_ms = at_ms - 5000000")
+    execute(tmp_path, "UPDATE steward_poll SET at_ms = at_ms - 5000000")
     (line,) = [line for line in status(recorded, capsys) if line.startswith("watched:")]
     found = re.fullmatch(r"watched: failures, ([0-9]+) s ago on db-7", line)
     assert found is not None, line

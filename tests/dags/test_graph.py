@@ -124,7 +124,7 @@ EVENTS = {
     "cancel": {"cancel.on_cancelled", "cancel.on_problem"},
     "health": {"health.on_unhealthy"},
     "throttle": set(),
-    "alert": {"tell.on_alert"},
+    "alert": {"send_alerts.on_alert"},
 }
 
 

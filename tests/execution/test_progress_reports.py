@@ -294,7 +294,7 @@ def test_every_kind_is_reported_with_its_fields(journal: Journal, reader: Journa
     DocumentReporter(journal).report()
     found = shown(reader)
     assert {kind: len(several) for kind, several in found.items()} == dict.fromkeys(document_data.KINDS, 1)
-    (switch,), (signal,), (cancel,) = found["switch"], found["signal"], found["cancels"]
+    (switch,), (signal,), (cancel,) = found["disabled"], found["signal"], found["cancels"]
     assert (switch["person"], switch["reason"]) == ("ada", "the racks are being rewired")
     assert (signal["plan"], signal["scope"], signal["person"]) == (CANCELLED, "pending", "ada")
     assert (cancel["plan"], cancel["status"], cancel["scope"]) == (CANCELLED, PlanStatus.RUNNING.value, "plan")
@@ -322,7 +322,7 @@ def test_what_is_gone_is_no_longer_shown(journal: Journal, reader: JournalReader
     (node,) = [each for each in [journal.tree.get(paths.rolling_bounce(5))] if each]
     journal.tree.delete(node.path, version=node.version)
     reporter.report()
-    assert (shown(reader)["switch"], shown(reader)["restarts"]) == ((), ())
+    assert (shown(reader)["disabled"], shown(reader)["restarts"]) == ((), ())
 
 
 def test_a_request_that_cannot_be_read_is_shown_with_its_error(journal: Journal, reader: JournalReader) -> None:

@@ -304,7 +304,7 @@ class RunnerMachine(RuleBasedStateMachine):
         listed = {
             TopicPartition(each.topic, each.partition) for each in find_left_alone(journal, undone.rolled_back_by)
         }
-        assert undone.not_taken_back == len(listed)
+        assert undone.not_rolled_back == len(listed)
         assert (undone.status is PlanStatus.ROLLED_BACK) == (not listed)
         assert find_unfinished_cancels(journal) == []
         for name in self.moves.keys() - listed:

@@ -32,9 +32,7 @@ def noted(before: str | None, ours: str | None, rate: str = "50", *earlier: str,
 
 OURS, TAKEN_BACK = noted(None, "50"), noted(None, None, "50", "50")
 BESIDE_80, BESIDE_20 = noted(None, "50", "50", q="80"), noted(None, "20", "50", q="20")
-OF_NO_RATE, NEVER_SET = ThrottleLease(None, "50", {"p": ()}), ThrottleLease(None, None, {"p": ()})
-OF_ANOTHER = ThrottleLease(None, "80", {"q": ()})
-BESIDE_ANOTHER = ThrottleLease(None, "50", {"q": (), "p": ("50",)}, ("80",))
+OF_NO_RATE = ThrottleLease(None, "50", {"p": ()})
 SET_LATE = noted("7", None, "50", "50")
 RATES = {
     "none was there": (None, "50", None, OURS, "50"),
@@ -62,9 +60,7 @@ RATES = {
     "back to an earlier one of ours": (noted(None, "20", "20", "50"), "50", "20", noted(None, "50", "50", "20"), "50"),
     "another plan asks for a stricter one": (BESIDE_80, "90", "50", noted(None, "80", "90", "50", q="80"), "80"),
     "as before, which was cleared": (OURS, None, None, OURS, "50"),
-    "written down by the release before, and cleared": (OF_NO_RATE, None, None, OF_NO_RATE, "50"),
-    "written down, and never set": (NEVER_SET, None, None, NEVER_SET, None),
-    "another plan's, written down by the release before": (OF_ANOTHER, "50", "80", BESIDE_ANOTHER, "50"),
+    "somebody took its rate out of the lease": (OF_NO_RATE, None, None, OF_NO_RATE, None),
 }
 
 

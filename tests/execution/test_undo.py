@@ -254,7 +254,7 @@ def test_what_is_left_alone_is_listed_by_any_process(world: World) -> None:
     assert undo(world).left_alone == (SkippedPartition("t", 0, "someone else changed its replicas to [2, 3, 4]"),)
     assert replicas(world)[1:] == ORIGINALS[1:]
     # It is not rolled back as a whole, and says how much is not.
-    assert (world.record().status, world.record().not_taken_back) == (PlanStatus.COMPLETED, 1)
+    assert (world.record().status, world.record().not_rolled_back) == (PlanStatus.COMPLETED, 1)
     assert world.record().reason.endswith("1 partitions left alone")
     assert find_unfinished_cancels(world.journal) == []
 
@@ -272,7 +272,7 @@ def test_a_rollback_of_which_nothing_moves_has_ended_and_leaves_its_partitions_a
     rollback = str(stepper.rollback)
     assert world.record(rollback).status is PlanStatus.FAILED
     assert [(each.topic, each.partition) for each in stepper.left_alone] == [("t", n) for n in range(4)]
-    assert (world.record().status, world.record().not_taken_back) == (PlanStatus.COMPLETED, 4)
+    assert (world.record().status, world.record().not_rolled_back) == (PlanStatus.COMPLETED, 4)
     assert world.record().reason == f"not reverted by plan {rollback[:12]}, 4 partitions left alone"
     assert find_unfinished_cancels(world.journal) == []
     # Asked for again, it finds nothing more that can go back, and publishes no further rollback of the same moves.
@@ -395,7 +395,7 @@ def test_a_second_rollback_that_must_leave_something_alone_says_so(world: World)
     again = undo(world)
     finished(world, again)
     assert [each.partition for each in again.left_alone] == [0]
-    assert (world.record().status, world.record().not_taken_back) == (PlanStatus.CANCELLED, 1)
+    assert (world.record().status, world.record().not_rolled_back) == (PlanStatus.CANCELLED, 1)
     assert replicas(world)[1:] == ORIGINALS[1:]
     assert find_unfinished_cancels(world.journal) == []
 

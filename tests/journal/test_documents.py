@@ -238,7 +238,7 @@ RECORD = PlanRecord(
     rolled_back_by="d2",
     even_if_disabled=True,
     needs_approval=True,
-    not_taken_back=3,
+    not_rolled_back=3,
 )
 RECORD_TEXT = (
     '{"version":1,"digest":"d1","cluster_id":"c1","operation":"heal","status":"cancelled","failed_brokers":[3],'
@@ -246,7 +246,7 @@ RECORD_TEXT = (
     '"live_brokers":[1,2],"left":4,"chunks":["chunk_0000000000"],'
     '"who":{"dag_id":"heal","run_id":"manual__1","task_id":"submit","try_number":1,"person":"ann"},'
     '"cancel":{"version":1,"scope":"plan","person":"bob","reason":"not now","even_if_disabled":true},'
-    '"rolled_back_by":"d2","even_if_disabled":true,"needs_approval":true,"not_taken_back":3}'
+    '"rolled_back_by":"d2","even_if_disabled":true,"needs_approval":true,"not_rolled_back":3}'
 )
 SHORTEST_RECORD_TEXT = (
     '{"version":1,"digest":"d1","cluster_id":"c1","operation":"heal","status":"published","failed_brokers":[],'

@@ -146,16 +146,16 @@ def test_documents_are_written_when_they_change_and_only_so_many_are_stored(
 ) -> None:
     statements: list[str] = []
     requests = [{"name": f"request_{at}"} for at in range(MOST_DOCUMENTS + 30)]
-    watch_reports(journal).put_documents({"switch": [{"person": HOSTILE}], "requests": requests})
+    watch_reports(journal).put_documents({"disabled": [{"person": HOSTILE}], "requests": requests})
     sa.event.listen(
         watch_reports(journal).database.engine, "before_cursor_execute", lambda *sent: statements.append(sent[2])
     )
-    watch_reports(journal).put_documents({"switch": [{"person": HOSTILE}], "requests": requests})
+    watch_reports(journal).put_documents({"disabled": [{"person": HOSTILE}], "requests": requests})
     assert statements == []
-    watch_reports(journal).put_documents({"switch": [], "requests": requests})
+    watch_reports(journal).put_documents({"disabled": [], "requests": requests})
     assert statements
     found = document_data.documents(reader, CLUSTER).by_kind
-    assert (found["switch"].count, found["switch"].documents) == (0, ())
+    assert (found["disabled"].count, found["disabled"].documents) == (0, ())
     assert (found["requests"].count, len(found["requests"].documents)) == (MOST_DOCUMENTS + 30, MOST_DOCUMENTS)
 
 
@@ -413,13 +413,13 @@ def put_plan(journal: Journal, operation: str, status: PlanStatus) -> None:
 
 
 def disable(journal: Journal) -> None:
-    watch_reports(journal).put_documents({"switch": [{"since_ms": 1, "person": "ada", "reason": "night"}]})
+    watch_reports(journal).put_documents({"disabled": [{"since_ms": 1, "person": "ada", "reason": "night"}]})
 
 
 def age(journal: Journal, ms: int) -> None:
     """All that the watch has reported is this much older."""
     with watch_reports(journal).database.write_transaction() as connection:
-        for table in (tables.watch_check, tables.look):
+        for table in (tables.watch_check, tables.poll):
             connection.execute(sa.update(table).values(at_ms=table.c.at_ms - ms))
 
 

@@ -104,7 +104,7 @@ def test_an_older_schema_is_upgraded_and_what_it_holds_is_kept(fresh_url: str, t
         journal.tree.create("/a/c", "written")
     after = stored(fresh_url)
     assert after[upgrade.VERSION_TABLE][-1] == [(LATER,)]
-    assert [row.later for row in after["steward_look"][-1]] == ["filled"]
+    assert [row.later for row in after["steward_poll"][-1]] == ["filled"]
     assert after.keys() == {*tables.metadata.tables, upgrade.VERSION_TABLE, TABLE}
 
 
@@ -230,7 +230,7 @@ JOURNALS = ["of this version", *sorted(path.parent.name for path in record.FOLDE
 
 
 @pytest.fixture(params=JOURNALS)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def recorded_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     now = request.param == JOURNALS[0]
     file = record.main(tmp_path) if now else record.FOLDER / request.param / "journal.sql"
     with closing(sqlite3.connect(tmp_path / "journal.db")) as database:
@@ -239,8 +239,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def recorded(url: str) -> Iterator[Journal]:
-    with open_journal(url, record.CLUSTER, host=record.HOST) as journal:
+def recorded(recorded_url: str) -> Iterator[Journal]:
+    with open_journal(recorded_url, record.CLUSTER, host=record.HOST) as journal:
         yield journal
 
 
@@ -251,9 +251,9 @@ def test_a_recorded_journal_is_never_written_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("recorded")
-def test_its_tables_are_those_of_a_new_journal(url: str, tmp_path: Path) -> None:
+def test_its_tables_are_those_of_a_new_journal(recorded_url: str, tmp_path: Path) -> None:
     open_journal(f"sqlite:///{tmp_path}/new.db", "c").close()
-    opened, new = stored(url), stored(f"sqlite:///{tmp_path}/new.db")
+    opened, new = stored(recorded_url), stored(f"sqlite:///{tmp_path}/new.db")
     assert {name: found[:-1] for name, found in opened.items()} == {name: found[:-1] for name, found in new.items()}
 
 

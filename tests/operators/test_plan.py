@@ -154,9 +154,9 @@ def test_the_snapshot_is_read_while_the_job_runs(
         plan_of(snapshot)
 
 
-def test_what_an_earlier_version_returned_without_a_snapshot_fails_for_good_with_a_sentence(connect: Connect) -> None:
+def test_the_result_of_another_task_than_a_snapshot_fails_for_good_with_a_sentence(connect: Connect) -> None:
     connect()
-    with pytest.raises(AirflowFailException, match=r"^There is no snapshot: .* If an earlier version ran that task"):
+    with pytest.raises(AirflowFailException, match=r"^There is no snapshot: expected its URI"):
         plan_of({"brokers": [3], "sentence": "So it is."})
 
 

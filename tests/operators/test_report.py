@@ -129,11 +129,11 @@ def test_a_heal_whose_replacement_leads_nothing_says_why(monkeypatch: pytest.Mon
     ("reverted", "sentence"),
     [
         (
-            {"status": PlanStatus.ROLLED_BACK, "rolled_back_by": "77ab", "not_taken_back": 0},
+            {"status": PlanStatus.ROLLED_BACK, "rolled_back_by": "77ab", "not_rolled_back": 0},
             ", and rolled back by plan 77ab: its partitions have their original replicas.",
         ),
         (
-            {"status": PlanStatus.CANCELLED, "rolled_back_by": "77ab", "not_taken_back": 1},
+            {"status": PlanStatus.CANCELLED, "rolled_back_by": "77ab", "not_rolled_back": 1},
             ", and reverted by plan 77ab, except for 1 partitions.",
         ),
         (

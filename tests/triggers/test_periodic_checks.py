@@ -375,7 +375,7 @@ class Watched:
     def age(self, ms: int) -> None:
         engine = sa.create_engine(f"sqlite:///{self.file}")
         with engine.begin() as connection:
-            connection.execute(sa.text("UPDATE steward_look SET at_ms = at_ms - :ms"), {"ms": ms})
+            connection.execute(sa.text("UPDATE steward_poll SET at_ms = at_ms - :ms"), {"ms": ms})
         engine.dispose()
 
 

@@ -82,7 +82,7 @@ def _insert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[s
 def _rows(scene: Scene) -> Iterator[tuple[sa.Table, Iterable[Mapping[str, Any]]]]:
     yield tables.watch_check, list(_checks(scene))
     yield (
-        tables.look,
+        tables.poll,
         [
             {"cluster_id": cluster_id(each), "kind": "failures", "host": "triggerer", "at_ms": scene.now_ms}
             for each in CONN_IDS
@@ -205,7 +205,7 @@ def _plans(scene: Scene, conn_id: str) -> Iterator[Mapping[str, Any]]:
         cancel_scope="plan",
         cancel_person=HOSTILE,
         cancel_reason=HOSTILE,
-        not_taken_back=2,
+        not_rolled_back=2,
     )
     yield from (_plan_row(scene, conn_id, each) for each in (ended, undone))
     if conn_id == CONN_IDS[1]:

@@ -79,7 +79,10 @@ def record_type(kind: type[Any]) -> ConvertingType:
 
 
 def records_type(kind: Callable[..., Any]) -> ConvertingType:
-    """Return the type of a tuple of such records, each of which is stored as a list of its values; NULL is none."""
+    """Return the type of a tuple of such records, each of which is stored as a list of its values.
+
+    NULL, which an outer join returns where there is no row, is none.
+    """
     return ConvertingType(
         lambda records: json.dumps([astuple(each) for each in records]),
         lambda text: tuple(kind(*values) for values in json.loads(text or "[]")),
@@ -96,11 +99,9 @@ JSON = ConvertingType(
     lambda value: None if value is None else json.dumps(value, sort_keys=True),
     lambda text: None if text is None else json.loads(text),
 )
-#: Broker ids, in order, as a JSON list.
-BROKERS = ConvertingType(json.dumps, lambda text: tuple(json.loads(text)))
-#: Words, in order, as a JSON list; NULL is none.
-WORDS = ConvertingType(json.dumps, lambda text: tuple(json.loads(text or "[]")))
-#: Points of a curve, each a tuple of numbers, as a JSON list; NULL is none.
+#: Broker ids or words, in order, as a JSON list; NULL, of an outer join, is none.
+LIST = ConvertingType(json.dumps, lambda text: tuple(json.loads(text or "[]")))
+#: Points of a curve, each a tuple of numbers, as a JSON list; NULL, of an outer join, is none.
 SERIES = ConvertingType(json.dumps, lambda text: tuple(map(tuple, json.loads(text or "[]"))))
 #: A name and a number in a key, where '' and -1 represent None, because NULLs never compare equal.
 NAME_OR_NONE = ConvertingType(lambda name: _clean_and_truncate(name or "", _LONGEST), lambda text: text or None, NAME)
@@ -154,8 +155,8 @@ plan_move = sa.Table(
     _name_column("topic", key=True),
     _number_column("partition", key=True),
     sa.Column("topic_id", WORD),
-    sa.Column("before", BROKERS, nullable=False),
-    sa.Column("after", BROKERS, nullable=False),
+    sa.Column("before", LIST, nullable=False),
+    sa.Column("after", LIST, nullable=False),
     _number_column("chunk"),
     _number_column("position"),
     sa.Column("reason", WORD, nullable=False, key="purpose"),
@@ -167,9 +168,9 @@ plan_move = sa.Table(
     _number_column("settled_ms", nullable=True),
     sa.Column("isr_seen", sa.Boolean, nullable=False),
     sa.Column("phase", enum_type(Phase)),
-    sa.Column("stage", sa.BigInteger, nullable=False, server_default="0", autoincrement=False),
+    _number_column("stage"),
     sa.Column("cause", enum_type(Cause)),
-    sa.Column("unacknowledged", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("unacknowledged", sa.Boolean, nullable=False),
     # In SQLite only, for the page. PostgreSQL counts fast enough without it; and without statistics of a new plan it
     # may use an index that begins with the plan for each row of the plan, and read all other rows.
     sa.Index("steward_plan_move_state", "cluster_id", "plan", "state", "topic", "partition").ddl_if(dialect="sqlite"),
@@ -263,8 +264,8 @@ opened = sa.Table(
 )
 
 #: The time and host of the last successful poll of each kind by a watch.
-look = sa.Table(
-    "steward_look",
+poll = sa.Table(
+    "steward_poll",
     metadata,
     _name_column("cluster_id", key=True),
     _name_column("kind", key=True),
@@ -297,7 +298,7 @@ watch_check = sa.Table(
     _number_column("at_ms"),
     _word_column("state", CheckState),
     _text_column("sentence"),
-    sa.Column("brokers", BROKERS, nullable=False),
+    sa.Column("brokers", LIST, nullable=False),
     _number_column("due_ms", nullable=True),
     _number_column("failures"),
     _number_column("failing_ms", nullable=True),
@@ -316,7 +317,7 @@ broker = sa.Table(
     _number_column("replicas"),
     _number_column("leaders"),
     _number_column("under_replicated"),
-    sa.Column("failed_log_dirs", WORDS, nullable=False),
+    sa.Column("failed_log_dirs", LIST, nullable=False),
     *(
         _number_column(name, nullable=True)
         for name in ("replica_bytes", "sized_ms", "disk_total", "disk_usable", "bytes_in", "bytes_out")
@@ -338,7 +339,7 @@ progress = sa.Table(
     ),
     sa.Column("held", records_type(HeldGroup), nullable=False),
     _number_column("stalled_count"),
-    sa.Column("stalled", WORDS, nullable=False),
+    sa.Column("stalled", LIST, nullable=False),
     _number_column("bytes_total"),
     _number_column("bytes_done"),
     *(_number_column(name, nullable=True) for name in ("bytes_per_s", "eta_s", "throttle")),
@@ -346,9 +347,7 @@ progress = sa.Table(
     _number_column("chunk", nullable=True),
     _number_column("chunks"),
     _text_column("sentence"),
-    sa.Column(
-        "series", ConvertingType(json.dumps, lambda text: tuple(map(tuple, json.loads(text or "[]")))), nullable=False
-    ),
+    sa.Column("series", SERIES, nullable=False),
 )
 
 #: A summary of each plan, also of those whose records are in ZooKeeper: what PlanReport says.
@@ -364,7 +363,7 @@ plan = sa.Table(
     *(_number_column(name, nullable=True) for name in ("published_ms", "began_ms", "ended_ms")),
     _number_column("partitions"),
     _number_column("left"),
-    sa.Column("failed_brokers", BROKERS, nullable=False),
+    sa.Column("failed_brokers", LIST, nullable=False),
     _number_column("throttle", nullable=True),
     _flag_column("needs_approval"),
     sa.Column("who", record_type(Actor), nullable=False),
@@ -372,7 +371,7 @@ plan = sa.Table(
         _text_column(name, nullable=True)
         for name in ("conn_id", "cancel_scope", "cancel_person", "cancel_reason", "rolled_back_by", "rolls_back")
     ),
-    _number_column("not_taken_back", nullable=True),
+    _number_column("not_rolled_back", nullable=True),
     _word_column("approval", ApprovalState, nullable=True),
     _number_column("asked_ms", nullable=True),
     _number_column("expires_ms", nullable=True),

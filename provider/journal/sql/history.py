@@ -71,21 +71,21 @@ class PollTimes:
         """Record that a poll of this `kind`, such as "failures", succeeded now, unless one was recorded recently."""
         if self.clock() - self._noted_s.get(kind, -_NOTED_EVERY_S) < _NOTED_EVERY_S:
             return
-        look, host = tables.look, self.database.host
-        mine = self.database.cluster_condition(look) & (look.c.kind == kind) & (look.c.host == host)
+        poll, host = tables.poll, self.database.host
+        mine = self.database.cluster_condition(poll) & (poll.c.kind == kind) & (poll.c.host == host)
         row = {"cluster_id": self.database.cluster_id, "kind": kind, "host": host, "at_ms": now_ms()}
         with self.database.write_transaction() as connection:
-            if connection.execute(sa.update(look).where(mine).values(at_ms=now_ms())).rowcount == 0:
-                connection.execute(self.database.dialect.insert_or_ignore(look).values(row))
+            if connection.execute(sa.update(poll).where(mine).values(at_ms=now_ms())).rowcount == 0:
+                connection.execute(self.database.dialect.insert_or_ignore(poll).values(row))
         self._noted_s[kind] = self.clock()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return `{"kind", "host", "at_ms", "age_ms"}` of each poll, the newest first, by the database's clock."""
-        look = tables.look
-        query = sa.select(look.c.kind, look.c.host, look.c.at_ms, (now_ms() - look.c.at_ms).label("age_ms"))
-        query = query.where(self.database.cluster_condition(look))
+        poll = tables.poll
+        query = sa.select(poll.c.kind, poll.c.host, poll.c.at_ms, (now_ms() - poll.c.at_ms).label("age_ms"))
+        query = query.where(self.database.cluster_condition(poll))
         with self.database.read_connection() as connection:
-            found = connection.execute(query.order_by(look.c.at_ms.desc(), look.c.kind, look.c.host)).mappings()
+            found = connection.execute(query.order_by(poll.c.at_ms.desc(), poll.c.kind, poll.c.host)).mappings()
             return [dict(row) for row in found]
 
 

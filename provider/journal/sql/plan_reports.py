@@ -37,7 +37,7 @@ _SPARED_MS = 7 * 86_400_000
 _BY_RECORD = (
     *("operation", "status", "reason", "published_ms", "partitions", "left", "failed_brokers", "throttle"),
     *("needs_approval", "who", "cancel_scope", "cancel_person", "cancel_reason", "rolled_back_by", "rolls_back"),
-    "not_taken_back",
+    "not_rolled_back",
 )
 #: Those of them whose change is written at once; the message changes with each step, and the progress shows it.
 _COMPARED = tuple(name for name in _BY_RECORD if name != "reason")
