@@ -1,4 +1,4 @@
-.PHONY: demo quick test ci slow mutants statements check docs install benchmark dist distributions sbom clean help
+.PHONY: demo quick test ci slow mutants statements versions check docs install benchmark dist distributions sbom clean help
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -41,6 +41,9 @@ mutants: install  ## what no quick test notices when the code is changed (FILES=
 
 statements: install  ## remove the code that keeps a statement of the KIPs, one at a time: its tests must fail (IDS=236-09)
 	@$(BIN)/python -m tests.statements $(IDS)
+
+versions: install  ## run the checks of docs/versions.md, or one of them (NAME=...), and write their results into its table
+	@$(BIN)/python -m tests.versions --write $(NAME)
 
 check: install docs  ## ruff, mypy --strict, import-linter, links of the docs
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

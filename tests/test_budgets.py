@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.page_data import audit, clusters, plans
 from kafka_steward.page_data.reader import open_reader
 from kafka_steward.settings import Settings
+from kafka_steward.triggers.watch import ClusterWatch
 from tests.crash import Faults
 from tests.ended_plans import Cost, add_ended_plans, cost_of
 from tests.simulated_plan import WHO, World, move
@@ -54,6 +56,24 @@ def poll(make: Callable[[Any, Journal], Callable[[], object]]) -> Work:
         made = make(place.cluster, place.journal)
         made()  # the first one sweeps
         return made
+
+    return prepare
+
+
+def check(*, standby: bool) -> Work:
+    """Ten checks of a watch that polls for failures, or one of a watch that stands by while another one polls."""
+
+    def prepare(place: Place, size: int) -> Callable[[], object]:
+        add_ended_plans(place.journal, size)
+        access = SimpleNamespace(conn_id="kafka")
+        opened: Any = SimpleNamespace(
+            cluster=place.cluster, journal=place.journal, settings=SETTINGS, access=access, origin=None
+        )
+        mine, other = (ClusterWatch("kafka", {}, log=print, log_error=print).failures for _ in range(2))
+        mine._poll_and_record(opened)
+        if standby:
+            return lambda: other._poll_and_record(opened)
+        return lambda: [mine._poll_and_record(opened) for _ in range(10)]
 
     return prepare
 
@@ -113,6 +133,9 @@ BUDGETS = {
     "poll for empty brokers": Budget(
         poll(lambda cluster, journal: lambda: poll_empty_brokers(cluster, journal, SETTINGS)), 2, ("live_brokers",)
     ),
+    "check that stands by": Budget(check(standby=True), 2),
+    # Ten reads; and on a slow machine, once in five seconds, the lease and the time of the poll.
+    "ten checks": Budget(check(standby=False), 25, ("live_brokers",) * 10, more_statements=5, reads_more=True),
     "idle step": Budget(
         step(idle=True),
         22,

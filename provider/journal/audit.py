@@ -102,7 +102,7 @@ class Code(str, Enum):
     #: A rollback leaves the partition as it is.
     LEFT_ALONE = "left_alone"
     #: A rule of KIP-236 forbids cancelling the partition's reassignment.
-    FORBIDDEN = "kip_236"
+    FORBIDDEN = "forbidden"
 
 
 class Outcome(str, Enum):

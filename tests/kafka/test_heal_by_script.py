@@ -121,7 +121,6 @@ def script(sandbox: Sandbox, tmp_path: Path) -> Iterator[Script]:
         yield Script(sandbox, cluster, journal, tmp_path, settings)
 
 
-@pytest.mark.in_ci("kraft")
 def test_a_killed_broker_is_healed(script: Script, sandbox: Sandbox, topic: str) -> None:
     sandbox.create_topics(topic, partitions=12)
     sandbox.fill(topic, 6_000_000)

@@ -54,7 +54,6 @@ def described(sandbox: Sandbox, topic: str) -> list[str]:
     return [next(word.split(": ")[1] for word in line if word.startswith("Replicas: ")) for line in lines]
 
 
-@pytest.mark.in_ci("zookeeper")
 def test_a_plan_is_cancelled_in_the_middle_and_rolled_back(
     sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
 ) -> None:

@@ -71,6 +71,11 @@ def test_of_those_that_one_statement_made_the_path_tells_the_order(tree: MemoryT
     assert names(tree) == ["a", "b", "c"]
 
 
+def test_of_more_than_a_thousand_requests_a_thousand_are_read_at_once(tree: MemoryTree) -> None:
+    put(tree, *(f"request_{number}" for number in range(1_001)))
+    assert names(tree) == [f"request_{number}" for number in range(1_000)]
+
+
 def test_of_many_the_oldest_are_read_and_others_wait(tree: MemoryTree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_documents, "BATCH", 3)
     put(tree, "by-hand", *(f"request_{number}" for number in (12, 3, 7, 30)))

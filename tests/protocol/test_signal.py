@@ -59,6 +59,22 @@ def test_with_the_scope_of_a_plan_what_is_complete_goes_back_too() -> None:
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 1))
 
 
+def test_with_the_name_of_a_plan_it_means_that_plan_alone(yard: Yard) -> None:
+    plan = yard.publish([move("t-1", "231", "234")], operation="apply")
+    runner = yard.runner(plan.digest)
+    runner.step()
+    yard.ask("t-0 23")
+    yard.look()
+    yard.simulator.alter({TopicPartition("t", 2): (3, 1, 4)})
+    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, f'{{"plan": "{plan.digest}"}}')
+    yard.run()
+    yard.simulator.run()
+    statuses = {record.digest: record.status for record in yard.journal.plans.latest(5)}
+    assert statuses.pop(plan.digest) is PlanStatus.CANCELLED
+    assert list(statuses.values()) == [PlanStatus.COMPLETED]
+    assert [yard.replicas(f"t-{number}") for number in range(3)] == [(2, 3), (2, 3, 1), (3, 1, 4)]
+
+
 def test_a_signal_that_a_step_read_before_the_watch_did_rolls_back_what_is_complete_too(yard: Yard) -> None:
     yard.ask("t-0 23", "t-1 234")
     yard.look()

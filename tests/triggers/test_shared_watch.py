@@ -22,7 +22,6 @@ from kafka_steward.settings import Settings
 from kafka_steward.triggers import documents
 from kafka_steward.triggers.periodic import BrokerFailureCheck, EventQueues
 from kafka_steward.triggers.watch import EVENTS, ClusterWatch, SharedWatch, WatchTrigger
-from tests.ended_plans import cost_of
 from tests.eventually import eventually
 from tests.protocol.simulated_watch import document
 from tests.simulator import Simulator
@@ -293,30 +292,6 @@ def test_a_document_is_an_event_where_another_process_executed_it(site: Site) ->
         await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(scene())
-
-
-def test_a_check_that_stands_by_reads_once_and_asks_kafka_nothing(site: Site) -> None:
-    hook: Any = SimpleNamespace(conn_id="kafka")
-    with site.open(hook) as mine, site.open(hook) as other:
-        checks = [ClusterWatch("kafka", {}, log=print, log_error=print).failures for _ in range(2)]
-        for check, opened in zip(checks, (mine, other), strict=True):
-            check._poll_and_record(opened)
-        site.simulator.reachable = False
-        with cost_of(other.journal) as cost:
-            checks[1]._poll_and_record(other)
-        assert cost.statements == 2  # SQLite is told to begin
-
-
-def test_a_watch_that_polls_all_the_time_writes_now_and_then(site: Site) -> None:
-    check = ClusterWatch("kafka", {}, log=print, log_error=print).failures
-    hook: Any = SimpleNamespace(conn_id="kafka")
-    with site.open(hook) as opened:
-        check._poll_and_record(opened)
-        with cost_of(opened.journal) as cost:
-            for _ in range(10):
-                check._poll_and_record(opened)
-    # Ten reads; and on a slow machine, once in five seconds, the lease and the time of the poll.
-    assert cost.statements in {20, 20 + 3, 20 + 2, 20 + 5}
 
 
 def _at_least(number: int, least: int) -> None:
