@@ -1,4 +1,4 @@
-"""A pytest plugin: which tests run where, and that those of the quick ring really need nothing.
+"""A pytest plugin: which tests run where, and that those of `make quick` really need nothing.
 
 - `make quick`: what has none of the marks below: no process, no server, no socket.
 - `make test`: also `process`, `kraft`, `zookeeper`, `airflow` and `spark`.
@@ -25,13 +25,13 @@ import pytest
 
 __all__ = ["NEEDY", "one_in", "tried"]
 
-#: A test with one of these marks is not in the quick ring.
+#: A test with one of these marks does not run in `make quick`.
 NEEDY = ("process", "kraft", "zookeeper", "airflow", "spark", "ci", "slow")
 
 #: Where Linux keeps files in memory: a journal in SQLite waits for the disk at each commit. They need some ten MiB.
 _MEMORY, _ROOM = "/dev/shm", 1 << 30  # noqa: S108 - pytest makes a folder there that only its user may read
 _EVENTS = frozenset({"socket.connect", "socket.bind", "subprocess.Popen"})
-#: What the running test has done that a test of the quick ring may not do; None while anything is allowed.
+#: What the running test has done that a test of `make quick` may not do; None while anything is allowed.
 _seen: list[str] | None = None
 #: Of random cases, one in so many is tried.
 _ALL, _SOME, _FEW = 1, 3, 20

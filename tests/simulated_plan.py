@@ -212,8 +212,8 @@ class World:
     def actions(self) -> list[str]:
         return [row.entry.action.value for row in self.journal.audit.rows(plan=self.digest)]
 
-    def borrowed(self) -> list[str]:
-        """Everything written down as borrowed."""
+    def leases(self) -> list[str]:
+        """The leases of throttle settings that the journal has."""
         tree = self.journal.tree
         return [f"{kind}/{name}" for kind in ("broker", "topic") for name in tree.children(paths.leases_of(kind))]
 

@@ -82,7 +82,7 @@ class Simulator:
         self.broker_defaults: dict[str, str] = {}
         self.late: list[tuple[int, dict[TopicPartition, Assignment | None]]] = []
         #: Brokers that get nothing new, topics for which no ACL gives us a right, whether they exist or not, failed log
-        #: directories, brokers that tell no sizes.
+        #: directories, brokers that report no sizes.
         self.cordoned: set[int] = set()
         #: Dead brokers of a KRaft cluster that it does not list as fenced any more.
         self.unregistered: set[int] = set()

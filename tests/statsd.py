@@ -1,4 +1,4 @@
-"""A StatsD that remembers what it heard of ours."""
+"""A StatsD that keeps what it received of ours."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["StatsD"]
 
 
 class StatsD:
-    """Listens on a free UDP port of 127.0.0.1 for as long as it is open; `heard` are our lines, oldest first."""
+    """Listens on a free UDP port of 127.0.0.1 for as long as it is open; `received` are our lines, oldest first."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._listen, name="statsd", daemon=True)
@@ -39,4 +39,4 @@ class StatsD:
 
     def _listen(self) -> None:
         while message := self._socket.recv(65_536):
-            self.heard += [line for line in message.decode().splitlines() if "kafka_steward" in line]
+            self.received += [line for line in message.decode().splitlines() if "kafka_steward" in line]

@@ -1,4 +1,4 @@
-"""The quick ring runs what needs nothing, and fails a test that connects, listens or starts a process."""
+"""`make quick` runs the tests that need nothing, and fails a test that connects, listens or starts a process."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def run(folder: Path, text: str, *options: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("what", TESTS)
-def test_in_the_quick_ring_a_test_without_a_mark_may_not(what: str, tmp_path: Path) -> None:
+def test_with_quick_a_test_without_a_mark_may_not(what: str, tmp_path: Path) -> None:
     done = run(tmp_path, TESTS[what], "--quick")
     assert done.returncode == 1, done.stdout
     assert "test_it is not marked `process`, but: " in done.stdout
 
 
 @pytest.mark.parametrize("what", TESTS)
-def test_elsewhere_it_may(what: str, tmp_path: Path) -> None:
+def test_without_quick_it_may(what: str, tmp_path: Path) -> None:
     assert run(tmp_path, TESTS[what]).returncode == 0
 
 
-def test_the_quick_ring_leaves_out_every_test_with_a_mark(tmp_path: Path) -> None:
+def test_quick_leaves_out_every_test_with_a_mark(tmp_path: Path) -> None:
     text = "import pytest\ndef test_plain(): pass\n"
     text += "".join(f"@pytest.mark.{mark}\ndef test_{mark}(): assert False\n" for mark in NEEDY)
     done = run(tmp_path, text, "--quick")

@@ -54,7 +54,11 @@ def airflow(
     tmp_path_factory: pytest.TempPathFactory, statsd: StatsD, postgres: PostgresServer
 ) -> Iterator[LocalAirflow]:
     home = tmp_path_factory.mktemp("airflow")
-    ours = {"JAVA_HOME": str(find_or_install_java().home), "TOLD": str(home / "told.jsonl"), "GREETING": "and welcome"}
+    ours = {
+        "JAVA_HOME": str(find_or_install_java().home),
+        "EVENTS_FILE": str(home / "events.jsonl"),
+        "GREETING": "and welcome",
+    }
     # A file that has not changed is not read again, unless it is asked for: each takes a process, and seconds of it.
     seldom = {"AIRFLOW__CORE__TEST_CONNECTION": "Enabled", "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600"}
     environment = {**ours, **statsd.environment, **seldom}
@@ -155,11 +159,11 @@ class Desk:
         path = f"/api/v2/dags/{dag_id}/dagRuns/{run}/taskInstances/{task_id}/logs/{try_number}"
         return json.dumps(self.airflow.call_api("GET", path))
 
-    def told(self, dag_id: str) -> list[str]:
-        """What the DAG's notifiers were told, in order."""
-        path = self.airflow.home / "told.jsonl"
+    def notified(self, dag_id: str) -> list[str]:
+        """The events that the DAG's notifiers got, in order."""
+        path = self.airflow.home / "events.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
-        return [event for told_by, event in map(json.loads, lines) if told_by == dag_id]
+        return [event for notified_by, event in map(json.loads, lines) if notified_by == dag_id]
 
     def opened(self) -> ClusterSession:
         """Cluster and journal, connected from here."""

@@ -2,7 +2,7 @@
 
 Each workflow has a connection of its own, whose principal has the ACLs that docs/permissions.md lists for it, and no
 other; they share a journal. One step finds the cluster as the one before it left it, so that nothing is made twice. In
-the first half, broker 4 is drained, dies empty, and comes back to what is owed to it and to its share of the rest.
+the first half, broker 4 is drained, dies empty, and comes back to its pending replicas and to its share of the rest.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ with DAG("topic_{name}", schedule=None):
     CreateTopicOperator(
         task_id="create",
         conn_id=named("topic")["conn_id"],
-        topic="owed",
+        topic="pending",
         partitions=3,
         replication_factor=4,
         settings=allowed,
@@ -81,7 +81,7 @@ HALVES = {"kraft": ("health", "drain", "fill", "expand"), "zookeeper": ("apply",
 
 
 class Evening:
-    """Does `steps` one after the other in `run`, which a thread of its own may call; `told` waits for one of them."""
+    """Does `steps` one after the other in `run`, which a thread of its own may call; `result` waits for one of them."""
 
     desk: Desk
     sandbox: Sandbox
@@ -89,11 +89,11 @@ class Evening:
 
     def __init__(self, airflow: LocalAirflow, mode: str, steps: Iterable[str]) -> None:
         self._airflow, self._mode = airflow, mode
-        self._told: dict[str, Future[dict[str, Any]]] = {step: Future() for step in steps}
+        self._results: dict[str, Future[dict[str, Any]]] = {step: Future() for step in steps}
 
-    def told(self, step: str) -> dict[str, Any]:
+    def result(self, step: str) -> dict[str, Any]:
         """What the step found; raises what ended it, or an earlier one."""
-        return self._told[step].result(timeout=_LONGEST_S)
+        return self._results[step].result(timeout=_LONGEST_S)
 
     def run(self) -> None:
         """Do the steps, on a cluster of its own; what fails fails every step that was to come."""
@@ -107,12 +107,12 @@ class Evening:
                 self.desk = self._desk(secured, "health", "health")
                 with self.desk.opened() as self.opened:
                     self._prepare()
-                    for step, told in self._told.items():
-                        told.set_result(self._step(step)())
+                    for step, result in self._results.items():
+                        result.set_result(self._step(step)())
         except Exception as error:  # noqa: BLE001 - each test that waits for a step raises it
-            for told in self._told.values():
-                if not told.done():
-                    told.set_exception(error)
+            for result in self._results.values():
+                if not result.done():
+                    result.set_exception(error)
 
     def _desk(self, secured: Secured, name: str, workflow: str | None) -> Desk:
         """A connection by SCRAM over TLS, whose principal has the rights that docs/permissions.md lists, and no other.
@@ -163,16 +163,16 @@ class Evening:
         return {**facts, **said, "holds": self._held_by(4)}
 
     def _fill(self) -> dict[str, Any]:
-        """By the broker that joins: it is owed three replicas of a topic that was made without it.
+        """By the broker that joins: three replicas of a topic that was made without it are pending.
 
-        It is empty, so that only the journal can tell that there is such a broker.
+        It is empty, so that only the journal knows of such a broker.
         """
         lose(self.sandbox, 4)
         eventually(lambda: self._assert_live(1, 2, 3), within=60)
         self.opened.journal.tree.create(paths.failed_broker(4), FailedBroker(self.opened.journal.now_ms()).to_json())
         ended(self.desk, self._dag("topic"), self._trigger("topic", {}))
         self.opened.journal.tree.delete(paths.failed_broker(4), version=0)
-        owed = self.opened.journal.tree.children(PENDING_REPLICAS.path("owed"))
+        pending = self.opened.journal.tree.children(PENDING_REPLICAS.path("pending"))
         self._pause("fill", paused=False)
         self._pause("expand", paused=False)
         self.sandbox.restart(4)
@@ -181,7 +181,13 @@ class Evening:
         facts = reported(self.desk, self._dag("fill"), run["dag_run_id"])
         self._pause("fill", paused=True)
         left = self.opened.journal.tree.children(PENDING_REPLICAS.parent)
-        return {**facts, "started": run["run_type"], "were owed": owed, "are owed": left, "replicas": self._at("owed")}
+        return {
+            **facts,
+            "started": run["run_type"],
+            "were pending": pending,
+            "are pending": left,
+            "replicas": self._at("pending"),
+        }
 
     def _expand(self) -> dict[str, Any]:
         """By the same broker, after the fill."""
@@ -215,7 +221,7 @@ class Evening:
         run_id = self._trigger("apply", {"reassignment": document, "throttle": SLOW})
         asked(self.desk, self._dag("apply"), run_id)
         answer(self.desk, self._dag("apply"), run_id, "Approve")
-        flying = eventually(self._flying, within=120, every=1)
+        in_flight = eventually(self._read_in_flight, within=120, every=1)
         rates = [self._rates()]
         throttle_id = self._trigger("throttle", {"rate": FASTER, "reason": "too slow"})
         ended(self.desk, self._dag("throttle"), throttle_id)
@@ -224,13 +230,13 @@ class Evening:
         cancel_id = self.desk.trigger(self._dag("cancel"), {"reason": "too slow"}, "ann")
         ended(self.desk, self._dag("cancel"), cancel_id)
         ended(self.desk, self._dag("apply"), run_id)
-        told = self.desk.xcom(self._dag("cancel"), cancel_id, "cancel")
+        cancelled = self.desk.xcom(self._dag("cancel"), cancel_id, "cancel")
         status = self.desk.xcom(self._dag("apply"), run_id, "submit")["status"]
         # What arrived before the cancel stays, as its scope says.
-        arrived = [row.topic_partition for row in self._rows_of(told["plan"]) if row.state is MoveState.COMPLETED]
-        back = {name.partition: self._at("even")[name.partition] for name in flying if name not in arrived}
+        arrived = [row.topic_partition for row in self._rows_of(cancelled["plan"]) if row.state is MoveState.COMPLETED]
+        back = {name.partition: self._at("even")[name.partition] for name in in_flight if name not in arrived}
         facts = {"before": {number: before[number] for number in back}, "after": back, "apply": status}
-        return {**told, **facts, "rates": rates, "changed": changed["throttle"]}
+        return {**cancelled, **facts, "rates": rates, "changed": changed["throttle"]}
 
     def _nightly(self) -> dict[str, Any]:
         """On a schedule, asking nobody."""
@@ -247,9 +253,9 @@ class Evening:
 
     def _heal(self) -> dict[str, Any]:
         """By the death of a broker."""
-        if "fill" in self._told:
+        if "fill" in self._results:
             # With three brokers left, nobody could heal four replicas.
-            self.sandbox.delete_topics("owed")
+            self.sandbox.delete_topics("pending")
         heal = self._dag("heal")
         self._pause("heal", paused=False)
         self.sandbox.kill(4)
@@ -289,10 +295,10 @@ class Evening:
         (other,) = {1, 2, 3, 4} - set(replicas)
         return {"topic": "even", "partition": number, "replicas": [*replicas[:2], other]}
 
-    def _flying(self) -> set[TopicPartition]:
-        flying = set(self.opened.cluster.reassignments())
-        assert flying, self.opened.journal.plans.unfinished()
-        return flying
+    def _read_in_flight(self) -> set[TopicPartition]:
+        in_flight = set(self.opened.cluster.reassignments())
+        assert in_flight, self.opened.journal.plans.unfinished()
+        return in_flight
 
     def _rows_of(self, digest: str) -> list[MoveRow]:
         return self.opened.journal.plans.rows(digest)

@@ -29,14 +29,14 @@ def asked(desk: Desk, dag_id: str, run_id: str) -> Any:
 def answer(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "", *, user: str = "ann") -> None:
     """As ann, who may run DAGs and is no administrator; again, where Airflow loses an answer and asks anew."""
 
-    def heard() -> None:
+    def accepted() -> None:
         state = desk.tasks(dag_id, run_id)["approve"]
         if state == "awaiting_input":
             respond(desk, dag_id, run_id, option, reason, user=user)
         # A plan that was rejected is skipped from here on.
         assert state in {"success", "skipped"}, state
 
-    eventually(heard, within=_LONGEST_S, every=3, errors=(AirflowFailed,))
+    eventually(accepted, within=_LONGEST_S, every=3, errors=(AirflowFailed,))
 
 
 def respond(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "", *, user: str = "ann") -> None:

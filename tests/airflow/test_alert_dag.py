@@ -25,7 +25,7 @@ DIGEST = "3f2a91c0" * 8
 
 
 @pytest.mark.in_ci("kraft")
-def test_a_stuck_plan_is_told_once_and_so_is_its_end(desk: Desk) -> None:
+def test_a_stuck_plan_is_reported_once_and_so_is_its_end(desk: Desk) -> None:
     with web_endpoint() as slack, desk.opened() as opened:
         desk.connect("slack_ops", conn_type="slackwebhook", host=slack.url, password="/services/x")
         plans = opened.journal.plans

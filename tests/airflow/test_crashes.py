@@ -275,7 +275,7 @@ def test_a_task_that_a_person_marks_failed_is_cancelled_if_it_was_made_so(
 ) -> None:
     healing = heal(where)
     eventually(lambda: healing.is_in("deferred", "running"), within=60, every=1)
-    flying = [row.move for row in opened.journal.plans.rows(healing.digest) if row.state is MoveState.SUBMITTED]
+    in_flight = [row.move for row in opened.journal.plans.rows(healing.digest) if row.state is MoveState.SUBMITTED]
     run = urllib.parse.quote(healing.run_id, safe="")
     healing.act("PATCH", f"dagRuns/{run}/taskInstances/submit", {"new_state": "failed"})
 
@@ -287,5 +287,5 @@ def test_a_task_that_a_person_marks_failed_is_cancelled_if_it_was_made_so(
 
     eventually(cancelled, within=60, every=1)
     partitions = opened.cluster.snapshot([topic]).partitions
-    assert all(partitions[move.topic_partition].replicas in {move.before, move.after} for move in flying)
+    assert all(partitions[move.topic_partition].replicas in {move.before, move.after} for move in in_flight)
     assert not any(partition.reassigning for partition in partitions.values())

@@ -1,4 +1,4 @@
-"""What a person finds in a real Airflow when the connection is wrong, and what a StatsD hears when it is right."""
+"""What a person finds in a real Airflow when the connection is wrong, and what a StatsD receives when it is right."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SENTENCES = {
 
 
 @pytest.mark.ci
-def test_a_wrong_or_missing_connection_is_told_at_once_and_not_tried_again(
+def test_a_wrong_or_missing_connection_is_reported_at_once_and_not_retried(
     desk: Desk, kraft_sandbox: Sandbox, guarded: str
 ) -> None:
     extra = json.dumps({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"})
@@ -61,13 +61,13 @@ def test_a_wrong_or_missing_connection_is_told_at_once_and_not_tried_again(
 
 
 @pytest.mark.ci
-def test_a_statsd_hears_the_watch(desk: Desk, kraft_sandbox: Sandbox, statsd: StatsD) -> None:
+def test_a_statsd_receives_the_gauges_of_the_watch(desk: Desk, kraft_sandbox: Sandbox, statsd: StatsD) -> None:
     watched = f"watched_{desk.conn_id}"
     desk.add_dags("watched", WATCHED.format(conn_id=desk.conn_id), watched)
     desk.pause(watched, paused=False)
-    eventually(lambda: _assert_heard(statsd, "watch.failing:0|g", "watch.failed_brokers:0|g"), within=60)
+    eventually(lambda: _assert_received(statsd, "watch.failing:0|g", "watch.failed_brokers:0|g"), within=60)
     desk.pause(watched, paused=True)
 
 
-def _assert_heard(statsd: StatsD, *lines: str) -> None:
-    assert {f"airflow.kafka_steward.{line}" for line in lines} <= set(statsd.heard), statsd.heard[-5:]
+def _assert_received(statsd: StatsD, *lines: str) -> None:
+    assert {f"airflow.kafka_steward.{line}" for line in lines} <= set(statsd.received), statsd.received[-5:]

@@ -43,7 +43,7 @@ def opened(desk: Desk) -> Iterator[ClusterSession]:
 
 
 @pytest.mark.in_ci("zookeeper")
-def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
+def test_a_broker_that_joins_starts_the_fill_which_creates_the_pending_replicas(
     desk: Desk, sandbox: Sandbox, opened: ClusterSession, topic: str
 ) -> None:
     fill, topics = f"fill_{desk.conn_id}", f"topics_{desk.conn_id}"
@@ -57,7 +57,7 @@ def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(
     eventually(lambda: assert_state(desk, topics, made, "grow", "success"), within=240)
     assert desk.xcom(topics, made, "create")["pending"] == 3
     assert opened.journal.tree.children(PENDING_REPLICAS.path(topic)) == ["0", "1", "2", "3"]
-    assert desk.runs(fill) == [], "nobody can take what is owed"
+    assert desk.runs(fill) == [], "no live broker can host the pending replicas"
 
     sandbox.restart(4)
     run = desk.ended(fill, 0)

@@ -28,7 +28,7 @@ from airflow_provider_kafka_steward.dags import heal
 heal_production = heal(conn_id="{conn_id}")
 """
 #: Two DAGs on the same asset: any, and a heal whose Spark connection can be broken, and whose notifiers write down
-#: what they are told.
+#: which events they get.
 TWO_LISTENERS = """\
 # Two Airflow DAGs of one cluster.
 import json, os
@@ -36,20 +36,21 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from kafka_steward.dags import broker_failed, heal
 
-def tell(context):
-    with open(os.environ["TOLD"], "a") as file:
-        told = [context["dag"].dag_id, context.get("kafka_steward", {{}}).get("event", "failed")]
-        file.write(json.dumps(told) + "\\n")
+def write_down(context):
+    with open(os.environ["EVENTS_FILE"], "a") as file:
+        line = [context["dag"].dag_id, context.get("kafka_steward", {{}}).get("event", "failed")]
+        file.write(json.dumps(line) + "\\n")
 
-tellers = dict(on_failure_detected=tell, on_not_healable=tell, on_failed=tell, on_healed=tell)
-heal(conn_id="{conn_id}", dag_id="flaky_{conn_id}", spark_conn_id="flaky_spark", retries=0, deferrable=False, **tellers)
+events = ("on_failure_detected", "on_not_healable", "on_failed", "on_healed")
+options = dict(retries=0, deferrable=False, **dict.fromkeys(events, write_down))
+heal(conn_id="{conn_id}", dag_id="flaky_{conn_id}", spark_conn_id="flaky_spark", **options)
 with DAG("any_{conn_id}", schedule=[broker_failed("{conn_id}")]):
-    EmptyOperator(task_id="heard")
+    EmptyOperator(task_id="started")
 """
 REPORT = """\
 # An Airflow DAG that heals nothing.
 from kafka_steward.dags import heal
-heal(conn_id="{conn_id}", dag_id="tell_{conn_id}", mode="report")
+heal(conn_id="{conn_id}", dag_id="report_{conn_id}", mode="report")
 """
 
 
@@ -86,13 +87,13 @@ def test_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
     assert desk.ended(other, 0)["run_type"] == "asset_triggered"
     assert desk.runs(flaky) == []
 
-    # Nothing heals it, so the watch rings again, and now `flaky` hears it.
+    # Nothing heals it, so the watch fires again, and now `flaky` receives the event.
     desk.pause(flaky, paused=False)
     desk.pause(other, paused=True)
     assert_spark_failed(desk, opened, flaky)
     desk.connect("flaky_spark", conn_type="spark", host="local[*]")
     assert_healed(desk, opened, flaky, 4)
-    eventually(lambda: assert_told(desk, flaky), within=30)
+    eventually(lambda: assert_notified(desk, flaky), within=30)
     listed = json.loads(
         desk.airflow.run_command("kafka-steward", "audit", "--cluster", desk.conn_id, "--output", "json")
     )
@@ -100,16 +101,16 @@ def test_a_heal_that_was_paused_and_lacked_spark_heals_when_it_can(
 
 
 @pytest.mark.slow
-def test_a_report_tells_and_submits_nothing(
+def test_a_heal_in_mode_report_makes_a_plan_and_submits_nothing(
     desk: Desk, kraft_sandbox: Sandbox, opened: ClusterSession, topic: str
 ) -> None:
     kraft_sandbox.create_topics(topic, partitions=12, replication_factor=3)
-    tell = f"tell_{desk.conn_id}"
-    desk.add_dags("report", REPORT.format(conn_id=desk.conn_id), tell)
-    desk.pause(tell, paused=False)
+    report = f"report_{desk.conn_id}"
+    desk.add_dags("report", REPORT.format(conn_id=desk.conn_id), report)
+    desk.pause(report, paused=False)
     kraft_sandbox.kill(4)
-    reported = desk.ended(tell, 0)
-    states = desk.tasks(tell, reported["dag_run_id"])
+    reported = desk.ended(report, 0)
+    states = desk.tasks(report, reported["dag_run_id"])
     assert reported["state"] == "success", states
     assert [states[task] for task in ("plan", "submit", "report")] == ["success", "skipped", "skipped"]
     assert opened.journal.plans.latest(1) == []
@@ -197,7 +198,7 @@ def succeeded(desk: Desk, dag_id: str) -> Any:
     return next(run for run in runs if run["state"] == "success")
 
 
-def assert_told(desk: Desk, dag_id: str) -> None:
-    told = desk.told(dag_id)
-    assert set(told) == {"failed", "failure_detected", "healed"}
-    assert told.count("healed") == 1
+def assert_notified(desk: Desk, dag_id: str) -> None:
+    events = desk.notified(dag_id)
+    assert set(events) == {"failed", "failure_detected", "healed"}
+    assert events.count("healed") == 1

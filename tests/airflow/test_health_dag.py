@@ -80,7 +80,7 @@ def assert_deferred(desk: Desk, dag_id: str, run_id: str) -> None:
 def assert_emitted(statsd: StatsD, opened: ClusterSession) -> None:
     """By the watch, as a gauge and as a row."""
     name = "airflow.kafka_steward.cluster.under_replicated_partitions:"
-    values = [line.removeprefix(name) for line in statsd.heard if line.startswith(name)]
+    values = [line.removeprefix(name) for line in statsd.received if line.startswith(name)]
     assert any(not value.startswith("0") for value in values), values
     assert opened.journal.health is not None
     rows = [measures for _, measures in opened.journal.health.rows()]

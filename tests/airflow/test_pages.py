@@ -103,7 +103,7 @@ def test_the_form_shows_our_fields_and_its_test_says_what_answers(
     assert desk.airflow.call_api("GET", "/api/v2/connections/by_hand")["conn_type"] == "kafka_steward"
 
 
-def test_a_wrong_connection_is_told_in_one_sentence(admin: Page, desk: Desk, kraft_sandbox: Sandbox) -> None:
+def test_a_wrong_connection_is_reported_in_one_sentence(admin: Page, desk: Desk, kraft_sandbox: Sandbox) -> None:
     fill_in(admin, desk, "wrong_one", "127.0.0.1", "1")
     admin.click("[role=dialog] button", "Save")
     admin.shows("successfully created", "wrong_one")

@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("kraft_sandbox")]
 def test_the_dag_files_of_the_readme_are_found_by_the_dag_processor(desk: Desk) -> None:
     blocks = [block.split("```", 1)[0] for block in README.read_text().split("```python\n")[1:]]
     heal, cancel = [block for block in blocks if "kafka_steward.dags" in block]
-    assert len(heal.splitlines()) == len(cancel.splitlines()) == 3
     for name, text in {"heal_kafka_production": heal, "cancel_kafka_production": cancel}.items():
         desk.add_dags(f"readme_{name}", text, name, by_spark=[name])
     assert desk.dag("heal_kafka_production")["is_paused"]

@@ -78,7 +78,7 @@ def desk(homes: dict[str, Path], sandbox: Sandbox, postgres: PostgresServer, top
         journal = f"sqlite:///{homes['worker']}/kafka_steward/journal.db"
         given = connection(sandbox, homes["worker"])["extra"]
         desk = Desk(airflow, CONN_ID, sandbox.bootstrap, given.get("journal", journal), extra=given)
-        desk.add_dags("apart", DAGS.replace("{topic}", f"{topic}-owed"), *(dag_of(name) for name in WORKFLOWS))
+        desk.add_dags("apart", DAGS.replace("{topic}", f"{topic}-pending"), *(dag_of(name) for name in WORKFLOWS))
         yield desk
     if sandbox.zookeeper:
         forget_journal(sandbox.zookeeper)
@@ -105,14 +105,16 @@ def test_a_heal_says_that_the_watch_has_another_journal(
     rung = desk.ended(HEAL, 0)
     assert (rung["run_type"], rung["state"]) == ("asset_triggered", "failed")
     log = desk.log(HEAL, rung["dag_run_id"], "find_failures")
-    assert_told(log, "started with the journal at", homes["triggerer"], homes["worker"])
+    assert_names_both(log, "started with the journal at", homes["triggerer"], homes["worker"])
 
     # The watch has no part in a run that a person starts: there it is the trigger that has another journal.
     number = len(desk.runs(HEAL))
     run_id = desk.trigger(HEAL, {"ignore_grace": True}, "admin")
     by_hand = next(run for run in map(desk.ended, [HEAL] * 9, range(number, number + 9)) if run["dag_run_id"] == run_id)
     assert by_hand["state"] == "failed"
-    assert_told(desk.log(HEAL, run_id, "submit"), "started with the journal at", homes["worker"], homes["triggerer"])
+    assert_names_both(
+        desk.log(HEAL, run_id, "submit"), "started with the journal at", homes["worker"], homes["triggerer"]
+    )
     with desk.opened() as opened:
         (plan,) = opened.journal.plans.unfinished()
         assert {row.state for row in opened.journal.plans.rows(plan.digest)} == {MoveState.WAITING}
@@ -145,9 +147,9 @@ def test_each_other_workflow_says_so_too_or_works(
     eventually(lambda: _assert_live(desk, 1, 2, 3), within=60)
     run_id, state = run(desk, "topic")
     assert state == "success"
-    # The watch of the fill reads another journal, where nothing is owed: whoever owes it here is told so.
-    told = desk.xcom(dag_of("topic"), run_id, "create")
-    assert "No watch has polled this journal ever, so no fill starts automatically" in told["sentence"]
+    # The watch of the fill reads another journal, where no replica is pending: the task says so.
+    made = desk.xcom(dag_of("topic"), run_id, "create")
+    assert "No watch has polled this journal ever, so no fill starts automatically" in made["sentence"]
     sandbox.restart(4)
     assert_refused(desk, homes, "fill", "submit")
 
@@ -167,10 +169,10 @@ def assert_refused(desk: Desk, homes: dict[str, Path], workflow: str, task: str,
     """The run fails where it would leave its plan to the triggerer, and names both journals."""
     run_id, state = run(desk, workflow, **conf)
     assert state == "failed"
-    told = desk.log(dag_of(workflow), run_id, task)
+    log = desk.log(dag_of(workflow), run_id, task)
     shared = (homes["worker"] / "rows.db").exists()  # the documents, beside ZooKeeper
     words = "belong to a journal whose rows are at" if shared else "started with the journal at"
-    assert_told(told, words, homes["worker"], homes["triggerer"])
+    assert_names_both(log, words, homes["worker"], homes["triggerer"])
 
 
 def _assert_live(desk: Desk, *brokers: int) -> None:
@@ -188,7 +190,7 @@ def test_documents_that_are_shared_are_not_read_with_rows_that_are_not(
     run = desk.ended(HEAL, 0)
     assert (run["dag_run_id"], run["state"]) == (run_id, "failed")
     log = desk.log(HEAL, run_id, "find_failures")
-    assert_told(log, "belong to a journal whose rows are at", homes["triggerer"], homes["worker"])
+    assert_names_both(log, "belong to a journal whose rows are at", homes["triggerer"], homes["worker"])
 
 
 def _assert_documents_are_of(sandbox: Sandbox, home: Path) -> None:
@@ -202,7 +204,7 @@ def _assert_documents_are_of(sandbox: Sandbox, home: Path) -> None:
     assert str(home) in node.data
 
 
-def assert_told(log: str, words: str, theirs: Path, ours: Path) -> None:
+def assert_names_both(log: str, words: str, theirs: Path, ours: Path) -> None:
     assert words in log
     assert str(theirs) in log
     assert str(ours) in log

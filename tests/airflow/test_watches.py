@@ -20,11 +20,11 @@ from kafka_steward.dags.builder import watch_asset
 from kafka_steward.triggers.watch import EVENTS
 for number in range(10):
     event = EVENTS[number % 5]
-    with DAG(f"hears_{{event}}_{{number // 5}}", schedule=[watch_asset("{conn_id}", event, None)]):
-        EmptyOperator(task_id="heard")
+    with DAG(f"starts_for_{{event}}_{{number // 5}}", schedule=[watch_asset("{conn_id}", event, None)]):
+        EmptyOperator(task_id="started")
 """
 EVENTS = ("broker-failed", "broker-joined", "broker-new", "request", "cancel")
-LISTENERS = {event: (f"hears_{event}_0", f"hears_{event}_1") for event in EVENTS}
+LISTENERS = {event: (f"starts_for_{event}_0", f"starts_for_{event}_1") for event in EVENTS}
 
 
 @pytest.mark.in_ci("kraft")

@@ -51,71 +51,71 @@ def evening(evenings: dict[str, Evening], mode: str) -> Evening:
 
 @pytest.mark.in_ci("kraft")
 def test_health_is_reported_on_demand_and_by_a_schedule(evening: Evening) -> None:
-    told = evening.told("health")
-    assert (told["by hand"]["healthy"], told["by hand"]["above"]) == (True, [])
-    assert told["by hand"]["measures"]["under_replicated_partitions"] == 0
-    assert (told["scheduled"]["state"], told["scheduled"]["run_type"]) == ("success", "scheduled")
+    found = evening.result("health")
+    assert (found["by hand"]["healthy"], found["by hand"]["above"]) == (True, [])
+    assert found["by hand"]["measures"]["under_replicated_partitions"] == 0
+    assert (found["scheduled"]["state"], found["scheduled"]["run_type"]) == ("success", "scheduled")
 
 
 @pytest.mark.in_ci("kraft")
 def test_a_person_drains_a_broker_approves_that_plan_and_it_is_empty(evening: Evening) -> None:
-    told = evening.told("drain")
-    assert told["digest"] in told["asked"]
-    assert all(word in told["asked"] for word in ("predicted duration", "replicas in", "even-0"))
-    assert told["approved"] == ("ann", "approved: rack move")
-    assert (told["status"], told["empty"], told["not_done_count"], told["holds"]) == ("completed", True, 0, 0)
-    assert "Broker 4 is empty in Kafka. Next: stop it" in told["sentence"]
+    found = evening.result("drain")
+    assert found["digest"] in found["asked"]
+    assert all(word in found["asked"] for word in ("predicted duration", "replicas in", "even-0"))
+    assert found["approved"] == ("ann", "approved: rack move")
+    assert (found["status"], found["empty"], found["not_done_count"], found["holds"]) == ("completed", True, 0, 0)
+    assert "Broker 4 is empty in Kafka. Next: stop it" in found["sentence"]
 
 
 @pytest.mark.in_ci("kraft")
-def test_a_broker_that_joins_starts_the_fill_which_settles_the_debt(evening: Evening) -> None:
-    told = evening.told("fill")
-    assert (told["started"], told["were owed"], told["are owed"]) == ("asset_triggered", ["0", "1", "2"], [])
-    assert (told["pending"], told["partitions"], told["replicas_moved"], told["lower_bound"]) == (0, 3, 3, 3)
-    assert [set(replicas) for replicas in told["replicas"].values()] == [{1, 2, 3, 4}] * 3
+def test_a_broker_that_joins_starts_the_fill_which_creates_the_pending_replicas(evening: Evening) -> None:
+    found = evening.result("fill")
+    assert (found["started"], found["were pending"], found["are pending"]) == ("asset_triggered", ["0", "1", "2"], [])
+    assert (found["pending"], found["partitions"], found["replicas_moved"], found["lower_bound"]) == (0, 3, 3, 3)
+    assert [set(replicas) for replicas in found["replicas"].values()] == [{1, 2, 3, 4}] * 3
 
 
 @pytest.mark.in_ci("kraft")
 def test_after_the_fill_the_broker_that_joined_gets_its_share(evening: Evening) -> None:
-    told = evening.told("expand")
-    assert (told["started"], told["status"], told["not_done_count"]) == ("asset_triggered", "completed", 0)
-    assert told["holds"] > 3, "more than what was owed to it"
+    found = evening.result("expand")
+    assert (found["started"], found["status"], found["not_done_count"]) == ("asset_triggered", "completed", 0)
+    assert found["holds"] > 3, "more than its pending replicas"
 
 
 @pytest.mark.in_ci("zookeeper")
 def test_a_reassignment_by_hand_is_proven_approved_and_applied(evening: Evening) -> None:
-    told = evening.told("apply")
-    assert "will have 2 replicas instead of 3." in told["asked"]
-    assert (told["status"], told["not_done_count"]) == ("completed", 0)
-    assert told["replicas"] == told["given"]
+    found = evening.result("apply")
+    assert "will have 2 replicas instead of 3." in found["asked"]
+    assert (found["status"], found["not_done_count"]) == ("completed", 0)
+    assert found["replicas"] == found["given"]
 
 
 @pytest.mark.in_ci("zookeeper")
-def test_a_person_cancels_in_the_middle_and_all_that_flew_is_as_before(evening: Evening) -> None:
-    told = evening.told("cancel")
-    assert (told["as_before"], told["apply"]) == (True, "cancelled")
-    assert told["after"] == told["before"] != {}
+def test_a_person_cancels_in_the_middle_and_all_that_was_in_flight_is_as_before(evening: Evening) -> None:
+    found = evening.result("cancel")
+    assert (found["as_before"], found["apply"]) == (True, "cancelled")
+    assert found["after"] == found["before"] != {}
 
 
 @pytest.mark.in_ci("zookeeper")
 def test_a_form_changes_the_rate_of_a_plan_that_runs_on_every_broker(evening: Evening) -> None:
-    told = evening.told("cancel")
-    assert (told["rates"], told["changed"]) == ([{str(SLOW)}, {str(FASTER)}], FASTER)
+    found = evening.result("cancel")
+    assert (found["rates"], found["changed"]) == ([{str(SLOW)}, {str(FASTER)}], FASTER)
 
 
 @pytest.mark.in_ci("zookeeper")
 def test_a_schedule_evens_out_by_itself(evening: Evening) -> None:
-    told = evening.told("nightly")
-    assert (told["started"], told["asked"], told["status"]) == ("scheduled", False, "completed")
-    assert told["not_done_count"] == 0
-    assert told["on broker 4"] > 0
+    found = evening.result("nightly")
+    assert (found["started"], found["asked"], found["status"]) == ("scheduled", False, "completed")
+    assert found["not_done_count"] == 0
+    assert found["on broker 4"] > 0
 
 
 @pytest.mark.in_ci("zookeeper")
 def test_a_killed_broker_is_healed_and_nobody_looks(evening: Evening) -> None:
-    told = evening.told("heal")
-    assert (told["started"], told["brokers"]) == ("asset_triggered", [4])
-    assert (told["under_replicated"], told["left"], told["hurt"]) == (0, 0, [])
-    assert told["replicas_moved"] == told["lower_bound"] > 0
-    assert {Action.PUBLISH, Action.SUBMIT, Action.SETTLE, Action.FINISH} <= told["actions"]
-    assert told["runs"] == {told["run"]}
+    found = evening.result("heal")
+    assert (found["started"], found["brokers"]) == ("asset_triggered", [4])
+    assert (found["under_replicated"], found["left"], found["hurt"]) == (0, 0, [])
+    assert found["replicas_moved"] == found["lower_bound"] > 0
+    assert {Action.PUBLISH, Action.SUBMIT, Action.SETTLE, Action.FINISH} <= found["actions"]
+    assert found["runs"] == {found["run"]}

@@ -346,7 +346,7 @@ def test_each_partition_has_a_status(
     assert overall_exit([standing]) is code
 
 
-def test_a_topic_that_was_created_anew_is_named() -> None:
+def test_a_recreated_topic_is_named() -> None:
     row = MoveRow(replace(MOVE, topic_id="id1"), state=C)
     anew = Partition("t", 0, (4, 2, 3), frozenset({4}), 4, "id2")
     (standing,) = partition_statuses(PlanRecord("d", "c", "apply", status=DONE), [row], {anew.topic_partition: anew})

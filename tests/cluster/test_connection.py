@@ -83,7 +83,7 @@ def test_milliseconds_must_be_a_number(value: Any) -> None:
         client_config({"socket.timeout.ms": value})
 
 
-def test_the_hook_can_tell_client_keys_from_its_own() -> None:
+def test_the_hook_distinguishes_client_keys_from_its_own() -> None:
     places = ["zookeeper", "journal", "workspace", "kafka_conn_id", "cluster_id", "kafka.heal.chunk.size"]
     ours = [*places, *(knob.name for knob in fields(Settings))]
     assert not [key for key in ours if is_client_key(key)]

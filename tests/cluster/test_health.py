@@ -294,7 +294,7 @@ def test_a_move_that_was_cancelled_between_two_checks_is_not_seen(later: Snapsho
     assert rates(later, sized(later, 2_000, before, b3=600, b4=600), before) == {}
 
 
-def test_replicas_of_a_topic_that_was_created_anew_were_not_copied() -> None:
+def test_replicas_of_a_recreated_topic_were_not_copied() -> None:
     before = sized(one("123", "123"), 1_000)
     anew = one("124", "124", topic_id="id2")
     assert receiving_brokers(anew, before) == frozenset()

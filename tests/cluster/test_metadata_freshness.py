@@ -124,7 +124,7 @@ def test_a_requested_move_is_in_flight_until_the_broker_shows_it_or_something_ne
     assert recent._accepted == {}
 
 
-def test_a_topic_that_was_created_anew_is_no_old_news(recent: MetadataReconciler) -> None:
+def test_a_recreated_topic_is_not_stale_metadata(recent: MetadataReconciler) -> None:
     recent.reconcile({NAME: Partition("t", 0, OLD, frozenset(), 2, "id1", leader_epoch=7)}, {})
     recent.on_accepted({NAME: DONE}, 0)
     recent.on_listed({}, GRACE_S + 1)

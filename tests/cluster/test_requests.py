@@ -210,11 +210,11 @@ def test_a_failed_disk_counts_for_nothing_and_is_named() -> None:
     assert not found.cordoned
 
 
-def test_untold_space_is_unknown() -> None:
-    untold = replace(B, total_bytes=None, usable_bytes=None)
-    assert described(total=-1) == BrokerLogDirs({T0: 5, T1: 7}, directories=(A, untold))
+def test_space_that_is_not_reported_is_unknown() -> None:
+    unreported = replace(B, total_bytes=None, usable_bytes=None)
+    assert described(total=-1) == BrokerLogDirs({T0: 5, T1: 7}, directories=(A, unreported))
     assert described(version=1) == BrokerLogDirs(
-        {T0: 5, T1: 7}, directories=(replace(A, total_bytes=None, usable_bytes=None), untold)
+        {T0: 5, T1: 7}, directories=(replace(A, total_bytes=None, usable_bytes=None), unreported)
     )
 
 

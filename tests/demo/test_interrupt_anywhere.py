@@ -1,4 +1,4 @@
-"""Ctrl-C at each point of the demo, as its lines tell them: nothing is left running, whatever was under way."""
+"""Ctrl-C at each point of the demo, as its lines name them: nothing is left running, whatever was under way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.demo.test_interrupt import COMMAND, _assert_unmentioned, _mentions
 from tests.eventually import eventually
-from tests.sandbox.processes import heed_ctrl_c
+from tests.sandbox.processes import restore_ctrl_c
 
 pytestmark = [pytest.mark.kraft, pytest.mark.slow]
 
@@ -41,7 +41,7 @@ def demo(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         text=True,
         env={**os.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"},
         start_new_session=True,
-        preexec_fn=heed_ctrl_c,  # noqa: PLW1509 - no thread of ours runs
+        preexec_fn=restore_ctrl_c,  # noqa: PLW1509 - no thread of ours runs
     )
     try:
         yield child
@@ -50,7 +50,7 @@ def demo(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         child.wait()
 
 
-def told(child: subprocess.Popen[str], words: str) -> str:
+def output_up_to(child: subprocess.Popen[str], words: str) -> str:
     """Its output up to the line with these words."""
     assert child.stdout is not None
     assert child.stderr is not None
@@ -71,7 +71,7 @@ def ctrl_c(child: subprocess.Popen[str]) -> str:
 @pytest.mark.parametrize("point", POINTS)
 def test_ctrl_c_leaves_no_process_and_no_file(point: str, tmp_path: Path) -> None:
     with demo(tmp_path) as child:
-        told(child, POINTS[point])
+        output_up_to(child, POINTS[point])
         errors = ctrl_c(child)
     assert child.returncode == 130
     assert errors.strip().splitlines()[-1] == "The demo was interrupted; everything that it started has ended."
@@ -82,7 +82,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(point: str, tmp_path: Path) -> Non
 
 def test_what_is_kept_runs_until_ctrl_c_and_its_files_stay(tmp_path: Path) -> None:
     with demo(tmp_path, "--keep") as child:
-        said = told(child, "healed broker=")
+        said = output_up_to(child, "healed broker=")
         assert re.search(r"Airflow UI: http://127\.0\.0\.1:\d+  \(user admin, password admin\)", said)
         files = re.search(r"Kafka: 127\.0\.0\.1:\S+\nFiles: (\S+)\nCtrl-C stops everything", said)
         assert files, said

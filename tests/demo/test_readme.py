@@ -12,10 +12,9 @@ SHOWN = shown_lines()
 WORDS = [at for at, line in enumerate(SHOWN) if line.strip()]
 
 
-def test_it_shows_each_step_a_table_and_the_result() -> None:
+def test_it_shows_the_steps_from_the_start_to_the_result() -> None:
     steps = [line.split()[2] for line in SHOWN if re.match(r" *[\d.]+ s  ", line)]
-    assert (steps[0], len(steps), steps[-1]) == ("start", 12, "healed")
-    assert sum(line.endswith((" live", " dead")) for line in SHOWN) == 4
+    assert (steps[0], steps[-1]) == ("start", "healed")
 
 
 def test_other_numbers_and_more_lines_are_no_difference() -> None:

@@ -104,14 +104,14 @@ def test_what_is_refused_is_named_with_the_right_that_is_missing() -> None:
     )
 
 
-def test_without_throttles_the_way_out_is_told() -> None:
+def test_without_the_right_to_throttle_the_setting_that_needs_none_is_named() -> None:
     found = right_finding({MOVE: None, BROKER_THROTTLE: REFUSED, TOPIC_THROTTLE: None}, ME)
     assert found.sentence.endswith("set throttle to 0: moves then run at full speed.")
     assert found.command.splitlines()[-1] == "export AIRFLOW__KAFKA_STEWARD__THROTTLE=0"
     assert "throttle to 0" not in right_finding({MOVE: REFUSED, TOPIC_THROTTLE: REFUSED}, ME).sentence
 
 
-def test_the_cluster_is_told_with_what_is_down() -> None:
+def test_the_cluster_is_described_with_what_is_down() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123 231")
     told = describe_cluster(simulator.snapshot(), "4.3", ME, zookeeper_mode=False)
     assert (told.level, told.sentence.endswith("2 partitions, 0 under-replicated.")) == (Level.OK, True)
@@ -226,7 +226,7 @@ def test_code_of_pyspark_client_over_pyspark_is_a_note() -> None:
     assert (found.level, "finds 4.2.0" in found.sentence) == (Level.NOTE, True)
 
 
-def test_a_spark_elsewhere_is_not_started_and_the_way_to_see_its_version_is_told() -> None:
+def test_a_remote_spark_is_not_started_and_the_command_that_shows_its_version_is_named() -> None:
     found = remote_spark_finding("spark_production", "spark://master:7077", submit="spark3-submit")
     assert (found.level, found.command) == (Level.OK, "spark3-submit --version")
     assert "the Spark of spark_production, spark://master:7077. Its version was not asked, because" in found.sentence

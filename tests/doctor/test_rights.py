@@ -22,7 +22,7 @@ def inspected(secured: Secured, *names: str) -> dict[str, Finding]:
     return {each.subject: each for each in found}
 
 
-def test_who_may_look_only_is_told_what_to_grant(secured: Secured) -> None:
+def test_for_a_principal_that_may_only_read_the_rights_to_grant_are_named(secured: Secured) -> None:
     secured.sandbox.create_topics("doctor", partitions=1)
     found = inspected(secured, "look")
     assert found["rights"].level is Level.FAULT

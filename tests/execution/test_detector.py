@@ -321,7 +321,7 @@ def test_throttles_that_a_plan_left_on_a_dead_broker_are_released(simulator: Sim
     simulator.restart(4)
     look(simulator, journal)
     assert simulator.broker_settings[4] == {}
-    assert world.borrowed() == []
+    assert world.leases() == []
 
 
 @pytest.fixture

@@ -157,10 +157,10 @@ def test_a_topic_deleted_in_the_middle_is_dropped(simulator: Simulator) -> None:
     assert (progress.dropped, progress.completed, progress.left) == (5, 1, 0)
     assert world.row("t-0").detail == "the topic was deleted"
     assert world.row("t-4").detail == "t-4 was not moved: it no longer exists."
-    assert world.borrowed() == []
+    assert world.leases() == []
 
 
-def test_a_topic_created_anew_in_the_middle_is_left_alone(simulator: Simulator) -> None:
+def test_a_topic_that_is_recreated_in_the_middle_is_left_alone(simulator: Simulator) -> None:
     world = heal(simulator, settings=Settings(throttle=0, max_in_per_broker=2))
     world.step()
     simulator.delete("t")

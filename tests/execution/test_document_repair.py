@@ -68,7 +68,7 @@ def test_the_plan_goes_on_and_leaves_nothing_behind(world: World, which: int, te
     assert world.run().status is PlanStatus.COMPLETED
     assert [world.replicas(f"t-{n}") for n in range(3)] == [(4, 2, 3), (4, 3, 1), (3, 4, 2)]
     assert world.throttles() == ["4:70"]
-    assert (world.borrowed(), world.journal.slot.holders()) == ([], ())
+    assert (world.leases(), world.journal.slot.holders()) == ([], ())
     (name,) = world.journal.tree.children(QUARANTINE)
     node = present(world.journal.tree.get(f"{QUARANTINE}/{name}"))
     kept = present(world.journal.tree.get(f"{QUARANTINE}/{name}/text"))
@@ -126,7 +126,7 @@ def test_the_watch_looks_on(world: World, which: int) -> None:
     assert FailureDetector(world.simulator, world.journal, world.settings, WHO).poll().down == ()
 
 
-def test_an_invalid_document_of_a_second_version_is_created_anew(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_document_of_a_second_version_is_recreated(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlotOwnership, "VERSION", 2)
     overwrite(world.journal, paths.SLOT, '{"version":2,"plan":7}')
     assert len(repair_documents(world.journal, WHO)) == 1
@@ -143,12 +143,12 @@ def test_a_document_of_a_newer_release_is_left_alone(world: World) -> None:
     assert world.journal.tree.children(QUARANTINE) == []
 
 
-def test_what_was_given_back_already_is_not_borrowed_anew(world: World) -> None:
+def test_a_lease_that_was_released_is_not_recreated(world: World) -> None:
     world.run()
-    assert world.borrowed() == []
+    assert world.leases() == []
     world.journal.tree.create(paths.lease("broker", "4", RATE), "invalid text")
     assert len(repair_documents(world.journal, WHO)) == 1
-    assert world.borrowed() == []
+    assert world.leases() == []
 
 
 SENTENCE = r"moves 2 partitions, and the journal at memory has 1 rows of it; the plan does not continue"

@@ -165,11 +165,11 @@ def test_other_moves_go_on_and_throttles_are_given_back_where_they_can_be(simula
         told = world.step()
         assert not told.waits_for_person, told.sentence
     assert world.states() == {"t-0": "submitted", "u-0": "completed", "u-1": "completed"}
-    assert "topic/u" not in world.borrowed()
-    assert "topic/t" in world.borrowed()
+    assert "topic/u" not in world.leases()
+    assert "topic/t" in world.leases()
     simulator.hidden.clear()
     assert world.run().completed == 3
-    assert (world.throttles(), world.borrowed()) == ([], [])
+    assert (world.throttles(), world.leases()) == ([], [])
 
 
 UNKNOWN = ["a" * 64, "b" * 64]
@@ -249,7 +249,7 @@ def test_the_end_of_a_plan_names_a_throttle_that_could_not_be_given_back(
     monkeypatch.undo()
     simulator.hidden.clear()
     release_orphaned_throttles(simulator, world.journal, frozenset({1, 2, 3, 4}), WHO)
-    assert (world.throttles(), world.borrowed()) == ([], [])
+    assert (world.throttles(), world.leases()) == ([], [])
 
 
 def test_a_late_request_is_taken_back_when_it_can_be_seen_again(simulator: Simulator) -> None:
@@ -282,7 +282,7 @@ def test_a_move_in_flight_that_cannot_be_seen_is_not_taken_out_of_its_plan(simul
     assert world.states() == {"t-0": "submitted"}
 
 
-def test_partitions_that_were_asked_for_a_hidden_topic_are_neither_added_nor_struck_out(simulator: Simulator) -> None:
+def test_deferred_partitions_of_a_hidden_topic_are_neither_added_nor_dropped(simulator: Simulator) -> None:
     journal = memory_journal(simulator)
     simulator.create("u", [(1, 2)])
     for topic in ("u", "t"):

@@ -607,20 +607,20 @@ def test_a_late_request_that_kafka_completed_at_once_is_rolled_back(mode: str) -
     ]
 
 
-def created_anew(at: Place) -> None:
+def recreated(at: Place) -> None:
     at.simulator.delete("t")
     at.simulator.create("t", [(1, 2, 3), (2, 3, 1)], size=10)
 
 
-def test_what_a_late_request_did_to_a_topic_that_was_created_anew_is_named() -> None:
-    here, error = completed_at_once("kraft", created_anew)
+def test_what_a_late_request_did_to_a_recreated_topic_is_named() -> None:
+    here, error = completed_at_once("kraft", recreated)
     assert "t-0 was moved to [4, 5, 3]" in str(error)
     assert "re-created" in str(error)
     assert "1 more partitions" in str(error)
     journal = here.process(Faults())[1]
     named = journal.audit.rows(plan=here.plan.digest, action=Action.SKIP)
     assert [(str(row.entry.topic), row.entry.partition) for row in named] == [("t", 0), ("t", 1)]
-    nothing_is_left(here, "created anew")
+    nothing_is_left(here, "recreated")
 
 
 def test_a_late_request_whose_originals_are_dead_is_named_and_left() -> None:

@@ -37,28 +37,28 @@ from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, Plan
 from tests.execution.looks import brokers, look, part
 from tests.simulated_plan import move
 
-FLIES = part("t-0", "4231", isr="123", adding="4", removing="1")
+IN_FLIGHT = part("t-0", "4231", isr="123", adding="4", removing="1")
 
 
 def row(after: str = "423", phase: Phase = Phase.ACCEPTED) -> MoveRow:
     return MoveRow(move("t-0", "123", after), MoveState.SUBMITTED, attempt=1, phase=phase)
 
 
-IN_FLIGHT = {
-    "all live": (Phase.ACCEPTED, FLIES, "1234", "", False),
-    "target died": (Phase.ACCEPTED, FLIES, "123", "", True),
-    "target died, not known to be accepted": (Phase.INTENDED, FLIES, "123", "", True),
-    "cancelled already": (Phase.CANCELLING, FLIES, "123", "", False),
-    "target restarts": (Phase.ACCEPTED, FLIES, "123", "4", False),
-    "another restarts": (Phase.ACCEPTED, FLIES, "123", "3", True),
+DEATHS = {
+    "all live": (Phase.ACCEPTED, IN_FLIGHT, "1234", "", False),
+    "target died": (Phase.ACCEPTED, IN_FLIGHT, "123", "", True),
+    "target died, not known to be accepted": (Phase.INTENDED, IN_FLIGHT, "123", "", True),
+    "cancelled already": (Phase.CANCELLING, IN_FLIGHT, "123", "", False),
+    "target restarts": (Phase.ACCEPTED, IN_FLIGHT, "123", "4", False),
+    "another restarts": (Phase.ACCEPTED, IN_FLIGHT, "123", "3", True),
     "has ended": (Phase.ACCEPTED, part("t-0", "423", isr="23"), "123", "", False),
-    "removed one died": (Phase.ACCEPTED, FLIES, "234", "", False),
-    "kept one died and is in sync by what the leader last said": (Phase.ACCEPTED, FLIES, "124", "", False),
+    "removed one died": (Phase.ACCEPTED, IN_FLIGHT, "234", "", False),
+    "kept one died and is in sync by what the leader last said": (Phase.ACCEPTED, IN_FLIGHT, "124", "", False),
     "kept one died": (Phase.ACCEPTED, part("t-0", "4231", isr="12", adding="4", removing="1"), "124", "", True),
 }
 
 
-@pytest.mark.parametrize(("phase", "partition", "live", "bouncing", "cancelled"), IN_FLIGHT.values(), ids=IN_FLIGHT)
+@pytest.mark.parametrize(("phase", "partition", "live", "bouncing", "cancelled"), DEATHS.values(), ids=DEATHS)
 def test_only_what_is_in_flight_to_a_dead_broker_is_cancelled(
     phase: Phase, partition: Partition, live: str, bouncing: str, cancelled: bool
 ) -> None:
@@ -83,7 +83,7 @@ def test_the_clause_names_the_dead_in_order(live: str, clause: str) -> None:
 
 
 CANCELS = {
-    "originals in sync": (FLIES, "1234", True),
+    "originals in sync": (IN_FLIGHT, "1234", True),
     "only the new one in sync": (part("t-0", "4231", isr="4", adding="4", removing="1"), "1234", False),
     "nothing in sync is live": (part("t-0", "4231", isr="4", adding="4", removing="1"), "123", True),
     "gone": (part("t-1", "123"), "1234", False),
@@ -250,10 +250,10 @@ def seen(replicas: str, isr: str, *, adding: str = "", removing: str = "", topic
     return Partition("t", 0, as_ids[0], frozenset(as_ids[1]), 2, topic_id, as_ids[2], as_ids[3])
 
 
-FLYING = seen("4231", "123", adding="4", removing="1")
+SEEN_IN_FLIGHT = seen("4231", "123", adding="4", removing="1")
 CASES = {
-    "in flight": (Phase.ACCEPTED, FLYING, State.IN_FLIGHT),
-    "in flight, and not known to be accepted": (Phase.INTENDED, FLYING, State.IN_FLIGHT),
+    "in flight": (Phase.ACCEPTED, SEEN_IN_FLIGHT, State.IN_FLIGHT),
+    "in flight, and not known to be accepted": (Phase.INTENDED, SEEN_IN_FLIGHT, State.IN_FLIGHT),
     "arrived": (Phase.ACCEPTED, seen("423", "234"), State.ARRIVED),
     "arrived, answer lost": (Phase.INTENDED, seen("423", "234"), State.ARRIVED),
     "arrived while being cancelled": (Phase.CANCELLING, seen("423", "234"), State.ARRIVED),
@@ -263,7 +263,7 @@ CASES = {
     "cancelled by someone": (Phase.ACCEPTED, seen("123", "23"), State.CANCELLED_EXTERNALLY),
     "cancelled by someone, order lost": (Phase.ACCEPTED, seen("231", "23"), State.CANCELLED_EXTERNALLY),
     "order lost before it was known to be taken": (Phase.INTENDED, seen("231", "23"), State.CANCELLED_EXTERNALLY),
-    "cancel asked, still listed": (Phase.CANCELLING, FLYING, State.CANCELLING),
+    "cancel asked, still listed": (Phase.CANCELLING, SEEN_IN_FLIGHT, State.CANCELLING),
     "cancelled, order lost": (Phase.CANCELLING, seen("231", "23"), State.ORDER_CHANGED),
     "cancelled, as it was": (Phase.CANCELLING, seen("123", "23"), State.RESTORED),
     "elsewhere": (Phase.ACCEPTED, seen("234", "234"), State.TAKEN_OVER),
@@ -358,10 +358,12 @@ def test_an_isr_that_was_whole_once_need_not_be_whole_again() -> None:
 
 
 def test_what_was_tried_and_is_in_flight_is_ours_and_what_was_not_is_not() -> None:
-    assert observe_move(MoveRow(ONE_NEW, attempt=1), FLYING, LIVE) is State.ADOPTED
-    assert observe_move(MoveRow(ONE_NEW, attempt=1, stage=1, unacknowledged=True), FLYING, LIVE) is State.ADOPTED
-    assert observe_move(MoveRow(ONE_NEW, attempt=1, stage=1), FLYING, LIVE) is State.STILL_IN_FLIGHT
-    assert observe_move(MoveRow(ONE_NEW, attempt=0), FLYING, LIVE) is None
+    assert observe_move(MoveRow(ONE_NEW, attempt=1), SEEN_IN_FLIGHT, LIVE) is State.ADOPTED
+    assert (
+        observe_move(MoveRow(ONE_NEW, attempt=1, stage=1, unacknowledged=True), SEEN_IN_FLIGHT, LIVE) is State.ADOPTED
+    )
+    assert observe_move(MoveRow(ONE_NEW, attempt=1, stage=1), SEEN_IN_FLIGHT, LIVE) is State.STILL_IN_FLIGHT
+    assert observe_move(MoveRow(ONE_NEW, attempt=0), SEEN_IN_FLIGHT, LIVE) is None
     assert observe_move(MoveRow(ONE_NEW, MoveState.HELD, attempt=1), seen("123", "23"), LIVE) is None
 
 
@@ -373,7 +375,7 @@ def test_a_pure_reorder_is_recognized_by_its_order() -> None:
 
 @pytest.mark.parametrize("state", [state for state in MoveState if state.settled])
 def test_what_is_settled_stays_so(state: MoveState) -> None:
-    assert observe_move(MoveRow(ONE_NEW, state, attempt=1), FLYING, LIVE) is None
+    assert observe_move(MoveRow(ONE_NEW, state, attempt=1), SEEN_IN_FLIGHT, LIVE) is None
 
 
 def test_each_meaning_is_possible_in_the_table() -> None:

@@ -380,7 +380,7 @@ def test_a_partition_that_has_shrunk_begins(simulator: Simulator) -> None:
         ({4}, set(), Reason.DISK_UNKNOWN, 4),
         (set(), {4}, Reason.TARGET_CORDONED, 4),
     ],
-    ids=["its leader does not tell its size", "the receiver does not tell its room", "the receiver is cordoned"],
+    ids=["its leader does not report its size", "the receiver does not report its room", "the receiver is cordoned"],
 )
 def test_a_broker_that_does_not_report_or_is_cordoned_holds_the_move(
     simulator: Simulator, mute: set[int], cordoned: set[int], reason: Reason, broker: int

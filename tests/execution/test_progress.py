@@ -45,9 +45,9 @@ ROWS = [
     for state, (chunk, count) in STATES.items()
     for n in range(count)
 ]
-FLIES = TopicPartition("submitted", 0)
+IN_FLIGHT = TopicPartition("submitted", 0)
 HELD = Held.of(TopicPartition("held", 0), HoldReason.TARGET_DEAD, 4)
-TRACK = TransferRate(9000, 130, arrived={FLIES: 30, TopicPartition("submitted", 1): 500}, bytes_per_s=10.0)
+TRACK = TransferRate(9000, 130, arrived={IN_FLIGHT: 30, TopicPartition("submitted", 1): 500}, bytes_per_s=10.0)
 PROGRESS = Progress(
     digest="d1",
     status=PlanStatus.RUNNING,
@@ -64,7 +64,7 @@ PROGRESS = Progress(
     bytes_done=230,
     bytes_per_s=10.0,
     eta_s=167.0,
-    stalled=(FLIES,),
+    stalled=(IN_FLIGHT,),
     chunk=1,
     chunks=3,
     left=3,
@@ -78,7 +78,7 @@ def of(*states: MoveState) -> list[MoveRow]:
 
 
 def test_every_partition_and_every_byte_is_counted_once() -> None:
-    assert progress_of(RECORD, ROWS, held=[HELD], track=TRACK, stalled=[FLIES], busy=True) == PROGRESS
+    assert progress_of(RECORD, ROWS, held=[HELD], track=TRACK, stalled=[IN_FLIGHT], busy=True) == PROGRESS
 
 
 def test_without_a_track_what_is_in_flight_counts_nothing_and_the_rate_is_unknown() -> None:

@@ -425,7 +425,7 @@ def test_a_rate_that_two_plans_lease_is_the_stricter_one_and_is_released_with_th
 
     run(worlds, observe)
     assert (rates, lists) == (["200", "500", "900"], ["0:4,2:4", "2:4", None])
-    assert worlds[0].borrowed() == []
+    assert worlds[0].leases() == []
 
 
 def throttled(simulator: Simulator) -> str | None:

@@ -151,7 +151,7 @@ class RunnerMachine(RuleBasedStateMachine):
 
     @rule()
     @precondition(lambda self: any(name.topic == "u" for name in self.simulator.topics))
-    def a_topic_is_created_anew(self) -> None:
+    def a_topic_is_recreated(self) -> None:
         live = sorted(self.simulator.alive)[:3]
         if len(live) == 3:
             self.simulator.delete("u")

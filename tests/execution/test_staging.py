@@ -157,7 +157,7 @@ def test_what_rests_halfway_goes_on_and_can_go_back(row: MoveRow, seen: Partitio
     assert can_roll_back_stages(row, seen, frozenset({1, 2, 4, 5})) is False, "a dead original would hang it"
 
 
-FLYING = {
+IN_FLIGHT = {
     "gone": (None, WIDE),
     "at rest": (partition((1, 2, 3)), WIDE),
     "all at once": (partition((4, 5, 6, 1, 2, 3), adding=(4, 5, 6), removing=(1, 2, 3)), WIDE),
@@ -171,7 +171,7 @@ FLYING = {
 }
 
 
-@pytest.mark.parametrize(("seen", "expected"), FLYING.values(), ids=FLYING)
+@pytest.mark.parametrize(("seen", "expected"), IN_FLIGHT.values(), ids=IN_FLIGHT)
 def test_what_is_in_flight_is_the_whole_move_or_one_stage(seen: Partition | None, expected: Move) -> None:
     assert part_in_flight(MoveRow(WIDE, MoveState.SUBMITTED, attempt=1), seen) == expected
 
@@ -235,7 +235,7 @@ def test_a_move_of_three_replicas_is_three_reassignments_that_add_one_each(simul
         ([1, 2, 3, 4, 5], [4, 5, 6]),
     ]
     assert listed == {"0:4", "0:5", "0:6"}, "each is throttled while it is copied, and no longer"
-    assert world.throttles() == world.borrowed() == []
+    assert world.throttles() == world.leases() == []
     row = world.row("t-0")
     assert (row.move, row.state, row.attempt) == (world.moves[0], MoveState.COMPLETED, 3)
     assert progress.bytes_done == progress.bytes_total == 900
@@ -361,7 +361,9 @@ def test_a_whole_plan_goes_back_one_replica_at_a_time_too(simulator: Simulator) 
 # others, and deaths
 
 
-def test_an_external_cancel_of_a_stage_is_heeded_and_the_stages_before_it_go_too(simulator: Simulator) -> None:
+def test_after_an_external_cancel_of_a_stage_the_move_fails_and_the_stages_before_it_are_undone(
+    simulator: Simulator,
+) -> None:
     world = world_of(simulator)
     to_the_second_stage(world)
     world.step()

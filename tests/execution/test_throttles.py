@@ -34,7 +34,7 @@ def test_the_throttle_is_there_while_it_moves_and_gone_after(simulator: Simulato
     assert simulator.topic_settings["t"][FOLLOWERS] == "2:4,4:4,5:4"
     world.run()
     assert world.throttles() == []
-    assert world.borrowed() == []
+    assert world.leases() == []
 
 
 def test_a_rate_that_no_broker_shows_yet_is_released_too(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_a_rate_kept_for_moves_to_come_is_given_back_when_they_turn_out_to_need_
     progress = world.step()  # in one step the first ends, and nothing is left to do
     assert (progress.ended, progress.completed, progress.satisfied) == (True, 1, 4)
     assert world.throttles() == []
-    assert world.borrowed() == []
+    assert world.leases() == []
 
 
 def test_the_leaders_side_is_throttled_when_asked_for(simulator: Simulator) -> None:
@@ -90,7 +90,7 @@ def test_a_rate_that_the_connection_changes_is_set_at_the_next_step(simulator: S
     world.step()
     assert rates(world) == {4: str(rate)}
     end(world)
-    assert (world.throttles(), world.borrowed()) == ([], [])
+    assert (world.throttles(), world.leases()) == ([], [])
 
 
 def end(world: World) -> None:
@@ -114,7 +114,7 @@ def test_the_rate_that_was_requested_for_a_plan_wins_over_all_settings_and_is_re
     assert (told.reason, told.before, told.after, told.who) == ("throttle: peak hour", None, {"throttle": 20}, WHO)
     assert (again.reason, again.before, again.after) == ("throttle: again", 20, {"throttle": 20})
     end(world)
-    assert (world.throttles(), world.borrowed()) == ([], [])
+    assert (world.throttles(), world.leases()) == ([], [])
     with pytest.raises(PlanError, match="has already ended"):
         change_plan_throttle(world.journal, world.digest, 5, WHO, "too late")
 
@@ -142,12 +142,12 @@ def test_a_throttle_that_is_taken_off_or_put_on_in_the_middle(simulator: Simulat
     world.step()
     change_plan_throttle(world.journal, world.digest, 0, WHO, "off")
     world.step()
-    assert (world.throttles(), world.borrowed()) == ([], [])
+    assert (world.throttles(), world.leases()) == ([], [])
     change_plan_throttle(world.journal, world.digest, 30, WHO, "on")
     world.step()
     assert world.throttles() == ["t:0:4", "4:30"]
     end(world)
-    assert (world.throttles(), world.borrowed()) == ([], [])
+    assert (world.throttles(), world.leases()) == ([], [])
 
 
 def clear_all(simulator: Simulator) -> None:
@@ -167,7 +167,7 @@ def test_what_someone_clears_is_set_again_and_given_back_in_the_end(simulator: S
     assert world.throttles() == ["t:0:4", "4:50"]
     end(world)
     # Whoever cleared what had been there before us has spoken last: it is not put back.
-    assert (world.throttles(), world.borrowed()) == ([], [])
+    assert (world.throttles(), world.leases()) == ([], [])
 
 
 def test_a_stricter_rate_of_someone_else_stays_while_it_is_there(simulator: Simulator) -> None:
@@ -183,7 +183,7 @@ def test_a_stricter_rate_of_someone_else_stays_while_it_is_there(simulator: Simu
     world.step()
     assert rates(world) == {4: "9"}
     end(world)
-    assert (rates(world), world.borrowed()) == ({4: "9"}, [])
+    assert (rates(world), world.leases()) == ({4: "9"}, [])
 
 
 LEADER_RATE = "leader.replication.throttled.rate"
@@ -211,7 +211,7 @@ def test_a_stricter_rate_for_all_brokers_applies_whenever_it_is_set(simulator: S
     simulator.broker_defaults = dict.fromkeys((RATE, LEADER_RATE), "70")
     world.step()
     end(world)
-    assert (rates(world), world.borrowed(), applying(world, 4)) == ({}, [], "70")
+    assert (rates(world), world.leases(), applying(world, 4)) == ({}, [], "70")
 
 
 def test_a_rate_that_is_released_is_recorded_with_its_reason(simulator: Simulator) -> None:
@@ -237,7 +237,7 @@ def test_the_rate_of_a_plan_is_compared_with_the_one_for_all_brokers_when_it_is_
         world.step()
         assert rates(world) == expected
     end(world)
-    assert (rates(world), world.borrowed()) == ({}, [])
+    assert (rates(world), world.leases()) == ({}, [])
 
 
 def test_who_only_tends_a_plan_follows_the_rate_for_all_brokers_too(simulator: Simulator) -> None:
@@ -261,7 +261,7 @@ def test_a_rate_that_shows_again_after_it_was_taken_back_is_taken_back_again(sim
         assert rates(world) == {}
         simulator.broker_settings[4][RATE] = "50"
     end(world)
-    assert (rates(world), world.borrowed()) == ({}, [])
+    assert (rates(world), world.leases()) == ({}, [])
 
 
 def test_another_tools_rate_that_was_put_over_ours_and_taken_off_again_does_not_come_back(simulator: Simulator) -> None:
@@ -274,7 +274,7 @@ def test_another_tools_rate_that_was_put_over_ours_and_taken_off_again_does_not_
     simulator.broker_settings[4][RATE] = found  # it puts back what it found: ours
     world.step()
     end(world)
-    assert (world.throttles(), world.borrowed()) == ([], [])
+    assert (world.throttles(), world.leases()) == ([], [])
 
 
 def test_who_only_tends_a_plan_leaves_it_the_rate_that_it_has(simulator: Simulator) -> None:

@@ -86,7 +86,7 @@ def land(world: World) -> None:
 
 def is_as_it_was(world: World) -> None:
     assert replicas(world) == ORIGINALS
-    assert (world.throttles(), world.borrowed(), world.journal.slot.holders()) == ([], [], ())
+    assert (world.throttles(), world.leases(), world.journal.slot.holders()) == ([], [], ())
     assert world.record().status is PlanStatus.ROLLED_BACK
     assert find_unfinished_cancels(world.journal) == []
 
@@ -382,7 +382,7 @@ def test_a_throttle_on_a_dead_broker_is_named_and_released_when_asked_again(worl
     again = undo(world, scope)
     finished(world, again)
     assert again.leased_brokers == []
-    assert (world.throttles(), world.borrowed()) == ([], [])
+    assert (world.throttles(), world.leases()) == ([], [])
 
 
 def test_a_second_rollback_that_must_leave_something_alone_says_so(world: World) -> None:
@@ -416,7 +416,7 @@ def test_what_is_pending_is_cancelled_and_exactly_as_it_was(world: World) -> Non
     assert progress.status is PlanStatus.CANCELLED
     assert replicas(world) == [(4, 2, 3), *ORIGINALS[1:]]
     assert world.states() == {"t-0": "completed", "t-1": "dropped", "t-2": "dropped", "t-3": "dropped"}
-    assert (world.throttles(), world.borrowed(), world.journal.slot.holders()) == ([], [], ())
+    assert (world.throttles(), world.leases(), world.journal.slot.holders()) == ([], [], ())
     assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
     assert world.row("t-3").detail == "cancelled: too slow"
     became = f"Plan {world.digest[:12]} was cancelled by ada (too slow); 1 of 4 moves had completed, and stay."
@@ -558,7 +558,7 @@ def test_a_cancel_ends_when_a_broker_of_the_originals_was_unregistered() -> None
     progress = world.run(steps=8)
     assert (progress.status, set(world.replicas("t-0"))) == (PlanStatus.CANCELLED, {1, 4})
     assert simulator.reassignments() == {}
-    assert (world.throttles(), world.borrowed(), world.journal.slot.holders()) == ([], [], ())
+    assert (world.throttles(), world.leases(), world.journal.slot.holders()) == ([], [], ())
     why = "cancelled, and its replicas are [1, 4], but Kafka refuses their original order [4, 1]"
     assert why in world.row("t-0").detail
     assert "broker 4" in world.row("t-0").detail

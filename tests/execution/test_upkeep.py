@@ -63,7 +63,7 @@ def test_its_throttles_are_given_back_when_nothing_of_it_moves_any_more(world: W
         world.simulator.tick()
         look(world)
     assert world.states() == {"t-0": "completed", "t-1": "waiting"}
-    assert (world.throttles(), world.borrowed()) == ([], [])
+    assert (world.throttles(), world.leases()) == ([], [])
     assert world.record().status is PlanStatus.IDLE
 
 
@@ -77,7 +77,7 @@ def test_whoever_steps_it_again_goes_on_with_it(world: World) -> None:
     assert (first.status, first.waits_for_person) == (PlanStatus.RUNNING, False)
     assert world.run().status is PlanStatus.COMPLETED
     assert world.replicas("t-1") == (2, 3, 4)
-    assert (world.throttles(), world.borrowed()) == ([], [])
+    assert (world.throttles(), world.leases()) == ([], [])
 
 
 def test_while_another_poll_tends_it_it_does_not_wait_for_a_person(world: World) -> None:

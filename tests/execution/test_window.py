@@ -449,16 +449,16 @@ def rows(*states: MoveState, settled_ms: int = 1000) -> list[MoveRow]:
     ]
 
 
-DONE, WAITS, FLIES, HELD = MoveState.COMPLETED, MoveState.WAITING, MoveState.SUBMITTED, MoveState.HELD
+DONE, WAITS, IN_FLIGHT, HELD = MoveState.COMPLETED, MoveState.WAITING, MoveState.SUBMITTED, MoveState.HELD
 
 
 @pytest.mark.parametrize(
     ("states", "sliding", "chunked"),
     [
         ((WAITS, WAITS, WAITS, WAITS), [0, 1, 2, 3], [0, 1]),
-        ((DONE, FLIES, WAITS, HELD), [2, 3], []),
-        ((DONE, DONE, FLIES, HELD, WAITS), [3, 4], [3]),
-        ((WAITS, WAITS, DONE, DONE, FLIES, HELD), [0, 1, 5], [0, 1]),
+        ((DONE, IN_FLIGHT, WAITS, HELD), [2, 3], []),
+        ((DONE, DONE, IN_FLIGHT, HELD, WAITS), [3, 4], [3]),
+        ((WAITS, WAITS, DONE, DONE, IN_FLIGHT, HELD), [0, 1, 5], [0, 1]),
         ((DONE, DONE), [], []),
     ],
 )

@@ -311,7 +311,7 @@ def test_secrets_of_the_form_are_marked() -> None:
     assert secret == {"journal", *(name for name in form if "password" in name)}
 
 
-def test_the_form_tells_defaults_and_fills_none_in() -> None:
+def test_the_form_states_defaults_and_fills_none_in() -> None:
     form = INFO["connection-types"][0]["conn-fields"]
     assert form["heal_failure_interval"]["description"].endswith("nothing is healed. Default: 1800.")
     assert form["throttle_leaders"]["description"].endswith("Default: off.")

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import tutorial
-from kafka_steward.page_data.clusters import ClusterState
-from tests.install.environments import ROOT
 from tests.install.typed_page import Block, TypedBlock, TypedPage, missing_lines, read_blocks, type_page
 
-TUTORIAL = ROOT / "docs" / "start" / "first-heal.md"
 PAGE = """\
 # A page
 
@@ -76,35 +73,6 @@ def test_a_page_that_waits_for_ever_is_ended(tmp_path: Path) -> None:
 def test_a_line_is_missing_if_a_word_differs_that_is_no_number() -> None:
     assert missing_lines("ok  watch  A watch is alive: 3 s ago.", ("ok  watch  A watch is alive: 9 s ago.",)) == []
     assert missing_lines("fault  watch  None.", ("ok  watch  None.",)) == ["ok  watch  None."]
-
-
-def test_the_tutorial_types_each_step() -> None:
-    typed = "\n".join(block.typed for block in read_blocks(TUTORIAL))
-    steps = (
-        "pip install 'airflow-provider-kafka-steward[sandbox]'",
-        "airflow providers get airflow-provider-kafka-steward",
-        "airflow db migrate",
-        "airflow triggerer",
-        "python -m kafka_steward.sandbox",
-        "airflow connections add kafka_test",
-        "airflow kafka-steward doctor --cluster kafka_test",
-        "airflow kafka-steward plan drain",
-        "airflow dags unpause heal_kafka_test",
-        "kill -9",
-        "airflow kafka-steward status",
-        "grep completed",
-        "airflow kafka-steward partitions --under-replicated-partitions",
-        "airflow kafka-steward audit",
-    )
-    places = [typed.find(step) for step in steps]
-    assert -1 not in places, steps[places.index(-1)]
-    assert places == sorted(places)
-
-
-def test_the_tutorial_names_each_state_that_the_page_shows() -> None:
-    text = TUTORIAL.read_text()
-    states = ("unwatched", "healthy", "waiting", "healing", "degraded")
-    assert [each for each in states if f"`{ClusterState(each).value}`" not in text] == []
 
 
 def test_each_block_has_the_heading_of_its_step(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_completed_row_is_never_changed(audit: Audit) -> None:
         replace(SUBMIT, topic=None, partition=None),
     ],
 )
-def test_each_part_of_the_key_tells_rows_apart(audit: Audit, other: AuditRecord) -> None:
+def test_each_part_of_the_key_distinguishes_rows(audit: Audit, other: AuditRecord) -> None:
     audit.record_intent([SUBMIT, other])
     assert [row.entry for row in audit.rows()] == [SUBMIT, other]
     audit.record_outcome([other], Outcome.DONE)

@@ -291,7 +291,7 @@ STORED: list[tuple[Document, str]] = [
     (PendingReplicas((2, 1, -1), "id-1"), '{"version":1,"replicas":[2,1,-1],"topic_id":"id-1"}'),
     (DeferredPartitions(12, "id-1", "ada"), '{"version":1,"count":12,"topic_id":"id-1","asked_by":"ada"}'),
     (FillEvent(5, (4,)), '{"version":1,"announced_ms":5,"brokers":[4]}'),
-    (QuarantinedDocument("/a/b", "garbled", 5), '{"version":1,"path":"/a/b","reason":"garbled","at_ms":5}'),
+    (QuarantinedDocument("/a/b", "invalid JSON", 5), '{"version":1,"path":"/a/b","reason":"invalid JSON","at_ms":5}'),
     (DisableObserved(7, ("t-0",)), '{"version":1,"created_id":7,"known":["t-0"]}'),
 ]
 #: What is read where everything that may be left out is left out.

@@ -261,19 +261,19 @@ def texts(memory: MemoryTree, kept: str) -> dict[str, str]:
 def test_it_is_kept_with_where_it_was_and_why_and_something_else_takes_its_place(
     memory: MemoryTree, replacement: str | None
 ) -> None:
-    kept = quarantine_document(memory, memory.create(PATH, "garbled"), WHY, replacement)
+    kept = quarantine_document(memory, memory.create(PATH, "no JSON"), WHY, replacement)
     assert kept == f"{QUARANTINE}/doc_0000000000"
     node, instead = memory.get(kept), memory.get(PATH)
     assert node is not None
     assert QuarantinedDocument.from_node(node) == QuarantinedDocument(PATH, WHY, at_ms=5)
-    assert texts(memory, kept) == {"text": "garbled"}
+    assert texts(memory, kept) == {"text": "no JSON"}
     assert (instead and instead.data) == replacement
 
 
 @pytest.mark.parametrize("replacement", [None, "{}"])
 @pytest.mark.parametrize("meanwhile", ["changed", "deleted"])
 def test_what_someone_changed_meanwhile_is_theirs(memory: MemoryTree, replacement: str | None, meanwhile: str) -> None:
-    read = memory.create(PATH, "garbled")
+    read = memory.create(PATH, "no JSON")
     changed = memory.set(PATH, "recovered", version=0)
     if meanwhile == "deleted":
         memory.delete(PATH, version=1)

@@ -156,7 +156,7 @@ def test_a_cut_connection_costs_nothing(postgres: PostgresServer, postgres_url: 
         f"nonsense {ESCAPED}",
     ],
 )
-def test_no_error_tells_the_password(url: str) -> None:
+def test_no_error_contains_the_password(url: str) -> None:
     """Not in its sentence, and not in the errors that it came from, as a log prints them."""
     with pytest.raises((JournalUnreachable, JournalError, SettingError)) as raised:
         open_journal(url, "c")
@@ -167,7 +167,7 @@ def test_no_error_tells_the_password(url: str) -> None:
     assert ESCAPED not in printed
 
 
-def test_nothing_that_is_printed_tells_the_password(postgres_url: str) -> None:
+def test_nothing_that_is_printed_contains_the_password(postgres_url: str) -> None:
     url = postgres_url.replace("steward@", f"steward:{ESCAPED}@")
     with open_journal(url, "c") as journal:
         assert isinstance(journal.tree, SqlTree)

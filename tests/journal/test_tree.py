@@ -80,7 +80,7 @@ def test_a_missing_node_is_not_changed(tree: Tree) -> None:
         tree.delete(PATH, version=0)
 
 
-def test_a_node_created_anew_has_another_id(tree: Tree) -> None:
+def test_a_recreated_node_has_another_id(tree: Tree) -> None:
     first = tree.create(PATH, "x")
     tree.delete(PATH, version=0)
     assert (tree.get(PATH), tree.children("/admin/failed_brokers")) == (None, [])

@@ -116,7 +116,7 @@ def test_what_nobody_waits_for_is_not_named(watch: ZooKeeperWatcher, kafka: Kazo
 
 
 @pytest.mark.parametrize("path", PARENTS)
-def test_a_parent_that_is_deleted_and_created_anew_is_watched_again(
+def test_a_parent_that_is_deleted_and_recreated_is_watched_again(
     watch: ZooKeeperWatcher, kafka: KazooClient, changes: Changes, path: str
 ) -> None:
     kafka.delete(path)

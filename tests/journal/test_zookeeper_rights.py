@@ -101,14 +101,14 @@ def test_what_the_page_lists_is_enough_for_everything(make: Callable[[str], Node
     assert set(nodes.client.get_acls("/steward")[0]) == set(list_of(RIGHTS["/steward"])), (
         "the list is the administrator's"
     )
-    heard: set[str] = set()
-    with ZooKeeperWatcher(nodes.options, heard.add):
+    observed: set[str] = set()
+    with ZooKeeperWatcher(nodes.options, observed.add):
         nodes.client.set(CONTROLLER, b"changed")
-        eventually(lambda: _assert_in(CONTROLLER, heard))
+        eventually(lambda: _assert_in(CONTROLLER, observed))
 
 
-def _assert_in(path: str, heard: set[str]) -> None:
-    assert path in heard
+def _assert_in(path: str, observed: set[str]) -> None:
+    assert path in observed
 
 
 def test_nodes_that_are_not_there_need_create_on_their_parents_alone(

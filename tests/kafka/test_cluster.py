@@ -230,7 +230,7 @@ def test_another_client_does_not_see_half_a_move_either(sandbox: Sandbox, cluste
             assert unmoving(another, name) == replicas
 
 
-def test_log_dirs_tell_sizes_and_space_of_each_live_broker(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> None:
+def test_log_dirs_have_sizes_and_space_of_each_live_broker(sandbox: Sandbox, cluster: KafkaCluster, topic: str) -> None:
     sandbox.create_topics(topic, assignments={0: [1, 2]})
     sent = sandbox.fill(topic, 1_000_000)
     dirs = cluster.log_dirs([1, 2, 3])

@@ -398,7 +398,8 @@ def test_a_topic_made_while_a_broker_is_away_gets_its_replica_when_one_joins(
     progress = to_the_end(filling(script))
     filled_s = time.monotonic() - began_s
     assert [
-        debt.state.value for debt in reconcile_pending(script.cluster, script.journal, script.cluster.snapshot(), WHO)
+        pending.state.value
+        for pending in reconcile_pending(script.cluster, script.journal, script.cluster.snapshot(), WHO)
     ] == ["settled"] * 4
     assert {frozenset(replicas) for replicas in script.replicas(topic).values()} == {frozenset({1, 2, 3, 4})}
     sandbox.wait_replicated()
@@ -443,7 +444,7 @@ def test_on_kraft_a_broker_that_is_away_takes_its_place_in_what_is_new_and_kafka
     wanted = replace(wanted, topic=f"{topic}-on")
     assert create_topic(script.cluster, script.journal, wanted, allowed=True, who=WHO).pending == 0
     kraft_sandbox.fill(wanted.topic, 30_000)  # acks=all works
-    assert look(script) is None, "nothing is owed"
+    assert look(script) is None, "nothing is pending"
 
     kraft_sandbox.kill(3)
     eventually(lambda: assert_live(script, 1, 2), within=60)

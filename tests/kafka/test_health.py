@@ -216,7 +216,7 @@ def test_true_lag_is_seen_where_kafkas_offset_lag_says_none(
 
 
 @pytest.mark.usefixtures("clears_rates")
-def test_every_replica_tells_its_own_end_and_brokers_without_one_are_left_out(
+def test_every_replica_has_its_own_end_and_brokers_without_one_are_left_out(
     sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:
     name = TopicPartition(topic, 0)

@@ -126,7 +126,7 @@ def test_ignoring_the_grace_period_is_an_override(found: Found, overrides: list[
 
 def test_a_wrong_password_is_one_sentence_and_detects_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: StewardHook) -> Any:
-        raise AuthenticationFailed("Authentication failed at a:9092: mend the user and password.")
+        raise AuthenticationFailed("Authentication failed at a:9092: correct the user and password.")
 
     monkeypatch.setattr(StewardHook, "open", refused)
     told: list[Any] = []
@@ -256,22 +256,22 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> Journal:
     return journal
 
 
-def tell(*notifiers: Any) -> Any:
-    return SendAlertsOperator(task_id="tell", conn_id="kafka", on_alert=notifiers).execute(context())
+def send_alerts(*notifiers: Any) -> Any:
+    return SendAlertsOperator(task_id="alert", conn_id="kafka", on_alert=notifiers).execute(context())
 
 
 def test_each_alert_is_sent_once_and_so_is_its_end(journal: Journal) -> None:
     told: list[Any] = []
     update_alerts(journal, FOUND, journal.now_ms())
-    assert tell(lambda given: told.append(given["kafka_steward"])) == [each.sentence for each in FOUND]
+    assert send_alerts(lambda given: told.append(given["kafka_steward"])) == [each.sentence for each in FOUND]
     assert [(each["event"], each["conn_id"], each.get("digest")) for each in told] == [
         ("outage", "kafka", None),
         ("stuck", "kafka", "3f2a91"),
     ]
     with pytest.raises(AirflowSkipException):
-        tell(told.append)
+        send_alerts(told.append)
     update_alerts(journal, FOUND[:1], journal.now_ms())
-    tell(lambda given: told.append(given["kafka_steward"]))
+    send_alerts(lambda given: told.append(given["kafka_steward"]))
     assert (told[-1]["event"], told[-1]["of"], told[-1]["digest"]) == ("recovered", "stuck", "3f2a91")
     assert [each.key[0] for each in ALERTS.list_valid(journal.tree)] == ["outage"]
 
@@ -282,10 +282,10 @@ def test_an_alert_that_no_notifier_could_send_is_sent_again(journal: Journal) ->
 
     update_alerts(journal, FOUND[:1], journal.now_ms())
     with pytest.raises(AirflowException, match="No notifier could send"):
-        tell(broken, broken)
+        send_alerts(broken, broken)
     assert len(list_untold(journal)) == 1
     told: list[Any] = []
-    tell(broken, told.append)
+    send_alerts(broken, told.append)
     assert len(told) == 1
     assert list_untold(journal) == []
 
@@ -300,7 +300,7 @@ def test_while_the_journal_is_away_people_are_notified_of_what_the_event_says(mo
     others = SimpleNamespace(extra={"payload": {"conn_id": "other", "unrecorded": [found]}})
     told: list[Any] = []
     given = context()
-    operator = SendAlertsOperator(task_id="tell", conn_id="kafka", on_alert=told.append)
+    operator = SendAlertsOperator(task_id="alert", conn_id="kafka", on_alert=told.append)
     with pytest.raises(JournalUnreachable):
         operator.execute(given)
     given["dag_run"].consumed_asset_events = [mine, mine, others]

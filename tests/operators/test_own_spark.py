@@ -238,13 +238,7 @@ def connect_to(connect: Connect, bare_python: Path, archive: str, tmp_path: Path
 
 
 @pytest.mark.usefixtures("kubernetes_provider")
-@pytest.mark.parametrize(
-    "operation",
-    [
-        pytest.param("heal", marks=pytest.mark.ci),
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("rebalance", "expand")),
-    ],
-)
+@pytest.mark.parametrize("operation", OPERATIONS)
 def test_executors_in_pods_make_the_plan_that_this_machine_makes(
     connect_to: Any, tmp_path: Path, operation: str
 ) -> None:

@@ -58,7 +58,7 @@ def notified(mode: str, unplaced: int) -> People:
     return people
 
 
-def test_a_report_tells_what_cannot_be_healed_and_a_heal_leaves_it_to_its_end() -> None:
+def test_a_report_names_what_cannot_be_healed_and_a_heal_leaves_it_to_its_end() -> None:
     assert notified("heal", unplaced=2).events == []
     assert notified("report", unplaced=0).events == []
     people = notified("report", unplaced=2)

@@ -213,7 +213,7 @@ def test_what_is_left_to_be_filled_says_whether_no_watch_reads_this_journal(
             cluster.journal.record_poll("failures")
         assert UNWATCHED not in create(topic="whole")["sentence"]
         cluster.kill(3)
-        assert (UNWATCHED in create(topic="owed")["sentence"]) is not watched
+        assert (UNWATCHED in create(topic="pending")["sentence"]) is not watched
         assert (UNWATCHED in add(3, later=True)["sentence"]) is not watched
         assert UNWATCHED not in add(1)["sentence"]
 

@@ -59,12 +59,12 @@ def names(tree: MemoryTree) -> list[str]:
     return [paper.node.path.rpartition("/")[2] for paper in read_requests(tree)[0]]
 
 
-def test_numbers_tell_the_order_and_what_has_none_comes_after_them_as_it_was_made(tree: MemoryTree) -> None:
+def test_requests_are_read_by_number_and_those_without_one_after_them_by_creation(tree: MemoryTree) -> None:
     put(tree, "zebra", "request_10", "request_x", "request_9", "0", "request_0000000011", "request_2")
     assert names(tree) == ["request_2", "request_9", "request_10", "request_0000000011", "zebra", "request_x", "0"]
 
 
-def test_of_those_that_one_statement_made_the_path_tells_the_order(tree: MemoryTree) -> None:
+def test_requests_that_one_statement_made_are_read_by_path(tree: MemoryTree) -> None:
     for name in ("b", "a", "c"):
         path = f"{paths.REASSIGNMENT_REQUESTS}/{name}"
         tree._nodes[path] = Node(path, ONE, 0, 7, 7, 7, 7)

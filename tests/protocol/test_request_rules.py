@@ -72,7 +72,7 @@ def fate(one: RequestedAssignment, sight: ClusterView) -> tuple[str, str]:
     return decision.outcome.value, decision.why
 
 
-FLIES = ActiveReassignment((2, 3, 4), (1, 2, 3), plan="p")
+ACTIVE = ActiveReassignment((2, 3, 4), (1, 2, 3), plan="p")
 GROWS = ActiveReassignment((1, 2, 3, 4), (1, 2, 3), plan="p")
 TOO_FEW = (
     "its 3 original replicas are fewer than min.insync.replicas, 4; ask for more replicas than it has, or lower "
@@ -88,16 +88,16 @@ CASES = [
     (asked("129"), ClusterView(snapshot()), ("refuse", "the cluster has no broker 9")),
     (asked("124"), ClusterView(snapshot(4)), ("refuse", "broker 4 is not live; submit it again when it is")),
     (asked("145"), ClusterView(snapshot(foreign=(5, 2, 3))), ("refuse", "an external reassignment is moving it")),
-    (asked("145"), ClusterView(snapshot(foreign=(2, 3, 4)), {T0: FLIES}), ("supersede", "")),
-    (asked("123"), ClusterView(snapshot(foreign=(2, 3, 4)), {T0: FLIES}), ("supersede", "")),
+    (asked("145"), ClusterView(snapshot(foreign=(2, 3, 4)), {T0: ACTIVE}), ("supersede", "")),
+    (asked("123"), ClusterView(snapshot(foreign=(2, 3, 4)), {T0: ACTIVE}), ("supersede", "")),
     (
         asked("234"),
-        ClusterView(snapshot(foreign=(2, 3, 4)), {T0: FLIES}),
+        ClusterView(snapshot(foreign=(2, 3, 4)), {T0: ACTIVE}),
         ("done", "it is already being reassigned to [2, 3, 4]"),
     ),
     (
         asked("145", legacy=True),
-        ClusterView(snapshot(), {T0: FLIES}),
+        ClusterView(snapshot(), {T0: ACTIVE}),
         ("refuse", "it is already being reassigned by another API, a request"),
     ),
     (
@@ -109,7 +109,7 @@ CASES = [
     (asked("145"), ClusterView(snapshot(), min_isr={"t": 3}), ("move", "")),
     (
         asked("145"),
-        ClusterView(snapshot(foreign=(2, 3, 4)), {T0: FLIES}, min_isr={"t": 4}),  # four replicas while it is in flight
+        ClusterView(snapshot(foreign=(2, 3, 4)), {T0: ACTIVE}, min_isr={"t": 4}),  # four replicas while it is in flight
         ("refuse", TOO_FEW),
     ),
     (
@@ -218,7 +218,7 @@ def waits(target: tuple[int, ...]) -> Mapping[TopicPartition, Any]:
 
 
 AT_REST = partition(HERE)
-FLYING = partition((2, 3, 1), adding=(3,), removing=(1,))
+IN_FLIGHT = partition((2, 3, 1), adding=(3,), removing=(1,))
 AWAY = partition((2, 4, 1), adding=(4,), removing=(1,))
 LAST = "There is no active reassignment of partition t-0, but replica set is 1,2 rather than 2,3."
 
@@ -228,7 +228,7 @@ LAST = "There is no active reassignment of partition t-0, but replica set is 1,2
     [
         (partition(WANTED), {}, COMPLETE, "Reassignment of partition t-0 is completed."),
         (partition((3, 2)), {}, INCOMPLETE, "replica set is 3,2 rather than 2,3"),
-        (FLYING, {}, STARTED, "is still in progress"),
+        (IN_FLIGHT, {}, STARTED, "is still in progress"),
         (AWAY, {}, INCOMPLETE, "an external reassignment moves it to the brokers [2, 4]"),
         (AT_REST, {}, INCOMPLETE, LAST),
         (None, {}, INCOMPLETE, "cannot be verified: there is no such partition"),
@@ -243,7 +243,7 @@ LAST = "There is no active reassignment of partition t-0, but replica set is 1,2
         # A document that asks for ours will supersede that plan.
         (AWAY, {"moves": [move(OTHER, MoveState.SUBMITTED)], "waiting": waits(WANTED)}, WAITS, "has not started"),
         # One that asks for something else has not superseded ours yet.
-        (FLYING, {"moves": [move(WANTED, MoveState.SUBMITTED)], "waiting": waits(OTHER)}, STARTED, "in progress"),
+        (IN_FLIGHT, {"moves": [move(WANTED, MoveState.SUBMITTED)], "waiting": waits(OTHER)}, STARTED, "in progress"),
         (AT_REST, {"moves": [dropped("it is gone.")]}, INCOMPLETE, "was not executed: it is gone."),
         (AT_REST, {"moves": [dropped("superseded by r", cause=Cause.SUPERSEDED)]}, SUPERSEDED, "was superseded by r."),
         (AT_REST, {"audited": AuditedRequest(5, "it names no broker")}, REFUSED, "was refused: it names no broker."),

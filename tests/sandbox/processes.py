@@ -19,7 +19,7 @@ def alive(pid: int) -> bool:
     return False
 
 
-def heed_ctrl_c() -> None:
+def restore_ctrl_c() -> None:
     """For a child, before it runs: a shell that starts the tests in the background has SIGINT ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -44,14 +44,14 @@ def test_what_a_busy_database_refused_is_asked_again(answers: list[tuple[int, st
     assert answers == []
 
 
-def test_one_that_stays_busy_is_told_in_the_end(answers: list[tuple[int, str]], tmp_path: Path) -> None:
+def test_one_that_stays_busy_is_reported_in_the_end(answers: list[tuple[int, str]], tmp_path: Path) -> None:
     answers += [(500, BUSY)] * 7
     with pytest.raises(AirflowBusy, match="answered 500"):
         LocalAirflow(tmp_path).call_api("PATCH", "/api/v2/dags/heal", {})
     assert answers == []
 
 
-def test_another_failure_is_told_at_once(answers: list[tuple[int, str]], tmp_path: Path) -> None:
+def test_another_failure_is_reported_at_once(answers: list[tuple[int, str]], tmp_path: Path) -> None:
     answers += [(500, "broken"), (200, "{}")]
     with pytest.raises(AirflowFailed, match="answered 500: broken"):
         LocalAirflow(tmp_path).call_api("PATCH", "/api/v2/dags/heal", {})

@@ -1,4 +1,4 @@
-"""Real clusters in both modes: ready means ready, and each kind of damage can be done and mended."""
+"""Real clusters in both modes: ready means ready, and each kind of damage can be done and repaired."""
 
 from __future__ import annotations
 

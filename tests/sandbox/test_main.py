@@ -16,7 +16,7 @@ import pytest
 
 from kafka_steward.sandbox.client import unready_brokers
 from tests.eventually import eventually
-from tests.sandbox.processes import alive, descendants, heed_ctrl_c, listening
+from tests.sandbox.processes import alive, descendants, listening, restore_ctrl_c
 
 pytestmark = pytest.mark.process
 
@@ -39,7 +39,7 @@ def foreground(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[st
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.in_ci("kraft")
-def test_the_json_line_tells_the_truth_and_sigterm_leaves_nothing(mode: str) -> None:
+def test_the_json_line_describes_the_running_cluster_and_sigterm_leaves_nothing(mode: str) -> None:
     with foreground("--mode", mode, "--brokers", "2", "--racks", "2") as (process, known):
         assert sorted(known) == ["bootstrap", "brokers", "mode", "zookeeper"]
         assert known["mode"] == mode
@@ -75,7 +75,7 @@ def test_ctrl_c_while_it_starts_ends_it_cleanly(tmp_path: Path) -> None:
         [*COMMAND, "--folder", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=heed_ctrl_c,  # noqa: PLW1509 - no thread of ours runs
+        preexec_fn=restore_ctrl_c,  # noqa: PLW1509 - no thread of ours runs
     )
     eventually(lambda: _some(tmp_path.glob("broker-*.log")), every=0.05)
     children = descendants(process.pid)

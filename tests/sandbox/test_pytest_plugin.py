@@ -1,4 +1,4 @@
-"""The fixtures that tests and DAG authors use: one cluster at a time, each test in its modes, damage mended."""
+"""The fixtures that tests and DAG authors use: one cluster at a time, each test in its modes, damage repaired."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_mode_can_be_left_out_by_its_mark(tmp_path: Path) -> None:
     assert sorted(collected(tmp_path, "-m", "zookeeper", "--strict-markers")) == ZOOKEEPER
 
 
-def test_damage_is_mended(sandbox: Sandbox) -> None:
+def test_a_damaged_cluster_is_restored(sandbox: Sandbox) -> None:
     sandbox.kill(2)
     sandbox.pause(4)
     sandbox.pause_service()

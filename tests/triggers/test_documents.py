@@ -218,10 +218,10 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
     said: list[str] = []
     trigger = WatchTrigger("kafka", event="cancel")
 
-    def hear(line: str, *rest: object) -> None:
+    def record(line: str, *rest: object) -> None:
         said.append(line % rest)
 
-    log = SimpleNamespace(info=hear, error=hear)
+    log = SimpleNamespace(info=record, error=record)
     trigger._watch.failures.reporter._log = trigger._watch._log = log.info
     return trigger, said
 

@@ -76,8 +76,8 @@ def received() -> list[str]:
     with StatsD() as statsd:
         environment = {**os.environ, **statsd.environment, "PYTHONPATH": str(Path(__file__).parents[2])}
         subprocess.run([sys.executable, "-c", EMITTING], env=environment, check=True, timeout=300, capture_output=True)
-        eventually(lambda: _assert_received(statsd.heard, LAST))
-        return statsd.heard
+        eventually(lambda: _assert_received(statsd.received, LAST))
+        return statsd.received
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ ESCAPED = r"orders\x0a2026 INFO all is well \x1b[2J\u202e"
 
 
 @pytest.mark.parametrize(
-    ("tell", "lines"),
+    ("report", "lines"),
     [
         (lambda reporter: reporter.log_once(HOSTILE, about=1), [ESCAPED]),
         (lambda reporter: reporter.log_new([HOSTILE, "a", f"{HOSTILE}2"]), [ESCAPED, "a", f"{ESCAPED}2"]),
@@ -267,9 +267,9 @@ ESCAPED = r"orders\x0a2026 INFO all is well \x1b[2J\u202e"
     ],
     ids=["a message", "several", "an error of Python", "an error of ours"],
 )
-def test_what_a_watch_logs_is_printable_lines(tell: Callable[[WatchReporter], None], lines: list[str]) -> None:
+def test_what_a_watch_logs_is_printable_lines(report: Callable[[WatchReporter], None], lines: list[str]) -> None:
     logged: list[str] = []
-    tell(WatchReporter("kafka", lambda line, *rest: logged.append(line % rest), failing="failing", what="look"))
+    report(WatchReporter("kafka", lambda line, *rest: logged.append(line % rest), failing="failing", what="look"))
     assert logged == lines
 
 

@@ -106,7 +106,7 @@ def test_a_cluster_that_stays_away_fires_as_a_failure() -> None:
 
 
 @pytest.mark.parametrize("error", [PlanError("No such plan."), AuthenticationFailed("Authentication failed.")])
-def test_what_waiting_does_not_mend_fires_at_once(error: Exception) -> None:
+def test_an_error_that_waiting_cannot_resolve_fires_at_once(error: Exception) -> None:
     events, trigger = fired([error])
     assert events == [{"ended": False, "sentence": str(error), "progress": None, "for_good": True}]
     assert trigger.waits == [FIRST_EVENT_AFTER_S]

@@ -76,12 +76,12 @@ class Listener:
 
     def __init__(self, event: str, conn_id: str = "kafka") -> None:
         self.trigger = WatchTrigger(conn_id, event=event)
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
         self.task = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
         async for event in self.trigger.run():
-            self.heard.append(event.payload)
+            self.received.append(event.payload)
 
     async def stop(self) -> None:
         self.task.cancel()
@@ -94,17 +94,17 @@ async def until(assertion: Callable[[], object]) -> None:
     await asyncio.to_thread(eventually, assertion, every=0.02)
 
 
-def test_listeners_of_one_process_share_one_watch_and_hear_each_event_of_theirs(site: Site) -> None:
+def test_listeners_of_one_process_share_one_watch_and_receive_each_event_of_theirs(site: Site) -> None:
     async def scene() -> None:
         # A thread for brokers, one for health and one for documents, with a session each; how many listen is the same.
         listeners = [Listener(event) for event in EVENTS for _ in range(2)]
         await until(lambda: _at_least(len(site.opened), 3))
         site.simulator.kill(3)
         heals = [each for each in listeners if each.trigger.event == "broker-failed"]
-        await until(lambda: _all(each.heard for each in heals))
-        assert [[event["brokers"] for event in each.heard] for each in heals] == [[[3]], [[3]]]
+        await until(lambda: _all(each.received for each in heals))
+        assert [[event["brokers"] for event in each.received] for each in heals] == [[[3]], [[3]]]
         assert len(site.opened) == 3
-        assert not any(each.heard for each in listeners if each.trigger.event in {"request", "cancel"})
+        assert not any(each.received for each in listeners if each.trigger.event in {"request", "cancel"})
         for each in listeners:
             assert not site.closed
             await each.stop()
@@ -120,7 +120,7 @@ def test_a_watch_goes_on_when_the_listener_that_began_it_leaves(site: Site) -> N
         await until(lambda: _at_least(len(site.opened), 3))
         await first.stop()
         site.simulator.kill(3)
-        await until(lambda: _all([second.heard]))
+        await until(lambda: _all([second.received]))
         await second.stop()
         await until(site.all_closed)
         third = Listener("broker-new")  # and after the last one has left, the next one begins a watch again
@@ -137,9 +137,9 @@ def test_a_failure_that_nobody_listens_to_is_kept_for_who_comes_later(site: Site
         site.simulator.kill(3)
         await until(lambda: _recorded(site, paths.failed_broker(3)))
         late = Listener("broker-failed")
-        await until(lambda: _all([late.heard]))
-        assert late.heard[0]["brokers"] == [3]
-        assert early.heard == []
+        await until(lambda: _all([late.received]))
+        assert late.received[0]["brokers"] == [3]
+        assert early.received == []
         await late.stop()
         await early.stop()
 
@@ -259,7 +259,7 @@ def test_the_process_with_the_listener_polls_whoever_polled_before(site: Site, p
         listener = Listener("broker-failed")
         await processes.only(listener.trigger._watch)
         site.simulator.kill(3)
-        await until(lambda: _all([listener.heard]))
+        await until(lambda: _all([listener.received]))
         await listener.stop()
         await processes.only(one)
         running.cancel()
@@ -284,7 +284,7 @@ def test_a_document_is_an_event_where_another_process_executed_it(site: Site) ->
         await until(lambda: _at_least(len(site.opened), 4))
         with site.journal() as journal:
             journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 421"]))
-        await until(lambda: _all([listener.heard]))
+        await until(lambda: _all([listener.received]))
         assert executor() == before
         await listener.stop()
         running.cancel()

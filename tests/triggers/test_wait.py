@@ -57,7 +57,7 @@ def test_it_asks_until_yes_and_says_each_sentence_once(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("error", [AuthenticationFailed("Wrong password."), PlanError("No such plan.")])
-def test_what_waiting_does_not_mend_fires_as_a_failure(error: Exception) -> None:
+def test_an_error_that_waiting_cannot_resolve_fires_as_a_failure(error: Exception) -> None:
     events, _ = fired([error])
     assert events == [{"done": False, "sentence": str(error), "value": None}]
 
@@ -72,33 +72,43 @@ def opened(simulator: Simulator) -> Any:
 
 
 def test_a_broker_has_joined_when_it_can_host_pending_replicas() -> None:
-    simulator = Simulator.of("1a 2b 3c", "other: 123", mode="zookeeper")
+    simulator = Simulator.of("1a 2b 3c 4d", "other: 1234", mode="zookeeper")
     place = opened(simulator)
     simulator.kill(3)
+    simulator.kill(4)
     create_topic(simulator, place.journal, TopicSpec("t", 1, 3), allowed=True, who=WHO)
-    told = evaluate_check("broker_joined", place, {})
-    assert told == CheckResult(False, "1 replicas of 1 partitions are pending; no live broker can host one.", [])
+    found = evaluate_check("broker_joined", place, {})
+    assert found == CheckResult(False, "1 replicas of 1 partitions are pending; no live broker can host one.", [])
     simulator.restart(3)
-    told = evaluate_check("broker_joined", place, {"who": {"person": "ann"}})
-    assert told == CheckResult(True, "1 replicas of 1 partitions are pending; broker 3 can host some.", [3])
+    simulator.restart(4)
+    found = evaluate_check("broker_joined", place, {"who": {"person": "ann"}})
+    assert found == CheckResult(True, "1 replicas of 1 partitions are pending; brokers 3 and 4 can host some.", [3, 4])
 
 
-def test_a_broker_that_holds_nothing_has_joined_too() -> None:
-    place = opened(Simulator.of("1a 2b 3c", "t: 12"))
+@pytest.mark.parametrize(
+    ("brokers", "named", "found"),
+    [("1a 2b 3c", "Broker 3 holds", [3]), ("1a 2b 3c 4d", "Brokers 3 and 4 hold", [3, 4])],
+)
+def test_a_broker_that_holds_nothing_has_joined_too(brokers: str, named: str, found: list[int]) -> None:
+    place = opened(Simulator.of(brokers, "t: 12"))
     assert evaluate_check("broker_joined", place, {}) == CheckResult(
-        True, "No replica is pending. Broker 3 holds nothing yet.", [3]
+        True, f"No replica is pending. {named} nothing yet.", found
     )
 
 
 def test_named_brokers_have_joined_when_all_of_them_are_live() -> None:
-    simulator = Simulator.of("1a 2b 3c", "t: 123")
+    simulator = Simulator.of("1a 2b 3c 4d", "t: 1234")
     place = opened(simulator)
     simulator.kill(3)
-    assert evaluate_check("broker_joined", place, {"brokers": [2, 3]}) == CheckResult(
-        False, "Broker 3 is not live.", [2, 3]
+    simulator.kill(4)
+    wanted = [2, 3, 4]
+    for sentence in ("Brokers 3 and 4 are not live.", "Broker 4 is not live."):
+        assert evaluate_check("broker_joined", place, {"brokers": wanted}) == CheckResult(False, sentence, wanted)
+        simulator.restart(3)
+    simulator.restart(4)
+    assert evaluate_check("broker_joined", place, {"brokers": wanted}) == CheckResult(
+        True, "All requested brokers are live.", wanted
     )
-    simulator.restart(3)
-    assert evaluate_check("broker_joined", place, {"brokers": [2, 3]}).met
 
 
 def test_a_cluster_is_healthy_when_no_measure_is_above_its_limit() -> None:

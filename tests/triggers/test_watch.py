@@ -129,19 +129,19 @@ def test_the_age_of_a_look_grows_while_it_hangs_and_while_it_fails(monkeypatch: 
     told: dict[str, int] = {}
     monkeypatch.setattr(stats, "gauge", lambda name, value, **_: told.update({name: value}))
     seconds = 0.0
-    teller = WatchReporter("kafka", lambda *_: None, failing="documents_failing", what="look", clock=lambda: seconds)
+    reporter = WatchReporter("kafka", lambda *_: None, failing="documents_failing", what="look", clock=lambda: seconds)
     for seconds in (7.9, 100.0):
-        teller.report_age()
+        reporter.report_age()
         assert told["kafka_steward.watch.documents_age"] == int(seconds)
-    teller.report_error(ClusterUnreachable("x"))
-    teller.report_age()
+    reporter.report_error(ClusterUnreachable("x"))
+    reporter.report_age()
     assert told["kafka_steward.watch.documents_age"] == 100
-    teller.record_success()
-    teller.report_age()
+    reporter.record_success()
+    reporter.report_age()
     assert told["kafka_steward.watch.documents_age"] == 0
 
 
-def test_a_watch_whose_looks_all_hang_still_tells_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_whose_polls_all_hang_still_reports_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, int] = {}
     monkeypatch.setattr(stats, "gauge", lambda name, value, **_: told.update({name: value}))
     monkeypatch.setattr(watch, "_AGES_REPORTED_EVERY_S", 0.01)
@@ -314,7 +314,7 @@ def test_an_error_that_persists_is_logged_again_every_hour() -> None:
     said: list[str] = []
     cried: list[str] = []
     now_s = [0.0]
-    teller = WatchReporter(
+    reporter = WatchReporter(
         "kafka",
         lambda words, *more: said.append(words % more),
         failing="failing",
@@ -323,10 +323,10 @@ def test_an_error_that_persists_is_logged_again_every_hour() -> None:
         clock=lambda: now_s[0],
     )
     for now_s[0] in (5_000.0, 8_599.0, 8_600.0, 8_601.0):
-        teller.report_error(WrongJournal("Another one."))
+        reporter.report_error(WrongJournal("Another one."))
     assert cried == ["The watch of kafka cannot look, and tries again: Another one."] * 2
-    teller.record_success()
+    reporter.record_success()
     assert said == ["The watch of kafka works again."]
-    teller.log_once("All live.", about=1)
-    teller.report_error(WrongJournal("Another one."))
+    reporter.log_once("All live.", about=1)
+    reporter.report_error(WrongJournal("Another one."))
     assert len(cried) == 3
