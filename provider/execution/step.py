@@ -300,14 +300,13 @@ class Step:
     def _find_waiting(self, held: Sequence[Held], snapshot: Snapshot) -> frozenset[TopicPartition]:
         """Return the held moves that have begun and wait as one in flight does, and by nobody's choice."""
         rows = {row.topic_partition: row for row in self._moves.rows() if row.stage}
-        found = [
+        return frozenset(
             name
             for each in held
             if (name := each.topic_partition) in rows
             and not each.code.is_operator_choice
             and (name in self._in_flight or (each.code is HoldReason.OUT_OF_SYNC and _lags(rows[name], snapshot)))
-        ]
-        return frozenset(found)
+        )
 
     def _give_up_lagging(self, held: Sequence[Held], snapshot: Snapshot) -> list[Held]:
         """Drop the stalled moves that wait for a replica that lags, as a cancel would; return the other held ones."""
@@ -328,15 +327,15 @@ class Step:
         """Return the moves in flight that are to be cancelled now, each with the reason."""
         in_flight = [row for row in self._moves.rows() if row.state is MoveState.SUBMITTED]
         if not self._cancelling:
-            able = [row for row in in_flight if is_cancel_safe(row, snapshot)]
+            safe = {row.topic_partition for row in in_flight if is_cancel_safe(row, snapshot)}
             seen = [row for row in in_flight if row.topic_partition in snapshot.partitions]
             dead = find_unfinishable_moves(seen, snapshot, frozenset())
             restarting = restarting_brokers(self._journal.tree, self._fence.now_ms) if dead else frozenset()
             lost = find_unfinishable_moves(dead, snapshot, restarting)
-            self._unfinishable = unfinishable_message(
-                [row for row in lost if not is_cancel_safe(row, snapshot)], snapshot
-            )
-            lost = [row for row in lost if is_cancel_safe(row, snapshot)]
+            stays = [row for row in lost if row.topic_partition not in safe]
+            self._unfinishable = unfinishable_message(stays, snapshot)
+            lost = [row for row in lost if row.topic_partition in safe]
+            able = [row for row in in_flight if row.topic_partition in safe]
             hung = select_individual_cancels(able, self._stalled, lost, after_s=self._settings.stall_after)
             died = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
             return [*died, *((row, why, Cause.STALLED) for row, why in hung)]
