@@ -5,9 +5,8 @@
 - `.ci/run`: also `ci`.
 - `make slow`: only `slow`.
 
-A test with `in_ci("kraft")` runs in that mode alone, and in the other one in `make slow`. Before CI, a third of the
-random cases, in `make quick` a twentieth, and a part of the points of fault sweeps are tried; with `--every-case`,
-which CI gives, all are.
+A test with `in_ci("kraft")` runs in that mode alone, and in the other one in `make slow`. Before CI, a twentieth of
+the random cases and a part of the points of fault sweeps are tried; with `--every-case`, which CI gives, all are.
 
 In `make quick` (`--quick`), a test that connects, listens or starts a process fails, and says which mark it needs.
 """
@@ -33,26 +32,25 @@ _MEMORY, _ROOM = "/dev/shm", 1 << 30  # noqa: S108 - pytest makes a folder there
 _EVENTS = frozenset({"socket.connect", "socket.bind", "subprocess.Popen"})
 #: What the running test has done that a test of `make quick` may not do; None while anything is allowed.
 _seen: list[str] | None = None
-#: Of random cases, one in so many is tried.
-_ALL, _SOME, _FEW = 1, 3, 20
-_one_case_in = _SOME
+#: Before CI, of so many random cases one is tried.
+_FEW = 20
+_every_case = False
 
 
 def tried(cases: int, *, least: int = 0) -> int:
-    """Return how many of so many random cases are tried: a third, a twentieth with `--quick`, all with `--every-case`.
+    """Return how many of so many random cases are tried: a twentieth, or all with `--every-case`.
 
     `least` is for what is judged by an average, which few cases do not have.
     """
-    return max(-(-cases // _one_case_in), least)
+    return cases if _every_case else max(-(-cases // _FEW), least)
 
 
 def one_in(number: int) -> int:
-    """Return the distance between two points of a fault sweep: `number`, its triple with `--quick`, or 1 with
-    `--every-case`.
+    """Return the distance between two points of a fault sweep: `number`, or 1 with `--every-case`.
 
     It should share no factor with the number of kinds of faults: then each kind has its turn.
     """
-    return {_ALL: 1, _SOME: number, _FEW: 3 * number}[_one_case_in]
+    return 1 if _every_case else number
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,8 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    global _one_case_in  # noqa: PLW0603 - test modules ask while they are imported
-    _one_case_in = _ALL if config.getoption("--every-case") else _FEW if config.getoption("--quick") else _SOME
+    global _every_case  # noqa: PLW0603 - test modules ask while they are imported
+    _every_case = config.getoption("--every-case")
     config.addinivalue_line("markers", "in_ci(mode): in the other mode it is left to `make slow`")
     if config.getoption("--quick"):
         config.option.markexpr = " and ".join(f"not {mark}" for mark in NEEDY)

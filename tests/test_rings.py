@@ -78,6 +78,5 @@ def test_it(): assert (tried(10), one_in(7)) == {expected}
 
 
 def test_all_cases_and_points_are_tried_where_it_is_asked_for(tmp_path: Path) -> None:
-    assert run(tmp_path, CASES.format(expected=(4, 7))).returncode == 0
-    assert run(tmp_path, CASES.format(expected=(1, 21)), "--quick").returncode == 0
+    assert run(tmp_path, CASES.format(expected=(1, 7))).returncode == 0
     assert run(tmp_path, CASES.format(expected=(10, 1)), "--every-case").returncode == 0

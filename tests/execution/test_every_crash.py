@@ -149,7 +149,7 @@ def try_every_fault(
     ended = process(place, quiet)
     verify(place, ended)
     assert len(list(points(quiet.calls))) > 2 * len(quiet.calls)
-    for at, kind, call in points(quiet.calls, every=one_in(31)):
+    for at, kind, call in points(quiet.calls, every=one_in(93)):
         place = scenario()
         try:
             try:
@@ -378,7 +378,7 @@ def state_of(at: Place) -> tuple[Any, ...]:
 @pytest.mark.parametrize("rules", [{"throttle": 0}, {"throttle": 90}], ids=["unthrottled", "throttled"])
 def test_a_stepper_that_was_stopped_beyond_its_lock_changes_nothing(rules: dict[str, Any]) -> None:
     calls = steps_taken(rules, 3)
-    for at, call in list(enumerate(calls))[:: one_in(5)]:
+    for at, call in list(enumerate(calls))[:: one_in(15)]:
         here = place(**rules)
 
         def meanwhile(here: Place = here) -> None:
@@ -412,7 +412,7 @@ def verify_done(at: Place, call: str) -> None:
 
 def test_a_live_stepper_beside_another_does_nothing_at_any_point() -> None:
     calls = steps_taken({"throttle": 0}, 2)
-    for at in range(0, len(calls), one_in(3)):
+    for at in range(0, len(calls), one_in(9)):
         here = place(throttle=0)
         seen: list[Any] = []
 

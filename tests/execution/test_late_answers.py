@@ -249,7 +249,7 @@ def test_a_process_that_wakes_after_its_plan_was_taken_back_takes_back_what_it_a
         first.step()
         quiet.simulator.tick()
     of_the_cluster = [(at, call) for at, call in enumerate(gate.calls) if call.startswith("cluster.")]
-    for at, call in of_the_cluster[:: one_in(7)]:
+    for at, call in of_the_cluster[:: one_in(21)]:
         here = place(**rules)
 
         slow = here.runner(Gate(at, partial(cancelled_meanwhile, here)))
@@ -411,7 +411,7 @@ def test_a_cancel_that_wakes_after_its_plan_has_gone_back_leaves_everything_to_l
     changes = {at: call for at, call in enumerate(gate.calls) if call in {"cluster.cancel", "cluster.alter"}}
     assert set(changes.values()) == {"cluster.cancel", "cluster.alter"}
     of_the_cluster = [at for at, call in enumerate(gate.calls) if call.startswith("cluster.")]
-    for at in sorted({*changes, *of_the_cluster[:: one_in(7)]}):
+    for at in sorted({*changes, *of_the_cluster[:: one_in(21)]}):
         here = begun(**rules)
         here.simulator.mode = mode
         afterwards: list[Callable[[], None]] = []

@@ -107,7 +107,7 @@ def test_topics_that_are_checked_in_parts_have_the_problems_of_all_together(
     different = []
     for snapshot, operation in zip((*SNAPSHOTS, *SNAPSHOTS), ["heal"] * 3 + ["rebalance"] * 3, strict=True):
         plan = planned(snapshot, operation)
-        every = one_in(7 if rows == 1 else 31)
+        every = one_in(21 if rows == 1 else 93)
         wrong = list(mutants(snapshot, plan, random.Random(1)))[::every] if operation == "heal" else ()
         for kind, each in [("right", plan), *wrong, *misstated(plan)]:
             monkeypatch.setattr("kafka_steward.planning.checker.check.PART_ROWS", 1000)

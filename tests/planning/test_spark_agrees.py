@@ -218,6 +218,7 @@ def in_small_groups(case: Case, folder: Path) -> str:
 
 
 @pytest.mark.spark
+@pytest.mark.ci
 @both_ways
 @pytest.mark.parametrize("case", CUT, ids=str)
 def test_several_shards_are_planned_alike(spark: SparkSession, tmp_path: Path, case: Case, most_sent: int) -> None:

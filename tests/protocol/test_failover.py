@@ -190,7 +190,7 @@ def calls_of_a_look() -> int:
 
 @pytest.mark.parametrize("kind", ["dies before", "dies after"])
 def test_whoever_looks_may_die_at_any_call(kind: str) -> None:
-    dies_at(kind, range(0, calls_of_a_look(), one_in(29)))
+    dies_at(kind, range(0, calls_of_a_look(), one_in(87)))
 
 
 def dies_at(kind: str, calls: range) -> None:

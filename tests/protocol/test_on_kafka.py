@@ -35,7 +35,7 @@ from tests.protocol.simulated_watch import document
 from tests.stepping import step_until, to_the_end
 from tests.throttles import rates
 
-pytestmark = pytest.mark.apart
+pytestmark = [pytest.mark.apart, pytest.mark.ci]
 
 __all__ = ["site"]
 
@@ -168,7 +168,6 @@ def test_236_with_the_scope_of_a_plan_the_signal_takes_back_what_is_complete_too
     assert site.hands.children("/admin/reassign_chunks") == []
 
 
-@pytest.mark.ci
 def test_236_no_original_in_sync_and_a_new_one_online_is_skipped_and_all_offline_is_rolled_back(
     site: Site, tmp_path: Path
 ) -> None:
@@ -269,7 +268,6 @@ def test_236_the_queue_is_emptied_as_its_partitions_start(site: Site) -> None:
         eventually(gone(site.hands, QUEUE))
 
 
-@pytest.mark.ci
 @pytest.mark.in_ci("kraft")
 def test_236_more_is_reassigned_while_a_plan_of_a_dag_is_in_flight(site: Site, tmp_path: Path) -> None:
     small = f"{site.topic}-small"
@@ -391,7 +389,6 @@ def failed_ms(site: Site, broker: int) -> int:
     return int(json.loads(present(site.hands.get(f"/admin/failed_brokers/{broker}")).data)["failure_timestamp"])
 
 
-@pytest.mark.ci
 @pytest.mark.in_ci("zookeeper")
 def test_46_option_2_died_after_the_chunks_and_before_the_failed_entry_was_deleted(site: Site, tmp_path: Path) -> None:
     site.create("423")

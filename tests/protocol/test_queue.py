@@ -401,7 +401,7 @@ def test_a_watch_that_dies_at_any_call_carries_it_out_once(kind: str) -> None:
     quiet, first = Faults(), Yard()
     write(first, "t-0 23")
     wrapped(first, quiet).poll()
-    for at in range(0, len(quiet.calls), one_in(5)):
+    for at in range(0, len(quiet.calls), one_in(15)):
         yard = Yard()
         write(yard, "t-0 23")
         try:

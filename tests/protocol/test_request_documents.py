@@ -227,7 +227,7 @@ def test_a_request_that_is_removed_at_any_call_of_a_poll_is_withdrawn_or_accepte
     watch.poll()
     outcomes = set()
     # All four outcomes show by every third call.
-    for at in range(1, counted.calls + 1, min(one_in(3), 3)):
+    for at in range(1, counted.calls + 1, one_in(3)):
         yard, name = with_two_requests(superseding=superseding)
         refused: list[str] = []
         watch, _ = interrupted(yard, at, partial(attempt, yard, name, refused))
@@ -254,7 +254,7 @@ def test_after_a_watch_died_at_any_call_a_request_is_withdrawn_or_carried_out_on
     quiet, first = Faults(), Yard()
     first.ask("t-0 23")
     wrapped(first, quiet).poll()
-    for at in range(0, len(quiet.calls), one_in(5)):
+    for at in range(0, len(quiet.calls), one_in(15)):
         yard = Yard()
         name = yard.ask("t-0 23").path.rpartition("/")[2]
         with pytest.raises(Died):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,7 +26,10 @@ from tests.eventually import eventually
 from tests.protocol.simulated_watch import document
 from tests.simulator import Simulator
 
-SETTINGS = Settings.of({"watch_interval": 0.1, "heal_failure_interval": 0, "heal_retry_interval": 3600})
+SETTINGS = replace(
+    Settings.of({"heal_failure_interval": 0, "heal_retry_interval": 3600}),
+    watch_interval=0.02,  # less than one may set
+)
 
 
 @dataclass
@@ -211,6 +214,7 @@ class Processes:
         monkeypatch.setattr(BrokerFailureCheck, "poll", noted)
         monkeypatch.setattr(watch_lease, "TTL_MS", 500)
         monkeypatch.setattr(watch_lease, "RENEWED_MS", 100)
+        monkeypatch.setattr(watch_lease, "_SOON_S", 0.1)
 
     def begin(self) -> tuple[ClusterWatch, asyncio.Task[None]]:
         watch = ClusterWatch("kafka", {}, log=lambda *_: None, log_error=lambda *_: None)

@@ -239,6 +239,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch, connect: Connect, tmp_path: Path) -> 
     monkeypatch.setattr(
         "kafka_steward.triggers.documents.ZooKeeperWatcher", lambda *_: SimpleNamespace(close=lambda: None)
     )
+    monkeypatch.setattr("kafka_steward.triggers.reporting._BACK_OFF_S", 0.05)
     told: dict[str, int] = {}
     monkeypatch.setattr(
         stats, "gauge", lambda name, value, **_: told.update({name.removeprefix("kafka_steward.watch."): value})
