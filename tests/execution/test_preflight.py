@@ -18,6 +18,7 @@ from kafka_steward.execution.preflight import (
     LogDirRoom,
     PreflightInputs,
     compute_rooms,
+    find_out_of_sync_elsewhere,
     find_under_min_isr_elsewhere,
     is_satisfied,
     place_replica,
@@ -156,6 +157,7 @@ WIDE, IN_2 = move("t-0", "123", "451"), "4, in the log directory /2 where Kafka 
     [
         (move("t-0", "123", ""), outlook(), Reason.DUPLICATE_REPLICA, []),
         (MOVE, outlook(bouncing=frozenset({3, 2, 5})), Reason.TARGET_RESTARTING, 2),
+        (MOVE, outlook(bouncing=frozenset({4}), unclean=frozenset("t")), Reason.TARGET_RESTARTING, 4),
         (WIDE, outlook(5, 4), Reason.TARGET_DEAD, 4),
         (move("t-0", "123", "124"), outlook(2, 1), Reason.KEPT_REPLICA_DEAD, 1),
         (move("t-0", "123", "12"), outlook(2), Reason.KEPT_REPLICA_DEAD, 2),
@@ -272,6 +274,7 @@ def test_strained_are_those_outside_the_plan_whose_brokers_all_live() -> None:
     t, u, v = (TopicPartition(name, 0) for name in "tuv")
     snapshot = look("123", *partitions)
     assert find_under_min_isr_elsewhere(snapshot, [], {"t": 2, "u": 2, "v": 1}) == [t, u]
+    assert find_out_of_sync_elsewhere(snapshot, []) == [t, u, v]
     assert find_under_min_isr_elsewhere(snapshot, [t], {"t": 2}) == []
     assert find_under_min_isr_elsewhere(look("23", *partitions), [], {"t": 2, "u": 2, "v": 2}) == [v]
     assert find_under_min_isr_elsewhere(snapshot, [], {"u": 9}) == [u]
