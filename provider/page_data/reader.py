@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Page(NamedTuple, Generic[T]):
+@dataclass(frozen=True)
+class Page(Generic[T]):
     """Some rows of a longer list. `after` is the cursor of the next page, for a URL; None on the last page."""
 
     rows: tuple[T, ...]

@@ -116,7 +116,7 @@ def test_the_address_is_the_one_that_airflows_hooks_use(connect: Connect, given:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
         unopened: Any = _Unopened()
-        assert SparkSubmitHook._resolve_connection(unopened) == {**_resolved(), "master": url}
+        assert SparkSubmitHook._resolve_connection(unopened)["master"] == url
 
 
 class _Unopened:
@@ -132,11 +132,6 @@ class _Unopened:
         from airflow.sdk import BaseHook
 
         return BaseHook.get_connection(conn_id)
-
-
-def _resolved() -> dict[str, Any]:
-    absent = dict.fromkeys(("queue", "deploy_mode", "namespace", "principal", "keytab", "rest_endpoint"))
-    return {**absent, "spark_binary": "spark-submit", "rest_scheme": "http", "rest_port": 6066}
 
 
 def test_no_master_and_no_server_is_one_sentence(connect: Connect) -> None:
