@@ -39,13 +39,15 @@ _PROPERTY = "modes"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    groups = {}
     for item in items:
-        modes = [mode for mode in MODES if item.get_closest_marker(mode)]
-        item.user_properties.append((_PROPERTY, " ".join(modes) or "other"))
+        marks = {mark.name for mark in item.iter_markers()}
+        item.user_properties.append((_PROPERTY, " ".join(mode for mode in MODES if mode in marks) or "other"))
+        groups[item] = _group(item, marks)
         # Before pytest-xdist's own hook, which looks for it.
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+        item.add_marker(pytest.mark.xdist_group(groups[item]))
     yield
-    items.sort(key=_place)
+    items.sort(key=lambda item: _place(groups[item]))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,21 +73,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _group(item: pytest.Item) -> str:
+def _group(item: pytest.Item, marks: set[str]) -> str:
     file = item.nodeid.split("::")[0]
-    shared = next((mode for mode in _FIRST if mode in _modes(item)), None)
-    if item.get_closest_marker("apart"):
+    shared = next((mode for mode in _FIRST if mode in marks), None)
+    if "apart" in marks:
         return f"{file} {shared}"
     return shared or file.rpartition("/")[0]
 
 
-def _place(item: pytest.Item) -> int:
+def _place(group: str) -> int:
     """Longest first, but one Airflow at a time beside clusters, as long as there are clusters."""
-    group = _group(item)
     return next((at for at, name in enumerate(_ORDER) if group.startswith(name)), len(_ORDER))
 
 
-def _modes(test: pytest.Item | pytest.TestReport) -> list[str]:
+def _modes(test: pytest.TestReport) -> list[str]:
     return [mode for name, value in test.user_properties if name == _PROPERTY for mode in str(value).split()]
 
 

@@ -1,7 +1,7 @@
 """A pytest plugin: which tests run where, and that those of `make quick` really need nothing.
 
 - `make quick`: what has none of the marks below: no process, no server, no socket.
-- `make test`: also `process`, `kraft`, `zookeeper`, `airflow` and `spark`.
+- `make test`: also `process`, `project`, `kraft`, `zookeeper`, `airflow` and `spark`.
 - `.ci/run`: also `ci`.
 - `make slow`: only `slow`.
 
@@ -25,7 +25,7 @@ import pytest
 __all__ = ["NEEDY", "one_in", "tried"]
 
 #: A test with one of these marks does not run in `make quick`.
-NEEDY = ("process", "kraft", "zookeeper", "airflow", "spark", "ci", "slow")
+NEEDY = ("process", "project", "kraft", "zookeeper", "airflow", "spark", "ci", "slow")
 
 #: Where Linux keeps files in memory: a journal in SQLite waits for the disk at each commit. They need some ten MiB.
 _MEMORY, _ROOM = "/dev/shm", 1 << 30  # noqa: S108 - pytest makes a folder there that only its user may read

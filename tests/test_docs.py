@@ -22,6 +22,8 @@ from tests.sources import ROOT, functions_and_classes
 
 import_module("tests.airflow_home")  # before Airflow, which looks for its home when it is imported
 
+pytestmark = pytest.mark.project
+
 DOCS = ROOT / "docs"
 #: The pages that are read in the repository, where nothing checks their links.
 OUTSIDE = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")

@@ -23,6 +23,8 @@ from kafka_steward.monitoring import list_files
 from tests.cli.calling import add_verbs
 from tests.sources import ROOT, nodes
 
+pytestmark = pytest.mark.project
+
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 COMMAND = "airflow kafka-steward"
 _PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*(\.[\w.]+)?|<[^>]*>|\$\w+|…|\.\.\.")

@@ -66,6 +66,7 @@ def texts_of(call: ast.Call) -> list[ast.expr]:
     return [given for kind, given in zip(kinds, call.args[1:], strict=True) if kind == "s"]
 
 
+@pytest.mark.project
 def test_each_text_that_is_logged_is_escaped() -> None:
     calls = [(path, node) for path, found in sources() for node in found if is_log_call(node)]
     assert len(calls) > 30
@@ -79,6 +80,7 @@ def test_each_text_that_is_logged_is_escaped() -> None:
     assert raw == []
 
 
+@pytest.mark.project
 def test_each_text_with_which_a_task_fails_is_escaped() -> None:
     raised = [
         (path, node)

@@ -12,6 +12,8 @@ import pytest
 from tests.sources import ROOT, nodes, parsed
 from tests.toml import read_toml
 
+pytestmark = pytest.mark.project
+
 #: The folder of the package that has the distribution's name.
 ALIAS = Path("provider/alias")
 FOLDERS = {"provider": "kafka_steward"} | {name: f"kafka_steward/{name}" for name in ("operators", "sensors", "dags")}

@@ -6,7 +6,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.sources import ROOT, nodes
+
+pytestmark = pytest.mark.project
 
 
 def settings_given(path: Path) -> Iterator[tuple[int, str]]:

@@ -12,6 +12,8 @@ import pytest
 from tests.sources import ROOT, parsed
 from tests.statements import KIPS, PAGE, idle_value, read_statements, render_page, resolve
 
+pytestmark = pytest.mark.project
+
 STATEMENTS = [each for name in KIPS for each in read_statements(name)]
 
 
