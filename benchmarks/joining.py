@@ -130,7 +130,7 @@ def _is_due(cluster: KafkaCluster, journal: Journal, settings: Settings) -> bool
 
 
 def _table(rows: Sequence[Stages], megabytes: int) -> str:
-    head = ["mode", "by", "partitions", "MB", "owed", *_PARTS, "sum"]
+    head = ["mode", "by", "partitions", "MB", "pending", *_PARTS, "sum"]
     lines = [
         [row.mode, row.way, str(row.partitions), str(megabytes), str(row.replicas_moved)]
         + [f"{seconds:.1f}" for seconds in (*(row.seconds[part] for part in _PARTS), row.total)]

@@ -3,7 +3,7 @@
 - `make quick`: what has none of the marks below: no process, no server, no socket.
 - `make test`: also `process`, `project`, `kraft`, `zookeeper`, `airflow` and `spark`.
 - `.ci/run`: also `ci`.
-- `make slow`: only `slow`.
+- `make slow`: only `slow`, and the searches for new cases.
 
 A test with `in_ci("kraft")` runs in that mode alone, and in the other one in `make slow`. Before CI, a twentieth of
 the random cases and a part of the points of fault sweeps are tried; with `--every-case`, which CI gives, all are.
@@ -29,7 +29,9 @@ NEEDY = ("process", "project", "kraft", "zookeeper", "airflow", "spark", "ci", "
 
 #: Where Linux keeps files in memory: a journal in SQLite waits for the disk at each commit. They need some ten MiB.
 _MEMORY, _ROOM = "/dev/shm", 1 << 30  # noqa: S108 - pytest makes a folder there that only its user may read
-_EVENTS = frozenset({"socket.connect", "socket.bind", "subprocess.Popen"})
+_EVENTS = frozenset(
+    {"socket.connect", "socket.bind", "socket.sendto", "subprocess.Popen", "os.fork", "os.system", "os.posix_spawn"}
+)
 #: What the running test has done that a test of `make quick` may not do; None while anything is allowed.
 _seen: list[str] | None = None
 #: Before CI, of so many random cases one is tried.
@@ -102,4 +104,4 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
     if _seen is not None and event in _EVENTS:
-        _seen.append(f"{event} {str(arguments[1])[:200]}")
+        _seen.append(f"{event} {str(arguments[1:])[:200]}")

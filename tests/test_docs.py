@@ -152,14 +152,6 @@ def dag_files() -> Iterator[tuple[str, str]]:
 DAG_FILES = dict(dag_files())
 
 
-def test_there_are_such_blocks_on_several_pages() -> None:
-    assert {place.partition(":")[0] for place in DAG_FILES} >= {
-        "README.md",
-        "docs/workflows.md",
-        "docs/notifications.md",
-    }
-
-
 @pytest.mark.parametrize("place", DAG_FILES)
 def test_airflow_finds_the_dag_file_and_its_dags(place: str, tmp_path: Path) -> None:
     from airflow.dag_processing.dagbag import DagBag

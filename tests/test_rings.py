@@ -16,6 +16,8 @@ ROOT = Path(__file__).parent.parent
 TESTS = {
     "connects": "import socket\ndef test_it():\n    socket.socket().connect_ex(('127.0.0.1', 1))\n",
     "listens": "import socket\ndef test_it():\n    socket.socket().bind(('127.0.0.1', 0))\n",
+    "sends": "import socket\ndef test_it():\n    socket.socket(type=socket.SOCK_DGRAM).sendto(b'', ('127.0.0.1', 9))\n",
+    "forks": "import os\ndef test_it():\n    pid = os.fork() or os._exit(0)\n    os.waitpid(pid, 0)\n",
     "starts a process": "import subprocess\ndef test_it():\n    subprocess.run(['true'])\n",
 }
 

@@ -13,6 +13,7 @@ from kafka_steward.settings import Settings
 from tests.settings_page import page
 
 
+@pytest.mark.project
 def test_the_page_of_settings_is_made_of_the_settings() -> None:
     written = (Path(__file__).parents[1] / "docs/reference/settings.md").read_text()
     assert written == page(), "python -m tests.settings_page > docs/reference/settings.md"

@@ -11,6 +11,7 @@ from tests import versions
 from tests.versions import BEGIN, CHECKS, END, PAGE, Check, Run, page_with, recorded
 
 
+@pytest.mark.project
 def test_the_page_has_what_is_recorded() -> None:
     page = PAGE.read_text()
     assert page.count(BEGIN) == page.count(END) == 1

@@ -95,7 +95,7 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
 
 
 #: The facts for which `status` prints separate lines, besides those of the documents.
-_APART = ("plans", "hosts", "looks")
+_APART = ("plans", "hosts", "polls")
 
 
 def show_status(call: CommandContext) -> None:
@@ -108,8 +108,8 @@ def show_status(call: CommandContext) -> None:
         documents = read_document_status(opened.journal)
         lines += document_lines(documents)
         lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
-        looks = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["looks"]]
-        lines += looks or ["watched: never; no watch has polled this journal"]
+        polls = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["polls"]]
+        lines += polls or ["watched: never; no watch has polled this journal"]
         for record in stored.unfinished():
             lines += plan_lines(record, stored.existing_rows(record.digest))
             lines += late_step_lines(record, opened.journal.now_ms(), opened.settings)
@@ -128,7 +128,7 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
     snapshot, journal = opened.cluster.snapshot(), opened.journal
     dead, failures = snapshot.hosting_brokers - snapshot.live, read_failures(journal.tree, journal.now_ms())
     openings = [] if journal.openings is None else journal.openings.rows()
-    looks = [] if journal.poll_times is None else journal.poll_times.rows()
+    polls = [] if journal.poll_times is None else journal.poll_times.rows()
     return {
         "cluster_id": snapshot.cluster_id,
         "mode": "ZooKeeper" if opened.cluster.zookeeper_mode else "KRaft",
@@ -147,14 +147,14 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
             {"host": row["host"], "first": iso_time(row["first_ms"]), "last": iso_time(row["last_ms"])}
             for row in openings
         ],
-        "looks": [
+        "polls": [
             {
                 "kind": row["kind"],
                 "host": row["host"],
                 "last": iso_time(row["at_ms"]),
                 "seconds": row["age_ms"] / 1000,
             }
-            for row in looks
+            for row in polls
         ],
     }
 

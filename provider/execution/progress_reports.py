@@ -98,7 +98,7 @@ def _whole(number: float | None) -> int | None:
 
 
 def proof_summary(plan: PlanFolder) -> ProofSummary:
-    """Return what the proof of a plan states; what an older or foreign proof does not state is None."""
+    """Return what the proof of a plan states; what a proof made elsewhere does not state is None."""
     proof = plan.proof
     racks = _mapping(proof.get("rack_violations"))
     return ProofSummary(

@@ -14,7 +14,7 @@ from kafka_steward.page_data.reader import JournalReader
 
 #: The kinds of documents, and the fields of each:
 #:
-#: - switch: since_ms, person, reason (at most one: reassignments are disabled);
+#: - disabled: since_ms, person, reason (at most one: reassignments are disabled);
 #: - signal: created_ms, plan, scope, person, reason (at most one: nobody has executed it yet);
 #: - queue, requests, chunks: name, created_ms, partitions, first, waits, plan, error;
 #: - cancels: plan, status, scope, person, reason;

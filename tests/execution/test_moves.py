@@ -432,6 +432,7 @@ def test_nothing_is_settled_without_having_been_asked_of_kafka_or_decided() -> N
         assert Event.TAKE_OVER not in TRANSITIONS[state]
 
 
+@pytest.mark.project
 def test_the_picture_in_the_docs_is_the_table() -> None:
     text = (Path(__file__).parents[2] / "docs" / "moves.md").read_text()
     drawn = [line.strip() for line in text.splitlines() if " --> " in line and "[*]" not in line]

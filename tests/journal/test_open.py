@@ -106,6 +106,7 @@ def _open_as_nobody(url: str, said: multiprocessing.Queue[str]) -> None:
         said.put("opened")
 
 
+@pytest.mark.process
 def test_the_folder_is_not_writable(tmp_path: Path) -> None:
     for folder in (*tmp_path.parents, tmp_path):
         if folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o001:
@@ -277,6 +278,7 @@ def _write_many(journal: Journal, who: str) -> None:
         journal.tree.create(f"/a/{who}-{number}", "x")
 
 
+@pytest.mark.process
 def test_a_forked_child_has_connections_of_its_own(journal: Journal) -> None:
     """On the parent's, the two would read each other's answers."""
     journal.tree.create("/a/first", "x")
@@ -316,6 +318,7 @@ def _outcome(attempt: Callable[[], object]) -> str:
     return "changed something"
 
 
+@pytest.mark.process
 def test_a_process_that_was_stopped_beyond_its_locks_life_changes_nothing(journal: Journal) -> None:
     journal.plans.publish(record_of(journal), moves_of(2))
     here, there = _fork.Pipe()
@@ -349,6 +352,7 @@ def _publish_for_ever(journal: Journal, parent: Connection) -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.002, 0.01, 0.03])
+@pytest.mark.process
 def test_a_process_killed_while_publishing_leaves_whole_plans_only(journal: Journal, after_s: float) -> None:
     here, there = _fork.Pipe(duplex=False)
     child = _fork.Process(target=_publish_for_ever, args=(journal, there))

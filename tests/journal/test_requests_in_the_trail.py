@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.execution import cancel_signal
 from kafka_steward.execution.cancel_signal import consume_cancel_signal, send_cancel_signal
 from kafka_steward.execution.effects import elect_preferred_leaders
 from kafka_steward.execution.lifecycle import abandon_plan, change_plan_throttle, request_cancel, resume_plan
@@ -104,7 +105,7 @@ def test_each_signal_has_its_row_however_often_it_is_read(
     for who in (ANN, BOB):
         send_cancel_signal(journal, CancelRequest(plan=plan, person=who.person, reason="why"), who)
         with monkeypatch.context() as patched:
-            patched.setattr("kafka_steward.execution.cancel_signal.delete_or_quarantine", _killed)
+            patched.setattr(cancel_signal, "delete_or_quarantine", _killed)
             with pytest.raises(KeyboardInterrupt):
                 consume_cancel_signal(cluster, journal, Actor(dag_id="watch"))
         consume_cancel_signal(cluster, journal, Actor(dag_id="watch"))

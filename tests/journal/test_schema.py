@@ -138,6 +138,7 @@ def _open(url: str, barrier: object, said: multiprocessing.Queue[str]) -> None:
 
 
 @pytest.mark.parametrize("first", ["new", "older"])
+@pytest.mark.process
 def test_processes_that_open_at_once_do_not_break(fresh_url: str, tmp_path: Path, first: str) -> None:
     if first == "older":
         open_journal(fresh_url, "c", host="h").close()
@@ -164,6 +165,7 @@ def _prepare(path: str, barrier: Any, said: multiprocessing.Queue[str]) -> None:
         said.put(repr(error))
 
 
+@pytest.mark.process
 def test_a_new_file_is_switched_to_wal_by_all_that_open_it_at_the_same_moment(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     for attempt in range(tried(20)):

@@ -23,6 +23,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from airflow.sdk.execution_time import task_runner
 
 from kafka_steward.errors import JournalUnreachable, PlanError, SettingError
+from kafka_steward.execution import plan_report
 from kafka_steward.execution.plan_report import plan_summary
 from kafka_steward.execution.publishing import read_approval
 from kafka_steward.hooks.steward import StewardHook
@@ -439,7 +440,7 @@ def test_a_person_is_asked_about_the_plan_even_when_the_page_was_replaced_with_i
     made, snapshot = drained(desk)
     text, plan = path_of(made).read_text(), read_task_plan(made)
     with monkeypatch.context() as forging:
-        forging.setattr("kafka_steward.execution.plan_report.plan_summary", lambda *_, **__: "Moves nothing.")
+        forging.setattr(plan_report, "plan_summary", lambda *_, **__: "Moves nothing.")
         forged = {**made, "page_digest": write_plan_page(made["uri"], plan, read_task_snapshot(snapshot))}
     assert read_plan_page(forged) == "Moves nothing."
     asked(asking(forged, snapshot))

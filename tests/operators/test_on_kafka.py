@@ -199,6 +199,7 @@ def edited(uri: str) -> None:
     proof.write_text(json.dumps({**json.loads(proof.read_text()), "operation": "drain"}))
 
 
+@pytest.mark.in_ci("kraft")
 @pytest.mark.parametrize("form", ["task's return value", "uri"])
 def test_a_plan_edited_by_hand_is_refused_and_changes_nothing(  # noqa: PLR0917 - fixtures
     sandbox: Sandbox, conn_id: str, opened: ClusterSession, topic: str, tmp_path: Path, form: str
@@ -213,6 +214,7 @@ def test_a_plan_edited_by_hand_is_refused_and_changes_nothing(  # noqa: PLR0917 
     assert opened.journal.plans.latest(10) == []
 
 
+@pytest.mark.in_ci("kraft")
 def test_a_plan_edited_with_its_digest_is_not_the_one_that_was_made(
     sandbox: Sandbox, conn_id: str, opened: ClusterSession, topic: str, tmp_path: Path
 ) -> None:
@@ -240,6 +242,7 @@ def test_a_deferrable_task_defers_what_takes_time(conn_id: str, topic: str, vict
     assert keywords["arguments"] == {"partitions": [[topic, n] for n in range(8)]}
 
 
+@pytest.mark.in_ci("kraft")
 def test_an_unwritable_workspace_is_one_sentence_and_changes_nothing(
     connect: Connect, conn_id: str, sandbox: Sandbox
 ) -> None:
@@ -254,6 +257,7 @@ def test_the_test_button_describes_the_cluster(conn_id: str, sandbox: Sandbox, o
     assert StewardHook(conn_id).test_connection() == (True, said)
 
 
+@pytest.mark.in_ci("kraft")
 def test_another_cluster_behind_the_same_servers_is_refused(
     connect: Connect, conn_id: str, sandbox: Sandbox, opened: ClusterSession
 ) -> None:
@@ -265,6 +269,7 @@ def test_another_cluster_behind_the_same_servers_is_refused(
     StewardHook(conn_id).cluster().close()
 
 
+@pytest.mark.in_ci("kraft")
 def test_a_kafka_connection_is_reused(connect: Connect, sandbox: Sandbox, opened: ClusterSession) -> None:
     connect("plain_kafka", conn_type="kafka", host="", extra={"bootstrap.servers": sandbox.bootstrap, "group.id": "g"})
     connect("by_reference", host="", extra={"kafka_conn_id": "plain_kafka"})

@@ -191,6 +191,7 @@ def test_the_ranking_decides_one_case_alone() -> None:
     assert planned(snapshot_of_case(case), "rebalance").moves == []
 
 
+@pytest.mark.project
 def test_the_page_has_the_figures() -> None:
     told = PAGE.read_text()
     for name, case in CASES.items():

@@ -1,6 +1,6 @@
 """Plans are byte for byte those that were recorded: every operation, every option, in one shard and in several.
 
-Where a plan is to change, `python -m tests.planning.test_recorded_plans` records it anew, and the changelog says why.
+Where a plan is to change, `python -m tests.planning.test_recorded_plans` records it anew, and the commit says why.
 """
 
 from __future__ import annotations

@@ -168,6 +168,7 @@ def test_236_with_the_scope_of_a_plan_the_signal_takes_back_what_is_complete_too
     assert site.hands.children("/admin/reassign_chunks") == []
 
 
+@pytest.mark.in_ci("kraft")
 def test_236_no_original_in_sync_and_a_new_one_online_is_skipped_and_all_offline_is_rolled_back(
     site: Site, tmp_path: Path
 ) -> None:

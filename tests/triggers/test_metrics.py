@@ -128,7 +128,6 @@ def test_a_real_statsd_receives_each_measure_of_a_broker_by_both_names(received:
     }
     tagged = {name.removeprefix("kafka_steward.broker.") for name in names if name.startswith("kafka_steward.broker.")}
     assert tagged == legacy != set()
-    assert "`kafka_steward.broker.<measure>`" in PAGE.read_text()
 
 
 @pytest.mark.process

@@ -275,16 +275,16 @@ def test_the_view_is_below_the_path_of_airflow(
     assert view["icon"] == f"{href}static/icon.svg"
 
 
+@pytest.mark.project
 def test_the_files_of_others_are_those_of_the_notice() -> None:
     notice = (ROOT / "NOTICE").read_text()
     named = dict(re.findall(r"^  (\S+\.(?:js|css))\n  ([0-9a-f]{64})$", notice, re.MULTILINE))
     assert named == {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in STATIC.iterdir() if path.name not in OURS
     }
-    for words in ("Zero-Clause BSD", "The MIT License", "Copyright (c) 2022 Leon Sorokin"):
-        assert words in notice
 
 
+@pytest.mark.project
 def test_our_own_files_load_nothing_from_elsewhere() -> None:
     for name in OURS:
         text = (STATIC / name).read_text().replace("http://www.w3.org/2000/svg", "")

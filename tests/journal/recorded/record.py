@@ -1,6 +1,6 @@
 """Leaves a journal behind as this release writes it: `python -m tests.journal.recorded.record`.
 
-Run once per release; the file is never changed afterwards, and `test_recorded_journals.py` reads all of them for ever.
+Run once per release; the file is never changed afterwards, and `test_schema.py` reads all of them.
 """
 
 from __future__ import annotations
