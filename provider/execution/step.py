@@ -75,11 +75,10 @@ _CAUSES = {HoldReason.SATISFIED: Cause.BROKERS_RETURNED}
 class StepResult:
     """The result of a step.
 
-    `rows` are the moves that had not settled before the step, and `settled` the totals of the others.
-    `leased_brokers` are brokers whose throttle cannot be released now. `pressure` is the reason for which moves start
-    more slowly, None without one, and `pressure_note` its message. `unfinishable` is a message about moves that can
-    neither complete nor be cancelled. `ended` counts the moves whose end was observed, and `remained` those seen in
-    flight. `slowest_call_ms` is the longest time that Kafka took for a change.
+    `rows` are the moves that had not settled before the step, and `settled` the totals of the others. `pressure` is
+    the reason for which moves start more slowly, None without one, and `pressure_note` its message. `unfinishable` is a
+    message about moves that can neither complete nor be cancelled. `ended` counts the moves whose end was observed, and
+    `remained` those seen in flight. `slowest_call_ms` is the longest time that Kafka took for a change.
     """
 
     snapshot: Snapshot
@@ -87,7 +86,6 @@ class StepResult:
     settled: SettledMoves
     held: Sequence[Held]
     arrived: Mapping[TopicPartition, int]
-    leased_brokers: Sequence[int]
     progressed: bool
     #: True if every move that could begin is held, and not by people's choice.
     no_progress_possible: bool
@@ -191,7 +189,7 @@ class Step:
             self.drop_open_moves(snapshot, self._cancelling, Cause.REQUESTED)
         self._cancel_moves(self._select_cancels(snapshot), findings)
         rows = self._moves.rows()
-        leased_brokers = self._release_unneeded_throttles(rows, snapshot)
+        self._release_unneeded_throttles(rows, snapshot)
         self._maintain_throttles(rows, snapshot)
         starts = self._starting and any(row.state in OPEN for row in rows)
         log_dirs = self._fetch_log_dirs(rows, snapshot) if starts else self._fetch_arrived(rows, snapshot)
@@ -207,7 +205,6 @@ class Step:
             self._moves.settled,
             held,
             arrived,
-            leased_brokers,
             progressed,
             not progressed and no_progress_possible(rows, held, waiting),
             waiting,
@@ -359,16 +356,17 @@ class Step:
         entries = {row.topic_partition: [self._moves.build_audit_record(Action.CANCEL, row, why)] for row, why in asked}
         self._calls.execute(entries, self._cluster.cancel, late=self._retraction.restore_after_late_cancel)
 
-    def _release_unneeded_throttles(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> list[int]:
+    def _release_unneeded_throttles(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> None:
         to_come = [row.move for row in rows if not row.state.settled] if self._starting else []
         in_flight = _parts_in_flight(rows, snapshot)
         need = throttle_demand(in_flight, to_come, leaders=self._settings.throttle_leaders)
         if self._throttle == 0:
-            return self._leases.release(NO_DEMAND, snapshot.live)
+            self._leases.release(NO_DEMAND, snapshot.live)
+            return
         lists = not in_flight or self._memory.are_lists_due(self._fence.now_ms)
         if lists:
             self._memory.lists_released_ms = self._fence.now_ms
-        return self._leases.release(need, snapshot.live, lists=lists)
+        self._leases.release(need, snapshot.live, lists=lists)
 
     def _maintain_throttles(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> None:
         """Set throttles again that were cleared externally while needed, and apply a changed rate to the brokers."""

@@ -209,8 +209,32 @@ def test_what_kafka_refuses_is_reported_in_its_own_words(simulator: Simulator, m
     del simulator.racks[9]
     progress = world.step()
     assert progress.held[0].code is HoldReason.KAFKA_REFUSED
+    assert progress.held[0].sentence.count("efused") == 1, "Kafka's own text, and not also what we say of it"
     assert "The manual partition assignment is not valid." in progress.sentence
     assert world.run().status is PlanStatus.STUCK
+
+
+def test_live_receivers_alone_are_asked_for_directories_and_for_the_sizes_of_what_moves(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    for name in ("log_dirs", "log_sizes"):
+        real = getattr(simulator, name)
+        monkeypatch.setattr(simulator, name, lambda of, real=real: asked.append(of) or real(of))
+    first, second = (TopicPartition("t", number) for number in (0, 4))
+    for each in (first, second):
+        simulator.topics[each].size = 10**9
+    world = apply(simulator, move("t-0", "123", "423"), move("t-4", "213", "243"), settings=Settings(throttle=0))
+    world.step()
+    assert asked[0] == [4]
+    asked.clear()
+    world.step()
+    assert all(each == {4: [first, second]} for each in asked)
+    assert asked
+    asked.clear()
+    simulator.kill(4)
+    world.step()
+    assert asked == [], "nobody is left to be asked"
 
 
 def test_a_cluster_that_does_not_answer_is_counted_and_reported(simulator: Simulator) -> None:
