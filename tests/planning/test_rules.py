@@ -352,3 +352,11 @@ def test_each_operation_has_its_properties() -> None:
 def test_each_planned_operation_has_a_solver_and_the_checker_has_each_rule() -> None:
     assert set(SOLVERS) == {operation for operation, spec in OPERATIONS.items() if spec.rule}
     assert set(RULES) == set(MoveRule)
+
+
+def test_a_lower_factor_below_the_minimum_is_held_where_it_takes_a_replica() -> None:
+    brokers = [{"broker": broker, "rack": None, "state": "live"} for broker in (1, 2, 3)]
+    for replicas, held in (([1, 2, 3], ["below_min_isr"]), ([1], [])):
+        snapshot = snapshot_of(brokers, [{"topic": "t", "partition": 0, "replicas": replicas, "min_isr": 3}])
+        options = {"topics": ["t"], "replication_factor": 2}
+        assert hold_reasons(T0, context(snapshot, "set-replication-factor", options)) == held
