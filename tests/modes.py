@@ -35,19 +35,19 @@ _ORDER = (
     "tests/install/test_versions",
 )
 _PROPERTY = "modes"
+_GROUP = pytest.StashKey[str]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    groups = {}
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
         item.user_properties.append((_PROPERTY, " ".join(mode for mode in MODES if mode in marks) or "other"))
-        groups[item] = _group(item, marks)
+        item.stash[_GROUP] = _group(item, marks)
         # Before pytest-xdist's own hook, which looks for it.
-        item.add_marker(pytest.mark.xdist_group(groups[item]))
+        item.add_marker(pytest.mark.xdist_group(item.stash[_GROUP]))
     yield
-    items.sort(key=lambda item: _place(groups[item]))
+    items.sort(key=lambda item: _place(item.stash[_GROUP]))
 
 
 def pytest_configure(config: pytest.Config) -> None:
