@@ -218,9 +218,18 @@ def test_live_receivers_alone_are_asked_for_directories_and_for_the_sizes_of_wha
     simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    for name in ("log_dirs", "log_sizes"):
+
+    def heard(name: str) -> None:
         real = getattr(simulator, name)
-        monkeypatch.setattr(simulator, name, lambda of, real=real: asked.append(of) or real(of))
+
+        def called(of: Any) -> Any:
+            asked.append(of)
+            return real(of)
+
+        monkeypatch.setattr(simulator, name, called)
+
+    heard("log_dirs")
+    heard("log_sizes")
     first, second = (TopicPartition("t", number) for number in (0, 4))
     for each in (first, second):
         simulator.topics[each].size = 10**9
