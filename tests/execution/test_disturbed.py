@@ -218,18 +218,20 @@ def test_live_receivers_alone_are_asked_for_directories_and_for_the_sizes_of_wha
     simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
+    log_dirs, log_sizes = simulator.log_dirs, simulator.log_sizes
 
-    def heard(name: str) -> None:
-        real = getattr(simulator, name)
+    def record_log_dirs(brokers: Collection[int]) -> dict[int, BrokerLogDirs]:
+        asked.append(brokers)
+        return log_dirs(brokers)
 
-        def called(of: Any) -> Any:
-            asked.append(of)
-            return real(of)
+    def record_log_sizes(
+        held: Mapping[int, Collection[TopicPartition]],
+    ) -> dict[tuple[TopicPartition, int], int]:
+        asked.append(held)
+        return log_sizes(held)
 
-        monkeypatch.setattr(simulator, name, called)
-
-    heard("log_dirs")
-    heard("log_sizes")
+    monkeypatch.setattr(simulator, "log_dirs", record_log_dirs)
+    monkeypatch.setattr(simulator, "log_sizes", record_log_sizes)
     first, second = (TopicPartition("t", number) for number in (0, 4))
     for each in (first, second):
         simulator.topics[each].size = 10**9
