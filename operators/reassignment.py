@@ -18,9 +18,10 @@ class CheckReassignmentOperator(StewardOperator):
     """Validates a reassignment in the format of kafka-reassign-partitions against the cluster; changes nothing.
 
     `reassignment` is the document, or its text. The task fails without a retry, with a message for each fault: a topic,
-    partition or broker that does not exist, a broker that is not live, a partition or a broker that is listed twice, a
-    partition that would have fewer replicas than it has, and than min.insync.replicas, a replica that would move to
-    another log directory of its broker. A directory that is named for an added replica is logged: the broker chooses
+    partition or broker that does not exist, a broker that is not live, or that is cordoned and would receive a replica,
+    a partition or a broker that is listed twice, a partition that is being reassigned already, one that would have
+    fewer replicas than it has, and than min.insync.replicas, a replica that would move to another log directory of its
+    broker. A directory that is named for an added replica is logged: the broker chooses
     it.
     Returns `{"reassignment", "partitions"}`: the document in the planner's format, and the number of partitions.
 
@@ -39,7 +40,7 @@ class CheckReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Parse the reassignment and validate it against the cluster."""
-        from kafka_steward.execution.cluster_queries import readable_min_isr, with_hidden_topics
+        from kafka_steward.execution.cluster_queries import cordoned_brokers, readable_min_isr, with_hidden_topics
         from kafka_steward.execution.named_directories import check_directories
         from kafka_steward.execution.plan_requests import parse_assignments, validate_against_cluster
 
@@ -48,7 +49,9 @@ class CheckReassignmentOperator(StewardOperator):
             with self.open(context) as opened:
                 snapshot = with_hidden_topics(opened.cluster, opened.cluster.snapshot(), {name.topic for name in given})
                 min_isr, _ = readable_min_isr(opened.cluster, sorted({name.topic for name in given} & snapshot.topics))
-                validate_against_cluster(given, snapshot, min_isr)
+                named_brokers = {broker for target in given.values() for broker in target}
+                cordoned = cordoned_brokers(opened.cluster, snapshot.live & named_brokers)
+                validate_against_cluster(given, snapshot, min_isr, cordoned)
                 note = check_directories(opened.cluster, snapshot, named)
         if note:
             self.log.info("%s", printable(note))

@@ -17,6 +17,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.execution.named_directories import other_directory_reason
+from kafka_steward.given_targets import broker_fault
 from kafka_steward.planning.files.reassignment import Replica, directories_by_replica
 
 
@@ -148,12 +149,12 @@ def _invalid_target_reason(asked: RequestedAssignment, partition: Partition, sig
     if not asked.replicas:
         return "it names no broker"
     known = frozenset(sight.snapshot.brokers) | sight.snapshot.hosting_brokers
-    strangers = [broker for broker in asked.replicas if broker not in known]
-    if strangers:
-        return f"the cluster has no broker {strangers[0]}"
-    # A reassignment that waits for a dead broker would only block the requests after it.
-    dead = [each for each in asked.replicas if each not in sight.snapshot.live and each not in partition.replicas]
-    return f"broker {dead[0]} is not live; submit it again when it is" if dead else ""
+    for broker in asked.replicas:
+        # A reassignment that waits for a dead broker would only block the requests after it.
+        why = "" if broker in partition.replicas else broker_fault(broker, sight.snapshot.live, known)
+        if why:
+            return f"{why}; submit it again when it is" if broker in known else why
+    return ""
 
 
 def _other_api_reason(

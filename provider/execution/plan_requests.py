@@ -7,7 +7,7 @@ cluster before planning starts.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow.compute as pc
@@ -17,11 +17,11 @@ from kafka_steward.assignment import (
     Operation,
     TopicPartition,
     begin_with_brokers,
-    below_min_isr_reason,
 )
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.move_recovery import HIDDEN
+from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_brokers
 from kafka_steward.planning.files.options import INTERNAL_TOPICS
 from kafka_steward.planning.files.reassignment import (
@@ -120,10 +120,6 @@ def _drop_unset_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-#: The number of faults that a message names; the others are only counted.
-_TOLD = 5
-
-
 def parse_assignments(
     document: Mapping[str, Any] | str,
 ) -> tuple[dict[TopicPartition, Assignment], dict[Replica, str]]:
@@ -145,36 +141,24 @@ def _parse_json(text: str) -> Any:
 
 
 def validate_against_cluster(
-    given: Mapping[TopicPartition, Assignment], snapshot: Snapshot, min_isr: Mapping[str, int]
+    given: Mapping[TopicPartition, Assignment],
+    snapshot: Snapshot,
+    min_isr: Mapping[str, int],
+    cordoned: Collection[int] = (),
 ) -> None:
-    """Raise PlanError that names what is not in the cluster, dead brokers, and partitions with too few replicas.
+    """Raise PlanError with a sentence for each partition whose target the cluster cannot reach.
 
-    `min_isr` is min.insync.replicas by topic.
+    `min_isr` is min.insync.replicas by topic, `cordoned` the brokers that receive no replicas (KIP-1066).
     """
-    faults = [
-        fault
-        for name, replicas in sorted(given.items())
-        for fault in _assignment_faults(name, replicas, snapshot, min_isr)
-    ]
-    if faults:
-        more = f" And {len(faults) - _TOLD} more." if len(faults) > _TOLD else ""
-        raise PlanError(f"The reassignment cannot be executed. {' '.join(faults[:_TOLD])}{more}")
-
-
-def _assignment_faults(
-    name: TopicPartition, replicas: Assignment, snapshot: Snapshot, min_isr: Mapping[str, int]
-) -> Iterator[str]:
-    partition = snapshot.partitions.get(name)
-    if partition is None:
-        hidden = name.topic in snapshot.hidden
-        yield f"{name} may or may not exist: {HIDDEN}." if hidden else f"{name} does not exist."
-    elif why := below_min_isr_reason(len(partition.replicas), len(replicas), min_isr.get(name.topic)):
-        yield f"{name} is refused: {why}."
-    # The plan leaves both where they are: what has no leader, and what is as it was given.
-    if partition is not None and (partition.leader is None or partition.replicas == replicas):
-        return
-    for broker in replicas:
-        if broker in snapshot.live:
-            continue
-        known = broker in snapshot.brokers or broker in snapshot.hosting_brokers
-        yield f"{name} names broker {broker}, which is {'not live' if known else 'no broker of this cluster'}."
+    topics = {name.topic for name in given}
+    TargetCheck(
+        {
+            name: CurrentPartition(found.replicas, found.leader is not None, found.reassigning, min_isr.get(name.topic))
+            for name, found in snapshot.partitions.items()
+            if name.topic in topics
+        },
+        live=snapshot.live,
+        known=snapshot.brokers.keys() | snapshot.hosting_brokers,
+        cordoned=cordoned,
+        hidden=dict.fromkeys(snapshot.hidden, HIDDEN),
+    ).refuse_impossible(given)

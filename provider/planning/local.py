@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition, below_min_isr_reason
+from kafka_steward.assignment import Move, Operation, TopicPartition
 from kafka_steward.errors import PlanError
+from kafka_steward.given_targets import CurrentPartition, TargetCheck, reassigning_fault
 from kafka_steward.planning.files.formats import (
     PlanFolder,
     SnapshotFolder,
@@ -22,9 +23,6 @@ from kafka_steward.planning.files.formats import (
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.shards import SHARD_ROWS, PlanningJob, TableShards, solve_shards
 from kafka_steward.planning.solver.plan_rows import order_plan
-
-#: The partitions whose faults a message names; the others are only counted.
-_NAMED = 5
 
 
 def plan_locally(
@@ -47,7 +45,8 @@ def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, op
     partition that is already being reassigned, and for one with fewer original replicas than min.insync.replicas
     (KIP-236). A partition that nothing can be copied from is left out, and the proof lists it as `unplaced`.
     """
-    _refuse_impossible_targets(parse_reassignment(document), snapshot)
+    given = parse_reassignment(document)
+    _target_check(snapshot, {name.topic for name in given}).refuse_impossible(given)
     request = {**options, "reassignment": document}
     shard_rows = max(len(snapshot.partitions), 1)
     write_plan(out_uri, *plan_locally(snapshot, Operation.APPLY.value, request, shard_rows=shard_rows))
@@ -73,87 +72,29 @@ def plan_topics_locally(
     for broker in sorted(set(brokers) - live)[:1]:
         raise PlanError(f"Broker {broker} is not live; live are {', '.join(map(str, sorted(live)))}.")
     for row in chosen.to_pylist():
-        _refuse_moving(TopicPartition(row["topic"], row["partition"]), row)
+        if row["adding"] or row["removing"]:
+            raise PlanError(reassigning_fault(TopicPartition(row["topic"], row["partition"])))
     rows = [row | {"state": "live" if row["broker"] in brokers else "draining"} for row in snapshot.brokers.to_pylist()]
     only = replace(snapshot, brokers=pa.Table.from_pylist(rows, snapshot.brokers.schema), partitions=chosen)
     moves, proof = plan_locally(only, Operation.DRAIN.value, options)
     return moves_from_rows(moves), proof
 
 
-def _refuse_impossible_targets(given: Mapping[TopicPartition, Assignment], snapshot: SnapshotFolder) -> None:
+def _target_check(snapshot: SnapshotFolder, topics: Collection[str]) -> TargetCheck:
+    """Return what the targets of `topics` are checked against."""
     states = dict(zip(*(snapshot.brokers.column(name).to_pylist() for name in ("broker", "state")), strict=True))
-    named = snapshot.partitions.filter(
-        pc.is_in(snapshot.partitions.column("topic"), pa.array(sorted({name.topic for name in given})))
-    )
-    known = {TopicPartition(row["topic"], row["partition"]): row for row in named.to_pylist()}
-    topics = {name.topic for name in known}
-    cordoned = cordoned_brokers(snapshot.brokers)
-    missing = [
-        f"The reassignment names the {f'partition {name}' if name.topic in topics else f'topic {name.topic}'}, which "
-        "the cluster does not have."
-        for name in given.keys() - known.keys()
-    ]
-    found = [
-        _find_fault(name, target, known[name], states, cordoned) for name, target in given.items() if name in known
-    ]
-    faults = [*sorted(missing), *filter(None, found)]
-    if faults:
-        more = f" And {len(faults) - _NAMED} more." if len(faults) > _NAMED else ""
-        raise PlanError(f"{' '.join(faults[:_NAMED])}{more}")
-
-
-def _find_fault(
-    name: TopicPartition,
-    target: Assignment,
-    row: Mapping[str, Any],
-    states: Mapping[int, str],
-    cordoned: Sequence[int],
-) -> str:
-    """Return the first fault of the target of a partition that exists; empty if there is none."""
-    try:
-        if row["all_offline"] or row["leader"] < 0:
-            # The plan leaves it out, whatever its target is.
-            _refuse_moving(name, row)
-            return ""
-        _refuse_impossible_move(name, target, row, states)
-        _refuse_below_min_isr(name, target, row)
-        _refuse_cordoned(name, set(target) - set(row["replicas"]), cordoned)
-    except PlanError as error:
-        return str(error)
-    return ""
-
-
-def _refuse_below_min_isr(name: TopicPartition, target: Assignment, row: Mapping[str, Any]) -> None:
-    why = below_min_isr_reason(len(row["replicas"]), len(target), row["min_isr"])
-    if why:
-        raise PlanError(f"The reassignment of {name} is refused: {why}.")
-
-
-def _refuse_cordoned(name: TopicPartition, adding: set[int], cordoned: Sequence[int]) -> None:
-    for broker in sorted(adding & set(cordoned)):
-        raise PlanError(
-            f"The reassignment of {name} names broker {broker}, which is cordoned and receives no replicas; remove "
-            "its directories from cordoned.log.dirs, or name another broker."
-        )
-
-
-def _refuse_impossible_move(
-    name: TopicPartition, target: Assignment, row: Mapping[str, Any], states: Mapping[int, str]
-) -> None:
-    live = sorted(broker for broker, state in states.items() if state in ("live", "new"))
-    for broker in target:
-        # Kafka requires a replica that stays in the assignment to be in sync. With a failed broker in the target, the
-        # reassignment would stall.
-        if broker not in live and list(target) != row["replicas"]:
-            raise PlanError(
-                f"The reassignment of {name} names broker {broker}, which is not live; "
-                f"live are {', '.join(map(str, live))}."
+    named = snapshot.partitions.filter(pc.is_in(snapshot.partitions.column("topic"), pa.array(sorted(topics))))
+    return TargetCheck(
+        {
+            TopicPartition(row["topic"], row["partition"]): CurrentPartition(
+                tuple(row["replicas"]),
+                has_leader=not row["all_offline"] and row["leader"] >= 0,
+                reassigning=bool(row["adding"] or row["removing"]),
+                min_isr=row["min_isr"],
             )
-    _refuse_moving(name, row)
-
-
-def _refuse_moving(name: TopicPartition, row: Mapping[str, Any]) -> None:
-    if row["adding"] or row["removing"]:
-        raise PlanError(
-            f"The partition {name} is already being reassigned; wait until that has completed, or cancel it first."
-        )
+            for row in named.to_pylist()
+        },
+        live=[broker for broker, state in states.items() if state in ("live", "new")],
+        known=states.keys(),
+        cordoned=cordoned_brokers(snapshot.brokers),
+    )

@@ -296,7 +296,7 @@ def test_a_file_with_several_faults_is_refused_with_all_of_them(
 ) -> None:
     assert scene.call("apply", scene.file("t-0: 129", "t-1: 231", "t-9: 123", "nope-0: 123")) == 1
     said = capsys.readouterr().err
-    for words in ("t-0 names broker 9, which is not live", "the partition t-9", "the topic nope"):
+    for words in ("t-0 is refused: the cluster has no broker 9", "the partition t-9", "the topic nope"):
         assert words in said
     assert "t-1" not in said
 

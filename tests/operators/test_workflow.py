@@ -336,15 +336,21 @@ def test_what_changed_since_the_approval_is_reported_and_never_replaced(desk: De
             GIVEN_TWICE := {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1]}] * 2},
             "lists orders-0 twice",
         ),
-        ({"partitions": [{"topic": "gone", "partition": 0, "replicas": [1]}]}, "gone-0 does not exist."),
-        ({"partitions": [{"topic": "orders", "partition": 9, "replicas": [1]}]}, "orders-9 does not exist."),
+        (
+            {"partitions": [{"topic": "gone", "partition": 0, "replicas": [1]}]},
+            "the topic gone, which the cluster does not have.",
+        ),
+        (
+            {"partitions": [{"topic": "orders", "partition": 9, "replicas": [1]}]},
+            "the partition orders-9, which the cluster does not have.",
+        ),
         (
             {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 9]}]},
-            "orders-0 names broker 9, which is no broker of this cluster.",
+            "orders-0 is refused: the cluster has no broker 9; live are",
         ),
         (
             {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 4]}]},
-            "orders-0 names broker 4, which is not live.",
+            "orders-0 is refused: broker 4 is not live; live are",
         ),
         (
             {
