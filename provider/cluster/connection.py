@@ -3,14 +3,15 @@
 A security setting that would not be used is refused instead of silently ignored.
 
 Airflow's own `kafka` connections are written for librdkafka (`bootstrap.servers`, `sasl.username`). Most of their keys
-have an equivalent in kafka-python. Keys that concern only producers and consumers are ignored. The few keys that cannot
-be translated are refused by name, because a security setting that is silently dropped is worse than an error.
+have an equivalent in kafka-python, and so have those of Kafka's Java clients (see `java_security`). Keys that concern
+only producers and consumers are ignored. The few keys that cannot be translated are refused by name, because a security
+setting that is silently dropped is worse than an error.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,16 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from kafka_steward.cluster.certificate_texts import TEXTS, build_context
+from kafka_steward.cluster.java_security import (
+    CA_TEXT,
+    CERTIFICATE_TEXT,
+    JAAS,
+    KEY_TEXT,
+    is_store_key,
+    translate_jaas,
+    translate_stores,
+)
 from kafka_steward.cluster.oauth import TokenProvider
 from kafka_steward.errors import SettingError
 from kafka_steward.value_parsing import parse_boolean, parse_whole_number, shorten_value
@@ -50,8 +61,10 @@ _PACKAGES = {"AWS_MSK_IAM": ("botocore", "airflow-provider-kafka-steward[msk]"),
 #: The setting of Kafka's clients that an empty text switches off (KIP-294).
 HOSTNAME_CHECK = "ssl.endpoint.identification.algorithm"
 
-#: Settings that have an effect only together with another one.
-_NEEDS = {"ssl_keyfile": "ssl_certfile", "ssl_password": "ssl_certfile"}
+#: Settings that have an effect only together with one of others; the first is the one that a message names.
+_NEEDS = dict.fromkeys(("ssl_keyfile", KEY_TEXT, "ssl_password"), ("ssl_certfile", CERTIFICATE_TEXT))
+#: A file, and the text that would be used in its place.
+_FILE_OR_TEXT = {"ssl_cafile": CA_TEXT, "ssl_certfile": CERTIFICATE_TEXT, "ssl_keyfile": KEY_TEXT}
 
 
 def check_security(config: Mapping[str, Any]) -> None:
@@ -89,10 +102,13 @@ def _refuse_unused_settings(given: Mapping[str, Any], protocol: str) -> None:
 
 def _check_certificates(given: Mapping[str, Any]) -> None:
     for name, needed in _NEEDS.items():
-        if name in given and needed not in given:
+        if name in given and given.keys().isdisjoint(needed):
             raise SettingError(
-                f"The Kafka setting {name} has no effect without {needed}; set that too, or remove {name}."
+                f"The Kafka setting {name} has no effect without {needed[0]}; set that too, or remove {name}."
             )
+    for file, text in _FILE_OR_TEXT.items():
+        if file in given and text in given:
+            raise SettingError(f"The Kafka setting {file} has no effect with {text}; remove one of the two.")
     if "ssl_context" not in given:
         return
     if not isinstance(given["ssl_context"], ssl.SSLContext):
@@ -137,7 +153,7 @@ DEFAULTS: Mapping[str, Any] = {
     "reconnect_backoff_max_ms": 500,
 }
 
-_SECRETS = ("sasl_plain_password", "ssl_password", "proxy_url", "socks5_proxy")
+_SECRETS = ("sasl_plain_password", "ssl_password", KEY_TEXT, CERTIFICATE_TEXT, "proxy_url", "socks5_proxy")
 
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
@@ -149,7 +165,7 @@ _INTERNAL = frozenset(
 #: Our own setting: librdkafka's sasl.oauthbearer.config, which is passed to our token provider.
 _OAUTH_CONFIG = "sasl_oauth_config"
 
-_KNOWN = (frozenset(KafkaAdminClient.DEFAULT_CONFIG) - _INTERNAL) | {_OAUTH_CONFIG}
+_KNOWN = (frozenset(KafkaAdminClient.DEFAULT_CONFIG) - _INTERNAL) | {_OAUTH_CONFIG, *TEXTS}
 
 #: kafka-python's settings that are whole numbers: those with such a default, and two with the system's default.
 _WHOLE = frozenset(
@@ -176,6 +192,9 @@ _EQUIVALENTS: Mapping[str, str] = {
     "sasl.password": "sasl_plain_password",
     "sasl.kerberos.service.name": "sasl_kerberos_service_name",
     "ssl.ca.location": "ssl_cafile",
+    "ssl.ca.pem": CA_TEXT,
+    "ssl.certificate.pem": CERTIFICATE_TEXT,
+    "ssl.key.pem": KEY_TEXT,
     "ssl.certificate.location": "ssl_certfile",
     "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
@@ -212,21 +231,33 @@ class Secret(str):
 
 
 def client_config(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return kafka-python's settings from an Airflow `kafka` connection's extra (librdkafka's dotted keys).
+    """Return kafka-python's settings from an Airflow `kafka` connection's extra, or a Java client's properties.
 
     kafka-python's own names (`sasl_plain_username`) are kept unchanged. Raises SettingError, naming the key, for a key
-    without an equivalent: certificates as text, PKCS#12 keystores, librdkafka's own OIDC, disabled verification; and
-    for two keys with different values for the same setting of servers or security.
+    without an equivalent: stores in JKS or PKCS#12, other login modules than those with a password, librdkafka's own
+    OIDC, disabled verification; and for two keys with different values for the same setting of servers or security.
     """
     config: dict[str, Any] = {}
-    for key, value in extra.items():
-        for name, translated in _translate_setting(key, value).items():
-            if name.startswith(_UNAMBIGUOUS) and config.get(name, translated) != translated:
-                raise SettingError(
-                    f"The Kafka setting {name} is given twice, with two values, once by {key}; keep one."
-                )
-            config[name] = translated
+    for key, name, translated in _translate_settings(extra):
+        if name.startswith(_UNAMBIGUOUS) and config.get(name, translated) != translated:
+            raise SettingError(f"The Kafka setting {name} is given twice, with two values, once by {key}; keep one.")
+        config[name] = translated
     return config
+
+
+def _translate_settings(extra: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the key of each setting in `extra`, and the name and value that kafka-python has for it."""
+    for key, value in extra.items():
+        if not is_store_key(key) and key != JAAS:
+            for name, translated in _translate_setting(key, value).items():
+                yield key, name, translated
+    for name, (key, value) in translate_stores(extra).items():
+        yield key, name, value
+    if extra.get(JAAS) not in (None, ""):
+        keys = ("sasl.mechanism", "sasl.mechanisms", "sasl_mechanism")
+        mechanism = next((str(extra[key]).upper() for key in keys if extra.get(key)), None)
+        for name, text in translate_jaas(extra[JAAS], mechanism).items():
+            yield JAAS, name, text
 
 
 def is_client_key(key: str) -> bool:
@@ -245,9 +276,33 @@ def validate_config(config: Mapping[str, Any]) -> dict[str, Any]:
     checked = {**DEFAULTS, **given, "bootstrap_servers": _parse_servers(config.get("bootstrap_servers"))}
     check_security(checked)
     for name in (name for name in _FILES if checked.get(name)):
-        if not Path(checked[name]).is_file():
-            raise SettingError(f"The Kafka setting {name} names {checked[name]}, which is not a file on this machine.")
+        _check_file(name, checked[name])
+    if any(checked.get(name) for name in TEXTS):
+        context = build_context(checked)
+        checked = {name: value for name, value in checked.items() if not name.startswith("ssl_")}
+        checked["ssl_context"] = context
     return {name: _to_client_value(name, value, checked) for name, value in checked.items() if name != _OAUTH_CONFIG}
+
+
+def override_config(config: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `config` with the settings of `own`, which also replace a file by a text and a text by a file."""
+    replaced = {file for file, text in _FILE_OR_TEXT.items() if text in own}
+    replaced |= {text for file, text in _FILE_OR_TEXT.items() if file in own}
+    return {**{name: value for name, value in config.items() if name not in replaced}, **own}
+
+
+def find_client_secrets(config: Mapping[str, Any]) -> list[str]:
+    """Return the values in `config` that no log may contain."""
+    return [str(config[name]) for name in _SECRETS if config.get(name)]
+
+
+def _check_file(name: str, path: Any) -> None:
+    if "-----BEGIN" in str(path):  # the text may be a key, and is not repeated
+        text = _FILE_OR_TEXT.get(name)
+        instead = f"; set {text} to the text" if text else ""
+        raise SettingError(f"The Kafka setting {name} holds a text in PEM, and it takes the path of a file{instead}.")
+    if not Path(path).is_file():
+        raise SettingError(f"The Kafka setting {name} names {path}, which is not a file on this machine.")
 
 
 def _to_client_type(name: str, value: Any) -> Any:
@@ -292,7 +347,8 @@ def _translate_setting(key: str, value: Any) -> dict[str, Any]:
         return {}
     raise SettingError(
         f"The Kafka connection's setting {key} has no equivalent here; remove it, or use files (ssl.ca.location, "
-        "ssl.certificate.location, ssl.key.location), a user name with a password, or oauth_cb."
+        "ssl.certificate.location, ssl.key.location) or texts (ssl.ca.pem, ssl.certificate.pem, ssl.key.pem), a user "
+        "name with a password, or oauth_cb."
     )
 
 

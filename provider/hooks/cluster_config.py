@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from kafka_steward.cluster.connection import HOSTNAME_CHECK, client_config, is_client_key
+from kafka_steward.cluster.connection import HOSTNAME_CHECK, client_config, is_client_key, override_config
 from kafka_steward.errors import SettingError
 from kafka_steward.journal.sql.database import table_names
 from kafka_steward.journal.sql.dialect import dialect_by_name, join_alternatives, list_secrets, mask_url
@@ -95,7 +95,7 @@ def cluster_config(
     """
     _refuse_unknown_keys(fields)
     places = {name: fields.extra.get(name) or section.get(name) or None for name in (*_PLACES, *_ZOOKEEPER)}
-    client = {**(_kafka_connection_config(kafka) if kafka else {}), **_kafka_client_config(fields)}
+    client = override_config(_kafka_connection_config(kafka) if kafka else {}, _kafka_client_config(fields))
     if not client.get("bootstrap_servers"):
         raise SettingError(
             f"The connection {fields.conn_id} names no bootstrap servers: enter host:port as its host, or "

@@ -25,6 +25,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.connection import find_client_secrets
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, SettingError, StewardError, VersionConflict
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.znode_submission import ZnodeReassignmentClient
@@ -195,7 +196,9 @@ class StewardHook(BaseHook):
         for setting in (fields.extra.get("journal"), section.get("journal")):
             _mask_secrets(find_secrets(setting))
         executor = conf.get("core", "executor", fallback="LocalExecutor")
-        return cluster_config(fields, kafka, section, self.overrides, _airflow_home(), executor=executor)
+        access = cluster_config(fields, kafka, section, self.overrides, _airflow_home(), executor=executor)
+        _mask_secrets(find_client_secrets(access.client))
+        return access
 
     @property
     def settings(self) -> Settings:
@@ -370,7 +373,7 @@ def _quiet_migration_logs() -> None:
 
 
 def _mask_secrets(secrets: Sequence[str]) -> None:
-    # Airflow recognises a secret by the name of its key, and `journal` is not one of those names.
+    # Airflow recognises a secret by the name of its key, and neither `journal` nor sasl.jaas.config is one of those.
     for secret in secrets:
         mask_secret(secret)
 

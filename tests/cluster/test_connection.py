@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
@@ -11,6 +12,8 @@ from typing import Any
 
 import kafka.errors
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from kafka import KafkaAdminClient
 
 from kafka_steward.cluster.connection import Secret, client_config, is_client_key, validate_config
@@ -18,6 +21,7 @@ from kafka_steward.cluster.oauth import TokenProvider
 from kafka_steward.cluster.session import _check_credentials
 from kafka_steward.errors import ClusterUnreachable, SettingError
 from kafka_steward.settings import Settings
+from tests.secured import Authority
 
 
 def test_an_airflow_kafka_connection_is_translated_key_by_key() -> None:
@@ -63,10 +67,8 @@ def test_what_concerns_no_admin_client_or_is_the_default_is_left_out_and_kafka_p
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("ssl.ca.pem", "-----BEGIN CERTIFICATE-----"),
-        ("ssl.keystore.location", "/etc/store.p12"),
         ("sasl.oauthbearer.method", "oidc"),
-        ("sasl.oauthbearer.client.secret", "x"),
+        ("sasl.oauthbearer.client.secret", "s3cret"),
         ("enable.ssl.certificate.verification", "false"),
         ("no.such.key", 1),
     ],
@@ -239,6 +241,158 @@ def test_a_secret_is_usable_and_does_not_show_itself() -> None:
     assert config["sasl_plain_password"] == "open sesame"
     assert "sesame" not in repr(config)
     assert repr(Secret("x")) == repr(Secret("another"))
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A certificate, its key, and the key encrypted with the password `s3cret`."""
+    authority = Authority(tmp_path_factory.mktemp("pem"))
+    key = ec.generate_private_key(ec.SECP256R1())
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"s3cret"),
+    )
+    own = authority.client("steward").read_text()
+    at = own.index("-----BEGIN CERT")
+    return {
+        "authority": authority.certificate.read_text(),
+        "chain": own[at:] if at else own[: own.index("-----BEGIN PRIVATE")],
+        "key": own[:at] if at else own[own.index("-----BEGIN PRIVATE") :],
+        "other key": encrypted.decode(),
+    }
+
+
+@pytest.mark.parametrize("written", ["lines", "escaped", "one line"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"),
+        ("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key"),
+        ("ssl_ca_pem", "ssl_certificate_pem", "ssl_key_pem"),
+    ],
+    ids=["librdkafka", "Java", "ours"],
+)
+def test_certificates_as_text_are_loaded_and_no_file_with_a_key_stays(
+    names: tuple[str, str, str], written: str, pem: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+    load = ssl.SSLContext.load_cert_chain
+
+    def watch(context: ssl.SSLContext, certfile: str, keyfile: str | None, password: str) -> None:
+        modes.extend(Path(each).stat().st_mode & 0o777 for each in (certfile, keyfile) if each)
+        load(context, certfile, keyfile, password)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", watch)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    separator = {"lines": "\n", "escaped": "\\n", "one line": " "}[written]
+    texts = [pem[each].replace("\n", separator) for each in ("authority", "chain", "key")]
+    types = {"ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"} if "truststore" in names[0] else {}
+    given = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "", **types}
+    config = validate_config(
+        {"bootstrap_servers": "a:1", **client_config({**given, **dict(zip(names, texts, strict=True))})}
+    )
+    context = config["ssl_context"]
+    assert [each["subject"] for each in context.get_ca_certs()]
+    assert context.check_hostname is False
+    assert [name for name in config if name.startswith("ssl_")] == ["ssl_context"]
+    assert modes == [0o600, 0o600]
+    assert not list(tmp_path.iterdir())
+    assert "BEGIN" not in repr(config)
+
+
+def test_a_store_in_pem_is_a_file_and_any_other_is_refused_with_the_command_that_converts_it() -> None:
+    given = {"ssl.truststore.type": "pem", "ssl.truststore.location": "/ca.pem", "ssl.keystore.type": "PEM"}
+    given |= {"ssl.keystore.location": "/me.pem", "ssl.key.password": "s3cret", "ssl.truststore.password": ""}
+    assert client_config(given) == {"ssl_cafile": "/ca.pem", "ssl_certfile": "/me.pem", "ssl_password": "s3cret"}
+    jks = {"ssl.truststore.location": "/a b.jks", "ssl.truststore.password": "s3cret"}
+    own = {"ssl.keystore.location": "/me.jks", "ssl.keystore.password": "s3cret"}
+    for extra, command in (
+        (jks, r"in JKS, .* `keytool -list -rfc -keystore '/a b.jks' > ca.pem`, then set ssl.truststore.type to PEM"),
+        (own, "-srckeystore /me.jks -destkeystore client.p12 .* && openssl pkcs12 -in client.p12 -out client.pem`"),
+        ({**own, "ssl.keystore.type": "PKCS12"}, "in PKCS12, .* with `openssl pkcs12 -in /me.jks -out client.pem`"),
+        ({"ssl.keystore.location": "/me.p12"}, "in PKCS12, .* with `openssl pkcs12 -in /me.p12 -out client.pem`"),
+        ({**own, "ssl.keystore.type": "PEM"}, "ssl.keystore.password has no effect .* name the password of the key"),
+        ({"ssl.truststore.type": "JKS", "ssl.truststore.certificates": "s3cret"}, "truststore.type is 'JKS'; it takes"),
+        ({"ssl.truststore.type": "PEM", "ssl.truststore.s": "x"}, "truststore.s is unknown"),
+    ):
+        with pytest.raises(SettingError, match=command) as refused:
+            client_config(extra)
+        assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"ssl_ca_pem": "s3cret"}, "ssl_ca_pem is no text in PEM"),
+        ({"ssl_ca_pem": "-----BEGIN CERTIFICATE-----s3cret-----END CERTIFICATE-----"}, "ssl_ca_pem cannot be loaded"),
+        ({"ssl_key_pem": "key"}, "ssl_key_pem has no effect without ssl_certfile"),
+        ({"ssl_certificate_pem": "chain"}, "ssl_certificate_pem cannot be loaded"),
+        (
+            {"ssl_certificate_pem": "chain", "ssl_key_pem": "other key"},
+            "ssl_certificate_pem cannot be loaded .* its ssl",
+        ),
+        (
+            {"ssl_certificate_pem": "chain", "ssl_key_pem": "other key", "ssl_password": "s3cret"},
+            r"cannot be loaded \(KEY_VALUES_MISMATCH\)",
+        ),
+        ({"ssl_ca_pem": "authority", "ssl_cafile": __file__}, "ssl_cafile has no effect with ssl_ca_pem"),
+        ({"ssl_ca_pem": "authority", "ssl_certfile": __file__}, "ssl_certfile cannot be loaded"),
+        ({"ssl_ca_pem": "authority", "ssl_crlfile": __file__}, "ssl_crlfile cannot be loaded"),
+        ({"ssl_certfile": __file__, "ssl_keyfile": "key"}, "ssl_keyfile holds a text in PEM, .*; set ssl_key_pem to"),
+    ],
+)
+def test_a_text_that_cannot_be_loaded_is_named_and_not_repeated(
+    given: dict[str, str], named: str, pem: dict[str, str]
+) -> None:
+    config = {name: pem.get(value, value) for name, value in given.items()}
+    with pytest.raises(SettingError, match=named) as refused:
+        validate_config({"bootstrap_servers": "a:1", "security_protocol": "SSL", **config})
+    assert "s3cret" not in str(refused.value)
+    assert "-----BEGIN" not in str(refused.value).replace("begins with -----BEGIN", "")
+    assert refused.value.__cause__ is None
+
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@pytest.mark.parametrize(
+    ("text", "mechanism", "password"),
+    [
+        (f'{PLAIN} required username="me" password="s3cret";', None, "s3cret"),
+        (f"{PLAIN} required username='me' password='s3 \"cret=;';", "PLAIN", 's3 "cret=;'),
+        (f'{SCRAM} required\n  username="me"\n  password="s3\\"\\\\cret" ;\n', "scram-sha-512", 's3"\\cret'),
+        (f'{SCRAM} required username=me password="s3cret";', "SCRAM-SHA-256", "s3cret"),
+    ],
+)
+def test_a_login_module_with_a_password_is_translated(text: str, mechanism: str | None, password: str) -> None:
+    extra = {"sasl.jaas.config": text} | ({"sasl.mechanism": mechanism} if mechanism else {})
+    expected = {"sasl_mechanism": (mechanism or "PLAIN").upper(), "sasl_plain_username": "me"}
+    assert client_config(extra) == {**expected, "sasl_plain_password": password}
+
+
+@pytest.mark.parametrize(
+    ("text", "mechanism", "named"),
+    [
+        (f'{PLAIN} required username="me" password="s3cret";', "SCRAM-SHA-256", "needs the sasl.mechanism PLAIN, and"),
+        (f'{SCRAM} required username="me" password="s3cret";', "PLAIN", "SCRAM-SHA-256 or SCRAM-SHA-512, and it is PL"),
+        (f'{SCRAM} required username="me" password="s3cret";', None, "SCRAM-SHA-512, and it is not set; set it in"),
+        (f'{PLAIN} required username="me" password="s3cret"', None, "cannot be read; it takes one login module, as in"),
+        (f'{PLAIN} required username="me" password="s3cret;', None, "cannot be read"),
+        (f'{PLAIN} required username="me" "s3cret";', None, "cannot be read"),
+        (f'{PLAIN} required password="s3cret";', None, "has no username"),
+        (f'{SCRAM} required username=me password="s3cret" tokenauth="true";', "SCRAM-SHA-256", "option 'tokenauth'"),
+        ('a.Krb5LoginModule required keyTab="s3cret";', "GSSAPI", "sasl_mechanism to GSSAPI and sasl_kerberos_service"),
+        ('a.OAuthBearerLoginModule required clientSecret="s3cret";', None, "OAUTHBEARER and sasl_oauth_token_provider"),
+        ("software.amazon.msk.auth.iam.IAMLoginModule required;", None, "set sasl_mechanism to AWS_MSK_IAM"),
+        ('a.Own required password="s3cret";', None, "'Own' .* use PlainLoginModule or ScramLoginModule"),
+    ],
+)
+def test_any_other_login_module_is_refused_with_what_is_supported(text: str, mechanism: str, named: str) -> None:
+    with pytest.raises(SettingError, match=named) as refused:
+        client_config({"sasl.jaas.config": text, "sasl.mechanism": mechanism})
+    assert "s3cret" not in str(refused.value)
 
 
 NOW_S = 1_000_000.0

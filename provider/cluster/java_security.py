@@ -1,0 +1,154 @@
+"""The security settings of Kafka's Java clients: stores of certificates, and `sasl.jaas.config`.
+
+Kafka reads stores as JKS (its default), PKCS#12 or PEM (KIP-651). Python reads PEM only. A store in another format is
+refused with the command that converts it. Of login modules, those with a user name and a password are translated. No
+error message contains a value that may be a secret.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from kafka_steward.errors import SettingError
+from kafka_steward.value_parsing import shorten_value
+
+JAAS = "sasl.jaas.config"
+
+#: Our settings for certificates and a key as text (PEM). kafka-python takes files only.
+CA_TEXT, CERTIFICATE_TEXT, KEY_TEXT = "ssl_ca_pem", "ssl_certificate_pem", "ssl_key_pem"
+
+#: The keys of a store, after `ssl.truststore.` or `ssl.keystore.`, and our settings for them.
+_TRUSTSTORE = {"location": "ssl_cafile", "certificates": CA_TEXT}
+_KEYSTORE = {"location": "ssl_certfile", "certificate.chain": CERTIFICATE_TEXT, "key": KEY_TEXT}
+_STORES = {"ssl.truststore.": _TRUSTSTORE, "ssl.keystore.": _KEYSTORE}
+
+_PLAIN, _SCRAM = "PlainLoginModule", "ScramLoginModule"
+#: What to set in place of a login module that is not translated, by its name without the package.
+_INSTEAD = {
+    "OAuthBearerLoginModule": "sasl_mechanism to OAUTHBEARER and sasl_oauth_token_provider (oauth_cb)",
+    "Krb5LoginModule": "sasl_mechanism to GSSAPI and sasl_kerberos_service_name, with a ticket from kinit or a keytab "
+    "in KRB5_CLIENT_KTNAME",
+    "IAMLoginModule": "sasl_mechanism to AWS_MSK_IAM",
+}
+#: A token of JAAS: a quoted text with escapes, a punctuation mark, or a word.
+_TOKEN = re.compile(r"""\s*(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([=;])|([^\s=;"']+))""", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def is_store_key(key: str) -> bool:
+    """Return whether `key` describes a truststore or keystore."""
+    return key.startswith(tuple(_STORES))
+
+
+def translate_stores(extra: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Return the stores in `extra` as our settings, each with the key that it comes from.
+
+    Raises SettingError for a store that is not in PEM, and for a key that has no effect.
+    """
+    found: dict[str, tuple[str, Any]] = {}
+    for prefix, names in _STORES.items():
+        given = {
+            key.removeprefix(prefix): value
+            for key, value in extra.items()
+            if key.startswith(prefix) and value not in (None, "")
+        }
+        kind = str(given.pop("type", "")).upper()
+        if kind != "PEM" and (kind or "location" in given):
+            raise _store_format_error(prefix, kind or "JKS", given.get("location"))
+        if "password" in given:
+            raise SettingError(
+                f"The Kafka connection's setting {prefix}password has no effect with certificates in PEM; remove it, "
+                "or name the password of the key ssl.key.password."
+            )
+        for rest, value in given.items():
+            if rest not in names:
+                raise SettingError(f"The Kafka connection's setting {prefix}{rest} is unknown; remove it.")
+            found[names[rest]] = (f"{prefix}{rest}", value)
+    return found
+
+
+def _store_format_error(prefix: str, kind: str, location: Any) -> SettingError:
+    if location is None:
+        return SettingError(
+            f"The Kafka connection's setting {prefix}type is {shorten_value(kind)}; it takes PEM, with {prefix}location"
+            f" or certificates as text."
+        )
+    store = shlex.quote(str(location))
+    is_pkcs12 = kind == "PKCS12" or str(location).lower().endswith((".p12", ".pfx"))
+    if prefix == "ssl.truststore.":
+        command, made, also = f"keytool -list -rfc -keystore {store} > ca.pem", "ca.pem", ""
+    else:
+        convert = f"keytool -importkeystore -srckeystore {store} -destkeystore client.p12 -deststoretype PKCS12 && "
+        command = f"{'' if is_pkcs12 else convert}openssl pkcs12 -in {store if is_pkcs12 else 'client.p12'}"
+        command, made, also = (
+            f"{command} -out client.pem",
+            "client.pem",
+            ", and ssl.key.password to the new pass phrase",
+        )
+    return SettingError(
+        f"The Kafka connection's setting {prefix}location names a store in {'PKCS12' if is_pkcs12 else kind}, and PEM "
+        f"is read here; convert it with `{command}`, then set {prefix}type to PEM, {prefix}location to the path of "
+        f"{made}{also}, and remove {prefix}password."
+    )
+
+
+def translate_jaas(text: Any, mechanism: str | None) -> dict[str, str]:
+    """Return user name, password and, for PLAIN, the mechanism that `sasl.jaas.config` gives.
+
+    `mechanism` is the one that the same connection names, if any. Raises SettingError for another login module, one
+    that does not fit `mechanism`, and a text that cannot be read.
+    """
+    module, options = _parse_jaas(str(text))
+    name = module.rpartition(".")[2]
+    if name not in (_PLAIN, _SCRAM):
+        instead = _INSTEAD.get(name)
+        supported = f"use {_PLAIN} or {_SCRAM}" if instead is None else f"remove it, and set {instead}"
+        raise SettingError(f"The login module {shorten_value(name)} in {JAAS} is not supported here; {supported}.")
+    wanted = ("PLAIN",) if name == _PLAIN else ("SCRAM-SHA-256", "SCRAM-SHA-512")
+    if (mechanism or (wanted[0] if name == _PLAIN else None)) not in wanted:
+        raise SettingError(
+            f"The login module {name} in {JAAS} needs the sasl.mechanism {' or '.join(wanted)}, and it is "
+            f"{mechanism or 'not set'}; set it in the same connection."
+        )
+    extra = sorted(options.keys() - {"username", "password"})
+    if extra:
+        raise SettingError(f"The option {shorten_value(extra[0])} in {JAAS} is not supported here; remove it.")
+    for option in ("username", "password"):
+        if not options.get(option):
+            raise SettingError(f"The login module {name} in {JAAS} has no {option}; add it.")
+    found = {"sasl_plain_username": options["username"], "sasl_plain_password": options["password"]}
+    return found | ({"sasl_mechanism": "PLAIN"} if name == _PLAIN else {})
+
+
+def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """Return the login module and its options. Raises SettingError that quotes no part of the text."""
+    tokens: list[tuple[str, str]] = []  # the punctuation mark, if it is one, and the text
+    at = 0
+    while text[at:].strip():
+        matched = _TOKEN.match(text, at)
+        if matched is None:
+            raise _unreadable_jaas()
+        double, single, mark, word = matched.groups()
+        quoted = double if double is not None else single
+        tokens.append((mark or "", _unescape(quoted) if quoted is not None else mark or word))
+        at = matched.end()
+    words = [text for _, text in tokens]
+    marks = [mark for mark, _ in tokens]
+    options, count = words[2:-1], (len(tokens) - 3) // 3
+    if len(tokens) < 3 or marks != ["", "", *["", "=", ""] * count, ";"]:
+        raise _unreadable_jaas()
+    return words[0], dict(zip(options[::3], options[2::3], strict=True))
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[1]), text, flags=re.DOTALL)
+
+
+def _unreadable_jaas() -> SettingError:
+    return SettingError(
+        f"The Kafka connection's setting {JAAS} cannot be read; it takes one login module, as in: "
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="user" password="password";'
+    )
