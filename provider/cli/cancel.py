@@ -123,10 +123,16 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
 def _reordered_partitions(foreground: Foreground, digest: str) -> set[SkippedPartition]:
     """Return the partitions whose replica order an external cancel lost; restore it before, if that was requested."""
     call, cluster, journal = foreground.call, foreground.opened.cluster, foreground.opened.journal
+    refused: dict[TopicPartition, str] = {}
     if getattr(call.arguments, "restore_order", False):
-        foreground.retry(lambda: restore_externally_reordered(cluster, journal, digest, call.who), stays=_ENDED)
+        refused = foreground.retry(
+            lambda: restore_externally_reordered(cluster, journal, digest, call.who), stays=_ENDED
+        )
     rows = foreground.retry(lambda: find_externally_reordered(cluster, journal, digest), stays=_ENDED)
-    return {SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in rows}
+    return {
+        SkippedPartition(row.move.topic, row.move.partition, refused.get(row.topic_partition, row.detail))
+        for row in rows
+    }
 
 
 def _cancel_everything(foreground: Foreground, request: CancelRequest) -> Exit:

@@ -14,10 +14,11 @@ from typing import Annotated
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.errors import ClusterError, DocumentError
+from kafka_steward.errors import DocumentError
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.in_flight_records import list_in_flight
 from kafka_steward.execution.move_recovery import cancel_forbidden_reason
+from kafka_steward.execution.originals import ORDER_LOST, restore_originals
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import disabled_reason
 from kafka_steward.journal import paths
@@ -58,30 +59,30 @@ class ExternalReassignmentGuard:
         return bool(self._orders)
 
     def poll(self) -> list[str]:
-        """Poll once; returns a message for each new external reassignment.
+        """Poll once; returns a message for each new external reassignment, and for each that cannot be restored whole.
 
         Raises ClusterError, JournalError, LockLost.
         """
-        self._restore_replica_orders()
+        unrestored = self._restore_replica_orders()
         switch, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), self._journal.tree.get(paths.DISABLE_OBSERVED)
         if switch is None:
             if seen is not None:
                 remove(self._journal.tree, seen)
             self._at_rest = {}
-            return []
+            return unrestored
         snapshot = self._cluster.snapshot()
         known = _read_exemptions(switch, seen)
         if known is None:
             self._store_exemptions(switch, seen, {str(name) for name in snapshot.reassigning})
             self._remember_replica_orders(snapshot)
-            return []
+            return unrestored
         ours = {name for name, each in list_in_flight(self._journal.tree).items() if each.plan is not None}
         new = {name: each for name, each in snapshot.reassigning.items() if name not in ours and str(name) not in known}
-        told = self._report_or_cancel(new, snapshot) if new else []
+        messages = unrestored + (self._report_or_cancel(new, snapshot) if new else [])
         if new and not self._cancels:
             self._store_exemptions(switch, seen, known | {str(name) for name in new})
         self._remember_replica_orders(snapshot)
-        return told
+        return messages
 
     def _report_or_cancel(self, new: Mapping[TopicPartition, Partition], snapshot: Snapshot) -> list[str]:
         off = disabled_reason(self._journal.tree)
@@ -95,10 +96,10 @@ class ExternalReassignmentGuard:
             messages.append(f"Someone reassigns {name} though reassignments are disabled {off}; {done}.")
             self._journal.audit.record(self._build_audit_record(Action.EXTERNAL, name, messages[-1]))
         if self._cancels:
-            self._cancel_reassignments([name for name, rule in rules.items() if not rule])
+            messages += self._cancel_reassignments([name for name, rule in rules.items() if not rule])
         return messages
 
-    def _cancel_reassignments(self, names: Collection[TopicPartition]) -> None:
+    def _cancel_reassignments(self, names: Collection[TopicPartition]) -> list[str]:
         reason = "it was started while reassignments are disabled"
         self._orders |= {name: self._at_rest[name] for name in names if name in self._at_rest}
         self._orders_until_ms = self._journal.now_ms() + _LATE_MS
@@ -107,18 +108,19 @@ class ExternalReassignmentGuard:
             calls.execute(
                 {name: [self._build_audit_record(Action.CANCEL, name, reason)] for name in names}, self._cluster.cancel
             )
-        self._restore_replica_orders()
+        return self._restore_replica_orders()
 
-    def _restore_replica_orders(self) -> None:
-        """Restore the replica order, which Kafka's cancel loses.
+    def _restore_replica_orders(self) -> list[str]:
+        """Restore the replica order, which Kafka's cancel loses; return a message for each that cannot be.
 
         A broker that does not know of the cancel yet still shows the reassignment: such a partition is kept for later.
         """
         if self._orders and self._journal.now_ms() > self._orders_until_ms:
             self._orders = {}
+        messages: list[str] = []
         for _ in range(_ROUNDS):
             if not self._orders:
-                return
+                break
             snapshot = self._cluster.snapshot(sorted({name.topic for name in self._orders}))
             found = snapshot.partitions
             self._orders = {
@@ -132,17 +134,14 @@ class ExternalReassignmentGuard:
                 if name in found and _has_original_replicas(found[name], each)
             }
             if not lost:
-                return
-            words = "the cancel did not restore the replica order"
+                break
             with self._journal.step_lock() as fence:
-                entries = {name: [self._build_audit_record(Action.REORDER, name, words)] for name in lost}
-                AuditedCalls(self._journal.audit, fence).execute(entries, partial(self._submit_replica_orders, lost))
-
-    def _submit_replica_orders(
-        self, targets: Mapping[TopicPartition, Assignment], batch: Collection[TopicPartition]
-    ) -> Mapping[TopicPartition, ClusterError | None]:
-        # The same replicas in another order.
-        return self._cluster.alter({name: targets[name] for name in batch}, keep_factor=True)
+                entries = {name: [self._build_audit_record(Action.REORDER, name, ORDER_LOST)] for name in lost}
+                calls = AuditedCalls(self._journal.audit, fence)
+                refused = restore_originals(self._cluster, calls, entries, lost, snapshot)
+            messages += [f"The reassignment of {name} is cancelled, and {why}." for name, why in refused.items()]
+            self._orders = {name: each for name, each in self._orders.items() if name not in refused}
+        return messages
 
     def _remember_replica_orders(self, snapshot: Snapshot) -> None:
         resting = {name: each.replicas for name, each in snapshot.partitions.items() if not each.reassigning}

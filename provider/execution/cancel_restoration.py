@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
+from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.late_submissions import LateRetraction
-from kafka_steward.execution.move_recovery import EXTERNAL_CANCEL, is_unregistered_refusal, unregistered_clause
+from kafka_steward.execution.move_recovery import EXTERNAL_CANCEL
 from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import OPEN, Event
 from kafka_steward.execution.observe import Observation, ObservedState
+from kafka_steward.execution.originals import ORDER_LOST, restore_originals
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.staging import (
     UNCLEAN_ELECTIONS,
@@ -26,7 +27,6 @@ from kafka_steward.journal.audit import Action, Actor, event_number
 from kafka_steward.journal.records import Cause, MoveRow
 from kafka_steward.journal.store import Journal
 
-_LOST = "the cancel did not restore the replica order"
 _UNACKNOWLEDGED = "it was not acknowledged, and must not start later"
 
 
@@ -43,44 +43,33 @@ class CancelRestoration:
         self._retraction = retraction
 
     def restore_replica_order(self, findings: Iterable[Observation], snapshot: Snapshot) -> None:
-        """Restore the order of the replicas, and with it the preferred leader: Kafka's cancel loses both.
+        """Restore the order of the replicas, and with it the preferred leader.
 
-        The same reassignment removes the replicas that completed stages had added before the cancel. A KRaft controller
-        accepts no assignment with a broker that was unregistered, not even the one that the partition has. Such a move
-        ends with the replicas that it has.
+        The same reassignment removes the replicas that completed stages had added before the cancel. A move whose
+        originals Kafka refuses for good ends with the replicas that it has.
         """
         lost = {each.row.topic_partition: each for each in findings if each.state is ObservedState.ORDER_CHANGED}
         targets = self._next_assignments([each.row for each in lost.values()], snapshot)
         entries = {
             name: [
                 self._moves.build_audit_record(
-                    Action.REORDER, each.row, _LOST, before=list(each.found or ()), after=list(targets[name])
+                    Action.REORDER, each.row, ORDER_LOST, before=list(each.found or ()), after=list(targets[name])
                 )
             ]
             for name, each in lost.items()
         }
-        found = {name: each.found or () for name, each in lost.items()}
-        answers = self._calls.execute(
+        refused = restore_originals(
+            self._cluster,
+            self._calls,
             entries,
-            lambda batch: alter_keeping_factor(self._cluster, {name: targets[name] for name in batch}, found),
+            targets,
+            snapshot,
             late=lambda batch: self._retraction.retract_submissions({name: targets[name] for name in batch}),
         )
-        zookeeper_mode = self._cluster.zookeeper_mode
-        refused = {
-            name: error
-            for name, error in answers.items()
-            if is_unregistered_refusal(error, zookeeper_mode=zookeeper_mode)
-        }
         self._moves.record_decisions(
             [
-                Decision(
-                    lost[name].row,
-                    Event.DROP,
-                    f"cancelled, and its replicas are {list(found[name])}, but Kafka refuses their original order "
-                    f"{list(targets[name])}{unregistered_clause(targets[name], snapshot)}: {error}",
-                    Cause.ORDER_REFUSED,
-                )
-                for name, error in refused.items()
+                Decision(lost[name].row, Event.DROP, f"cancelled, and {why}", Cause.ORDER_REFUSED)
+                for name, why in refused.items()
             ]
         )
 
@@ -146,30 +135,58 @@ class CancelRestoration:
 
 def find_externally_reordered(cluster: ClusterPort, journal: Journal, plan: str) -> list[MoveRow]:
     """Return the moves that were cancelled externally and whose replica order Kafka lost."""
-    rows = [row for row in journal.plans.rows(plan) if row.cause is Cause.CANCELLED_ELSEWHERE]
-    found = cluster.snapshot(sorted({row.move.topic for row in rows})).partitions if rows else {}
-    return [row for row in rows if row.topic_partition in found and _is_reordered(row, found[row.topic_partition])]
+    rows = _list_cancelled_elsewhere(journal, plan)
+    return list(_select_reordered(rows, _fetch_topics(cluster, rows)).values()) if rows else []
 
 
-def restore_externally_reordered(cluster: ClusterPort, journal: Journal, plan: str, who: Actor) -> None:
-    """Restore the replica order of moves that were cancelled externally. Raises ClusterError, LockLost."""
-    rows = {row.topic_partition: row for row in find_externally_reordered(cluster, journal, plan)}
-    if not rows:
-        return
+def restore_externally_reordered(
+    cluster: ClusterPort, journal: Journal, plan: str, who: Actor
+) -> dict[TopicPartition, str]:
+    """Restore the replica order of moves that were cancelled externally. Raises ClusterError, LockLost.
+
+    Returns why Kafka refuses an order for good, as a clause for each partition.
+    """
+    cancelled = _list_cancelled_elsewhere(journal, plan)
+    if not cancelled:
+        return {}
+    snapshot = _fetch_topics(cluster, cancelled)
+    rows = _select_reordered(cancelled, snapshot)
+    originals = {name: row.move.before for name, row in rows.items()}
     with journal.step_lock() as fence:
         moves = MoveStore(journal, plan, who, fence)
         number = event_number()
         entries = {
-            name: [moves.build_audit_record(Action.REORDER, row, _LOST, attempt=number, after=list(row.move.before))]
+            name: [
+                moves.build_audit_record(Action.REORDER, row, ORDER_LOST, attempt=number, after=list(row.move.before))
+            ]
             for name, row in rows.items()
         }
-        AuditedCalls(journal.audit, fence).execute(
+        retraction = LateRetraction(cluster, journal, plan, who)
+        return restore_originals(
+            cluster,
+            AuditedCalls(journal.audit, fence),
             entries,
-            lambda batch: cluster.alter({name: rows[name].move.before for name in batch}, keep_factor=True),
-            late=lambda batch: LateRetraction(cluster, journal, plan, who).retract_submissions(
-                {name: rows[name].move.before for name in batch}
-            ),
+            originals,
+            snapshot,
+            late=lambda batch: retraction.retract_submissions({name: originals[name] for name in batch}),
         )
+
+
+def _list_cancelled_elsewhere(journal: Journal, plan: str) -> list[MoveRow]:
+    return [row for row in journal.plans.rows(plan) if row.cause is Cause.CANCELLED_ELSEWHERE]
+
+
+def _fetch_topics(cluster: ClusterPort, rows: Sequence[MoveRow]) -> Snapshot:
+    return cluster.snapshot(sorted({row.move.topic for row in rows}))
+
+
+def _select_reordered(rows: Sequence[MoveRow], snapshot: Snapshot) -> dict[TopicPartition, MoveRow]:
+    found = snapshot.partitions
+    return {
+        row.topic_partition: row
+        for row in rows
+        if row.topic_partition in found and _is_reordered(row, found[row.topic_partition])
+    }
 
 
 def _is_reordered(row: MoveRow, now: Partition) -> bool:

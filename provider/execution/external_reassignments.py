@@ -16,10 +16,11 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
+from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight
 from kafka_steward.execution.move_recovery import HIDDEN, cancel_forbidden_reason
 from kafka_steward.execution.observe import ObservedState, observe_moves
+from kafka_steward.execution.originals import ORDER_LOST, restore_originals
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
@@ -70,7 +71,7 @@ class ExternalCancelState(str, Enum):
 
 @dataclass(frozen=True)
 class ExternalCancel:
-    """The result for `reassignment`; `why` is the reason why it was not cancelled."""
+    """The result for `reassignment`; `why` is the reason why it was not cancelled, or not restored whole."""
 
     reassignment: ExternalReassignment
     state: ExternalCancelState
@@ -81,6 +82,8 @@ class ExternalCancel:
         """The message for a person."""
         name, target = self.reassignment.partition, list(self.reassignment.target)
         whose = f"The external reassignment of {name} to {target}"
+        if self.state is ExternalCancelState.CANCELLED and self.why:
+            return f"{whose} is cancelled, and {self.why.rstrip('.')}."
         return {
             ExternalCancelState.CANCELLED: f"{whose} is back at {list(self.reassignment.originals or ())}.",
             ExternalCancelState.SKIPPED: f"{whose} was not cancelled: {self.why}.",
@@ -144,7 +147,7 @@ def cancel_external_reassignments(
 class _ExternalCanceller:
     cluster: ClusterPort
     journal: Journal
-    deeds: AuditedCalls
+    calls: AuditedCalls
     reason: str
     who: Actor
 
@@ -157,7 +160,8 @@ class _ExternalCanceller:
             snapshot = self.cluster.snapshot(sorted({each.partition.topic for each in pending}))
             judged = {each.partition: _evaluate_cancel(each, snapshot) for each in pending}
             ended |= {name: self._record_result(each) for name, each in judged.items() if each is not None}
-            self._cancel_or_reorder([each for each in pending if each.partition not in ended], snapshot)
+            over = self._cancel_or_reorder([each for each in pending if each.partition not in ended], snapshot)
+            ended |= {each.reassignment.partition: self._record_result(each) for each in over}
         return [ended.get(each.partition) or ExternalCancel(each, ExternalCancelState.PENDING) for each in found]
 
     def _record_result(self, cancel: ExternalCancel) -> ExternalCancel:
@@ -168,23 +172,23 @@ class _ExternalCanceller:
             delete_in_flight(self.journal.tree, None, [cancel.reassignment.partition])
         return cancel
 
-    def _cancel_or_reorder(self, pending: list[ExternalReassignment], snapshot: Snapshot) -> None:
+    def _cancel_or_reorder(self, pending: list[ExternalReassignment], snapshot: Snapshot) -> list[ExternalCancel]:
+        """Return the results of those that Kafka does not let us restore whole."""
         in_flight = {each.partition: each for each in pending if snapshot.partitions[each.partition].reassigning}
         whose = f"external reassignment: {self.reason}"
-        self.deeds.execute(
+        self.calls.execute(
             {name: [self._build_audit_record(Action.CANCEL, each, whose)] for name, each in in_flight.items()},
             self.cluster.cancel,
         )
         resting = {each.partition: each for each in pending if each.partition not in in_flight}
-        lost = "the cancel did not restore the replica order"
-        self.deeds.execute(
-            {name: [self._build_audit_record(Action.REORDER, each, lost)] for name, each in resting.items()},
-            lambda batch: alter_keeping_factor(
-                self.cluster,
-                {name: resting[name].originals or () for name in batch},
-                {name: snapshot.partitions[name].replicas for name in batch},
-            ),
+        refused = restore_originals(
+            self.cluster,
+            self.calls,
+            {name: [self._build_audit_record(Action.REORDER, each, ORDER_LOST)] for name, each in resting.items()},
+            {name: each.originals or () for name, each in resting.items()},
+            snapshot,
         )
+        return [ExternalCancel(resting[name], ExternalCancelState.CANCELLED, why) for name, why in refused.items()]
 
     def _build_audit_record(
         self, action: Action, each: ExternalReassignment, reason: str, code: Code | None = None

@@ -20,10 +20,10 @@ from enum import Enum, auto
 from kafka_steward.assignment import Assignment, Move, TopicPartition, name_brokers
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
+from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, record_in_flight
-from kafka_steward.execution.move_recovery import is_unregistered_refusal, unregistered_clause
 from kafka_steward.execution.moves import SETTLED
+from kafka_steward.execution.originals import restore_originals
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code, event_number
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanRecord, PlanStatus
@@ -192,16 +192,9 @@ class LateRetraction:
             name: [self._build_audit_record(Action.ROLL_BACK if name in completed else Action.REORDER, move)]
             for name, move in moves.items()
         }
-        found = {name: snapshot.partitions[name].replicas for name in moves}
-        answers = calls.execute(
-            entries,
-            lambda batch: alter_keeping_factor(self.cluster, {name: moves[name].before for name in batch}, found),
+        return restore_originals(
+            self.cluster, calls, entries, {name: move.before for name, move in moves.items()}, snapshot
         )
-        return {
-            name: f"Kafka refuses its original replicas{unregistered_clause(moves[name].before, snapshot)}: {error}"
-            for name, error in answers.items()
-            if is_unregistered_refusal(error, zookeeper_mode=self.cluster.zookeeper_mode)
-        }
 
     def _record_left_alone(self, late: Sequence[tuple[Move, str]]) -> list[str]:
         self.journal.audit.record_all(

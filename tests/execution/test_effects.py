@@ -19,7 +19,11 @@ from kafka_steward.execution.effects import (
     elect_preferred_leaders,
     find_not_led_by_preferred,
 )
-from kafka_steward.execution.external_reassignments import cancel_external_reassignments, find_external_reassignments
+from kafka_steward.execution.external_reassignments import (
+    ExternalReassignment,
+    cancel_external_reassignments,
+    find_external_reassignments,
+)
 from kafka_steward.execution.late_submissions import LateRequest, LateRetraction
 from kafka_steward.execution.leadership import describe_leader_shortfall
 from kafka_steward.execution.lifecycle import request_cancel
@@ -238,6 +242,21 @@ def of_others(simulator: Simulator) -> tuple[Journal, Callable[[], object]]:
             cancel_external_reassignments(simulator, journal, found, reason="enough", who=WHO, fence=fence)
 
     return journal, act
+
+
+def test_an_external_cancel_ends_when_kafka_refuses_the_order_of_the_originals() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 41", size=1000)
+    journal = memory_journal(simulator)
+    simulator.alter({T0: (2, 1)})
+    simulator.unregister(4)
+    known = ExternalReassignment(T0, (2, 1), (4, 1))
+    with journal.step_lock("here") as fence:
+        (ended,) = cancel_external_reassignments(simulator, journal, [known], reason="enough", who=WHO, fence=fence)
+    assert (ended.state, set(simulator.topics[T0].replicas), simulator.reassignments()) == ("cancelled", {1, 4}, {})
+    assert ended.sentence.startswith(
+        "The external reassignment of t-0 to [2, 1] is cancelled, and its replicas are [1, 4], and Kafka refuses its "
+        "original ones, [4, 1], because broker 4 is not registered: "
+    )
 
 
 def planned(simulator: Simulator) -> tuple[Journal, Callable[[], object]]:

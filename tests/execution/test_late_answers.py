@@ -632,7 +632,7 @@ def test_a_late_request_whose_originals_are_dead_is_named_and_left() -> None:
 def test_a_late_request_whose_originals_kafka_refuses_is_named_and_left() -> None:
     here, error = completed_at_once("kraft", lambda at: at.simulator.unregister(1), at_once=False)
     assert "t-0 was moved to [3, 1, 2] by a request" in str(error)
-    assert "Kafka refuses its original replicas, because broker 1 is not registered" in str(error)
+    assert "and Kafka refuses its original ones, [1, 2, 3], because broker 1 is not registered" in str(error)
     nothing_is_left(here, "unregistered")
 
 

@@ -559,7 +559,7 @@ def test_a_cancel_ends_when_a_broker_of_the_originals_was_unregistered() -> None
     assert (progress.status, set(world.replicas("t-0"))) == (PlanStatus.CANCELLED, {1, 4})
     assert simulator.reassignments() == {}
     assert (world.throttles(), world.leases(), world.journal.slot.holders()) == ([], [], ())
-    why = "cancelled, and its replicas are [1, 4], but Kafka refuses their original order [4, 1]"
+    why = "cancelled, and its replicas are [1, 4], and Kafka refuses its original ones, [4, 1]"
     assert why in world.row("t-0").detail
     assert "broker 4" in world.row("t-0").detail
     found = verify_undone(simulator, world.journal, world.digest)

@@ -182,7 +182,7 @@ def test_a_cancel_ends_although_a_broker_of_the_originals_was_unregistered(
     found = verify_undone(site.cluster, site.journal, ended.digest)
     assert (found.ok, found.throttles) == (True, ())
     (left,) = found.left_alone
-    assert "Kafka refuses their original order [4, 1], because broker 4 is not registered" in left.why
+    assert "Kafka refuses its original ones, [4, 1], because broker 4 is not registered" in left.why
     assert site.journal.slot.holders() == ()
 
 

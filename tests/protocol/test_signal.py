@@ -268,6 +268,19 @@ def test_the_order_of_a_partition_that_lost_its_replicas_before_the_cancel_is_no
     assert looked.pause_s is None
 
 
+def test_the_order_that_kafka_refuses_for_good_is_named_and_not_awaited() -> None:
+    yard = Yard("t: 41", foreign_while_disabled="cancel")
+    off(yard)
+    yard.simulator.alter({T0: (2, 1)})
+    yard.simulator.unregister(4)
+    looked = yard.look()
+    assert looked.sentences[-1].startswith(
+        "The reassignment of t-0 is cancelled, and its replicas are [1, 4], and Kafka refuses its original ones, "
+        "[4, 1], because broker 4 is not registered: "
+    )
+    assert (looked.pause_s, len(yard.journal.audit.rows(action=Action.REORDER))) == (None, 1)
+
+
 def test_one_that_would_go_offline_without_its_new_replica_is_not_cancelled() -> None:
     yard = Yard("t: 1 5", mode="zookeeper", foreign_while_disabled="cancel")
     off(yard)
