@@ -20,7 +20,8 @@ Without a throttle nothing says what a broker can copy, and without a size nothi
 is then learned, as TCP learns its own: it begins small, and doubles after each step in which at least half of the moves
 in flight ended. What is learned is kept by the process only. A process that resumes the plan begins small again.
 
-The window is reduced while the cluster is under pressure (`Pressure`): moves go on, more slowly.
+The window is reduced while the cluster is under pressure (`Pressure`): moves go on, more slowly. Where only some
+brokers are, it is reduced for the moves from and to these.
 
 Some operations wait for a maintenance window; the message says which and until when.
 """
@@ -32,7 +33,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition
+from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition, name_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.cluster.transport import MAX_BATCH
 from kafka_steward.execution.moves import OPEN, filter_unsettled
@@ -46,9 +47,9 @@ from kafka_steward.settings import Settings
 class Pressure(str, Enum):
     """A sign that the cluster cannot bear more load now."""
 
-    #: A partition outside the plan is out of sync although its brokers are live.
+    #: A partition outside the plan is out of sync although its brokers are live: moves from and to them are slowed.
     OUT_OF_SYNC = "out_of_sync"
-    #: The controller took long to answer the last submission.
+    #: The controller took long to answer the last submission: all moves are slowed.
     CONTROLLER_SLOW = "controller_slow"
 
 
@@ -262,22 +263,42 @@ def _largest_size(move: Move, reported: Mapping[TopicPartition, int], *, zero_co
     return known
 
 
-def find_pressure(out_of_sync_elsewhere: Collection[TopicPartition], slowest_call_ms: int) -> Pressure | None:
-    """Return the pressure that the cluster is under: the most severe of its signs, None without one."""
-    if out_of_sync_elsewhere:
-        return Pressure.OUT_OF_SYNC
-    return Pressure.CONTROLLER_SLOW if slowest_call_ms > SLOW_CALL_MS else None
+def find_pressure(strained: Collection[int], slowest_call_ms: int) -> Pressure | None:
+    """Return the pressure that the moves are under: the one that slows most of them, None without one.
+
+    `strained` are the brokers of these moves that also have a partition outside the plan which is out of sync.
+    """
+    if slowest_call_ms > SLOW_CALL_MS:
+        return Pressure.CONTROLLER_SLOW
+    return Pressure.OUT_OF_SYNC if strained else None
 
 
 def pressure_message(
-    pressure: Pressure | None, out_of_sync_elsewhere: Sequence[TopicPartition], slowest_call_ms: int
+    pressure: Pressure | None,
+    strained: Collection[int],
+    slowest_call_ms: int,
+    *,
+    under_min_isr: Mapping[TopicPartition, frozenset[int]],
+    out_of_sync: Mapping[TopicPartition, frozenset[int]],
 ) -> str:
-    """Return why moves start more slowly; empty without pressure."""
-    if pressure is Pressure.OUT_OF_SYNC:
-        return f"Moves start more slowly: {out_of_sync_elsewhere[0]}, outside this plan, is out of sync."
+    """Return why moves start more slowly, and a partition outside the plan that is under its min ISR; else empty.
+
+    `strained` are those of `find_pressure`. The mappings are the partitions outside the plan, with their brokers.
+    """
     if pressure is Pressure.CONTROLLER_SLOW:
         return f"Moves start more slowly: the controller took {slowest_call_ms / 1000:.0f} s for a request."
+    for found, state in ((under_min_isr, _UNDER_MIN_ISR), (out_of_sync, "is out of sync")):
+        for name, brokers in found.items():
+            shared = sorted(brokers & frozenset(strained))
+            if shared:
+                at = name_brokers(shared)
+                return f"Moves from and to {at} start more slowly: {name}, outside this plan, {state}."
+    for name in under_min_isr:
+        return f"{name}, outside this plan, {_UNDER_MIN_ISR}; no move of this plan copies from or to its brokers."
     return ""
+
+
+_UNDER_MIN_ISR = "has fewer replicas in sync than min.insync.replicas"
 
 
 def select_chunk_moves(rows: Sequence[MoveRow], *, barrier: bool) -> list[MoveRow]:
@@ -308,16 +329,19 @@ def admit_moves(
     leaders: Mapping[TopicPartition, int | None],
     rooms: Mapping[int, tuple[LogDirRoom, ...]],
     sizes: Mapping[TopicPartition, int] | None = None,
+    strained: Collection[int] = (),
 ) -> list[Move]:
     """Choose the moves to submit now, in plan order, so that no broker exceeds `caps` or its `rooms`.
 
     A move that exceeds a limit is skipped and does not block the moves behind it. A move that alone exceeds
     `caps.out_of` starts while its leader sends nothing else. A move that alone exceeds `caps.bytes_per_broker` starts
     while its brokers receive less than `caps.refill_bytes` else. Brokers that `rooms` does not name have enough space.
-    `sizes` are the current sizes on the leaders; the planned size replaces a missing one. Pure reorders copy nothing
-    and use no capacity.
+    `sizes` are the current sizes on the leaders; the planned size replaces a missing one. Moves from and to `strained`
+    brokers have the limits that apply under pressure. Pure reorders copy nothing and use no capacity.
     """
     load = _BrokerLoad.of(in_flight, rooms, sizes or {}, caps)
+    # The moves of other brokers must not keep these waiting.
+    reduced = replace(caps.under(Pressure.OUT_OF_SYNC), total=caps.total)
     in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))
     chosen: set[TopicPartition] = set()
     while True:
@@ -326,7 +350,12 @@ def admit_moves(
         chosen |= {
             move.topic_partition
             for move in in_order
-            if move.topic_partition not in chosen and load.admit_move(move, leaders.get(move.topic_partition), caps)
+            if move.topic_partition not in chosen
+            and load.admit_move(
+                move,
+                leader := leaders.get(move.topic_partition),
+                caps if move.adding.union({leader}).isdisjoint(strained) else reduced,
+            )
         }
         if load.window == before:
             return [move for move in in_order if move.topic_partition in chosen]
@@ -411,7 +440,8 @@ class _BrokerLoad:
         ) and (sent == 0 or sent + len(flow.into) <= caps.out_of)
 
     def _is_in_window(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
-        window = self.window
+        # Under pressure, nothing widens the window.
+        window = self.window if caps.least_bytes else caps.bytes_per_broker
         if window is None:
             return True
         soon = self._bytes_soon(flow)

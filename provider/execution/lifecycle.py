@@ -22,11 +22,12 @@ from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.moves import filter_unsettled, final_status
 from kafka_steward.execution.plan_slot import release_slot
+from kafka_steward.execution.rollback import find_unfinished_rollback, is_rollback_unfinished
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import quarantine_unreadable
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.records import APPROVALS, Cause, MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import APPROVALS, ROLLS_BACK, Cause, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.retention import delete_old_documents
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -258,17 +259,17 @@ def abandon_plan(journal: Journal, digest: str, who: Actor, reason: str) -> Plan
 def change_plan_throttle(journal: Journal, digest: str, throttle: int, who: Actor, reason: str) -> PlanRecord:
     """Limit a plan's moves to `throttle` bytes per second into one broker, 0 for no throttle.
 
-    The rate applies to this plan, regardless of the process that steps it and of the settings. The plan's next step
-    sets it on the brokers. If the plan has that rate already, the request is recorded, and nothing is changed. Raises
-    the errors of `resume_plan`.
+    The rate applies to this plan and to its rollback, regardless of the process that steps them and of the settings.
+    The next step sets it on the brokers. Of a plan that is being rolled back, the rollback is changed and returned. If
+    the plan has that rate already, the request is recorded, and nothing is changed. Raises the errors of `resume_plan`.
     """
     number = event_number()
     for _ in range(_TRIES):
-        record = _require_unfinished(journal, digest)
+        record = _find_moving_plan(journal, digest)
         entry = AuditRecord(
             Action.REQUEST,
             f"throttle: {reason}",
-            plan=digest,
+            plan=record.digest,
             attempt=number,
             before=record.throttle,
             after={"throttle": throttle},
@@ -289,7 +290,17 @@ def change_plan_throttle(journal: Journal, digest: str, throttle: int, who: Acto
 def throttle_message(record: PlanRecord) -> str:
     """Return the message about the rate that was requested for a plan."""
     message = f"{record.throttle} bytes per second into one broker" if record.throttle else "no throttle"
-    return f"Plan {record.digest[:12]}: {message}, from its next step on."
+    undone = record.extra.get(ROLLS_BACK)
+    plan = f"Plan {record.digest[:12]}" + (f", which rolls back plan {str(undone)[:12]}" if undone else "")
+    return f"{plan}: {message}, from its next step on."
+
+
+def _find_moving_plan(journal: Journal, digest: str) -> PlanRecord:
+    """Return the plan, or its unfinished rollback once it has ended; the plan while its rollback is yet to begin."""
+    record = journal.plans.get(digest)
+    if record is not None and is_rollback_unfinished(journal, record):
+        return find_unfinished_rollback(journal, record) or record
+    return _require_unfinished(journal, digest)
 
 
 def _require_unfinished(journal: Journal, digest: str) -> PlanRecord:

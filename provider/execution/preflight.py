@@ -47,9 +47,9 @@ class PreflightInputs:
     them. `rooms` maps a broker to the bytes that each of its log directories may still receive before less than
     `min_free` of its volume is left, where known. `silent` are receiving brokers that did not report their log
     directories. `cordoned` brokers receive no new replicas (KIP-1066).
-    `under_min_isr_elsewhere` are partitions outside the plan that are under their min ISR, `out_of_sync_elsewhere`
-    those with a live replica out of the ISR. `left_bytes` are the bytes that each partition in flight has yet to copy
-    to a broker, where known. `auto_generated` is the flag of KIP-46.
+    `under_min_isr_elsewhere` are partitions outside the plan that are under their min ISR, with their brokers: moves
+    from and to these brokers are held. `left_bytes` are the bytes that each partition in flight has yet to copy to a
+    broker, where known. `auto_generated` is the flag of KIP-46.
     """
 
     snapshot: Snapshot
@@ -63,8 +63,7 @@ class PreflightInputs:
     rooms: Mapping[int, tuple[LogDirRoom, ...]] = field(default_factory=dict)
     silent: frozenset[int] = frozenset()
     cordoned: frozenset[int] = frozenset()
-    under_min_isr_elsewhere: Sequence[TopicPartition] = ()
-    out_of_sync_elsewhere: Sequence[TopicPartition] = ()
+    under_min_isr_elsewhere: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
     left_bytes: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
@@ -141,38 +140,40 @@ def _take_room(rooms: tuple[LogDirRoom, ...], at: LogDirRoom, size: int, *, logs
 
 def find_under_min_isr_elsewhere(
     snapshot: Snapshot, plan: Iterable[TopicPartition], min_isr: Mapping[str, int]
-) -> list[TopicPartition]:
-    """Return the partitions outside `plan` that are under their min ISR although all their brokers are live.
+) -> dict[TopicPartition, frozenset[int]]:
+    """Return the partitions outside `plan` that are under their min ISR although all their brokers are live, sorted.
 
-    Such partitions show that the cluster cannot bear more load now. A partition with a dead broker is left out: other
+    The values are their brokers, which can bear no more load now. A partition with a dead broker is left out: other
     moves do not make it worse, and healing must not wait.
     """
     inside = frozenset(plan)
-    return sorted(
-        name
-        for name, partition in snapshot.partitions.items()
+    return {
+        name: frozenset(partition.replicas)
+        for name, partition in sorted(snapshot.partitions.items())
         if name not in inside
         and len(partition.isr) < min(min_isr.get(name.topic, 0), len(partition.replicas))
         and frozenset(partition.replicas) <= snapshot.live
-    )
+    }
 
 
-def find_out_of_sync_elsewhere(snapshot: Snapshot, plan: Iterable[TopicPartition]) -> list[TopicPartition]:
+def find_out_of_sync_elsewhere(
+    snapshot: Snapshot, plan: Iterable[TopicPartition]
+) -> dict[TopicPartition, frozenset[int]]:
     """Return the partitions outside `plan` with a replica out of the ISR on a live broker, although nothing moves it.
 
-    Such partitions show that the cluster is under load. Those with a dead broker or a failed log directory are left
-    out: other moves do not make them worse. So are those that are being reassigned: their new replicas have yet to
-    arrive.
+    The values are their brokers, which are under load; the partitions are sorted. Those with a dead broker or a failed
+    log directory are left out: other moves do not make them worse. So are those that are being reassigned: their new
+    replicas have yet to arrive.
     """
     inside = frozenset(plan)
-    return sorted(
-        name
-        for name, partition in snapshot.partitions.items()
+    return {
+        name: frozenset(partition.replicas)
+        for name, partition in sorted(snapshot.partitions.items())
         if len(partition.isr) < len(partition.replicas)
         and name not in inside
         and not partition.reassigning
         and frozenset(partition.replicas) <= snapshot.live - partition.offline
-    )
+    }
 
 
 #: The finding of a check, for its message; None if the check has no objection to the move.
@@ -307,8 +308,9 @@ def _check_disk_full(move: Move, _: Partition, inputs: PreflightInputs) -> _Foun
     return None
 
 
-def _check_under_min_isr_elsewhere(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
-    return str(inputs.under_min_isr_elsewhere[0]) if inputs.under_min_isr_elsewhere and move.adding else None
+def _check_under_min_isr_elsewhere(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
+    copying = frozenset({partition.leader}) | move.adding if move.adding else frozenset()
+    return next((str(name) for name, brokers in inputs.under_min_isr_elsewhere.items() if brokers & copying), None)
 
 
 #: In the order of evaluation: roughly, moves that are not needed, impossible moves, moves that must wait.

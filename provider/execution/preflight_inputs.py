@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafka_steward.assignment import Operation, TopicPartition
+from kafka_steward.assignment import URGENT_OPERATIONS, Operation, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.execution.cluster_queries import MIN_ISR
 from kafka_steward.execution.moves import OPEN
@@ -41,11 +41,11 @@ _STRAIN_MS, _FACTS_MS = 1000, 10_000
 
 @dataclass(frozen=True)
 class ClusterStrain:
-    """The partitions outside a plan that show that the cluster is under load, at `at_ms` of the journal's clock."""
+    """The partitions outside a plan whose brokers are under load, with these, at `at_ms` of the journal's clock."""
 
     at_ms: int
-    under_min_isr: Sequence[TopicPartition] = ()
-    out_of_sync: Sequence[TopicPartition] = ()
+    under_min_isr: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
+    out_of_sync: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
 
     def is_current(self, now_ms: int) -> bool:
         """Return False if it has to be read again, also when the clock was set back."""
@@ -112,8 +112,8 @@ def load_preflight_inputs(
         rooms=compute_rooms(log_dirs, min_free=context.settings.min_free, arriving=arriving),
         silent=(receiving & snapshot.live) - log_dirs.keys(),
         cordoned=frozenset(broker for broker, dirs in log_dirs.items() if dirs.cordoned),
-        under_min_isr_elsewhere=strain.under_min_isr,
-        out_of_sync_elsewhere=strain.out_of_sync,
+        # What is urgent goes on, more slowly (`concurrency`): a partition that stays as it is must not stop a heal.
+        under_min_isr_elsewhere={} if record.operation in URGENT_OPERATIONS else strain.under_min_isr,
         left_bytes=_left_bytes(arriving),
     )
 

@@ -192,6 +192,7 @@ def _build_rollback_record(
         who=who,
         left=len(back.skipped),
         even_if_disabled=even_if_disabled,
+        throttle=undone.throttle,
         extra={ROLLS_BACK: undone.digest},
     )
 

@@ -14,6 +14,7 @@ from kafka_steward.errors import (
     LockLost,
     PlanError,
     SlotTaken,
+    StewardError,
     VersionConflict,
     WrongCluster,
 )
@@ -107,6 +108,13 @@ class _StepNodes(NamedTuple):
 HANDED_BACK = "deferred to the next plan"
 
 
+def _busy_sentence(digest: str, error: StewardError) -> str:
+    """Return why a step did nothing, or not all: another process stepped or changed the plan."""
+    if isinstance(error, VersionConflict):
+        return f"Plan {digest[:12]} was changed by another process during this step; the next step goes on from there."
+    return str(error)
+
+
 class PlanRunner:
     """Steps one plan towards the goal in its record: execute it, cancel it, or cancel it and roll it back.
 
@@ -183,7 +191,8 @@ class PlanRunner:
                     self._recorder.record(progress, fence, throttle=self._requested_throttle(record, cancelling=False))
                 return progress
         except (LockLost, VersionConflict) as error:
-            return progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=str(error))
+            rows = self._journal.plans.rows(self._digest)
+            return progress_of(record, rows, busy=True, sentence=_busy_sentence(self._digest, error))
 
     def _read_record(self) -> PlanRecord:
         return self._require_record(self._journal.plans.get(self._digest))
@@ -225,7 +234,7 @@ class PlanRunner:
                 self._failures += isinstance(error, ClusterError)
                 if self._failures >= self._settings.max_attempts:
                     raise
-                return self._waiting_progress(record, str(error))
+                return self._waiting_progress(record, _busy_sentence(self._digest, error))
             self._failures = 0
             self._rollback = PlanRunner(self._context, digest, consume_signal=self._consumes_signal)
         progress = self._rollback.step()
@@ -263,7 +272,17 @@ class PlanRunner:
 
     def _waiting_progress(self, record: PlanRecord, sentence: str) -> Progress:
         progress = progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=sentence)
-        return replace(progress, status=PlanStatus.RUNNING)
+        # Of the rollback nothing is done yet, and what the plan had copied is what it takes back.
+        return replace(
+            progress,
+            status=PlanStatus.RUNNING,
+            partitions_total=progress.completed,
+            partitions_settled=0,
+            waiting=progress.completed,
+            bytes_total=progress.bytes_done,
+            bytes_done=0,
+            eta_s=None,
+        )
 
     def _consume_cancel_signal(self, fence: Fence | None = None) -> None:
         if not self._consumes_signal:

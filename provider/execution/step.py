@@ -453,7 +453,9 @@ class Step:
         if barrier and chunk_pause_left_ms(rows, self._moves.settled, pause_ms=pause_ms, now_ms=self._fence.now_ms):
             return []
         may = {row.topic_partition for row in select_chunk_moves(rows, barrier=barrier)}
-        limits = self._current_limits(inputs)
+        leaders = {move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready}
+        strained = self._assess_pressure(ready, leaders)
+        limits = self._current_limits()
         return admit_moves(
             [move for move in ready if move.topic_partition in may],
             active_transfers(
@@ -464,19 +466,31 @@ class Step:
                 unknown_bytes=limits.unknown_bytes,
             ),
             limits,
-            leaders={move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready},
+            leaders=leaders,
             rooms=inputs.rooms,
             sizes=inputs.sizes,
+            strained=strained,
         )
 
-    def _current_limits(self, inputs: PreflightInputs) -> ConcurrencyLimits:
-        settings, elsewhere, slowest_ms = (
-            self._settings,
-            inputs.out_of_sync_elsewhere,
-            self._memory.learned.slowest_call_ms,
+    def _assess_pressure(self, ready: Sequence[Move], leaders: Mapping[TopicPartition, int | None]) -> frozenset[int]:
+        """Find the pressure that the moves are under; return their brokers that have a partition out of sync."""
+        strain, slowest_ms = self._memory.facts.strain or ClusterStrain(0), self._memory.learned.slowest_call_ms
+        copying = {broker for move in ready for broker in (leaders[move.topic_partition], *move.adding) if move.adding}
+        loaded = frozenset[int]().union(*strain.under_min_isr.values(), *strain.out_of_sync.values())
+        strained = loaded & {broker for broker in copying if broker is not None}
+        self._pressure = find_pressure(strained, slowest_ms)
+        self._pressure_note = pressure_message(
+            self._pressure,
+            strained,
+            slowest_ms,
+            under_min_isr=strain.under_min_isr,
+            out_of_sync=strain.out_of_sync,
         )
-        self._pressure = find_pressure(elsewhere, slowest_ms)
-        self._pressure_note = pressure_message(self._pressure, elsewhere, slowest_ms)
+        return strained
+
+    def _current_limits(self) -> ConcurrencyLimits:
+        settings = self._settings
+        slow = self._pressure is Pressure.CONTROLLER_SLOW
         caps = ConcurrencyLimits(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight)
         return caps.with_window(
             self._memory.learned,
@@ -485,7 +499,7 @@ class Step:
             since_last_ms=self._fence.now_ms - self._record.stepped_ms,
             leaders_throttled=settings.throttle_leaders,
             starts_in_turn=self._cluster.zookeeper_mode,
-        ).under(self._pressure)
+        ).under(self._pressure if slow else None)
 
     def _submit_moves(self, chosen: Sequence[Move], snapshot: Snapshot) -> list[Held]:
         stages = {move.topic_partition: move for move in chosen}

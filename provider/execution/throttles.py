@@ -10,12 +10,11 @@ again that an external change cleared, and sets its brokers to the rate that is 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
@@ -39,7 +38,7 @@ from kafka_steward.execution.throttle_rates import (
     rate_restoring_change,
 )
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.records import RATES, ThrottleLease
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, put
@@ -177,14 +176,16 @@ class ThrottleLeases:
         removable = {topic: several for topic, several in removable.items() if several}
         now, refused = readable_topic_configs(self._cluster, list(removable), [side.replicas_key], own_only=True)
         removable = {topic: several for topic, several in removable.items() if topic not in refused}
-        changes, removed = {}, {}
+        changes, removed, gone = {}, {}, {}
         for topic, several in removable.items():
             value = now.get(topic, {}).get(side.replicas_key)
             # Entries that are gone, with their topic or by an external change, are not ours to remove.
             there = sorted(several & set(parse_list(value)))
+            gone[topic] = sorted(several.difference(there))
             change = _removal_change(side.replicas_key, value, there, mine[topic][1])
             if change is not None:
                 changes[topic], removed[topic] = change, there
+        self._complete_intents(self._build_list_audit(Action.UNTHROTTLE, gone))
         entries = self._build_list_audit(Action.UNTHROTTLE, removed)
         answers = self._calls.execute(entries, lambda batch: self._change_lists(changes, batch))
         unchanged = {topic: error for topic, error in answers.items() if _is_relevant_error(error)}
@@ -208,12 +209,15 @@ class ThrottleLeases:
         }
         able = sorted(mine.keys() & live)
         reached = self._cluster.broker_rates(able, side.rate_key) if able else {}
-        changes, before = {}, {}
+        changes, before, gone = {}, {}, {}
         for broker, shown in reached.items():
             lease = mine[broker][1]
             change = rate_restoring_change(shown.own, lease, side.rate_key)
             if change is not None and lease.entries.keys() == {self._plan}:
                 changes[broker], before[broker] = change, shown.own
+            elif change is None and lease.ours is not None:
+                gone[broker] = rate_change(lease.before, side.rate_key)
+        self._complete_intents(self._build_rate_audit(Action.UNTHROTTLE, gone, dict.fromkeys(gone)))
         entries = self._build_rate_audit(Action.UNTHROTTLE, changes, before)
         answers = self._calls.execute(entries, lambda batch: self._change_rates(changes, batch))
         self._remove_lease_entries(
@@ -370,12 +374,25 @@ class ThrottleLeases:
         others = {plan: several for plan, several in lease.entries.items() if plan != self._plan}
         return {**others, self._plan: mine} if mine else others
 
+    def _complete_intents(self, entries: Mapping[Any, Sequence[AuditRecord]]) -> None:
+        """Complete the rows of changes that Kafka shows, and that a process intended which was killed in between."""
+        if entries:
+            done = [entry for several in entries.values() for entry in several]
+            self._journal.audit.record_outcome(done, Outcome.DONE)
+
     def _build_rate_audit(
         self, action: Action, changes: Mapping[int, ConfigChange], before: Mapping[int, str | None], reason: str = ""
     ) -> dict[int, list[AuditRecord]]:
-        """Return one audit row for each broker. A rate that is leased again gets a row of its own."""
-        earlier = [row.entry for row in self._journal.audit.rows(plan=self._plan, action=action)] if changes else []
-        times = Counter(entry.broker for entry in earlier if entry.topic is None)
+        """Return one audit row for each broker. A rate that is leased again gets a row of its own.
+
+        A change that a killed process intended and this one makes is one row.
+        """
+        written = self._journal.audit.rows(plan=self._plan, action=action) if changes else []
+        attempts = {
+            row.entry.broker: row.entry.attempt + (row.outcome is not Outcome.INTENDED)
+            for row in written
+            if row.entry.topic is None
+        }
         return {
             broker: [
                 AuditRecord(
@@ -383,7 +400,7 @@ class ThrottleLeases:
                     reason or _REASONS[action],
                     plan=self._plan,
                     broker=broker,
-                    attempt=times[broker],
+                    attempt=attempts.get(broker, 0),
                     before=before[broker],
                     after=change.value,
                     who=self._who,

@@ -71,4 +71,4 @@ def _without_partitions(inputs: PreflightInputs) -> PreflightInputs:
     """Return the facts that are the same for all moves: of the snapshot, the brokers, and of rooms, whose are known."""
     brokers = replace(inputs.snapshot, taken_ms=0, partitions={})
     rooms = dict.fromkeys(inputs.rooms, ())
-    return replace(inputs, snapshot=brokers, sizes={}, left_bytes={}, out_of_sync_elsewhere=(), rooms=rooms)
+    return replace(inputs, snapshot=brokers, sizes={}, left_bytes={}, rooms=rooms)

@@ -11,19 +11,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
-from kafka_steward.errors import KafkaRefused, KafkaTimeout
+from kafka_steward.errors import KafkaRefused, KafkaTimeout, VersionConflict
 from kafka_steward.execution.concurrency import Pressure
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator
-from tests.simulated_plan import World, move
+from tests.simulated_plan import World, memory_journal, move
 from tests.simulator import DISK, Simulator
 
 __all__ = ["simulator"]
@@ -505,12 +506,52 @@ def test_fewer_moves_start_while_a_partition_outside_the_plan_is_out_of_sync() -
     simulator.topics[OUTSIDE].isr.discard(3)
     progress = world.step()
     assert (progress.in_flight, progress.pressure) == (2, Pressure.OUT_OF_SYNC)
-    assert progress.sentence.endswith("Moves start more slowly: u-0, outside this plan, is out of sync.")
+    assert progress.sentence.endswith(
+        "Moves from and to broker 1 start more slowly: u-0, outside this plan, is out of sync."
+    )
     simulator.topics[OUTSIDE].isr.add(3)
     assert world.step().pressure is Pressure.OUT_OF_SYNC, "the others are looked at once per second"
     simulator.tick()
     progress = world.step()
     assert (progress.in_flight, progress.pressure) == (8, None)
+
+
+def test_a_step_during_which_another_process_changed_the_plan_says_so(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = apply(simulator, move("t-0", "123", "423"))
+    conflict = VersionConflict("/steward/plans/x was changed since version 7 was read; read it again.")
+    with monkeypatch.context() as patched:
+        patched.setattr(world.journal.plans, "update", Mock(side_effect=conflict))
+        progress = world.step()
+    assert progress.busy
+    assert progress.sentence == (
+        f"Plan {world.digest[:12]} was changed by another process during this step; the next step goes on from there."
+    )
+    world.run()
+
+
+@pytest.mark.parametrize("operation", [Operation.HEAL, Operation.FILL, Operation.ROLLBACK, Operation.APPLY])
+@pytest.mark.parametrize("replicas", ["91", "94", "98", "9"])
+def test_a_partition_that_stays_under_min_isr_concerns_the_moves_of_its_brokers_alone(
+    operation: Operation, replicas: str
+) -> None:
+    simulator = Simulator.of(
+        "1a 2b 3c 4a 5b 6c 7a 8a 9a", "t: " + "123 " * 20, "w: " + "567 " * 20, f"x: {replicas}", bandwidth=0
+    )
+    both = [("t", "123", "423"), ("w", "567", "867")]
+    moves = [move(f"{topic}-{n}", *way, position=n) for topic, *way in both for n in range(20)]
+    world = World(simulator, memory_journal(simulator), moves, EIGHT_AT_ONCE, auto_generated=False, operation=operation)
+    simulator.topics[TopicPartition("x", 0)].isr.discard(int(replicas[-1]))
+    simulator.topic_settings["x"]["min.insync.replicas"] = "2"
+    progress = world.step()
+    in_flight = Counter(row.move.topic for row in world.rows() if row.state is MoveState.SUBMITTED)
+    urgent, shared = operation is not Operation.APPLY, {"91": "t", "94": "t", "98": "w"}.get(replicas)
+    assert in_flight == Counter({topic: 8 if topic != shared else 2 if urgent else 0 for topic in "tw"})
+    assert "x-0, outside this plan, has fewer replicas in sync than min.insync.replicas" in progress.sentence
+    assert len(progress.held) == (20 if shared and not urgent else 0)
+    simulator.bandwidth = 1000
+    assert not urgent or world.run().completed == 40
 
 
 @pytest.mark.parametrize("why", ["a dead broker", "a failed disk", "a reassignment", "a partition of the plan"])

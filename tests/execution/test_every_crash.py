@@ -25,7 +25,7 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action
+from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.locks import PlanSlot
@@ -121,6 +121,8 @@ def verify_nothing_left(place: Place) -> None:
     kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
     assert [path for path in tree._nodes if not path.startswith(kept)] == []
     assert PlanSlot(tree).holders() == ()
+    released = [row for row in place.stores[2]._rows if row.entry.action is Action.UNTHROTTLE]
+    assert all(row.outcome is not Outcome.INTENDED for row in released), released
 
 
 def verify(place: Place, progress: Progress) -> None:

@@ -32,6 +32,8 @@ from tests.simulated_plan import World, move
 from tests.simulator import DISK, Simulator
 
 MOVE = move("t-0", "123", "423", size=100, topic_id="id1")
+#: A partition outside the plan that shares broker 4 with MOVE.
+NEAR = {TopicPartition("u", 3): frozenset({4})}
 
 
 def outlook(*dead: int, foreign: str = "", lost: int = 0, hidden: str = "", **more: Any) -> PreflightInputs:
@@ -75,7 +77,7 @@ CASES: dict[Reason, tuple[Move, PreflightInputs]] = {
     Reason.DISK_UNKNOWN: (MOVE, outlook(silent=frozenset({4}))),
     Reason.SIZE_UNKNOWN: (MOVE, outlook(rooms={4: free((0, 1_000_000))}, sizes={})),
     Reason.DISK_FULL: (MOVE, outlook(rooms={4: free((0, 99))})),
-    Reason.UNDER_MIN_ISR_ELSEWHERE: (MOVE, outlook(under_min_isr_elsewhere=[TopicPartition("u", 3)])),
+    Reason.UNDER_MIN_ISR_ELSEWHERE: (MOVE, outlook(under_min_isr_elsewhere=NEAR)),
 }
 #: All but the two that need nothing begin with `t-0 was not moved:`.
 SENTENCES = {
@@ -166,7 +168,7 @@ WIDE, IN_2 = move("t-0", "123", "451"), "4, in the log directory /2 where Kafka 
         (WIDE, outlook(rooms={5: free((0, 99)), 4: free((0, 100))}), Reason.DISK_FULL, 5),
         (
             MOVE,
-            outlook(under_min_isr_elsewhere=[TopicPartition("v", 1), TopicPartition("u", 3)]),
+            outlook(under_min_isr_elsewhere={TopicPartition("v", n): frozenset({n, 9}) for n in (3, 1)}),
             Reason.UNDER_MIN_ISR_ELSEWHERE,
             "v-1",
         ),
@@ -186,7 +188,11 @@ STARTING = {
     "leaves a bouncer": (MOVE, outlook(1, bouncing=frozenset({1}))),
     "just fits": (MOVE, outlook(rooms={4: free((0, 100))})),
     "fits where Kafka puts it": (MOVE, outlook(rooms={4: free((3, 0), (2, 100))})),
-    "reorder": (move("t-0", "123", "231"), outlook(3, under_min_isr_elsewhere=[TopicPartition("u", 0)])),
+    "reorder": (
+        move("t-0", "123", "231"),
+        outlook(3, under_min_isr_elsewhere=NEAR),
+    ),
+    "strain at others": (MOVE, outlook(under_min_isr_elsewhere={TopicPartition("u", 0): frozenset({2, 3})})),
     "drops a dead one": (move("t-0", "123", "12"), outlook(3, min_isr={"t": 2})),
     "grows": (move("t-0", "123", "1234"), outlook(min_isr={"t": 5})),
     "min ISR unknown": (move("t-0", "123", "12"), outlook(min_isr={"u": 3})),
@@ -273,15 +279,16 @@ def test_strained_are_those_outside_the_plan_whose_brokers_all_live() -> None:
     partitions = [part("u-0", "12", isr="2"), part("t-0", "123", isr="2"), part("v-0", "23", isr="2")]
     t, u, v = (TopicPartition(name, 0) for name in "tuv")
     snapshot = look("123", *partitions)
-    assert find_under_min_isr_elsewhere(snapshot, [], {"t": 2, "u": 2, "v": 1}) == [t, u]
-    assert find_out_of_sync_elsewhere(snapshot, []) == [t, u, v]
-    assert find_under_min_isr_elsewhere(snapshot, [t], {"t": 2}) == []
-    assert find_under_min_isr_elsewhere(look("23", *partitions), [], {"t": 2, "u": 2, "v": 2}) == [v]
-    assert find_under_min_isr_elsewhere(snapshot, [], {"u": 9}) == [u]
-    assert find_under_min_isr_elsewhere(look("12", part("u-0", "12")), [], {"u": 9}) == [], (
+    found = find_under_min_isr_elsewhere(snapshot, [], {"t": 2, "u": 2, "v": 1})
+    assert [*found.items()] == [(t, frozenset({1, 2, 3})), (u, frozenset({1, 2}))]
+    assert [*find_out_of_sync_elsewhere(snapshot, [])] == [t, u, v]
+    assert find_under_min_isr_elsewhere(snapshot, [t], {"t": 2}) == {}
+    assert [*find_under_min_isr_elsewhere(look("23", *partitions), [], {"t": 2, "u": 2, "v": 2})] == [v]
+    assert [*find_under_min_isr_elsewhere(snapshot, [], {"u": 9})] == [u]
+    assert find_under_min_isr_elsewhere(look("12", part("u-0", "12")), [], {"u": 9}) == {}, (
         "never more than there are replicas"
     )
-    assert find_under_min_isr_elsewhere(look("12", part("u-0", "12", isr="")), [], {}) == [], "no min ISR is known"
+    assert find_under_min_isr_elsewhere(look("12", part("u-0", "12", isr="")), [], {}) == {}, "no min ISR is known"
 
 
 ALL: dict[str, tuple[Move, PreflightInputs]] = {

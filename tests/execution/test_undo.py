@@ -10,7 +10,13 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, PlanError
-from kafka_steward.execution.lifecycle import Scope, abandon_plan, request_cancel
+from kafka_steward.execution.lifecycle import (
+    Scope,
+    abandon_plan,
+    change_plan_throttle,
+    request_cancel,
+    throttle_message,
+)
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.rollback import SkippedPartition, find_unfinished_cancels, publish_rollback
@@ -21,7 +27,7 @@ from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.records import ROLLS_BACK, Cause, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner, undo_of
-from tests.simulated_plan import WHO, World, memory_journal, move
+from tests.simulated_plan import RATE, WHO, World, memory_journal, move
 from tests.simulator import Simulator
 
 MODES = ("kraft", "zookeeper")
@@ -179,6 +185,7 @@ def test_the_cancel_does_not_wait_for_the_cluster_and_the_rollback_does(world: W
     assert not progress.ended
     assert not progress.waits_for_person
     assert "plan ffffffffffff holds the plan slot" in progress.sentence
+    assert (progress.partitions_settled, progress.partitions_total, progress.bytes_done) == (0, 1, 0), "not 100 %"
     assert replicas(world) == [(4, 2, 3), *ORIGINALS[1:]]
     world.journal.slot.release("f" * 64)
     finished(world, stepper)
@@ -198,6 +205,40 @@ def test_a_rollback_that_makes_way_for_a_heal_goes_on_after_it(world: World) -> 
     world.journal.plans.update(world.record(stepper.rollback), status=PlanStatus.RUNNING)
     finished(world, stepper)
     is_as_it_was(world)
+
+
+def test_the_rate_that_was_requested_for_a_plan_is_that_of_its_rollback_and_can_be_changed(world: World) -> None:
+    """Before its rollback is published, and while it runs."""
+    land(world)
+    for partition in world.simulator.topics.values():
+        partition.size = 100_000
+    request_cancel(world.journal, world.digest, who=WHO, reason="enough", scope="plan")
+    change_plan_throttle(world.journal, world.digest, 30, WHO, "peak hour")
+    stepper = undo(world)
+    world.simulator.tick()
+    stepper.step()
+    back = str(world.record().rolled_back_by)
+    assert world.record(back).throttle == 30
+    stepper.step()
+    assert set(rates(world).values()) == {"30"}
+    changed = change_plan_throttle(world.journal, world.digest, 70, WHO, "the peak is over")
+    assert (changed.digest, world.record().throttle) == (back, 30)
+    assert throttle_message(changed) == (
+        f"Plan {back[:12]}, which rolls back plan {world.digest[:12]}: 70 bytes per second into one broker, from its "
+        "next step on."
+    )
+    stepper.step()
+    assert set(rates(world).values()) == {"70"}
+    for partition in world.simulator.topics.values():
+        partition.size = 10
+    finished(world, stepper)
+    is_as_it_was(world)
+    with pytest.raises(PlanError, match="has already ended"):
+        change_plan_throttle(world.journal, world.digest, 5, WHO, "too late")
+
+
+def rates(world: World) -> dict[int, str]:
+    return {broker: of[RATE] for broker, of in world.simulator.broker_settings.items() if RATE in of}
 
 
 def test_a_switched_off_cluster_cancels_and_rolls_back_only_if_that_was_asked_for(world: World) -> None:

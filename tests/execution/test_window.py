@@ -347,21 +347,34 @@ def into_4(count: int, *, size: int = 100) -> list[Move]:
 
 
 @pytest.mark.parametrize(
-    ("elsewhere", "slowest_ms", "pressure", "words"),
+    ("strained", "slowest_ms", "pressure", "words"),
     [
-        ([], 5000, None, ""),
-        ([], 6400, Pressure.CONTROLLER_SLOW, "the controller took 6 s for a request."),
-        ([TopicPartition("u", 3)], 0, Pressure.OUT_OF_SYNC, "u-3, outside this plan, is out of sync."),
-        ([TopicPartition("u", 3)], 9000, Pressure.OUT_OF_SYNC, "u-3, outside this plan, is out of sync."),
+        ("4", 5000, None, "v-1, outside this plan, {fewer}; no move of this plan copies from or to its brokers."),
+        ("4", 6400, Pressure.CONTROLLER_SLOW, "Moves start more slowly: the controller took 6 s for a request."),
+        ("23", 9000, Pressure.CONTROLLER_SLOW, "Moves start more slowly: the controller took 9 s for a request."),
+        (
+            "3",
+            0,
+            Pressure.OUT_OF_SYNC,
+            "Moves from and to broker 3 {slow}: u-3, outside this plan, is out of sync.",
+        ),
+        (
+            "25",
+            0,
+            Pressure.OUT_OF_SYNC,
+            "Moves from and to brokers 2 and 5 {slow}: v-1, outside this plan, {fewer}.",
+        ),
     ],
 )
-def test_pressure_is_typed_and_said(
-    elsewhere: list[TopicPartition], slowest_ms: int, pressure: Pressure | None, words: str
-) -> None:
-    found = find_pressure(elsewhere, slowest_ms)
+def test_pressure_is_typed_and_said(strained: str, slowest_ms: int, pressure: Pressure | None, words: str) -> None:
+    under_min_isr, out_of_sync = {TopicPartition("v", 1): frozenset({2, 5})}, {TopicPartition("u", 3): frozenset({3})}
+    brokers = set(map(int, strained)) & {2, 3, 5}
+    found = find_pressure(brokers, slowest_ms)
     assert found is pressure
-    said = pressure_message(found, elsewhere, slowest_ms)
-    assert said == (words and f"Moves start more slowly: {words}")
+    said = pressure_message(found, brokers, slowest_ms, under_min_isr=under_min_isr, out_of_sync=out_of_sync)
+    fewer = "has fewer replicas in sync than min.insync.replicas"
+    assert said == words.format(fewer=fewer, slow="start more slowly")
+    assert pressure_message(None, (), 0, under_min_isr={}, out_of_sync=out_of_sync) == ""
 
 
 def test_a_move_without_a_place_holds_up_nothing_behind_it() -> None:
