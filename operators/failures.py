@@ -37,11 +37,12 @@ class FindFailuresOperator(StewardOperator):
     The cluster and the journal are read. Of the event that started the run only the journal's address is used: Airflow
     may duplicate or drop trigger events. If nothing is to be healed now, or while reassignments are disabled (KIP-236),
     the task and its downstream tasks are skipped; its log and its XCom `sentence` give the reason. The task fails
-    without a retry during an outage, in which nothing is healed until some brokers are back, and for a broker id that
-    the cluster does not have. `brokers` restricts the result to some ids, a list or text such as "3, 4";
-    `ignore_grace` heals brokers that are dead now. With `snapshot`, it also takes the snapshot of what it found, as
-    SnapshotClusterOperator does, which saves a task and a connection. Returns `{"brokers": [ids], "sentence",
-    "cluster_id"}`, and with `snapshot` also its `"uri"` and `"digest"`, as PlanReassignmentOperator takes them.
+    without a retry during an outage, in which only brokers are healed that a person reported, or named in `brokers`,
+    and for a broker id that the cluster does not have. `brokers` restricts the result to some ids, a list or text such
+    as "3, 4"; `ignore_grace` heals brokers that are dead now. With `snapshot`, it also takes the snapshot of what it
+    found, as SnapshotClusterOperator does, which saves a task and a connection. Returns `{"brokers": [ids],
+    "sentence", "cluster_id"}`, and with `snapshot` also its `"uri"` and `"digest"`, as PlanReassignmentOperator takes
+    them.
 
     >>> FindFailuresOperator(task_id="find_failures", brokers=[3], ignore_grace=True)
     <Task(FindFailuresOperator): find_failures>
@@ -79,15 +80,16 @@ class FindFailuresOperator(StewardOperator):
             self._refuse_unknown_brokers(opened, verdict)
             disabled = disabled_reason(opened.journal.tree)
             failed = [broker for broker in verdict.failed if not self.brokers or broker in self.brokers]
-            facts = {"brokers": failed, "sentence": verdict.sentence, "cluster_id": cluster_id}
-            if verdict.outage:
+            sentence = " ".join(filter(None, (verdict.sentence, self._overruled_bounds(opened, verdict, context))))
+            facts = {"brokers": failed, "sentence": sentence, "cluster_id": cluster_id}
+            if verdict.outage and not failed:
                 notify(self.on_not_healable, context, "not_healable", facts)
                 raise AirflowFailException(printable(verdict.sentence))
             if not failed:
                 skip_downstream(self, context, f"Nothing is to be healed now. {verdict.sentence}")
             if disabled:
                 skip_downstream(self, context, f"Nothing is healed while reassignments are disabled {disabled}.")
-            self.log.info("%s", printable(verdict.sentence))
+            self.log.info("%s", printable(sentence))
             # Before people are notified: a retry of the snapshot then notifies nobody twice.
             taken = take_task_snapshot(opened, context, failed=failed) if self.takes_snapshot else {}
         notify(self.on_failure_detected, context, "failure_detected", facts)
@@ -114,7 +116,18 @@ class FindFailuresOperator(StewardOperator):
         from kafka_steward.execution.failure_detector import FailureDetector
 
         detector = FailureDetector(opened.cluster, opened.journal, opened.settings, actor_of(context))
-        return detector.poll(announce=False)
+        return detector.poll(announce=False, named=self.brokers or ())
+
+    def _overruled_bounds(self, opened: ClusterSession, verdict: DetectionResult, context: Context) -> str:
+        """Return which parameters of this run keep its failures from being an outage; empty if none has to."""
+        from kafka_steward.execution.failures import overruled_text
+        from kafka_steward.hooks.steward import StewardHook
+
+        params = context.get("params") or {}
+        if verdict.outage or all(params.get(name) is None for name in ("max_failed_brokers", "max_failed_fraction")):
+            return ""
+        usual = StewardHook(self.conn_id, self.settings).settings
+        return overruled_text(verdict.down, verdict.known, verdict.not_counted, opened.settings, usual)
 
 
 class ReportFailureOperator(StewardOperator):

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from kafka_steward.assignment import begin_with_brokers
 from kafka_steward.cli import Exit
 from kafka_steward.cli.document_facts import document_facts, document_lines, iso_time
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -18,8 +19,9 @@ from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_status import read_document_status
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
+from kafka_steward.execution.failure_detector import build_view, decide_failures
 from kafka_steward.execution.failure_records import read_failures
-from kafka_steward.execution.failures import is_outage
+from kafka_steward.execution.failures import not_counted_text, outage_text
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
@@ -95,7 +97,7 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
 
 
 #: The facts for which `status` prints separate lines, besides those of the documents.
-_APART = ("plans", "hosts", "polls")
+_APART = ("plans", "hosts", "polls", "failures")
 
 
 def show_status(call: CommandContext) -> None:
@@ -107,6 +109,7 @@ def show_status(call: CommandContext) -> None:
         ]
         documents = read_document_status(opened.journal)
         lines += document_lines(documents)
+        lines += facts["failures"]
         lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
         polls = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["polls"]]
         lines += polls or ["watched: never; no watch has polled this journal"]
@@ -125,8 +128,19 @@ def late_step_lines(record: PlanRecord, now_ms: int, settings: Settings) -> list
 
 
 def _status_facts(opened: ClusterSession) -> dict[str, Any]:
-    snapshot, journal = opened.cluster.snapshot(), opened.journal
-    dead, failures = snapshot.hosting_brokers - snapshot.live, read_failures(journal.tree, journal.now_ms())
+    snapshot, journal, now_ms = opened.cluster.snapshot(), opened.journal, opened.journal.now_ms()
+    failures = read_failures(journal.tree, now_ms)
+    dead = frozenset(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
+    view = build_view(snapshot, dead, {})
+    decision = decide_failures(journal, view, failures, now_ms=now_ms, settings=opened.settings)
+    why = outage_text(dead, view.known, decision.not_counted, opened.settings)
+    notes = filter(
+        None,
+        (
+            why and f"{begin_with_brokers(sorted(dead), 'is', 'are')} down: {why}",
+            not_counted_text(decision.not_counted),
+        ),
+    )
     openings = [] if journal.openings is None else journal.openings.rows()
     polls = [] if journal.poll_times is None else journal.poll_times.rows()
     return {
@@ -134,7 +148,8 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
         "mode": "ZooKeeper" if opened.cluster.zookeeper_mode else "KRaft",
         "live_brokers": sorted(snapshot.live),
         "dead_brokers": sorted(dead),
-        "outage": is_outage(len(dead), len(snapshot.live | snapshot.hosting_brokers), opened.settings),
+        "outage": decision.outage,
+        "failures": list(notes),
         "failures_written_down": sorted(failures.entries),
         "heals_called_off": sorted(failures.called_off - snapshot.live),
         "documents_that_cannot_be_read": [each.path for each in list_unreadable(journal.tree, (*WRITTEN, APPROVALS))],

@@ -84,6 +84,10 @@ class Partition:
         """True if the assigned replicas, except those being added, outnumber the ISR (KIP-352), as in Kafka's tool."""
         return len(frozenset(self.replicas) - frozenset(self.adding)) > len(self.isr)
 
+    def live_replicas(self, snapshot: Snapshot) -> frozenset[int]:
+        """Return the brokers that serve a replica of it: they are live, and their log directory has not failed."""
+        return snapshot.live.intersection(self.replicas) - self.offline
+
 
 @dataclass(frozen=True, slots=True)
 class Directory:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -30,15 +30,18 @@ from kafka_steward.execution.failure_records import (
 from kafka_steward.execution.failures import (
     Failure,
     FailureDecision,
+    HealedBrokers,
     LivenessView,
+    NotCounted,
     check_state,
     decide_broker_failures,
     decide_log_dir_failures,
     first_due_ms,
     grace_end_text,
-    handled_brokers,
-    is_outage,
+    healed_brokers,
     log_dir_message,
+    not_counted_text,
+    outage_text,
 )
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import announced_restarts, delete_expired_announcements
@@ -93,7 +96,7 @@ class LivenessProbe:
         snapshot = self._cluster.snapshot()
         views = self._cluster.live_views(sorted(snapshot.live))
         disks = self._cluster.directories(sorted(snapshot.live))
-        view = _build_view(snapshot, failed_brokers(snapshot, views), disks)
+        view = build_view(snapshot, failed_brokers(snapshot, views), disks)
         self._last = (view, now_ms)
         return view
 
@@ -105,11 +108,32 @@ def _view_lifetime_ms(view: LivenessView) -> int:
     return LOST_MS if missing else CALM_MS
 
 
-def _build_view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, BrokerLogDirs]) -> LivenessView:
+def build_view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, BrokerLogDirs]) -> LivenessView:
+    """Return the state of the brokers of which `failed` are down, by their votes or by the snapshot."""
     known = frozenset(broker for broker in snapshot.live | snapshot.hosting_brokers if broker >= 0)
     holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
     lost = {broker: len(names) for broker, names in snapshot.offline_on_live_brokers.items()}
-    return LivenessView(failed, snapshot.live, known, holding, failed_log_dirs(snapshot, disks), lost)
+    touched = snapshot.partitions.values() if failed else ()
+    reachable = {broker for each in touched if each.live_replicas(snapshot) for broker in each.replicas}
+    in_flight = {broker for each in snapshot.reassigning.values() for broker in each.replicas}
+    return LivenessView(
+        failed,
+        snapshot.live,
+        known,
+        holding,
+        failed_log_dirs(snapshot, disks),
+        lost,
+        hopeless=failed - reachable,
+        in_flight=frozenset(in_flight),
+        lost_racks=_lost_racks(snapshot, failed),
+    )
+
+
+def _lost_racks(snapshot: Snapshot, failed: frozenset[int]) -> tuple[str, ...]:
+    """Return the racks of which no broker is left, of two or more; with ZooKeeper, Kafka forgets racks of dead ones."""
+    down = Counter(broker.rack for broker in snapshot.brokers.values() if broker.rack and broker.id in failed)
+    up = {broker.rack for broker in snapshot.brokers.values() if broker.id not in failed}
+    return tuple(sorted(rack for rack, count in down.items() if count > 1 and rack not in up))
 
 
 _log = logging.getLogger(__name__)
@@ -148,6 +172,8 @@ class DetectionResult:
     state: CheckState = CheckState.FINE
     stated: str = ""
     due_ms: int | None = None
+    not_counted: Mapping[int, NotCounted] = field(default_factory=dict)
+    known: tuple[int, ...] = ()
 
     @property
     def failed_log_dir_count(self) -> int:
@@ -155,13 +181,54 @@ class DetectionResult:
         return count_failed_log_dirs(self.disks)
 
 
-def find_handled_brokers(
-    journal: Journal, view: LivenessView, now_ms: int, settings: Settings, first_seen_ms: Mapping[int, int]
-) -> frozenset[int]:
-    """Return the brokers that need no further plan, by the newest plans of the journal."""
+def find_healed_brokers(
+    journal: Journal,
+    view: LivenessView,
+    now_ms: int,
+    settings: Settings,
+    *,
+    first_seen_ms: Mapping[int, int],
+    reported_ms: Mapping[int, int],
+) -> HealedBrokers:
+    """Return the brokers that need no further plan, and those that count towards no outage, by the newest plans."""
     if not (view.replica_counts or first_seen_ms):
-        return frozenset()
-    return handled_brokers(journal.plans.latest(_PLANS), view, now_ms, settings, first_seen_ms=first_seen_ms)
+        return HealedBrokers()
+    return healed_brokers(
+        journal.plans.latest(_PLANS), view, now_ms, settings, first_seen_ms=first_seen_ms, reported_ms=reported_ms
+    )
+
+
+def decide_failures(
+    journal: Journal,
+    view: LivenessView,
+    read: RecordedFailures,
+    *,
+    now_ms: int,
+    settings: Settings,
+    named: frozenset[int] = frozenset(),
+) -> FailureDecision:
+    """Return the decision about failed brokers by `view` and the journal. Changes nothing. Raises JournalError."""
+    restarts = announced_restarts(journal.tree)
+    reported_ms = read.reported_ms | _named_ms(named, now_ms)
+    healed = find_healed_brokers(
+        journal, view, now_ms, settings, first_seen_ms=read.first_seen_ms, reported_ms=reported_ms
+    )
+    return decide_broker_failures(
+        view,
+        first_seen_ms=read.first_seen_ms,
+        entries=read.entries.keys(),
+        noted=read.noted,
+        announced_ms=_announced_ms(read.failures),
+        handled=healed.handled,
+        bouncing=frozenset(broker for broker, restart in restarts.items() if restart.is_in_effect(now_ms)),
+        now_ms=now_ms,
+        settings=settings,
+        stated_ms={broker: each.until_ms for broker, each in restarts.items() if each.until_ms is not None},
+        called_off=read.called_off,
+        reported=read.reported,
+        named=named,
+        finished=healed.finished,
+    )
 
 
 class FailureDetector:
@@ -178,16 +245,21 @@ class FailureDetector:
         self._liveness = LivenessProbe(cluster)
         self._swept_ms: int | None = None
 
-    def poll(self, *, announce: bool = True) -> DetectionResult:
+    def poll(self, *, announce: bool = True, named: Collection[int] = ()) -> DetectionResult:
         """Poll once. With `announce`, the brokers returned in `due` are recorded as announced.
+
+        A person `named` these brokers for a heal: they are due although so many are down that it is an outage, and
+        although another plan would do no more for them.
 
         Raises ClusterError, and then no failure was written: an unreachable cluster is never a broker's failure.
         Raises JournalError.
         """
         with self._journal.tree.one_read():
-            return run_with_repair(self._journal, self._who, lambda: self._poll(announce=announce))
+            return run_with_repair(
+                self._journal, self._who, lambda: self._poll(announce=announce, named=frozenset(named))
+            )
 
-    def _poll(self, *, announce: bool) -> DetectionResult:
+    def _poll(self, *, announce: bool, named: frozenset[int]) -> DetectionResult:
         now_ms = self._journal.now_ms()
         self._quarantine_and_archive(now_ms)
         read = read_failures(self._journal.tree, now_ms)
@@ -196,7 +268,9 @@ class FailureDetector:
             if fresh:
                 self._journal.tree.end_read()
             with self._journal.tree.one_read():
-                decision = self._decide_failures(view, read, now_ms=now_ms)
+                decision = decide_failures(
+                    self._journal, view, read, now_ms=now_ms, settings=self._settings, named=named
+                )
             if not (decision.write or decision.announce):
                 break
             # The decision leads to an action: decide once more by the current state of the cluster and the journal.
@@ -206,7 +280,7 @@ class FailureDetector:
             self._record_audit(
                 Action.ANNOUNCE, broker, f"broker {broker} has been down for longer than the grace period"
             )
-        disks = self._poll_log_dirs(view, now_ms=now_ms, announce=announce)
+        disks = self._poll_log_dirs(view, decision, now_ms=now_ms, announce=announce, named=named)
         delete_expired_announcements(self._journal, view.live, self._settings, self._who)
         idle = self._maintain_plans(view)
         sentence, stated = (
@@ -216,6 +290,7 @@ class FailureDetector:
                     (
                         _failure_message(view, decision, self._settings, at_ms),
                         _called_off_message(decision.called_off),
+                        not_counted_text({**decision.not_counted, **disks.not_counted}, but=decision.called_off),
                         log_dir_message(view, disks, self._settings, at_ms),
                         *idle,
                     ),
@@ -239,37 +314,41 @@ class FailureDetector:
             state=check_state(view, decision, disks),
             stated=stated,
             due_ms=first_due_ms((decision, disks)),
+            not_counted=decision.not_counted,
+            known=tuple(sorted(view.known)),
         )
 
-    def _decide_failures(self, view: LivenessView, read: RecordedFailures, *, now_ms: int) -> FailureDecision:
-        restarts = announced_restarts(self._journal.tree)
-        return decide_broker_failures(
-            view,
-            first_seen_ms=read.first_seen_ms,
-            entries=read.entries.keys(),
-            noted=read.noted,
-            announced_ms=_announced_ms(read.failures),
-            handled=find_handled_brokers(self._journal, view, now_ms, self._settings, read.first_seen_ms),
-            bouncing=frozenset(broker for broker, restart in restarts.items() if restart.is_in_effect(now_ms)),
-            now_ms=now_ms,
-            settings=self._settings,
-            stated_ms={broker: each.until_ms for broker, each in restarts.items() if each.until_ms is not None},
-            called_off=read.called_off,
-            reported=read.reported,
-        )
-
-    def _poll_log_dirs(self, view: LivenessView, *, now_ms: int, announce: bool) -> FailureDecision:
+    def _poll_log_dirs(
+        self,
+        view: LivenessView,
+        brokers: FailureDecision,
+        *,
+        now_ms: int,
+        announce: bool,
+        named: frozenset[int],
+    ) -> FailureDecision:
         """Decide about the log directories of live brokers, and record the decision."""
         recorded = {each.key[0]: each.document for each in FAILED_LOG_DIRS.list_valid(self._journal.tree)}
         first_seen_ms = {broker: failure.first_seen_ms for broker, failure in recorded.items()}
+        reported_ms = {broker: each.reported_ms for broker, each in recorded.items() if each.reported_ms is not None}
         counted = replace(view, replica_counts=view.lost)
+        healed = find_healed_brokers(
+            self._journal,
+            counted,
+            now_ms,
+            self._settings,
+            first_seen_ms=first_seen_ms,
+            reported_ms=reported_ms | _named_ms(named, now_ms),
+        )
         decision = decide_log_dir_failures(
             view,
             first_seen_ms=first_seen_ms,
             announced_ms=_announced_ms(recorded),
-            handled=find_handled_brokers(self._journal, counted, now_ms, self._settings, first_seen_ms),
+            handled=healed.handled,
+            finished=healed.finished,
+            not_counted=brokers.not_counted,
+            named=named,
             reported=frozenset(broker for broker, failure in recorded.items() if failure.reported),
-            outage=is_outage(len(view.failed | view.lost.keys()), len(view.known), self._settings),
             now_ms=now_ms,
             settings=self._settings,
         )
@@ -375,6 +454,10 @@ class FailureDetector:
         self._journal.audit.record(AuditRecord(action, reason, broker=broker, after=after, who=self._who))
 
 
+def _named_ms(named: Collection[int], now_ms: int) -> dict[int, int]:
+    return dict.fromkeys(named, now_ms)
+
+
 def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
     return {broker: each.announced_ms for broker, each in recorded.items() if each.announced_ms is not None}
 
@@ -382,19 +465,25 @@ def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
 def _failure_message(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int | None) -> str:
     if not view.failed:
         return "Every broker that has replicas is live."
-    brokers = f"{begin_with_brokers(sorted(view.failed), 'is', 'are')} down"
+    brokers = f"{begin_with_brokers(sorted(view.failed), 'is', 'are')} down{_lost_racks_clause(view.lost_racks)}"
     if settings.heal_failure_interval < 0:
         return f"{brokers}; healing is disabled (heal_failure_interval is -1)."
     if decision.outage:
-        return (
-            f"{brokers}: {len(view.failed)} of {len(view.known)} brokers, more than max_failed_brokers or "
-            "max_failed_fraction allow; this counts as an outage, and nothing is healed until some brokers return."
-        )
+        why = outage_text(view.failed, view.known, decision.not_counted, settings)
+        reported = f" {begin_with_brokers(decision.due, 'is', 'are')} healed all the same." if decision.due else ""
+        return f"{brokers}: {why}{reported}"
     if decision.due:
         return f"{brokers} longer than the grace period: {', '.join(map(str, decision.due))} will be healed."
     if decision.waiting:
         return f"{brokers}; {grace_end_text(min(decision.waiting.values()), now_ms)}."
-    return f"{brokers}, and a plan handles it." if decision.handled else f"{brokers}."
+    healing = sorted(set(decision.handled).difference(decision.not_counted))
+    return f"{brokers}, and a plan handles {'it' if len(healing) == 1 else 'them'}." if healing else f"{brokers}."
+
+
+def _lost_racks_clause(racks: Sequence[str]) -> str:
+    if not racks:
+        return ""
+    return f" (all of rack{'s' if len(racks) > 1 else ''} {', '.join(racks)})"
 
 
 def _called_off_message(brokers: tuple[int, ...]) -> str:

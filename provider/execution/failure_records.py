@@ -65,6 +65,11 @@ class RecordedFailures:
         return frozenset(by_entry | {broker for broker, each in self.failures.items() if each.reported})
 
     @property
+    def reported_ms(self) -> dict[int, int]:
+        """The times of the reports, by broker, as far as they are known."""
+        return {broker: each.reported_ms for broker, each in self.failures.items() if each.reported_ms is not None}
+
+    @property
     def noted(self) -> frozenset[int]:
         """The brokers whose record agrees with their entry."""
         reported = self.reported
@@ -108,7 +113,7 @@ def enter_failure(tree: Tree, broker: int, read: RecordedFailures, now_ms: int) 
 
 def record_call_off(tree: Tree, known: ListedDocument[Failure], now_ms: int) -> bool:
     """Record that the heal of a broker was called off; return False if another process changed the record."""
-    failure = replace(known.document, entered=False, called_off_ms=now_ms, reported=False)
+    failure = replace(known.document, entered=False, called_off_ms=now_ms, reported=False, reported_ms=None)
     return replace_text(tree, known.node, failure.to_json()) is not None
 
 

@@ -15,14 +15,14 @@ from dataclasses import replace
 
 from kafka_steward.cluster.health import failed_paths_text
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.failure_detector import LivenessProbe, find_handled_brokers
+from kafka_steward.execution.failure_detector import LivenessProbe, decide_failures, find_healed_brokers
 from kafka_steward.execution.failure_records import (
     FAILED_LOG_DIRS,
     FAILURES,
     read_failures,
     reported_log_dirs,
 )
-from kafka_steward.execution.failures import Failure, LivenessView, is_outage
+from kafka_steward.execution.failures import Failure, LivenessView, outage_text
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
@@ -46,11 +46,19 @@ def report_broker(context: ClusterContext, broker: int, *, reason: str = "") -> 
     if refusal:
         raise RequestError(f"Broker {broker} was not reported as failed: {refusal}.")
     read = read_failures(journal.tree, now_ms)
-    if broker in find_handled_brokers(journal, view, now_ms, context.settings, read.first_seen_ms):
-        raise RequestError(f"Broker {broker} was not reported as failed: a plan heals it already, or did what it can.")
+    healed = find_healed_brokers(
+        journal,
+        view,
+        now_ms,
+        context.settings,
+        first_seen_ms=read.first_seen_ms,
+        reported_ms={broker: now_ms + 1},
+    )
+    if broker in healed.handled:
+        raise RequestError(f"Broker {broker} was not reported as failed: a plan heals it already.")
     since_ms = read.first_seen_ms.get(broker, now_ms)
     entry = FailedBroker(since_ms, reported=True, person=context.actor.person, reason=sanitize_text(reason) or None)
-    failure = Failure(since_ms, entered=True, reported=True)
+    failure = Failure(since_ms, entered=True, reported=True, reported_ms=now_ms)
     path = paths.failed_broker(broker)
     written = put(journal.tree, path, journal.tree.get(path), entry.to_json()) is not None
     # The entry first: `failure_records` says why. Without a time of announcement, the next poll announces the failure.
@@ -73,7 +81,8 @@ def report_log_dirs(context: ClusterContext, broker: int, log_dirs: Collection[s
     if refusal:
         raise RequestError(f"{', '.join(log_dirs)} of broker {broker} was not reported as failed: {refusal}.")
     known = {each.key[0]: each for each in FAILED_LOG_DIRS.list_valid(journal.tree)}.get(broker)
-    failure = Failure(now_ms if known is None else known.document.first_seen_ms, reported=True)
+    since_ms = now_ms if known is None else known.document.first_seen_ms
+    failure = Failure(since_ms, reported=True, reported_ms=now_ms)
     if not _replace_failure(journal.tree, FAILED_LOG_DIRS, broker, known, failure):
         raise RequestError(f"The report of broker {broker} was changed concurrently; report it again.")
     sentence = (
@@ -168,9 +177,11 @@ def _refuse_log_dirs(broker: int, log_dirs: Collection[str], view: LivenessView)
 
 
 def _outage_clause(view: LivenessView, context: ClusterContext) -> str:
-    if not is_outage(len(view.failed | view.lost.keys()), len(view.known), context.settings):
-        return ""
-    return " So many brokers are down that this counts as an outage: nothing is healed until some of them return."
+    """Return what holds for the brokers that were not reported if so many are down that it is an outage."""
+    journal, now_ms, settings = context.journal, context.journal.now_ms(), context.settings
+    decision = decide_failures(journal, view, read_failures(journal.tree, now_ms), now_ms=now_ms, settings=settings)
+    why = outage_text(view.failed | view.lost.keys(), view.known, decision.not_counted, settings)
+    return why and f" It is healed all the same, although others are down: {why}"
 
 
 def _record_request(journal: Journal, broker: int, sentence: str, reason: str, who: Actor) -> None:

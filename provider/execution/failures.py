@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Annotated
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import Operation, name_brokers
 from kafka_steward.cluster.health import failed_paths_text
 from kafka_steward.escaping import utc_text
 from kafka_steward.journal.document import Document, FieldPresence
@@ -36,6 +37,8 @@ class Failure(Document):
     entered: Annotated[bool, FieldPresence.OMITTED] = False
     called_off_ms: int | None = None
     reported: Annotated[bool, FieldPresence.OMITTED] = False
+    #: The time of the report: a heal that ended earlier does not count as the last one.
+    reported_ms: int | None = None
 
     @classmethod
     def rebuild_from_node(cls, node: Node) -> str:
@@ -49,6 +52,9 @@ class LivenessView:
 
     `replica_counts` counts the partitions of each failed broker. `disks` maps live brokers to the paths of their failed
     log directories, as far as they report the paths. `lost` counts the replicas that Kafka reports as offline there.
+    `hopeless` are failed brokers none of whose partitions has a live replica: no plan can move anything off them.
+    `in_flight` are failed brokers, and live ones with offline replicas, of which a partition is being reassigned.
+    `lost_racks` are the racks all of whose brokers have failed, as far as the cluster still knows their racks.
     """
 
     failed: frozenset[int]
@@ -57,6 +63,9 @@ class LivenessView:
     replica_counts: Mapping[int, int] = field(default_factory=dict)
     disks: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     lost: Mapping[int, int] = field(default_factory=dict)
+    hopeless: frozenset[int] = frozenset()
+    in_flight: frozenset[int] = frozenset()
+    lost_racks: tuple[str, ...] = ()
 
     def is_recovered(self, broker: int) -> bool:
         """Return True if the failure is over: the broker is live, or has no replicas any more.
@@ -66,6 +75,14 @@ class LivenessView:
         return broker in self.live or broker not in self.known
 
 
+class NotCounted(str, Enum):
+    """Why a broker that is down counts towards no outage, as words in brackets."""
+
+    CALLED_OFF = "the heal was called off"
+    HEALED = "the last heal left only partitions that no plan can mend"
+    HOPELESS = "no partition has a live replica"
+
+
 @dataclass(frozen=True)
 class FailureDecision:
     """The records to write after a poll, and the classification of the failed brokers or log directories, by broker.
@@ -73,7 +90,9 @@ class FailureDecision:
     `write` are failures that are detected for the first time, or whose record is missing. `clear` are records of
     failures that are over or handled. `due` are brokers whose grace period is over. `announce` is the subset of `due`
     that is to be announced now. `waiting` maps brokers within their grace period to the time at which it ends.
-    `handled` are brokers that a plan handles, `called_off` those whose heal an operator called off.
+    `handled` are brokers that a plan handles, `called_off` those whose heal an operator called off. `not_counted` are
+    the brokers that are down and count towards no outage, with the reason. In an `outage`, only brokers that a person
+    reported or named are due.
     """
 
     write: tuple[int, ...] = ()
@@ -84,6 +103,7 @@ class FailureDecision:
     handled: tuple[int, ...] = ()
     called_off: tuple[int, ...] = ()
     outage: bool = False
+    not_counted: Mapping[int, NotCounted] = field(default_factory=dict)
 
 
 def called_off_brokers(recorded: Mapping[int, Failure], entries: Collection[int]) -> frozenset[int]:
@@ -112,28 +132,37 @@ def decide_broker_failures(
     stated_ms: Mapping[int, int] | None = None,
     called_off: frozenset[int] = frozenset(),
     reported: frozenset[int] = frozenset(),
+    named: frozenset[int] = frozenset(),
+    finished: frozenset[int] = frozenset(),
 ) -> FailureDecision:
     """Return the decision about failed brokers for one poll.
 
     `first_seen_ms` maps brokers to the time at which their failure was first detected, `announced_ms` to the time of
     its last announcement, and `stated_ms` to the end of the absence that they announced. `entries` are the brokers that
     have an entry of KIP-46, `noted` the brokers whose own record says so. The heal of `called_off` brokers was called
-    off; those that were `reported` as failed are due at once.
+    off; those that were `reported` as failed are due at once. A person `named` brokers for this heal. `finished` are
+    the brokers of `HealedBrokers.finished`.
 
     With a negative `heal_failure_interval`, nothing is written and no broker is ever due.
     """
-    outage = is_outage(len(view.failed), len(view.known), settings)
-    if settings.heal_failure_interval < 0:
-        return FailureDecision(outage=outage)
+    disabled = settings.heal_failure_interval < 0
     due_ms = {
         broker: first_seen_ms.get(broker, now_ms)
         if broker in reported
         else _failure_due_ms(broker, first_seen_ms.get(broker, now_ms), bouncing, stated_ms or {}, settings)
         for broker in sorted(view.failed - handled - called_off)
     }
-    decision = _classify_failures(due_ms, announced_ms, outage=outage, now_ms=now_ms, settings=settings)
+    waiting = {broker for broker, at_ms in due_ms.items() if at_ms > now_ms and not disabled}
+    not_counted = _brokers_not_counted(view, finished=finished, called_off=called_off, waiting=waiting)
+    outage = is_outage(view.failed, view.known, not_counted, settings)
+    if disabled:
+        return FailureDecision(outage=outage, not_counted=not_counted)
+    exempt = reported | named if outage else frozenset(due_ms)
+    decision = _classify_failures(due_ms, announced_ms, exempt=exempt, now_ms=now_ms, settings=settings)
     return replace(
         decision,
+        outage=outage,
+        not_counted=not_counted,
         write=tuple(broker for broker in due_ms if broker not in entries or broker not in noted),
         clear=tuple(sorted(broker for broker in entries if view.is_recovered(broker) or broker in handled)),
         handled=tuple(sorted(view.failed & handled)),
@@ -147,17 +176,21 @@ def decide_log_dir_failures(
     first_seen_ms: Mapping[int, int],
     announced_ms: Mapping[int, int],
     handled: frozenset[int],
-    outage: bool,
     now_ms: int,
     settings: Settings,
     reported: frozenset[int] = frozenset(),
+    named: frozenset[int] = frozenset(),
+    finished: frozenset[int] = frozenset(),
+    not_counted: Mapping[int, NotCounted] | None = None,
 ) -> FailureDecision:
     """Return the decision about live brokers with offline replicas; `first_seen_ms` has the recorded ones.
 
-    No broker is due if `heal_failed_disks` is off, within the grace period `heal_failure_interval`, or in an `outage`.
+    No broker is due if `heal_failed_disks` is off, within the grace period `heal_failure_interval`, or in an outage.
     Brokers with failed directories count as failed brokers towards an outage: many simultaneous failures have another
-    cause. While disk healing is off, every recorded failure is cleared. Except for the outage, none of that holds for
-    brokers whose failed directories an operator `reported`, unless all healing is disabled.
+    cause. Those of `finished` (see `HealedBrokers`) do not, and neither do the failed brokers of `not_counted`. While
+    disk healing is off, every recorded failure is cleared. None of that holds for brokers whose failed directories an
+    operator `reported`, unless all healing is disabled. Brokers that a person `named` for this heal are due in an
+    outage, too.
     """
     lost = frozenset(view.lost) if settings.heal_failed_disks else reported & view.lost.keys()
     if settings.heal_failure_interval < 0:
@@ -167,9 +200,14 @@ def decide_log_dir_failures(
         broker: first_seen_ms.get(broker, now_ms) + (0 if broker in reported else grace_ms)
         for broker in sorted(lost - handled)
     }
-    decision = _classify_failures(due_ms, announced_ms, outage=outage, now_ms=now_ms, settings=settings)
+    left_out = {**(not_counted or {}), **dict.fromkeys(sorted(finished & view.lost.keys()), NotCounted.HEALED)}
+    outage = is_outage(view.failed | view.lost.keys(), view.known, left_out, settings)
+    exempt = reported | named if outage else frozenset(due_ms)
+    decision = _classify_failures(due_ms, announced_ms, exempt=exempt, now_ms=now_ms, settings=settings)
     return replace(
         decision,
+        outage=outage,
+        not_counted=left_out,
         write=tuple(sorted(lost - first_seen_ms.keys())),
         clear=tuple(sorted(first_seen_ms.keys() - lost)),
         handled=tuple(sorted(lost & handled)),
@@ -177,15 +215,36 @@ def decide_log_dir_failures(
 
 
 def _classify_failures(
-    due_ms: Mapping[int, int], announced_ms: Mapping[int, int], *, outage: bool, now_ms: int, settings: Settings
+    due_ms: Mapping[int, int],
+    announced_ms: Mapping[int, int],
+    *,
+    exempt: Collection[int],
+    now_ms: int,
+    settings: Settings,
 ) -> FailureDecision:
-    due = tuple(broker for broker, at_ms in due_ms.items() if at_ms <= now_ms and not outage)
+    """Return the due and the waiting brokers; only `exempt` brokers may be due, all of them without an outage."""
+    due = tuple(broker for broker, at_ms in due_ms.items() if at_ms <= now_ms and broker in exempt)
     return FailureDecision(
         announce=brokers_to_announce(due, announced_ms, now_ms, settings),
         due=due,
         waiting={broker: at_ms for broker, at_ms in due_ms.items() if at_ms > now_ms},
-        outage=outage,
     )
+
+
+def _brokers_not_counted(
+    view: LivenessView, *, finished: Collection[int], called_off: Collection[int], waiting: Collection[int]
+) -> dict[int, NotCounted]:
+    """Return the failed brokers that count towards no outage, with the reason.
+
+    During its grace period a broker without anything to heal counts: several that fail at once have another cause.
+    """
+    reasons = {
+        NotCounted.CALLED_OFF: frozenset(called_off),
+        NotCounted.HEALED: frozenset(finished),
+        NotCounted.HOPELESS: view.hopeless.difference(waiting),
+    }
+    found = {broker: next((why for why, of in reasons.items() if broker in of), None) for broker in sorted(view.failed)}
+    return {broker: why for broker, why in found.items() if why is not None}
 
 
 def brokers_to_announce(
@@ -212,34 +271,70 @@ def is_plan_abandoned(plan: PlanRecord, now_ms: int, settings: Settings) -> bool
     return plan.status is not PlanStatus.STUCK and is_plan_idle(plan, now_ms, settings)
 
 
-def handled_brokers(
+@dataclass(frozen=True)
+class HealedBrokers:
+    """Brokers by their newest heal: `handled` ones need no further plan.
+
+    The last heal of `finished` ones left only partitions that no plan can make fully replicated, and they were not live
+    since: they count towards no outage, also once another plan is due because a broker joined.
+    """
+
+    handled: frozenset[int] = frozenset()
+    finished: frozenset[int] = frozenset()
+
+
+def healed_brokers(
     plans: Sequence[PlanRecord],
     view: LivenessView,
     now_ms: int,
     settings: Settings,
     *,
     first_seen_ms: Mapping[int, int],
-) -> frozenset[int]:
-    """Return the brokers that need no further plan; `plans` is in order of publication, the newest first.
+    reported_ms: Mapping[int, int] | None = None,
+) -> HealedBrokers:
+    """Return the brokers that need no further plan, and those that count towards no outage.
 
-    The newest heal plan that names the broker decides. Either it is unfinished and not abandoned. Or it finished with
-    partitions that it could not heal, the set of live brokers is unchanged since, and the broker was not live since.
+    `plans` is in order of publication, the newest first. The newest heal plan that names the broker decides. Either it
+    is unfinished and not abandoned. Or it finished with partitions that it could not heal, the broker was not live
+    since, nobody has `reported` it since, and no broker that the plan could not use has become live.
     """
     newest: dict[int, PlanRecord] = {}
     for plan in plans:
         if plan.operation == Operation.HEAL.value:
             for broker in plan.failed_brokers:
                 newest.setdefault(broker, plan)
-    return frozenset(
+    finished = frozenset(
         broker
         for broker, plan in newest.items()
-        if (_can_heal_no_more(plan, view) and not _has_recovered(broker, plan, view, first_seen_ms.get(broker, now_ms)))
-        or not (plan.status.finished or is_plan_abandoned(plan, now_ms, settings))
+        if _is_mended(plan) and not _has_recovered(broker, plan, view, first_seen_ms.get(broker, now_ms))
     )
+    handled = {
+        broker
+        for broker, plan in newest.items()
+        if (
+            (reported_ms or {}).get(broker, 0) <= plan.stepped_ms and _can_heal_no_more(broker, plan, view)
+            if broker in finished
+            else not (plan.status.finished or is_plan_abandoned(plan, now_ms, settings))
+        )
+    }
+    return HealedBrokers(frozenset(handled), frozenset(each for each in finished if not newest[each].postponed))
 
 
-def _can_heal_no_more(plan: PlanRecord, view: LivenessView) -> bool:
-    return plan.status.finished and plan.left > 0 and frozenset(plan.live_brokers) == view.live
+def _is_mended(plan: PlanRecord) -> bool:
+    """Return True if a heal has ended, and left partitions that it could not heal with the brokers that it had."""
+    return plan.status.finished and plan.left > 0 and bool(plan.live_brokers)
+
+
+def _can_heal_no_more(broker: int, plan: PlanRecord, view: LivenessView) -> bool:
+    """Return True if another plan could not do more than `plan`, which has ended.
+
+    A plan that left partitions because they were being reassigned is followed by another when none of its broker is.
+    The failure of a further broker does not make another plan worthwhile, a newly live broker does, except for
+    partitions that have no live replica to copy from.
+    """
+    if plan.postponed and broker not in view.in_flight:
+        return False
+    return broker in view.hopeless or view.live <= frozenset(plan.live_brokers)
 
 
 def _has_recovered(broker: int, plan: PlanRecord, view: LivenessView, seen_ms: int) -> bool:
@@ -270,9 +365,70 @@ def _grace_period_ms(broker: int, bouncing: frozenset[int], settings: Settings) 
     return int(settings.heal_failure_interval * 1000)
 
 
-def is_outage(down: int, known: int, settings: Settings) -> bool:
-    """Return True if too many brokers of `known` are down at once; then no broker is healed."""
-    return down > settings.max_failed_brokers or down > settings.max_failed_fraction * known
+def is_outage(down: Collection[int], known: Collection[int], not_counted: Collection[int], settings: Settings) -> bool:
+    """Return True if too many brokers of `known` are down at once; then only brokers that a person names are healed."""
+    return bool(_exceeded_settings(down, known, not_counted, settings))
+
+
+def _exceeded_settings(
+    down: Collection[int], known: Collection[int], not_counted: Collection[int], settings: Settings
+) -> dict[str, float]:
+    """Return the settings that say that this is an outage, with their values.
+
+    The brokers of `not_counted` are left out of both numbers.
+    """
+    counted, of = len(set(down).difference(not_counted)), len(set(known).difference(not_counted))
+    bounds = {
+        "max_failed_brokers": (settings.max_failed_brokers, settings.max_failed_brokers),
+        "max_failed_fraction": (settings.max_failed_fraction, settings.max_failed_fraction * of),
+    }
+    return {name: value for name, (value, most) in bounds.items() if counted > most}
+
+
+def outage_text(down: Collection[int], known: Collection[int], not_counted: Collection[int], settings: Settings) -> str:
+    """Return why so many brokers are an outage, and what overrules it; empty if they are none.
+
+    It follows a colon: `3 of 7 brokers, more than …`.
+    """
+    exceeded = _exceeded_settings(down, known, not_counted, settings)
+    if not exceeded:
+        return ""
+    counted = sorted(set(down).difference(not_counted))
+    of, names = len(set(known).difference(not_counted)), " and ".join(exceeded)
+    allowed = " and ".join(f"{name} ({value:g})" for name, value in exceeded.items())
+    return (
+        f"{len(counted)} of {of} brokers, more than {allowed} {'allow' if len(exceeded) > 1 else 'allows'}; this "
+        "counts as an outage, and nothing is healed until some brokers return. To heal all the same, run the DAG heal "
+        f"with a higher {names}, or report a broker that will not return: airflow kafka-steward failed {counted[0]}."
+    )
+
+
+def overruled_text(
+    down: Collection[int], known: Collection[int], not_counted: Collection[int], settings: Settings, usual: Settings
+) -> str:
+    """Return a sentence about the bounds of a run that let it heal what would be an outage by the `usual` settings."""
+    exceeded = _exceeded_settings(down, known, not_counted, usual)
+    fields = [f"{name} {getattr(settings, name):g} in place of {value:g}" for name, value in exceeded.items()]
+    return f"By the usual settings this would be an outage; this run has {' and '.join(fields)}." if fields else ""
+
+
+def not_counted_text(not_counted: Mapping[int, NotCounted], *, but: Collection[int] = ()) -> str:
+    """Return a message about the brokers that count towards no outage, without those of `but`; empty if none is left.
+
+    It says what a person can do about them.
+    """
+    groups = [
+        (sorted(broker for broker, reason in not_counted.items() if reason is why and broker not in but), why)
+        for why in NotCounted
+    ]
+    clauses = [f"{name_brokers(brokers)} ({why.value})" for brokers, why in groups if brokers]
+    if not clauses:
+        return ""
+    first = min(broker for brokers, _ in groups for broker in brokers)
+    return (
+        f"Not counted towards an outage: {', '.join(clauses)}. Bring such a broker back with its data, delete or "
+        f"restore the topics of its partitions, or have it healed again: airflow kafka-steward failed {first}."
+    )
 
 
 def grace_end_text(due_ms: int, now_ms: int | None) -> str:
@@ -329,4 +485,4 @@ def _describe_heal_state(
         return f"; {grace_end_text(decision.waiting[broker], now_ms)}"
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
         return "; they are not healed (heal_failed_disks)"
-    return "; this counts as an outage, and nothing is healed until some brokers return"
+    return f": {outage_text(view.failed | view.lost.keys(), view.known, decision.not_counted, settings)[:-1]}"

@@ -20,7 +20,7 @@ from kafka_steward.assignment import Operation, name_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.document_repair import run_with_repair
-from kafka_steward.execution.moves import filter_unsettled, final_status
+from kafka_steward.execution.moves import DONE, filter_unsettled, final_status
 from kafka_steward.execution.plan_slot import release_slot
 from kafka_steward.execution.rollback import find_unfinished_rollback, is_rollback_unfinished
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
@@ -68,8 +68,9 @@ def completion_of(
     """
     status = final_status(rows, cancelled=cancelled)
     broken = [row for row in rows if not is_fully_replicated(row, snapshot)]
-    # Moves that a person cancelled must not be planned again without being requested.
-    again = not cancelled and any(row.cause not in _EXTERNAL_CAUSES for row in broken)
+    # Moves that a person cancelled must not be planned again without being requested. A partition that was moved, and
+    # has a replica on another broker that is down, is left to the heal of that broker.
+    again = not cancelled and any(row.state not in DONE and row.cause not in _EXTERNAL_CAUSES for row in broken)
     left = record.left + len(broken)
     sentence = _completion_message(record, rows, left, leased_brokers, _ENDS[status])
     return PlanCompletion(left, () if again else record.live_brokers, sentence, status)

@@ -184,13 +184,9 @@ def refuse_invalid_plan(plan: PlanFolder, snapshot: SnapshotFolder) -> None:
 
 
 def _build_initial_record(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder | None) -> PlanRecord:
-    """Return the initial record. `live_brokers` are the brokers that the planner could use.
-
-    If partitions were left out because they were being reassigned, `live_brokers` is empty: those partitions can still
-    be healed.
-    """
+    """Return the initial record. `live_brokers` are the brokers that the planner could use."""
     operation = str(plan.proof["operation"])
-    postponed = any(each.get("reason") == "in_flight" for each in plan.proof.get("pinned", ()))
+    postponed = sum(each.get("reason") == "in_flight" for each in plan.proof.get("pinned", ()))
     return PlanRecord(
         plan.digest,
         context.cluster.cluster_id,
@@ -200,7 +196,8 @@ def _build_initial_record(context: ClusterContext, plan: PlanFolder, snapshot: S
         reason="published",
         who=context.actor,
         left=len(plan.proof.get("unplaced", ())) + len(plan.proof.get("pinned", ())),
-        live_brokers=() if postponed else _usable_brokers(context.cluster, snapshot),
+        live_brokers=_usable_brokers(context.cluster, snapshot),
+        postponed=postponed,
     )
 
 

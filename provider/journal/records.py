@@ -117,9 +117,10 @@ class PlanRecord(Document):
     """One plan, `/steward/plans/<digest>`. Times are by the journal's clock, in milliseconds since 1970.
 
     `reason` is a one-line message: the reason for the current status. `attempts` counts steps without progress.
-    `live_brokers` lists the brokers that were live when the plan ended. `left` counts the partitions that the plan
-    could not make fully replicated. `chunks` names the chunk documents, in order. `revision` is the node's version,
-    which an update compares.
+    `live_brokers` lists the brokers that the planner could use, and is empty once a further plan could do more with
+    them. `left` counts the partitions that the plan could not make fully replicated, `postponed` those among them that
+    another reassignment in flight kept out of it. `chunks` names the chunk documents, in order. `revision` is the
+    node's version, which an update compares.
 
     `cancel` is the request to cancel the plan, from the time of the request on. If its scope is "plan",
     `rolled_back_by` is the rollback that was published for it, and `earlier_rollback` the one that had ended before the
@@ -154,6 +155,7 @@ class PlanRecord(Document):
     throttle: int | None = None
     not_rolled_back: int | None = None
     earlier_rollback: Digest | None = None
+    postponed: Annotated[int, FieldPresence.OMITTED] = 0
     revision: Annotated[int, FieldPresence.NEVER] = field(default=0, compare=False)
     #: Unknown fields of `who`, added by others: written back.
     who_extra: Annotated[Mapping[str, Any], FieldPresence.NEVER] = field(default_factory=dict, hash=False, repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,13 +161,13 @@ def lost_disks(**lost: int) -> LivenessView:
     return LivenessView(frozenset(), live, live, disks={each: (f"/disk-{each}",) for each in found}, lost=found)
 
 
-def decided(settings: Settings, *, first_seen_ms: int, now_ms: int, outage: bool = False) -> FailureDecision:
+def decided(settings: Settings, *, first_seen_ms: int, now_ms: int, down: int = 0) -> FailureDecision:
+    look = lost_disks(b2=3)
     return decide_log_dir_failures(
-        lost_disks(b2=3),
+        replace(look, failed=frozenset(range(4, 4 + down)), known=look.known | frozenset(range(4, 4 + down))),
         first_seen_ms={2: first_seen_ms},
         announced_ms={},
         handled=frozenset(),
-        outage=outage,
         now_ms=now_ms,
         settings=settings,
     )
@@ -186,8 +187,7 @@ def test_nothing_is_due_where_brokers_are_not_healed_either(changes: dict[str, A
     settings = Settings(
         **{"heal_failed_disks": True, "heal_failure_interval": 10, "max_failed_fraction": 0.5, **changes}
     )
-    outage = settings.max_failed_brokers < 2 or settings.max_failed_fraction * 4 < 2
-    assert decided(settings, first_seen_ms=0, now_ms=10_000, outage=outage).due == due
+    assert decided(settings, first_seen_ms=0, now_ms=10_000, down=1).due == due
 
 
 def test_health_names_failed_disks_cordoned_brokers_and_hidden_topics(simulator: Simulator, journal: Journal) -> None:
@@ -237,16 +237,14 @@ def test_without_a_grace_period_replicas_are_healed_at_once() -> None:
 
 
 def test_in_an_outage_the_end_of_the_grace_period_is_stated_only_until_it_is_reached() -> None:
-    settings = Settings(heal_failed_disks=True, heal_failure_interval=10)
+    settings = Settings(heal_failed_disks=True, heal_failure_interval=10, max_failed_fraction=0.3)
     told = {}
     for now_ms in (9_000, 10_000):
-        decision = decided(settings, first_seen_ms=0, now_ms=now_ms, outage=True)
+        decision = decided(settings, first_seen_ms=0, now_ms=now_ms)
         assert decision.due == ()
-        told[now_ms] = log_dir_message(lost_disks(b2=3), decision, settings, now_ms).partition("3 replicas; ")[2]
-    assert told == {
-        9_000: "the grace period ends in 1 s.",
-        10_000: "this counts as an outage, and nothing is healed until some brokers return.",
-    }
+        told[now_ms] = log_dir_message(lost_disks(b2=3), decision, settings, now_ms).partition("3 replicas")[2]
+    assert told[9_000] == "; the grace period ends in 1 s."
+    assert told[10_000].startswith(": 1 of 3 brokers, more than max_failed_fraction (0.3) allows; this counts as an")
 
 
 def test_each_broker_with_a_failed_directory_has_a_sentence_of_its_own() -> None:
@@ -346,11 +344,16 @@ def test_one_that_few_see_down_is_refused(
         report_broker(context(simulator, journal), 1)
 
 
-def test_in_an_outage_the_report_says_that_nothing_is_healed(simulator: Simulator, journal: Journal) -> None:
+def test_in_an_outage_a_report_is_taken_at_its_word_and_says_what_holds_for_the_others(
+    simulator: Simulator, journal: Journal
+) -> None:
     simulator.kill(1)
     simulator.kill(2)
-    assert report_broker(context(simulator, journal), 1).startswith(f"{REPORTED} So many brokers are down that this")
-    assert look_after(simulator, journal).due == ()
+    words = f"{REPORTED} It is healed all the same, although others are down: 2 of 4 brokers, more than max_failed_f"
+    assert report_broker(context(simulator, journal), 1).startswith(words)
+    verdict = look_after(simulator, journal)
+    assert (verdict.due, verdict.outage) == ((1,), True)
+    assert verdict.sentence.endswith("failed 1. Broker 1 is healed all the same.")
 
 
 def test_a_withdrawn_report_calls_the_heal_off_until_another_report(simulator: Simulator, journal: Journal) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from kafka_steward.execution.failures import (
     Failure,
     FailureDecision,
     LivenessView,
+    NotCounted,
     decide_broker_failures,
-    handled_brokers,
+    healed_brokers,
     is_plan_abandoned,
     is_plan_idle,
 )
@@ -190,27 +192,70 @@ DONE: dict[str, Any] = {"status": PlanStatus.COMPLETED, "left": 4}
 
 
 @pytest.mark.parametrize(
-    ("plans", "seen_ms", "holding", "handled"),
+    ("plans", "given", "handled", "finished"),
     [
-        pytest.param([], {}, {}, (), id="no plan"),
-        pytest.param([plan()], {}, {}, (1, 2), id="a heal is under way"),
-        pytest.param([plan("drain")], {}, {}, (), id="a plan of another kind"),
-        pytest.param([plan(stepped_ms=9_999)], {}, {}, (), id="nobody steps it"),
-        pytest.param([plan(stepped_ms=9_999, status=PlanStatus.STUCK)], {}, {}, (1, 2), id="it waits for a person"),
-        pytest.param([plan(**DONE)], {1: 10_000, 2: 10_001}, {}, (1,), id="what is left cannot be healed"),
-        pytest.param([plan(**DONE)], {}, {}, (), id="first seen now: it has been back"),
-        pytest.param([plan(**DONE)], {1: 0, 2: 0}, {1: 4, 2: 5}, (1,), id="it holds more than was left"),
-        pytest.param([plan(**{**DONE, "left": 1})], {1: 0, 2: 0}, {}, (1, 2), id="one is left"),
-        pytest.param([plan(**{**DONE, "left": 0})], {1: 0, 2: 0}, {}, (), id="nothing was left"),
-        pytest.param([plan(**DONE, live_brokers=(2, 3, 4))], {1: 0, 2: 0}, {}, (), id="with other brokers it can"),
-        pytest.param([plan("drain"), plan(failed_brokers=(2,)), plan()], {}, {}, (1, 2), id="each by its newest heal"),
+        pytest.param([], {}, (), (), id="no plan"),
+        pytest.param([plan()], {}, (1, 2), (), id="a heal is under way"),
+        pytest.param([plan("drain")], {}, (), (), id="a plan of another kind"),
+        pytest.param([plan(stepped_ms=9_999)], {}, (), (), id="nobody steps it"),
+        pytest.param([plan(stepped_ms=9_999, status=PlanStatus.STUCK)], {}, (1, 2), (), id="it waits for a person"),
         pytest.param(
-            [plan(status=PlanStatus.COMPLETED, failed_brokers=(2,)), plan()], {}, {}, (1,), id="not by an older heal"
+            [plan(**DONE)], {"seen_ms": {1: 10_000, 2: 10_001}}, (1,), (1,), id="what is left cannot be healed"
+        ),
+        pytest.param([plan(**DONE)], {}, (), (), id="first seen now: it has been back"),
+        pytest.param(
+            [plan(**DONE)], {"seen_ms": {1: 0, 2: 0}, "holding": {1: 4, 2: 5}}, (1,), (1,), id="it holds more"
+        ),
+        pytest.param([plan(**DONE)], {"seen_ms": {1: 0}, "reported_ms": {1: 10_001}}, (), (1,), id="reported since"),
+        pytest.param([plan(**DONE)], {"seen_ms": {1: 0}, "reported_ms": {1: 10_000}}, (1,), (1,), id="reported before"),
+        pytest.param([plan(**{**DONE, "left": 1})], {"seen_ms": {1: 0, 2: 0}}, (1, 2), (1, 2), id="one is left"),
+        pytest.param([plan(**{**DONE, "left": 0})], {"seen_ms": {1: 0, 2: 0}}, (), (), id="nothing was left"),
+        pytest.param([plan(**DONE, live_brokers=(2, 3, 4))], {"seen_ms": {1: 0}}, (1,), (1,), id="a further one died"),
+        pytest.param([plan(**DONE, live_brokers=(3,))], {"seen_ms": {1: 0}}, (), (1,), id="one has joined"),
+        pytest.param(
+            [plan(**DONE, live_brokers=(3,))], {"seen_ms": {1: 0}, "hopeless": (1,)}, (1,), (1,), id="in vain"
+        ),
+        pytest.param([plan(**DONE, live_brokers=())], {"seen_ms": {1: 0}}, (), (), id="another plan could do more"),
+        pytest.param([plan(**DONE, postponed=1)], {"seen_ms": {1: 0}, "in_flight": (1,)}, (1,), (), id="postponed"),
+        pytest.param(
+            [plan(**DONE, postponed=1)], {"seen_ms": {1: 0}}, (), (), id="what it was postponed for has ended"
+        ),
+        pytest.param([plan("drain"), plan(failed_brokers=(2,)), plan()], {}, (1, 2), (), id="each by its newest heal"),
+        pytest.param(
+            [plan(status=PlanStatus.COMPLETED, failed_brokers=(2,)), plan()], {}, (1,), (), id="not by an older heal"
         ),
     ],
 )
 def test_a_broker_is_seen_to_by_an_unfinished_heal_or_by_one_that_did_what_can_be_done(
-    plans: list[PlanRecord], seen_ms: dict[int, int], holding: dict[int, int], handled: tuple[int, ...]
+    plans: list[PlanRecord], given: dict[str, Any], handled: tuple[int, ...], finished: tuple[int, ...]
 ) -> None:
-    look = LivenessView(ids(1), ids(2, 3), ids(1, 2, 3), holding)
-    assert handled_brokers(plans, look, 40_000, Settings(**RULES), first_seen_ms=seen_ms) == frozenset(handled)
+    sets: dict[str, Any] = {name: ids(*given.get(name, ())) for name in ("hopeless", "in_flight")}
+    look = LivenessView(ids(1), ids(2, 3), ids(1, 2, 3), given.get("holding", {}), **sets)
+    healed = healed_brokers(
+        plans, look, 40_000, Settings(**RULES),
+        first_seen_ms=given.get("seen_ms", {}), reported_ms=given.get("reported_ms"),
+    )  # fmt: skip
+    assert (healed.handled, healed.finished) == (ids(*handled), ids(*finished))
+
+
+@pytest.mark.parametrize(
+    ("given", "due", "not_counted"),
+    [
+        ({}, (), {}),
+        ({"finished": ids(5, 6)}, (4,), {5: NotCounted.HEALED, 6: NotCounted.HEALED}),
+        ({"called_off": ids(5, 6)}, (4,), {5: NotCounted.CALLED_OFF, 6: NotCounted.CALLED_OFF}),
+        ({"hopeless": ids(5, 6)}, (4,), {5: NotCounted.HOPELESS, 6: NotCounted.HOPELESS}),
+        ({"hopeless": ids(5, 6), "first_seen_ms": {4: 0, 5: 0, 6: 49_000}}, (), {5: NotCounted.HOPELESS}),
+        ({"reported": ids(4)}, (4,), {}),
+        ({"named": ids(4)}, (4,), {}),
+        ({"named": ids(4), "rules": {"heal_failure_interval": -1}}, (), {}),
+        ({"named": ids(4), "called_off": ids(4)}, (), {4: NotCounted.CALLED_OFF}),
+    ],
+)
+def test_what_no_plan_can_mend_is_no_outage_and_a_person_is_taken_at_their_word(
+    given: dict[str, Any], due: tuple[int, ...], not_counted: dict[int, NotCounted]
+) -> None:
+    look = replace(sight(4, 5, 6), hopeless=given.pop("hopeless", ids()))
+    down: dict[str, Any] = {"first_seen_ms": {4: 0, 5: 0, 6: 0}, "rules": {"max_failed_fraction": 0.3}}
+    found = judged(look, **{**down, "handled": given.get("finished", ids()), **given})
+    assert (tuple(each for each in found.due if each == 4), found.not_counted) == (due, not_counted)

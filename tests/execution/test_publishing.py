@@ -113,7 +113,7 @@ def test_a_heal_counts_only_for_the_brokers_that_failed(simulator: Simulator, jo
 def test_what_was_in_flight_is_not_what_cannot_be_healed(simulator: Simulator, journal: Journal) -> None:
     plan = a_heal(simulator, pinned=[{"topic": "t", "partition": 2, "reason": "in_flight"}])
     record = publish(simulator, journal, plan)
-    assert (record.left, record.live_brokers) == (1, ())
+    assert (record.left, record.postponed, record.live_brokers) == (1, 1, (1, 2, 3, 4))
 
 
 def test_a_second_plan_waits_for_the_first(simulator: Simulator, journal: Journal) -> None:

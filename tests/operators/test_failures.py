@@ -66,7 +66,7 @@ def overrides(monkeypatch: pytest.MonkeyPatch, off: MemoryTree) -> list[dict[str
 def found(monkeypatch: pytest.MonkeyPatch, overrides: list[dict[str, Any]]) -> Found:
     def find(given: DetectionResult, **more: Any) -> dict[str, Any]:
         monkeypatch.setattr(
-            FailureDetector, "poll", lambda _, announce: given if not announce else pytest.fail("announced")
+            FailureDetector, "poll", lambda _, announce, **__: given if not announce else pytest.fail("announced")
         )
         return FindFailuresOperator(task_id="find", conn_id="kafka", **more).execute(context())
 
@@ -114,8 +114,10 @@ def test_nothing_is_healed_while_reassignments_are_switched_off(found: Found, of
 def test_an_outage_is_notified_and_not_healed(found: Found) -> None:
     told: list[Any] = []
     with pytest.raises(AirflowFailException, match=r"So it is\."):
-        found(verdict(3, 4, outage=True), on_not_healable=told.append)
+        found(verdict(outage=True), on_not_healable=told.append)
     assert told[0]["kafka_steward"]["event"] == "not_healable"
+    assert found(verdict(3, outage=True), on_not_healable=told.append)["brokers"] == [3], "a person reported it"
+    assert len(told) == 1
 
 
 def test_ignoring_the_grace_period_is_an_override(found: Found, overrides: list[dict[str, Any]]) -> None:

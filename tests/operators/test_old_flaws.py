@@ -1,0 +1,115 @@
+"""What is broken for good stops nothing: the tasks of workflows on clusters with brokers that will never return."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.failure_reports import report_broker
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.operators.failures import FindFailuresOperator
+from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.operators.report import ReportPlanOperator
+from kafka_steward.operators.submit import SubmitReassignmentOperator
+from kafka_steward.settings import Settings
+from tests.airflow_home import context
+from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
+from tests.simulated_plan import WHO
+
+RULES: dict[str, Any] = {"heal_failure_interval": 5, "step_interval": 0.1, "min_free": 0}
+TRIES = itertools.count(1)
+
+
+@pytest.fixture(params=["zookeeper", "kraft"])
+def cluster(request: pytest.FixtureRequest, make_cluster: MakeCluster, plans_in_process: None) -> Cluster:
+    """Seven brokers, of which 6 and 7 alone host a topic each, and are gone."""
+    made = make_cluster(
+        "1a 2b 3c 4a 5b 6c 7c", "x: 123 234 345 451 512", "old-a: 7", "old-b: 6", mode=request.param, **RULES
+    )
+    fail(made, 6, 7)
+    return made
+
+
+def fail(cluster: Cluster, *brokers: int) -> None:
+    for broker in brokers:
+        cluster.kill(broker)
+    look(cluster)
+    cluster.tick(6)
+
+
+def join(cluster: Cluster, broker: int) -> None:
+    cluster.racks[broker], cluster.broker_settings[broker] = "c", {}
+    cluster.alive.add(broker)
+
+
+def look(cluster: Cluster) -> DetectionResult:
+    """Poll as the watch does."""
+    return FailureDetector(cluster, cluster.journal, Settings(throttle=0, **RULES), WHO).poll()
+
+
+def find(**given: Any) -> dict[str, Any]:
+    """Execute the first task of a heal; `conf` are the parameters of its run."""
+    run = context(params=given.pop("conf", {}), try_number=next(TRIES))
+    return FindFailuresOperator(task_id="find_failures", conn_id=CONN_ID, snapshot=True, **given).execute(run)
+
+
+def heal(cluster: Cluster, **given: Any) -> dict[str, Any]:
+    """Execute the tasks of a heal; return the report, also that of a heal that fails."""
+    found = find(**given)
+    shared: dict[str, Any] = {"conn_id": CONN_ID}
+    made = PlanReassignmentOperator(task_id="plan", snapshot=found, **shared).execute(context(try_number=next(TRIES)))
+    submit = SubmitReassignmentOperator(task_id="submit", plan=made, snapshot=found, deferrable=False, **shared)
+    submit._wait_unless_killed = lambda *_: cluster.tick()  # type: ignore[method-assign]  # time passes, simulated
+    done = submit.execute(context())
+    run = context()
+    report = ReportPlanOperator(
+        task_id="report", verify="heal", plan=made, submitted=done, brokers=found["brokers"], **shared
+    )
+    try:
+        return report.execute(run)
+    except AirflowFailException:
+        return dict(run["ti"].xcoms["return_value"])
+
+
+def test_brokers_that_are_gone_for_good_keep_no_other_from_being_healed(cluster: Cluster) -> None:
+    assert heal(cluster)["brokers"] == [6, 7]
+    fail(cluster, 3)
+    seen, rack = look(cluster), " (all of rack c)" if not cluster.zookeeper_mode else ""
+    assert (seen.outage, seen.failed, seen.handled) == (False, (3,), (6, 7))
+    old = (
+        "Not counted towards an outage: brokers 6 and 7 (the last heal left only partitions that no plan can mend). "
+        "Bring such a broker back with its data, delete or restore the topics of its partitions, or have it healed "
+        "again: airflow kafka-steward failed 6."
+    )
+    assert seen.sentence == (f"Brokers 3, 6 and 7 are down{rack} longer than the grace period: 3 will be healed. {old}")
+    assert (heal(cluster)["brokers"], cluster.replicas()["x-0"]) == ([3], (1, 2, 5))
+    assert look(cluster).sentence == f"Brokers 6 and 7 are down. {old}"
+    join(cluster, 8)
+    assert look(cluster).failed == (), "it has nothing to copy from"
+    cluster.restart(7)
+    cluster.tick()
+    look(cluster)
+    fail(cluster, 7)
+    seen = look(cluster)
+    assert (seen.failed, list(seen.not_counted)) == ((7,), [6, 7]), "it was live, and is alone with its partition"
+
+
+def test_in_an_outage_a_person_decides_and_the_run_says_so(make_cluster: MakeCluster, plans_in_process: None) -> None:
+    cluster = make_cluster("1a 2b 3c 4a 5b 6c 7a", "x: 125 136 147", **RULES)
+    fail(cluster, 5, 6, 7)
+    with pytest.raises(AirflowFailException, match=r"3 of 7 brokers, more than max_failed_fraction \(0\.4\) allows"):
+        find()
+    assert find(brokers="6")["brokers"] == [6]
+    found = find(conf={"max_failed_fraction": 0.9})
+    assert found["brokers"] == [5, 6, 7]
+    assert found["sentence"].endswith(
+        "By the usual settings this would be an outage; this run has max_failed_fraction 0.9 in place of 0.4."
+    )
+    desk = ClusterContext(cluster, cluster.journal, Settings(**RULES), WHO)
+    assert "It is healed all the same" in report_broker(desk, 5, reason="burnt")
+    assert heal(cluster)["brokers"] == [5]
+    assert (find()["brokers"], 5 in cluster.replicas()["x-0"]) == ([6, 7], False), "two of six are no outage"
