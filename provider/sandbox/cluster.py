@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from kafka_steward.sandbox.cluster_layout import ClusterLayout
 from kafka_steward.sandbox.jvm import TOOL_S, Jvm, class_archive
 from kafka_steward.sandbox.modes import MODES
 from kafka_steward.sandbox.processes import Process
+from kafka_steward.sandbox.small_disk import SmallDisk
 
 _READY_S = 120.0
 
@@ -27,7 +28,7 @@ class SandboxBroker:
     """A broker: `pid` is the id of its current or last process."""
 
     id: int
-    rack: str
+    rack: str | None
     port: int
     pid: int
 
@@ -35,7 +36,15 @@ class SandboxBroker:
 class Sandbox:
     """A running cluster, created by `start()`. As a context manager it stops the cluster at the end."""
 
-    def __init__(self, mode: str, layout: ClusterLayout, *, temporary: bool, heap_mb: int = 256) -> None:
+    def __init__(
+        self,
+        mode: str,
+        layout: ClusterLayout,
+        *,
+        temporary: bool,
+        heap_mb: int = 256,
+        small_disks: Mapping[int, SmallDisk] | None = None,
+    ) -> None:
         runtime = find_or_install_java()
         self.mode = mode
         self.folder = layout.folder
@@ -48,11 +57,18 @@ class Sandbox:
         self._running: dict[int, Process] = {}
         self._configs: dict[int, Path] = {}
         self._paused: set[int] = set()
+        self._small_disks = small_disks or {}
 
     @property
     def bootstrap(self) -> str:
         """Every broker's `host:port`, comma separated."""
         return self._layout.bootstrap
+
+    @property
+    def live_bootstrap(self) -> str:
+        """The `host:port` of the brokers that answer: a client may wait long for one that is dead or paused."""
+        away = self.dead | self.paused
+        return ",".join(place.address for id_, place in self._layout.brokers.items() if id_ not in away)
 
     @property
     def zookeeper(self) -> str | None:
@@ -214,8 +230,9 @@ class Sandbox:
         return self._running[broker]
 
     def _start_broker(self, broker: int) -> None:
-        config = self._configs[broker]
-        self._running[broker] = self._jvm.start(f"broker-{broker}", "kafka.Kafka", str(config))
+        config, disk = self._configs[broker], self._small_disks.get(broker)
+        mount = disk.mount_command(self._layout.log_dirs(f"broker-{broker}")[1]) if disk else ()
+        self._running[broker] = self._jvm.start(f"broker-{broker}", "kafka.Kafka", str(config), prefix=mount)
         self._paused.discard(broker)
 
 
@@ -223,18 +240,21 @@ def start(
     mode: str = "kraft",
     *,
     brokers: int = 4,
-    racks: int = 3,
+    racks: int | Sequence[str | None] = 3,
     folder: Path | None = None,
     session_timeout_ms: int | None = None,
     properties: Mapping[str, str] | None = None,
+    properties_of: Mapping[int, Mapping[str, str]] | None = None,
+    small_disks: Mapping[int, SmallDisk] | None = None,
     heap_mb: int = 256,
 ) -> Sandbox:
     """Start a cluster and return it when it is ready. If it raises SandboxFailed, nothing is left running.
 
-    `mode` is kraft (Kafka 4.3) or zookeeper (Kafka 3.9). Brokers 1 to `brokers` are spread over racks a, b, … `folder`
-    keeps logs and data; without it they are removed with the cluster. `session_timeout_ms` is the time after which an
-    unresponsive broker counts as dead: short by default (3 s with KRaft, 4 s with ZooKeeper). `properties` override a
-    broker's own.
+    `mode` is kraft (Kafka 4.3) or zookeeper (Kafka 3.9). Brokers 1 to `brokers` are spread over so many racks a, b, …
+    or are in these racks, one for each broker, None where it has none. `folder` keeps logs and data; without it they
+    are removed with the cluster. `session_timeout_ms` is the time after which an unresponsive broker counts as dead:
+    short by default (3 s with KRaft, 4 s with ZooKeeper). `properties` override the brokers' own, and `properties_of` a
+    single broker's. `small_disks` gives brokers a second disk of that size, for which `can_mount` has to be true.
     """
     if mode not in MODES:
         raise SandboxFailed(f"A sandbox runs in mode {' or '.join(MODES)}, not {mode!r}.")
@@ -246,8 +266,9 @@ def start(
             racks=racks,
             session_timeout_ms=session_timeout_ms or MODES[mode].session_timeout_ms,
             overrides=properties or {},
+            overrides_of=properties_of,
         )
-        sandbox = Sandbox(mode, layout, temporary=folder is None, heap_mb=heap_mb)
+        sandbox = Sandbox(mode, layout, temporary=folder is None, heap_mb=heap_mb, small_disks=small_disks)
         undo.callback(sandbox.stop)
         sandbox.start()
         undo.pop_all()

@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -87,7 +87,7 @@ class BrokerLayout:
     """The location of a broker, which stays the same over all its restarts."""
 
     id: int
-    rack: str
+    rack: str | None
     port: int
 
     @property
@@ -106,17 +106,31 @@ class ClusterLayout:
     session_timeout_ms: int
     #: Broker properties that override the sandbox's own.
     overrides: Mapping[str, str] = field(default_factory=dict)
+    #: Those of single brokers, by id, which override these.
+    overrides_of: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, folder: Path, *, brokers: int, racks: int, session_timeout_ms: int, overrides: Mapping[str, str]
+        cls,
+        folder: Path,
+        *,
+        brokers: int,
+        racks: int | Sequence[str | None],
+        session_timeout_ms: int,
+        overrides: Mapping[str, str],
+        overrides_of: Mapping[int, Mapping[str, str]] | None = None,
     ) -> ClusterLayout:
-        """Pick ports for brokers 1 to `brokers`, in racks a, b, … Raises SandboxFailed for counts out of range."""
-        if not (1 <= brokers <= 64 and 1 <= racks <= 26):
-            raise SandboxFailed(f"A sandbox has 1 to 64 brokers in 1 to 26 racks, not {brokers} in {racks}.")
+        """Pick ports for brokers 1 to `brokers`, in so many racks a, b, … or in these, one for each broker.
+
+        Raises SandboxFailed for counts out of range.
+        """
+        count = racks if isinstance(racks, int) else len(racks)
+        if not (1 <= brokers <= 64 and (1 <= count <= 26 if isinstance(racks, int) else count == brokers)):
+            raise SandboxFailed(f"A sandbox has 1 to 64 brokers in 1 to 26 racks, not {brokers} in {count}.")
         service, *ports = pick_ports(brokers + 1)
-        places = {id_: BrokerLayout(id_, rack_of(id_, racks), port) for id_, port in enumerate(ports, start=1)}
-        return cls(folder, places, service, session_timeout_ms, overrides)
+        names = [rack_of(id_, racks) for id_ in range(1, brokers + 1)] if isinstance(racks, int) else racks
+        places = {id_: BrokerLayout(id_, names[id_ - 1], port) for id_, port in enumerate(ports, start=1)}
+        return cls(folder, places, service, session_timeout_ms, overrides, overrides_of or {})
 
     @property
     def bootstrap(self) -> str:
@@ -164,7 +178,7 @@ def broker_properties(place: BrokerLayout, layout: ClusterLayout) -> dict[str, o
     """Return the properties that do not depend on the mode; the layout's overrides are not included."""
     copies = min(3, len(layout.brokers))
     return {
-        "broker.rack": place.rack,
+        **({"broker.rack": place.rack} if place.rack else {}),
         "log.dirs": ",".join(map(str, layout.log_dirs(f"broker-{place.id}"))),
         "offsets.topic.replication.factor": copies,
         "offsets.topic.num.partitions": 4,

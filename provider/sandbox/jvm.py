@@ -64,10 +64,15 @@ class Jvm:
     class_archive: Path | None = None
     heap_mb: int = 256
 
-    def start(self, name: str, main_class: str, *arguments: str, options: Sequence[str] = ()) -> Process:
-        """Start a node that runs until it is stopped; its output goes to `<name>.log`."""
+    def start(
+        self, name: str, main_class: str, *arguments: str, options: Sequence[str] = (), prefix: Sequence[str] = ()
+    ) -> Process:
+        """Start a node that runs until it is stopped; its output goes to `<name>.log`.
+
+        `prefix` is a command that runs the command which follows it, in its own process.
+        """
         given = [f"-Xmx{self.heap_mb}m", *self._java_options(), *self._write_logging_config(), *options]
-        command = [str(self.executable), *given, main_class, *arguments]
+        command = [*prefix, str(self.executable), *given, main_class, *arguments]
         return Process(name, command, log=self.folder / f"{name}.log", environment=self._environment())
 
     def run(self, main_class: str, *arguments: str, within_s: float = TOOL_S) -> str:

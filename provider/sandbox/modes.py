@@ -170,7 +170,8 @@ MODES: Mapping[str, type[KRaft | ZooKeeper]] = {"kraft": KRaft, "zookeeper": Zoo
 
 def _write_broker_properties(layout: ClusterLayout, place: BrokerLayout, own: Mapping[str, object]) -> Path:
     config = layout.folder / f"broker-{place.id}.properties"
-    config.write_text(properties_text({**broker_properties(place, layout), **own, **layout.overrides}))
+    overrides = {**layout.overrides, **layout.overrides_of.get(place.id, {})}
+    config.write_text(properties_text({**broker_properties(place, layout), **own, **overrides}))
     return config
 
 

@@ -9,8 +9,10 @@
 
 `sandbox` is one cluster for the whole session. Each test that uses it runs once per mode, marked `kraft` or `zookeeper`
 (so `-m kraft` excludes the other). `kraft_sandbox` and `zookeeper_sandbox` are the same for tests that apply to one
-mode only. Tests are reordered, so that one cluster runs at a time and each is started once. After each test, brokers
-that it killed or paused are restored, and topics whose names begin with its `topic` are deleted.
+mode only. `neglected` is a cluster as years leave it (`kafka_steward.sandbox.neglected`), one for each module and mode,
+which nothing restores: the tests of a module find it as the one before them left it. Tests are reordered, so that one
+cluster runs at a time and each is started once. After each test, brokers that it killed or paused are restored, and
+topics whose names begin with its `topic` are deleted.
 """
 
 from __future__ import annotations
@@ -18,16 +20,20 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 
 from kafka_steward.sandbox.cluster import Sandbox, start
 from kafka_steward.sandbox.modes import MODES
+from kafka_steward.sandbox.neglected import Neglected, start_neglected
 
-__all__ = ["kraft_sandbox", "sandbox", "topic", "zookeeper_sandbox"]
+__all__ = ["kraft_sandbox", "neglected", "sandbox", "topic", "zookeeper_sandbox"]
 
 _BROKERS = 4
 _RACKS = 3
+#: The fixtures with a cluster in each mode.
+_SCOPES: dict[str, Literal["session", "module"]] = {"sandbox": "session", "neglected": "module"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,11 +44,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that uses the sandbox once per requested mode."""
-    if "sandbox" not in metafunc.fixturenames:
-        return
-    only = [mode for mode in MODES if f"{mode}_sandbox" in metafunc.fixturenames]
-    modes = [pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in only or MODES]
-    metafunc.parametrize("sandbox", modes, indirect=True, scope="session")
+    for fixture, scope in _SCOPES.items():
+        if fixture in metafunc.fixturenames:
+            only = [mode for mode in MODES if f"{mode}_sandbox" in metafunc.fixturenames]
+            modes = [pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in only or MODES]
+            metafunc.parametrize(fixture, modes, indirect=True, scope=scope)
 
 
 @pytest.hookimpl(trylast=True)
@@ -56,6 +62,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     """Yield a cluster of 4 brokers in 3 racks, in each mode in turn."""
     with start(request.param, brokers=_BROKERS, racks=_RACKS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def neglected(request: pytest.FixtureRequest) -> Iterator[Neglected]:
+    """Yield a neglected cluster of 9 brokers, 2 of them dead for good, in each mode in turn."""
+    with start_neglected(request.param) as cluster:
         yield cluster
 
 
@@ -93,5 +106,5 @@ def topic(request: pytest.FixtureRequest, sandbox: Sandbox) -> Iterator[str]:
 
 def _sandbox_mode(item: pytest.Item) -> str | None:
     callspec = getattr(item, "callspec", None)
-    mode = callspec.params.get("sandbox") if callspec else None
-    return mode if mode in MODES else None
+    given = [callspec.params[name] for name in _SCOPES if name in callspec.params] if callspec else []
+    return next((mode for mode in given if mode in MODES), None)

@@ -62,14 +62,14 @@ def assignments(sandbox: Sandbox, beginning: str) -> dict[str, dict[int, Assignm
 
 
 def throttles(sandbox: Sandbox) -> dict[str, dict[str, str]]:
-    """The throttles in force, by `topic t` or `broker 4`, as Kafka's own tool prints them."""
-    where = ("--bootstrap-server", sandbox.bootstrap, "--describe", "--entity-type")
+    """The throttles in force, by `topic t`, `broker 4` or `brokers in the cluster`, as Kafka's own tool prints them."""
+    where = ("--bootstrap-server", sandbox.live_bootstrap, "--describe", "--entity-type")
     text = "\n".join(sandbox.kafka_tool(_CONFIGS, *where, kind) for kind in ("topics", "brokers"))
     whose = ""
     found: dict[str, dict[str, str]] = {}
     for line in text.splitlines():
-        if entity := re.match(r"Dynamic configs for (topic|broker) (\S+) are:", line):
-            whose = f"{entity[1]} {entity[2]}"
+        if entity := re.match(r"D\w+ configs for (.+) are:", line):
+            whose = entity[1]
         elif setting := re.match(r"\s+(\S+\.throttled\.\w+)=(\S*)", line):
             found.setdefault(whose, {})[setting[1]] = setting[2]
     # An empty list throttles nothing. One stays behind if the broker that was asked had not yet heard that other

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.process
 
 CONFTEST = 'pytest_plugins = ["kafka_steward.sandbox.pytest_plugin"]\n'
 ONE = "def test_a(sandbox): pass\ndef test_b(): pass\ndef test_c(zookeeper_sandbox): pass\ndef test_d(topic): pass\n"
-TWO = "def test_e(kraft_sandbox, topic): pass\ndef test_f(sandbox): pass\n"
+TWO = "def test_e(kraft_sandbox, topic): pass\ndef test_f(sandbox): pass\ndef test_g(neglected): pass\n"
 
 
 def collected(folder: Path, *options: str) -> list[str]:
@@ -35,13 +35,13 @@ def collected(folder: Path, *options: str) -> list[str]:
     return [line.split("::")[1] for line in done.stdout.splitlines() if "::" in line]
 
 
-KRAFT = ["test_a[kraft]", "test_d[kraft]", "test_e[kraft]", "test_f[kraft]"]
-ZOOKEEPER = ["test_a[zookeeper]", "test_c[zookeeper]", "test_d[zookeeper]", "test_f[zookeeper]"]
+KRAFT = ["test_a[kraft]", "test_d[kraft]", "test_e[kraft]", "test_f[kraft]", "test_g[kraft]"]
+ZOOKEEPER = [f"test_{letter}[zookeeper]" for letter in "acdfg"]
 
 
 def test_tests_of_all_files_are_ordered_so_that_each_cluster_starts_once(tmp_path: Path) -> None:
     found = collected(tmp_path)
-    assert (found[:1], sorted(found[1:5]), sorted(found[5:])) == (["test_b"], KRAFT, ZOOKEEPER)
+    assert (found[:1], sorted(found[1:6]), sorted(found[6:])) == (["test_b"], KRAFT, ZOOKEEPER)
 
 
 @pytest.mark.ci
