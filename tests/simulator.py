@@ -252,6 +252,11 @@ class Simulator:
             found[broker] = BrokerLogDirs(held, total, usable, (whole, *failed))
         return found
 
+    @property
+    def log_dirs_failures(self) -> Mapping[int, str]:
+        waited = "within 45 s (log_dirs_timeout_ms)"
+        return {broker: f"Broker {broker} did not answer DescribeLogDirs {waited}." for broker in self.mute}
+
     def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, BrokerLogDirs]:
         del timeout_s
         return {

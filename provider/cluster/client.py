@@ -23,7 +23,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster import configs, requests
 from kafka_steward.cluster.config_freshness import SHOWN_WITHIN_S, RecentConfigChanges
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange
-from kafka_steward.cluster.connection import validate_config
+from kafka_steward.cluster.connection import LOG_DIRS_TIMEOUT, validate_config
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot, without_stray_replicas
 from kafka_steward.cluster.transport import KafkaTransport, batches
@@ -71,6 +71,7 @@ class KafkaCluster:
         self._listed_s = -math.inf
         self._configs_changed_s = 0.0
         self._config_changes = RecentConfigChanges()
+        self._unanswered: dict[int, ClusterError] = {}
 
     def __repr__(self) -> str:
         return f"<KafkaCluster {self.cluster_id} at {self._transport.servers}>"
@@ -195,6 +196,11 @@ class KafkaCluster:
             if assigned is None
             else {broker: without_stray_replicas(dirs[broker], assigned, broker) for broker in dirs}
         )
+
+    @property
+    def log_dirs_failures(self) -> Mapping[int, str]:
+        """The brokers that did not answer the last request for log directories, and why, as sentences."""
+        return {broker: str(error) for broker, error in self._unanswered.items()}
 
     def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, BrokerLogDirs]:
         """Return the log directories of each of `brokers`, without replicas; leave out brokers that do not respond."""
@@ -412,11 +418,19 @@ class KafkaCluster:
 
         Brokers that do not respond are left out.
         """
-        answers = self._transport.send_to_responding(
-            {broker: partial(requests.log_dirs_request, partitions) for broker, partitions in held.items()},
-            timeout_ms=timeout_ms,
+        asked = {broker: partial(requests.log_dirs_request, partitions) for broker, partitions in held.items()}
+        own_ms = self._transport.log_dirs_timeout_ms
+        answers = (
+            self._transport.send_to_each(asked, timeout_ms=own_ms, setting=LOG_DIRS_TIMEOUT)
+            if timeout_ms is None
+            else self._transport.send_to_each(asked, timeout_ms=timeout_ms)
         )
-        return {broker: requests.parse_log_dirs(answer, broker) for broker, answer in answers.items()}
+        self._unanswered = {broker: answer for broker, answer in answers.items() if isinstance(answer, ClusterError)}
+        return {
+            broker: requests.parse_log_dirs(answer, broker)
+            for broker, answer in answers.items()
+            if broker not in self._unanswered
+        }
 
     def _list_brokers(self) -> dict[int, Broker]:
         if not self._transport.session().describes_cluster:

@@ -136,7 +136,8 @@ def parse_config_changes(response: Any) -> dict[str, KafkaRefused | None]:
     late = sorted(name for name, (code, _) in outcomes.items() if code == requests.TIMED_OUT)
     if late:
         raise KafkaTimeout(
-            f"Kafka did not confirm the changed settings of {late[0]} in time; read them before changing them again."
+            f"Kafka did not confirm the changed settings of {late[0]} in time (request_timeout_ms); read them before "
+            "changing them again."
         )
     return {
         name: requests.refusal_error(code, message, f"changing the settings of {name}") if code else None

@@ -144,12 +144,18 @@ def _check_mechanism(given: Mapping[str, Any], protocol: str) -> None:
         )
 
 
+#: Our own setting, the time-out of DescribeLogDirs: a broker with many or slow disks takes longer for it than for any
+#: other request. A step waits for it, and must end before its lock expires (60 s).
+LOG_DIRS_TIMEOUT = "log_dirs_timeout_ms"
+_MAX_LOG_DIRS_MS = 50_000
+
 #: Our defaults, where kafka-python's time-out is too long for a step that must end within a minute, or its maximum
 #: reconnect back-off is too long for a broker that has just restarted.
 DEFAULTS: Mapping[str, Any] = {
     "client_id": "kafka-steward",
     "request_timeout_ms": 15_000,
     "bootstrap_timeout_ms": 8_000,
+    LOG_DIRS_TIMEOUT: 45_000,
     "reconnect_backoff_max_ms": 500,
 }
 
@@ -165,12 +171,12 @@ _INTERNAL = frozenset(
 #: Our own setting: librdkafka's sasl.oauthbearer.config, which is passed to our token provider.
 _OAUTH_CONFIG = "sasl_oauth_config"
 
-_KNOWN = (frozenset(KafkaAdminClient.DEFAULT_CONFIG) - _INTERNAL) | {_OAUTH_CONFIG, *TEXTS}
+_KNOWN = (frozenset(KafkaAdminClient.DEFAULT_CONFIG) - _INTERNAL) | {_OAUTH_CONFIG, LOG_DIRS_TIMEOUT, *TEXTS}
 
 #: kafka-python's settings that are whole numbers: those with such a default, and two with the system's default.
 _WHOLE = frozenset(
     name for name, value in KafkaAdminClient.DEFAULT_CONFIG.items() if isinstance(value, int) and value is not True
-) & _KNOWN | {"receive_buffer_bytes", "send_buffer_bytes"}
+) & _KNOWN | {"receive_buffer_bytes", "send_buffer_bytes", LOG_DIRS_TIMEOUT}
 
 _MAX = 2**31 - 1
 
@@ -314,8 +320,9 @@ def _to_client_type(name: str, value: Any) -> Any:
     except ValueError as error:
         takes = "true or false" if name == "ssl_check_hostname" else "a whole number"
         raise SettingError(f"The Kafka setting {name} is {shorten_value(value)}; it takes {takes}.") from error
-    if not int(name.endswith("timeout_ms")) <= typed <= _MAX:
-        raise SettingError(f"The Kafka setting {name} is {shorten_value(value)}; it must lie between 1 and {_MAX}.")
+    most = _MAX_LOG_DIRS_MS if name == LOG_DIRS_TIMEOUT else _MAX
+    if not int(name.endswith("timeout_ms")) <= typed <= most:
+        raise SettingError(f"The Kafka setting {name} is {shorten_value(value)}; it must lie between 1 and {most}.")
     return typed
 
 

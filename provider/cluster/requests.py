@@ -229,8 +229,8 @@ def _results_by_partition(
     late = sorted(partition for partition, (code, _) in outcomes.items() if code == TIMED_OUT)
     if late:
         raise KafkaTimeout(
-            f"Kafka did not confirm {what} of {late[0]} in time; it may have been applied nevertheless: list the "
-            "reassignments in flight before a retry."
+            f"Kafka did not confirm {what} of {late[0]} in time (request_timeout_ms); it may have been applied "
+            "nevertheless: list the reassignments in flight before a retry."
         )
     results: dict[TopicPartition, KafkaRefused | None] = {}
     for partition in partitions:
@@ -286,7 +286,8 @@ def _creation_result(entry: Any, doing: str) -> KafkaRefused | None:
     code = int(entry.error_code)
     if code == TIMED_OUT:
         raise KafkaTimeout(
-            f"Kafka did not confirm {doing} in time; it may have been applied nevertheless: check before a retry."
+            f"Kafka did not confirm {doing} in time (request_timeout_ms); it may have been applied nevertheless: "
+            "check before a retry."
         )
     return refusal_error(code, entry.error_message, doing) if code else None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,10 @@ _SECRET_LOGGERS = ("kafka.admin.client", "kafka.net.connection", "kafka.protocol
 _DESCRIBE_QUORUM, _DESCRIBE_CLUSTER = 55, 60
 #: The divisor of the bootstrap time-out for one server: a stalled server must not use up the time of the others.
 _SERVER_SHARE = 3
+#: kafka-python's words for a name that is not resolved, and a part of those for a refused connection.
+_UNRESOLVED, _REFUSED_CONNECTION = "DNS Resolution failure", "ECONNREFUSED"
+#: Addresses that a message names; the rest is only counted.
+_NAMED = 3
 #: The first version that applies a rate of replication that is set for all brokers (KAFKA-10190).
 _APPLIES_DEFAULT_RATES = (3, 9)
 
@@ -105,10 +109,46 @@ class Session:
         connection = self.manager._conns.get(broker)  # noqa: SLF001 - a public look would connect where it is gone
         return bool((connection or self.manager).broker_version >= _APPLIES_DEFAULT_RATES)
 
+    def describe_unreachable(self, broker: int | None = None) -> str:
+        """Return why no broker can be reached at its advertised address, as a clause; of `broker`, only if unresolved.
+
+        Empty if a broker has been reached in this session, or if they are advertised at the bootstrap servers: then
+        they do not run.
+        """
+        manager = self.manager
+        brokers = [each for each in manager.cluster.brokers() if broker in (None, each.node_id)]
+        named = [f"{each.host}:{each.port}" for each in sorted(brokers, key=lambda each: each.node_id)]
+        given = {f"{each.host}:{each.port}" for each in manager.cluster.bootstrap_brokers()}
+        known = [manager.failures[each.node_id] for each in brokers if each.node_id in manager.failures]
+        failures = [str(each.args[0]) if each.args else type(each).__name__ for each in known]
+        stopped = manager.reached if broker is None else failures != [_UNRESOLVED]
+        if not failures or stopped or not given.isdisjoint(named):
+            return ""
+        return describe_addresses(named, failures)
+
+    @property
+    def answering_server(self) -> str:
+        """The bootstrap server that named the brokers."""
+        return str(self.manager.answering_server)
+
     def close(self) -> None:
         """Close the connections and stop the thread. In a forked child do nothing: both belong to the parent."""
         if self.usable:
             self._admin.close()
+
+
+def describe_addresses(addresses: Sequence[str], failures: Sequence[str]) -> str:
+    """Return that brokers cannot be reached at their `addresses`, with the `failures` of the attempts, as a clause."""
+    more = f" and {len(addresses) - _NAMED} more" if len(addresses) > _NAMED else ""
+    named = ", ".join(addresses[:_NAMED]) + more
+    several = set(failures)
+    if several == {_UNRESOLVED}:
+        why = "which this machine cannot resolve"
+    elif all(_REFUSED_CONNECTION in each for each in several):
+        why = "where nothing accepts a connection from this machine"
+    else:
+        why = f"which this machine cannot reach ({failures[0]})"
+    return f"{named}, {why} (advertised.listeners)"
 
 
 class _CertificateRefused(kafka.errors.SaslAuthenticationFailedError):  # type: ignore[misc]
@@ -120,6 +160,8 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka
 
     def __init__(self, net: Any, **config: Any) -> None:
         self.failures: dict[Any, Exception] = {}
+        #: The address of the last bootstrap server that was asked, and whether a broker was reached at its own address.
+        self.answering_server, self.reached = "", False
         self._longest_ms = config["bootstrap_timeout_ms"] / _SERVER_SHARE
         super().__init__(net, **config)
 
@@ -132,7 +174,16 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka
         longest_ms = self._longest_ms if timeout_ms is None else min(timeout_ms, self._longest_ms)
         connection = super().get_connection(node_id, timeout_ms=longest_ms, **options)
         connection.close_future.add_errback(partial(self._keep_failure, node_id))
+        connection.init_future.add_callback(partial(self._on_connected, node_id))
         return connection
+
+    def _on_connected(self, node_id: Any, _: Any) -> None:
+        if self.cluster.is_bootstrap(node_id):
+            node = self.cluster.broker_metadata(node_id)
+            self.answering_server = f"{node.host}:{node.port}"
+        else:
+            self.reached = True
+            self.failures.pop(node_id, None)
 
     def _keep_failure(self, node_id: Any, failure: Exception) -> None:
         # An attempt that begins as the time ends is not made at all: what the server answered before says more.

@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TypeVar
 import kafka.errors
 
 from kafka_steward.cluster import requests
+from kafka_steward.cluster.connection import LOG_DIRS_TIMEOUT
 from kafka_steward.cluster.session import REFUSED, Session, authentication_error
 from kafka_steward.errors import (
     BrokerUnreachable,
@@ -41,6 +42,8 @@ MAX_BATCH = 50
 #: The number of attempts at a read, on different brokers, within the time of one request.
 _READ_ATTEMPTS = 3
 _PAUSE_S = 0.2
+#: The setting of the time-out of all requests but DescribeLogDirs.
+_TIMEOUT = "request_timeout_ms"
 #: The minimum time of an attempt, even of the last one.
 _LEAST_MS = 1000
 
@@ -98,14 +101,20 @@ async def _await_response(manager: Any, sent: Any, deadline: float) -> Any:
         return error
 
 
+def request_name(request: Any) -> str:
+    """Return Kafka's name of the request, such as "DescribeLogDirs"."""
+    return type(request).__name__.removesuffix("Request")
+
+
 class KafkaTransport:
     """The transport to one cluster, identified by its id: a response of another cluster raises WrongCluster."""
 
     def __init__(self, config: Mapping[str, Any], expected_cluster_id: str | None) -> None:
         self.servers = ", ".join(config["bootstrap_servers"])
         self.timeout_ms = int(config["request_timeout_ms"])
+        self.log_dirs_timeout_ms = int(config[LOG_DIRS_TIMEOUT])
         self.cluster_id = expected_cluster_id or ""
-        self._config = config
+        self._config = {name: value for name, value in config.items() if name != LOG_DIRS_TIMEOUT}
         self._lock = threading.RLock()
         self._controller: int | None = None
         self._session: Session | None = None
@@ -159,20 +168,28 @@ class KafkaTransport:
             self._controller = None  # a cached controller that has failed since would use up the only attempt
         return self._send_with_failover(request, self._find_controller, attempt_ms, change=change, once=once)
 
-    def send_to_each(self, asked: Mapping[int, Request], *, timeout_ms: int | None = None) -> dict[int, Any]:
-        """Return the response of each broker, requested concurrently.
+    def send_to_each(
+        self, asked: Mapping[int, Request], *, timeout_ms: int | None = None, setting: str = _TIMEOUT
+    ) -> dict[int, Any]:
+        """Return the response of each broker, requested concurrently, within `timeout_ms`, which `setting` gives.
 
         The result is a BrokerUnreachable or KafkaTimeout for a broker that does not respond.
         """
         wait_ms = timeout_ms or self.timeout_ms
-        manager = self.session().manager
+        session = self.session()
+        manager = session.manager
         answers = manager.run(_send_all, manager, asked, wait_ms)
         unknown = {broker: asked[broker] for broker, answer in answers.items() if _is_unknown_broker(answer)}
         if unknown:
             # These brokers may have joined since kafka-python's last metadata refresh.
             manager.run(_refresh_nodes, manager, wait_ms)
             answers |= manager.run(_send_all, manager, unknown, wait_ms)
-        return {broker: self._response_or_error(broker, answer) for broker, answer in answers.items()}
+        where = f" ({setting})" if timeout_ms is None or setting != _TIMEOUT else ""
+        waited = f"within {wait_ms / 1000:g} s{where}"
+        return {
+            broker: self._response_or_error(session, broker, answer, asked[broker], waited)
+            for broker, answer in answers.items()
+        }
 
     def send_to_responding(self, asked: Mapping[int, Request], *, timeout_ms: int | None = None) -> dict[int, Any]:
         """Return the responses of `send_to_each`; leave out brokers that do not respond."""
@@ -214,6 +231,7 @@ class KafkaTransport:
         deadline = time.monotonic() + self.timeout_ms / 1000
         tried: set[int] = set()
         sent = False
+        name = request_name(request())
         while True:
             try:
                 node = choose(tried)
@@ -226,11 +244,11 @@ class KafkaTransport:
                 last = (change and sent and unsure) or time.monotonic() >= deadline
                 self._drop_cached_controller(error)
                 if last or not isinstance(error, _RETRIABLE):
-                    self._raise_translated(error, change=change and sent)
+                    self._raise_translated(error, name, change=change and sent)
             except ClusterUnreachable as error:
                 # The whole cluster became unreachable between two attempts.
                 if change and sent:
-                    self._raise_translated(error, change=True)
+                    self._raise_translated(error, name, change=True)
                 raise
             time.sleep(_PAUSE_S)
 
@@ -282,28 +300,35 @@ class KafkaTransport:
                 self._session.close()
             self._session = self._controller = None
 
-    def _raise_translated(self, error: Exception, *, change: bool) -> NoReturn:
+    def _raise_translated(self, error: Exception, name: str, *, change: bool) -> NoReturn:
         if isinstance(error, REFUSED):
             raise authentication_error(error, self.servers) from error
         if isinstance(error, kafka.errors.IncompatibleBrokerVersion):
             raise KafkaRefused(35, str(error), f"Kafka at {self.servers} is too old for this: {error}.") from error
         words = _error_text(error)
+        late = isinstance(error, _TIMEOUTS)
+        waited = f"within {self.timeout_ms / 1000:g} s ({_TIMEOUT})"
         if change:
             raise KafkaTimeout(
-                f"Kafka at {self.servers} did not confirm a change in time ({words}); it may have been applied "
-                "nevertheless: list the reassignments in flight before a retry."
+                f"Kafka at {self.servers} did not confirm {name} {waited if late else f'({words})'}; it may have been "
+                "applied nevertheless: list the reassignments in flight before a retry."
             ) from error
-        if isinstance(error, _TIMEOUTS):
-            raise KafkaTimeout(f"Kafka at {self.servers} did not answer in time ({words}); try again.") from error
+        if late:
+            raise KafkaTimeout(f"Kafka at {self.servers} did not answer {name} {waited}; try again.") from error
+        where = self._session.describe_unreachable() if self._session is not None else ""
+        if where and self._session is not None:
+            raise ClusterUnreachable(f"{self._session.answering_server} answered, and names its brokers {where}.")
         raise ClusterUnreachable(f"No broker of {self.servers} responded ({words}); check that they run.") from error
 
-    def _response_or_error(self, broker: int, answer: Any) -> Any:
+    def _response_or_error(self, session: Session, broker: int, answer: Any, asked: Request, waited: str) -> Any:
         if isinstance(answer, kafka.errors.IncompatibleBrokerVersion):
-            self._raise_translated(answer, change=False)
+            self._raise_translated(answer, request_name(asked()), change=False)
         if isinstance(answer, _TIMEOUTS):
-            return KafkaTimeout(f"Broker {broker} did not answer in time ({_error_text(answer)}).")
+            return KafkaTimeout(f"Broker {broker} did not answer {request_name(asked())} {waited}.")
         if isinstance(answer, kafka.errors.KafkaError):
-            return BrokerUnreachable(broker, f"Broker {broker} cannot be reached ({_error_text(answer)}).")
+            where = session.describe_unreachable(broker)
+            why = f"is named {where}" if where else f"cannot be reached ({_error_text(answer)})"
+            return BrokerUnreachable(broker, f"Broker {broker} {why}.")
         return self._verify_response(answer)
 
 

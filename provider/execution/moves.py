@@ -270,17 +270,17 @@ class HoldReason(str, Enum):
         _Consequence.TRY_AGAIN,
         "its target has fewer replicas than min.insync.replicas, {found}; lower that setting or plan more replicas",
     )
-    #: A receiving broker does not report the free space of its log directories.
+    #: A receiving broker did not answer how much free space its log directories have.
     DISK_UNKNOWN = (
         "disk_unknown",
         _Consequence.TRY_AGAIN,
-        "target broker {found} does not report the free space of its log directories; it is retried",
+        "the free space of its target is unknown, since {found}; it is retried",
     )
-    #: Its leader does not report its size.
+    #: Its leader did not answer, or answered without it.
     SIZE_UNKNOWN = (
         "size_unknown",
         _Consequence.TRY_AGAIN,
-        "broker {found}, its leader, does not report its size; it is retried",
+        "its size is unknown, since {found}; it is retried",
     )
     DISK_FULL = (
         "disk_full",

@@ -62,6 +62,10 @@ class ClusterPort(Protocol):
     def log_dirs(self, brokers: Collection[int]) -> dict[int, BrokerLogDirs]:
         """Return bytes by replica, and the disks' space; a broker that does not answer is left out."""
 
+    @property
+    def log_dirs_failures(self) -> Mapping[int, str]:
+        """The brokers that did not answer the last request for log directories, and why, as sentences."""
+
     def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, BrokerLogDirs]:
         """Return the same without the contents of the directories: failed and cordoned ones. Fast, for the watch."""
 

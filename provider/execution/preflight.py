@@ -45,8 +45,8 @@ class PreflightInputs:
     announced a shutdown (KIP-46). `min_isr` is min.insync.replicas by topic, where known. `unclean` are topics that
     allow unclean leader elections. `sizes` are the partitions' current sizes on their leaders, where the leaders report
     them. `rooms` maps a broker to the bytes that each of its log directories may still receive before less than
-    `min_free` of its volume is left, where known. `silent` are receiving brokers that did not report their log
-    directories. `cordoned` brokers receive no new replicas (KIP-1066).
+    `min_free` of its volume is left, where known. `silent` are receiving brokers that did not answer for their log
+    directories, and `unanswered` has why, also for leaders. `cordoned` brokers receive no new replicas (KIP-1066).
     `under_min_isr_elsewhere` are partitions outside the plan that are under their min ISR, with their brokers: moves
     from and to these brokers are held. `left_bytes` are the bytes that each partition in flight has yet to copy to a
     broker, where known. `auto_generated` is the flag of KIP-46.
@@ -62,6 +62,7 @@ class PreflightInputs:
     sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
     rooms: Mapping[int, tuple[LogDirRoom, ...]] = field(default_factory=dict)
     silent: frozenset[int] = frozenset()
+    unanswered: Mapping[int, str] = field(default_factory=dict)
     cordoned: frozenset[int] = frozenset()
     under_min_isr_elsewhere: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
     left_bytes: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -289,13 +290,18 @@ def _check_below_min_isr(move: Move, _: Partition, inputs: PreflightInputs) -> _
 
 
 def _check_disk_unknown(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
-    return _lowest_broker(move.adding & inputs.silent)
+    silent = move.adding & inputs.silent
+    return _unanswered_clause(min(silent), inputs) if silent else None
 
 
 def _check_size_unknown(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     # Without a receiving broker of known free space, the size is not needed.
     matters = move.adding & inputs.rooms.keys() and move.topic_partition not in inputs.sizes
-    return str(partition.leader) if matters else None
+    if not matters:
+        return None
+    if partition.leader is None or partition.leader in inputs.unanswered:
+        return _unanswered_clause(partition.leader, inputs)
+    return f"broker {partition.leader}, its leader, answers DescribeLogDirs without it"
 
 
 def _check_disk_full(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
@@ -339,6 +345,13 @@ CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, PreflightInputs], 
 
 #: The checks of a move as a whole, which its remaining stages would not pass or need.
 _BEFORE_IT_BEGINS = frozenset({HoldReason.SATISFIED, HoldReason.BELOW_MIN_ISR})
+
+
+def _unanswered_clause(broker: int | None, inputs: PreflightInputs) -> str:
+    if broker is None:
+        return "it has no leader"
+    why = inputs.unanswered.get(broker, f"broker {broker} did not answer DescribeLogDirs").rstrip(".")
+    return f"{why[0].lower()}{why[1:]}"
 
 
 def _lowest_broker(brokers: frozenset[int]) -> _Found:

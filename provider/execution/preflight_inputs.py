@@ -6,6 +6,9 @@ leaves the ISR only `replica.lag.time.max.ms` (30 s by default) after it last ca
 misses nothing that a look just before the request would have seen in time. The min.insync.replicas of topics and the
 partitions' sizes are read every ten seconds: the one is changed by persons, and the other by what producers write in
 that time, for which `min_free` leaves room. A process that begins to step a plan reads everything.
+
+A broker with many or slow disks may not answer DescribeLogDirs in time. Its last answer is then used for some minutes,
+less the replicas that may have arrived since.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ _TOPICS = 1000
 
 #: The ages in milliseconds up to which the state of other partitions, and settings and sizes, are not read again.
 _STRAIN_MS, _FACTS_MS = 1000, 10_000
+#: The age up to which the last answer of a broker is used that does not answer now.
+_KEPT_MS = 300_000
 
 
 @dataclass(frozen=True)
@@ -52,12 +57,22 @@ class ClusterStrain:
         return 0 <= now_ms - self.at_ms < _STRAIN_MS
 
 
+@dataclass(frozen=True)
+class KeptLogDirs:
+    """A broker's last answer for its log directories, and the moves that had not settled and add a replica there."""
+
+    at_ms: int
+    dirs: BrokerLogDirs
+    to_come: Mapping[TopicPartition, int | None]
+
+
 @dataclass
 class KnownFacts:
     """The facts that a process read for preflight in its last steps.
 
     `min_isr` is min.insync.replicas by topic, None if it is not set, `unclean` are those topics that allow unclean
-    leader elections, and `sizes` are the sizes on the leaders.
+    leader elections, and `sizes` are the sizes on the leaders. `log_dirs` are the last answers of brokers, and
+    `last_sizes` are sizes with the time of the answer: they are used while a broker does not answer.
     """
 
     strain: ClusterStrain | None = None
@@ -65,6 +80,29 @@ class KnownFacts:
     unclean: set[str] = field(default_factory=set)
     sizes: dict[TopicPartition, int] = field(default_factory=dict)
     read_ms: int = 0
+    log_dirs: dict[int, KeptLogDirs] = field(default_factory=dict)
+    last_sizes: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+
+    def keep_log_dirs(
+        self, answers: Mapping[int, BrokerLogDirs], asked: Collection[int], rows: Sequence[MoveRow], now_ms: int
+    ) -> dict[int, BrokerLogDirs]:
+        """Return `answers`, and for other brokers of `asked` the last answer, unless that is too old."""
+        to_come: dict[int, dict[TopicPartition, int | None]] = {}
+        for row in rows:
+            for broker in () if row.state.settled else row.move.adding:
+                to_come.setdefault(broker, {})[row.topic_partition] = row.move.size_bytes
+        for broker, dirs in answers.items():
+            self.log_dirs[broker] = KeptLogDirs(now_ms, dirs, to_come.get(broker, {}))
+        kept = {broker: self.log_dirs[broker] for broker in self.log_dirs.keys() & asked}
+        return {broker: each.dirs for broker, each in kept.items() if 0 <= now_ms - each.at_ms < _KEPT_MS}
+
+    def arrived_since(
+        self, brokers: Collection[int], rows: Sequence[MoveRow]
+    ) -> dict[int, dict[TopicPartition, int | None]]:
+        """Return the planned sizes of the replicas that may have arrived since the last answer of each broker."""
+        left = {row.topic_partition for row in rows if not row.state.settled}
+        kept = {broker: self.log_dirs[broker].to_come for broker in self.log_dirs.keys() & brokers}
+        return {broker: {name: to_come[name] for name in to_come.keys() - left} for broker, to_come in kept.items()}
 
     def expire(self, now_ms: int) -> None:
         """Forget settings and sizes that are too old."""
@@ -91,15 +129,17 @@ def load_preflight_inputs(
     cluster, journal = context.cluster, context.journal
     in_flight = [row for row in rows if row.state is MoveState.SUBMITTED]
     waiting = [row for row in rows if row.state in OPEN]
+    receiving = frozenset(broker for row in waiting for broker in row.move.adding)
     min_isr = _fetch_min_isr(cluster, {row.move.topic for row in waiting} - snapshot.hidden, facts, fence)
     if record.operation == Operation.ROLLBACK.value:
         min_isr = {}  # it restores as many replicas as there were, however few
+    unanswered = dict(cluster.log_dirs_failures) if receiving else {}
     beside = _other_arrivals(in_flight, snapshot, log_dirs.keys())
     copied = [row.topic_partition for row in (*in_flight, *waiting) if row.move.adding]
-    sizes = _fetch_partition_sizes(cluster, [*copied, *beside], snapshot, log_dirs, facts)
-    receiving = frozenset(broker for row in waiting for broker in row.move.adding)
+    sizes, silent_leaders = _fetch_partition_sizes(cluster, [*copied, *beside], snapshot, log_dirs, facts)
     unapproved = record.needs_approval and not is_approved(journal, record.digest)
-    arriving = _incoming_replicas(in_flight, beside, log_dirs, sizes)
+    arrived = facts.arrived_since(log_dirs.keys(), rows)
+    arriving = _incoming_replicas(in_flight, beside, log_dirs, sizes, arrived)
     return PreflightInputs(
         snapshot,
         auto_generated=record.auto_generated,
@@ -111,6 +151,7 @@ def load_preflight_inputs(
         sizes=sizes,
         rooms=compute_rooms(log_dirs, min_free=context.settings.min_free, arriving=arriving),
         silent=(receiving & snapshot.live) - log_dirs.keys(),
+        unanswered=unanswered | silent_leaders,
         cordoned=frozenset(broker for broker, dirs in log_dirs.items() if dirs.cordoned),
         # What is urgent goes on, more slowly (`concurrency`): a partition that stays as it is must not stop a heal.
         under_min_isr_elsewhere={} if record.operation in URGENT_OPERATIONS else strain.under_min_isr,
@@ -164,8 +205,8 @@ def _fetch_partition_sizes(
     snapshot: Snapshot,
     log_dirs: Mapping[int, BrokerLogDirs],
     facts: KnownFacts,
-) -> dict[TopicPartition, int]:
-    """Return the sizes of the partitions whose data is copied, as reported by their leaders.
+) -> tuple[dict[TopicPartition, int], dict[int, str]]:
+    """Return the sizes of the partitions whose data is copied, as their leaders report them; and who did not answer.
 
     A partition whose leader does not report the size is left out.
     """
@@ -177,7 +218,13 @@ def _fetch_partition_sizes(
     unknown = {leader: [name for name in names if name not in facts.sizes] for leader, names in led.items()}
     asked = {leader: names for leader, names in unknown.items() if names and leader not in log_dirs}
     told = cluster.log_sizes(asked) if asked else {}
+    unanswered = dict(cluster.log_dirs_failures) if asked else {}
     facts.sizes |= {name: size for (name, _), size in told.items()}
+    facts.last_sizes |= {name: (facts.read_ms, size) for (name, _), size in told.items()}
+    for name in (name for leader in unanswered.keys() & asked.keys() for name in asked[leader]):
+        at_ms, size = facts.last_sizes.get(name, (0, 0))
+        if at_ms and 0 <= facts.read_ms - at_ms < _KEPT_MS:
+            facts.sizes[name] = size
     known = {
         name: log_dirs[leader].replica_bytes[name]
         for leader, names in led.items()
@@ -186,7 +233,7 @@ def _fetch_partition_sizes(
         if name in log_dirs[leader].replica_bytes
     }
     others = {name for leader, names in led.items() if leader not in log_dirs for name in names}
-    return known | {name: facts.sizes[name] for name in others & facts.sizes.keys()}
+    return known | {name: facts.sizes[name] for name in others & facts.sizes.keys()}, unanswered
 
 
 def _other_arrivals(
@@ -215,9 +262,11 @@ def _incoming_replicas(
     beside: Mapping[TopicPartition, Partition],
     log_dirs: Mapping[int, BrokerLogDirs],
     sizes: Mapping[TopicPartition, int],
+    arrived: Mapping[int, Mapping[TopicPartition, int | None]],
 ) -> dict[int, list[IncomingReplica]]:
-    """Return the replicas in transfer to each broker, with the bytes that have not arrived yet.
+    """Return the replicas in transfer to each broker, with the bytes that had not arrived when the broker answered.
 
+    `arrived` are the replicas that may have arrived since then, with their planned sizes.
     The size is the one at planning or the one that the leader reports, whichever is more: a leader that reports too
     little must not make a transfer look ended. If both are unknown, the largest known size is used.
     """
@@ -225,6 +274,7 @@ def _incoming_replicas(
     transfers = [
         *((row.topic_partition, row.move.adding, row.move.size_bytes) for row in in_flight),
         *((name, frozenset(partition.adding), None) for name, partition in beside.items()),
+        *((name, frozenset({broker}), size) for broker, several in arrived.items() for name, size in several.items()),
     ]
     found: dict[int, list[IncomingReplica]] = {}
     for name, adding, planned in transfers:

@@ -378,8 +378,12 @@ class Step:
         self._leases.ensure(need, self._throttle, snapshot.live)
 
     def _fetch_log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
-        brokers = {broker for row in rows if not row.state.settled for broker in row.move.adding}
-        return self._cluster.log_dirs(sorted(brokers & snapshot.live)) if brokers & snapshot.live else {}
+        brokers = {broker for row in rows if not row.state.settled for broker in row.move.adding} & snapshot.live
+        answers = self._cluster.log_dirs(sorted(brokers)) if brokers else {}
+        if brokers - answers.keys():
+            # The request took its whole time-out, most of the lock's lifetime: the check renews the lock.
+            self._fence.check()
+        return self._memory.facts.keep_log_dirs(answers, brokers, rows, self._fence.now_ms)
 
     def _fetch_arrived(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
         """Return the bytes of the moves in flight on the brokers that receive them, and nothing else of the brokers."""

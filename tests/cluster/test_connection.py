@@ -192,6 +192,7 @@ def test_a_token_provider_is_found_by_its_path() -> None:
         ({"request_timeout_ms": True}, "request_timeout_ms is True; it takes a whole number"),
         ({"bootstrap_timeout_ms": float("nan")}, "bootstrap_timeout_ms is nan; it takes a whole number"),
         ({"bootstrap_timeout_ms": 0}, "bootstrap_timeout_ms is 0; it must lie between 1 and"),
+        ({"log_dirs_timeout_ms": 60_000}, "log_dirs_timeout_ms is 60000; it must lie between 1 and 50000"),
         ({"retry_backoff_ms": "1e30"}, "retry_backoff_ms is '1e30'; it must lie between 1 and"),
         ({"security_protocol": "SSL", "ssl_check_hostname": "maybe"}, "ssl_check_hostname is 'maybe'; it takes true"),
         ({"security_protocol": "SSL", "ssl_context": "x"}, "ssl_context is not an SSLContext"),

@@ -6,14 +6,17 @@ import contextlib
 import socket
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import kafka.errors
 import pytest
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError
+from kafka.protocol.admin import ElectLeadersRequest
 
 from kafka_steward.cluster import transport as module
 from kafka_steward.cluster.client import KafkaCluster, limit_concurrent_decoding
+from kafka_steward.cluster.requests import log_dirs_request, metadata_request
 from kafka_steward.cluster.session import Session, _ConnectionManager
 from kafka_steward.cluster.transport import KafkaTransport
 from kafka_steward.errors import ClusterUnreachable, KafkaTimeout
@@ -102,9 +105,53 @@ def test_any_other_change_is_asked_again_when_the_connection_broke_and_not_after
     calls.send_to_controller(lambda: None, change=True)
     assert calls.asked == 2
     calls = Breaking(kafka.errors.RequestTimedOutError("late"))
-    with pytest.raises(KafkaTimeout):
-        calls.send_to_controller(lambda: None, change=True)
+    with pytest.raises(KafkaTimeout, match=r"did not confirm ElectLeaders within 5 s \(request_timeout_ms\); it may"):
+        calls.send_to_controller(ElectLeadersRequest, change=True)
     assert calls.asked == 1
+    calls = Breaking(*[kafka.errors.KafkaTimeoutError("late")] * 9)
+    calls.timeout_ms = 0
+    with pytest.raises(KafkaTimeout, match=r"did not answer Metadata within 0 s \(request_timeout_ms\); try again"):
+        calls.send_to_controller(lambda: metadata_request(()), change=False)
+
+
+UNRESOLVED, NO_LISTENER = KafkaConnectionError("DNS Resolution failure"), KafkaConnectionError("111 ECONNREFUSED")
+SLOW = KafkaConnectionError("Connection timed out")
+
+
+@pytest.mark.parametrize(
+    ("failures", "reached", "sentence"),
+    [
+        ([UNRESOLVED] * 4, False, "kafka-1:9092, kafka-2:9092, kafka-3:9092 and 1 more, which this machine cannot re"),
+        ([NO_LISTENER] * 2, False, "kafka-1:9092, kafka-2:9092, where nothing accepts a connection from this machine"),
+        ([UNRESOLVED, NO_LISTENER], False, r"which this machine cannot reach \(DNS Resolution failure\)"),
+        ([SLOW], False, r"kafka-1:9092, which this machine cannot reach \(Connection timed out\)"),
+        ([NO_LISTENER] * 3, True, "^No broker of b:9092 responded .111 ECONNREFUSED.; check that they run"),
+    ],
+)
+def test_brokers_that_no_address_leads_to_are_named_by_their_advertised_addresses(
+    failures: list[KafkaConnectionError], reached: bool, sentence: str
+) -> None:
+    nodes = [
+        SimpleNamespace(node_id=number, host=f"kafka-{number}", port=9092) for number in range(1, len(failures) + 1)
+    ]
+    found = SimpleNamespace(brokers=lambda: nodes, bootstrap_brokers=lambda: [SimpleNamespace(host="b", port=9092)])
+    by_node = dict(zip(range(1, 9), failures, strict=False))
+    manager = SimpleNamespace(cluster=found, failures=by_node, reached=reached, answering_server="b:9092")
+    calls = Breaking(*failures)
+    calls._session = Session(None, manager)
+    calls.timeout_ms = 0
+    whole = (
+        sentence if reached else rf"^b:9092 answered, and names its brokers .*{sentence}.*\(advertised.listeners\)\.$"
+    )
+    with pytest.raises(ClusterUnreachable, match=whole):
+        calls.send_to_controller(lambda: metadata_request(()), change=False)
+    answer = calls._response_or_error(calls._session, 1, failures[0], log_dirs_request, "within 45 s (x)")
+    own = (
+        "is named kafka-1:9092, which this machine cannot resolve" if failures[0] is UNRESOLVED else "cannot be reached"
+    )
+    assert str(answer).startswith(f"Broker 1 {own}")
+    late = calls._response_or_error(calls._session, 1, KafkaTimeoutError("late"), log_dirs_request, "within 45 s (x)")
+    assert str(late) == "Broker 1 did not answer DescribeLogDirs within 45 s (x)."
 
 
 REFUSED = KafkaConnectionError("111 ECONNREFUSED")

@@ -371,7 +371,7 @@ def test_a_partition_that_is_larger_than_every_disk_is_held_with_a_sentence_and_
 
 @pytest.mark.parametrize(
     ("said", "sentence"),
-    [(None, "does not report its size"), (2**63 - 1, "less free disk space than min_free requires")],
+    [(None, "answers DescribeLogDirs without it"), (2**63 - 1, "less free disk space than min_free requires")],
     ids=["no leader reports a size", "the largest size that Kafka can say"],
 )
 def test_nothing_starts_without_a_size_or_without_room_for_it(said: int | None, sentence: str) -> None:

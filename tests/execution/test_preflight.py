@@ -26,6 +26,7 @@ from kafka_steward.execution.preflight import (
 )
 from kafka_steward.execution.verdicts import KnownVerdicts
 from kafka_steward.journal.records import MoveRow, MoveState
+from kafka_steward.settings import Settings
 from tests.execution.looks import brokers, look, part
 from tests.execution.runs import apply, simulator
 from tests.simulated_plan import World, move
@@ -122,8 +123,12 @@ SENTENCES = {
     Reason.BELOW_MIN_ISR: (
         "its target has fewer replicas than min.insync.replicas, 3; lower that setting or plan more replicas."
     ),
-    Reason.DISK_UNKNOWN: "target broker 4 does not report the free space of its log directories; it is retried.",
-    Reason.SIZE_UNKNOWN: "broker 1, its leader, does not report its size; it is retried.",
+    Reason.DISK_UNKNOWN: (
+        "the free space of its target is unknown, since broker 4 did not answer DescribeLogDirs; it is retried."
+    ),
+    Reason.SIZE_UNKNOWN: (
+        "its size is unknown, since broker 1, its leader, answers DescribeLogDirs without it; it is retried."
+    ),
     Reason.DISK_FULL: (
         "it would leave broker 4 less free disk space than min_free requires; free some, or lower min_free."
     ),
@@ -390,16 +395,17 @@ def test_a_partition_that_has_shrunk_begins(simulator: Simulator) -> None:
         ({4}, set(), Reason.DISK_UNKNOWN, 4),
         (set(), {4}, Reason.TARGET_CORDONED, 4),
     ],
-    ids=["its leader does not report its size", "the receiver does not report its room", "the receiver is cordoned"],
+    ids=["its leader does not answer", "the receiver does not answer", "the receiver is cordoned"],
 )
-def test_a_broker_that_does_not_report_or_is_cordoned_holds_the_move(
+def test_a_broker_that_does_not_answer_or_is_cordoned_holds_the_move(
     simulator: Simulator, mute: set[int], cordoned: set[int], reason: Reason, broker: int
 ) -> None:
     """KIP-1066: a cordon is somebody's choice, so it is waited for without a failed attempt."""
     simulator.mute |= mute
     simulator.cordoned |= cordoned
     world, detail = first_step(simulator, GROWN)
-    assert detail == Held.of(T0, reason, broker).sentence
+    late = f"broker {broker} did not answer DescribeLogDirs within 45 s (log_dirs_timeout_ms)"
+    assert detail == Held.of(T0, reason, broker if cordoned else late).sentence
     assert reason.is_operator_choice is bool(cordoned)
     simulator.mute.clear()
     simulator.cordoned.clear()
@@ -425,3 +431,23 @@ def test_what_somebody_else_moves_takes_room_too(simulator: Simulator) -> None:
     simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
     _, detail = first_step(simulator, GROWN)
     assert detail == Held.of(T0, Reason.DISK_FULL, 4).sentence
+
+
+def test_a_receiver_that_does_not_answer_is_judged_by_its_last_answer_less_what_has_arrived_since() -> None:
+    size = 2 * DISK // 5
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 123 123")
+    last = simulator.topics[TopicPartition("t", 2)]
+    last.size = last.held[1] = size
+    moves = [move(f"t-{number}", "123", "423", position=number, size=size) for number in range(3)]
+    world = apply(simulator, *moves, settings=Settings(throttle=0, min_free=0, max_in_per_broker=1, stall_after=9999))
+    world.step()
+    simulator.mute.add(4)
+    for _ in range(9):
+        simulator.tick()
+        world.step()
+    states = world.states()
+    assert [states[f"t-{number}"] for number in range(2)] == ["completed"] * 2
+    assert world.row("t-2").detail == Held.of(TopicPartition("t", 2), Reason.DISK_FULL, 4).sentence
+    simulator.now_ms += 300_000
+    world.step()
+    assert "since broker 4 did not answer DescribeLogDirs within 45 s" in world.row("t-2").detail
