@@ -58,7 +58,7 @@ class ChangeThrottleOperator(LinkedToPlan, StewardOperator):
             digest = resolve_plan(journal, self.plan or None, "throttle", who=who).digest
             self.linked_plan = digest
             changed = change_plan_throttle(journal, digest, rate, who, reason)
-        sentence = throttle_message(changed)
+            sentence = throttle_message(journal, changed)
         self.log.info("%s", printable(sentence))
         return {"plan": digest, "throttle": rate, "sentence": sentence}
 

@@ -21,6 +21,7 @@ from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.readiness import disabled_reason
 from kafka_steward.execution.rollback import is_cancel_unfinished
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
+from kafka_steward.execution.throttle_rates import ineffective_message
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot
 from kafka_steward.planning.files.reassignment import parse_directories, parse_reassignment, read_assignment
@@ -168,6 +169,7 @@ def _execute_plan(foreground: Foreground, digest: str) -> Exit:
         lifecycle.change_plan_throttle(
             foreground.opened.journal, digest, call.arguments.throttle, call.who, "set on the command line"
         )
+        print_error(*filter(None, [ineffective_message(call.arguments.throttle)]))
     progress = foreground.run_plan(digest)
     completed = progress.status.value == "completed" and not (progress.left or progress.dropped or progress.failed)
     return print_result(call, progress, done=completed)

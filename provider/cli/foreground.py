@@ -96,7 +96,8 @@ def bar_text(progress: Progress) -> str:
     if progress.eta_s is not None:
         parts.append(f"{duration_text(progress.eta_s)} left")
     message = f"{', '.join(parts)}."
-    notable = progress.held or progress.busy or progress.status.waits or progress.stalled or not progress.in_flight
+    waits = progress.held or progress.busy or progress.status.waits or not progress.in_flight
+    notable = waits or progress.stalled or progress.external_rates
     return f"{message} {printable(progress.sentence)}" if notable else message
 
 

@@ -18,6 +18,7 @@ from kafka_steward.errors import ClusterError, LockLost
 from kafka_steward.execution.lifecycle import abandon_plan, change_plan_throttle, throttle_message
 from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix, resolve_plan
+from kafka_steward.execution.throttles import list_external_rates
 from kafka_steward.execution.upkeep import ended_plans_with_leases, release_orphaned_throttles
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
@@ -131,7 +132,9 @@ def set_plan_throttle(call: CommandContext) -> None:
     with call.journal() as journal:
         digest = find_plan_by_prefix(journal, call.arguments.plan).digest
         changed = change_plan_throttle(journal, digest, call.arguments.rate, call.who, call.reason)
-    call.out.print_facts({**plan_facts(changed), "throttle": changed.throttle}, [throttle_message(changed)])
+        sentence, external = throttle_message(journal, changed), list_external_rates(journal, changed)
+    facts = {**plan_facts(changed, external), "throttle": changed.throttle, "sentence": sentence}
+    call.out.print_facts(facts, [sentence])
 
 
 def abandon(call: CommandContext) -> None:

@@ -23,6 +23,8 @@ from kafka_steward.execution.failure_detector import build_view, decide_failures
 from kafka_steward.execution.failure_records import read_failures
 from kafka_steward.execution.failures import not_counted_text, outage_text
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix
+from kafka_steward.execution.throttle_rates import ExternalRate, external_rates_message
+from kafka_steward.execution.throttles import list_external_rates
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.listing import list_unreadable
@@ -38,8 +40,8 @@ _NEWEST, _ALL_PLANS = 50, 1_000_000
 _LATE_S = 30
 
 
-def plan_facts(record: PlanRecord) -> dict[str, Any]:
-    """Return a plan's record as plain values."""
+def plan_facts(record: PlanRecord, external: Sequence[ExternalRate] = ()) -> dict[str, Any]:
+    """Return a plan's record as plain values, with the rates of others that apply instead of its own."""
     return {
         "plan": record.digest,
         "operation": record.operation,
@@ -48,6 +50,7 @@ def plan_facts(record: PlanRecord) -> dict[str, Any]:
         "left": record.left,
         "failed_brokers": list(record.failed_brokers),
         "throttle": record.throttle,
+        "external_rates": [rate.to_json() for rate in external],
         "published": iso_time(record.published_ms),
         "stepped": iso_time(record.stepped_ms),
         "reason": record.reason,
@@ -97,7 +100,7 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
 
 
 #: The facts for which `status` prints separate lines, besides those of the documents.
-_APART = ("plans", "hosts", "polls", "failures")
+_APART = ("plans", "external_rates", "hosts", "polls", "failures")
 
 
 def show_status(call: CommandContext) -> None:
@@ -115,6 +118,7 @@ def show_status(call: CommandContext) -> None:
         lines += polls or ["watched: never; no watch has polled this journal"]
         for record in stored.unfinished():
             lines += plan_lines(record, stored.existing_rows(record.digest))
+            lines += _external_lines(record, list_external_rates(opened.journal, record))
             lines += late_step_lines(record, opened.journal.now_ms(), opened.settings)
         call.out.print_facts({**facts, **document_facts(documents)}, lines)
 
@@ -143,6 +147,7 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
     )
     openings = [] if journal.openings is None else journal.openings.rows()
     polls = [] if journal.poll_times is None else journal.poll_times.rows()
+    plans = journal.plans.unfinished()
     return {
         "cluster_id": snapshot.cluster_id,
         "mode": "ZooKeeper" if opened.cluster.zookeeper_mode else "KRaft",
@@ -156,7 +161,12 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
         "partitions": len(snapshot.partitions),
         "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
         "reassigning": len(snapshot.reassigning),
-        "plans": [record.digest for record in journal.plans.unfinished()],
+        "plans": [record.digest for record in plans],
+        "external_rates": [
+            {"plan": record.digest, **rate.to_json()}
+            for record in plans
+            for rate in list_external_rates(journal, record)
+        ],
         "journal": (opened.origin or {}).get("place"),
         "hosts": [
             {"host": row["host"], "first": iso_time(row["first_ms"]), "last": iso_time(row["last_ms"])}
@@ -279,12 +289,19 @@ def show_plan(call: CommandContext) -> None:
     with call.journal() as journal:
         record = find_plan_by_prefix(journal, call.arguments.plan)
         rows = journal.plans.rows(record.digest)
+        external = list_external_rates(journal, record)
     moves = [move_facts(row) for row in rows]
     if call.out.form == "csv":
         call.out.print_rows(moves, moves_table(rows))
     else:
-        lines = [*plan_lines(record, rows), "", *moves_table(rows).lines()]
-        call.out.print_facts({**plan_facts(record), "moves": moves}, lines)
+        lines = [*plan_lines(record, rows), *_external_lines(record, external), "", *moves_table(rows).lines()]
+        call.out.print_facts({**plan_facts(record, external), "moves": moves}, lines)
+
+
+def _external_lines(record: PlanRecord, external: Sequence[ExternalRate]) -> list[str]:
+    """Return a line about rates of others, unless the reason of the plan's state has the same."""
+    sentence = external_rates_message(external, record.throttle or 0)
+    return [f"  {sentence}"] if sentence and external[0].side.rate_key not in record.reason else []
 
 
 def list_audit_rows(call: CommandContext) -> None:

@@ -23,6 +23,8 @@ from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.moves import DONE, filter_unsettled, final_status
 from kafka_steward.execution.plan_slot import release_slot
 from kafka_steward.execution.rollback import find_unfinished_rollback, is_rollback_unfinished
+from kafka_steward.execution.throttle_rates import external_rates_message, ineffective_message
+from kafka_steward.execution.throttles import list_external_rates
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import quarantine_unreadable
@@ -288,12 +290,19 @@ def change_plan_throttle(journal: Journal, digest: str, throttle: int, who: Acto
     )
 
 
-def throttle_message(record: PlanRecord) -> str:
-    """Return the message about the rate that was requested for a plan."""
+def throttle_message(journal: Journal, record: PlanRecord) -> str:
+    """Return the message about the rate that was requested for a plan, and where it does not apply."""
+    rate, moving = record.throttle or 0, Counter[int]()
+    for row in journal.plans.rows(record.digest) if rate else ():
+        moving.update(row.move.adding if row.state is MoveState.SUBMITTED else ())
+    notes = (
+        ineffective_message(rate, max(moving.values(), default=1)),
+        external_rates_message(list_external_rates(journal, record), rate),
+    )
     message = f"{record.throttle} bytes per second into one broker" if record.throttle else "no throttle"
     undone = record.extra.get(ROLLS_BACK)
     plan = f"Plan {record.digest[:12]}" + (f", which rolls back plan {str(undone)[:12]}" if undone else "")
-    return f"{plan}: {message}, from its next step on."
+    return " ".join([f"{plan}: {message}, from its next step on.", *filter(None, notes)])
 
 
 def _find_moving_plan(journal: Journal, digest: str) -> PlanRecord:

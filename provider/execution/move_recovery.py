@@ -323,14 +323,19 @@ def find_falling_behind(
 
 
 def stall_message(
-    stalled: Sequence[TopicPartition], behind: Sequence[FallingBehind], *, after_s: float, throttle: int
+    stalled: Sequence[TopicPartition],
+    behind: Sequence[FallingBehind],
+    *,
+    after_s: float,
+    throttle: int,
+    external: Mapping[int, int] | None = None,
 ) -> str:
-    """Return the message for an operator; empty if no move is stalled or outpaced."""
-    return " ".join(
-        part
-        for part in (_stalled_message(stalled, after_s), _falling_behind_message(behind, after_s, throttle))
-        if part
-    )
+    """Return the message for an operator; empty if no move is stalled or outpaced.
+
+    `external` are the rates of others that apply instead of `throttle`, by broker.
+    """
+    outpaced = _falling_behind_message(behind, after_s, throttle, external or {})
+    return " ".join(part for part in (_stalled_message(stalled, after_s), outpaced) if part)
 
 
 def _stalled_message(stalled: Sequence[TopicPartition], after_s: float) -> str:
@@ -340,12 +345,19 @@ def _stalled_message(stalled: Sequence[TopicPartition], after_s: float) -> str:
     return f"{some} made no progress for {after_s:.0f} s."
 
 
-def _falling_behind_message(behind: Sequence[FallingBehind], after_s: float, throttle: int) -> str:
+def _falling_behind_message(
+    behind: Sequence[FallingBehind], after_s: float, throttle: int, external: Mapping[int, int]
+) -> str:
     # A rate that the throttle already allows is not the problem.
-    behind = [each for each in behind if not throttle or each.sufficient_rate > throttle]
+    behind = [
+        each
+        for each in behind
+        if not (applies := external.get(each.broker, throttle)) or each.sufficient_rate > applies
+    ]
     if not behind:
         return ""
     worst = max(behind, key=lambda each: (each.sufficient_rate, each.partition))
+    throttle = external.get(worst.broker, throttle)
     at = f"at a throttle of {throttle} bytes/s" if throttle else "without a throttle"
     others = f" {len(behind) - 1} more fell behind too." if len(behind) > 1 else ""
     advice = f"; {worst.sufficient_rate} bytes/s into broker {worst.broker} would be enough" if throttle else ""

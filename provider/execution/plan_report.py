@@ -27,6 +27,7 @@ from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import escape_markdown, printable
 from kafka_steward.execution.moves import DONE
+from kafka_steward.execution.throttle_rates import ineffective_message
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, min_isr_by_topic
 
@@ -129,7 +130,8 @@ def _predicted_duration(proof: Mapping[str, Any]) -> str:
     throttle, seconds = (proof.get("options") or {}).get("throttle"), proof.get("predicted_seconds")
     if not throttle or seconds is None:
         return "unthrottled: as fast as disks and network allow"
-    return f"at least {format_duration(seconds)} at {format_bytes(throttle)}/s into each broker"
+    least = f"at least {format_duration(seconds)} at {format_bytes(throttle)}/s into each broker"
+    return "; ".join(filter(None, (least, ineffective_message(throttle))))
 
 
 @dataclass(frozen=True, slots=True)

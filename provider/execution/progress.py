@@ -12,6 +12,7 @@ from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.concurrency import LONGEST_GAP_S, Pressure
 from kafka_steward.execution.moves import Held, bytes_to_copy, filter_unsettled
 from kafka_steward.execution.settled_moves import SettledMoves
+from kafka_steward.execution.throttle_rates import ExternalRate
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 
 #: The weight of the newest interval in the smoothed rate: about the last five polls count.
@@ -169,6 +170,8 @@ class Progress:
     soon_s: float | None = None
     #: True if the run is to fail because of stalled moves (`when_stalled`).
     stops: bool = False
+    #: The rates of others that apply instead of the plan's, or slow moves that make no progress.
+    external_rates: tuple[ExternalRate, ...] = ()
 
     def pause_s(self, interval_s: float) -> float:
         """Return the seconds to wait before the next step, at most `interval_s`.
@@ -203,6 +206,7 @@ class Progress:
             "pressure": None if self.pressure is None else self.pressure.value,
             "held": [[str(TopicPartition(held.topic, held.partition)), held.sentence] for held in self.held[:_TOLD]],
             "stalled": [str(partition) for partition in self.stalled[:_TOLD]],
+            "external_rates": [rate.to_json() for rate in self.external_rates[:_TOLD]],
         }
 
 

@@ -56,7 +56,8 @@ from kafka_steward.execution.rollback import (
 )
 from kafka_steward.execution.settled_moves import SettledMoves
 from kafka_steward.execution.step import Step, StepMemory, StepResult
-from kafka_steward.execution.throttles import list_leased_rates, release_leases_of_plans
+from kafka_steward.execution.throttle_rates import ExternalRate, ThrottleSide, external_rates_message
+from kafka_steward.execution.throttles import find_stalling_rates, list_leased_rates, release_leases_of_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -147,6 +148,8 @@ class PlanRunner:
         self._track: TransferRate | None = None
         self._stalled: tuple[TopicPartition, ...] = ()
         self._samples: list[LagSample] = []
+        self._stalling_rates: tuple[ExternalRate, ...] = ()
+        self._stalling_ms: int | None = None
         self._memory = StepMemory()
         self._progressed_ms = 0
         self._began_ms = 0
@@ -386,8 +389,12 @@ class PlanRunner:
             slowest_call_ms=stepped.slowest_call_ms,
             stalled=stuck,
         )
-        stalls = self._stall_warning(stepped, self._requested_throttle(record, cancelling=False) or 0, now_ms)
-        warning = " ".join(filter(None, (stepped.unfinishable, stalls)))
+        throttle = self._requested_throttle(record, cancelling=False) or 0
+        stalls = self._stall_warning(stepped, throttle, now_ms)
+        external = external_rates_message(stepped.external_rates, throttle)
+        self._look_at_rates_of_stalled(stepped, now_ms, throttled=throttle > 0)
+        slowing = external_rates_message(self._stalling_rates, 0)
+        warning = " ".join(filter(None, (stepped.unfinishable, stalls, external, slowing)))
         progress = progress_of(
             replace(record, status=status),
             stepped.rows,
@@ -405,7 +412,14 @@ class PlanRunner:
         soon_s = self._next_step_s(stepped, since_ms, now_ms)
         self._memory.known.keep(stepped.rows, fence)
         stops = bool(stuck) and self._settings.when_stalled == "fail"
-        return replace(progress, status=record.status, pressure=stepped.pressure, soon_s=soon_s, stops=stops)
+        return replace(
+            progress,
+            status=record.status,
+            pressure=stepped.pressure,
+            soon_s=soon_s,
+            stops=stops,
+            external_rates=(*stepped.external_rates, *self._stalling_rates),
+        )
 
     def _next_step_s(self, stepped: StepResult, since_ms: int, now_ms: int) -> float | None:
         """Return the seconds until the next step may find more; None if nothing says when."""
@@ -492,7 +506,22 @@ class PlanRunner:
                 sample = sample_lag(stepped.snapshot, moves, log_dirs, now_ms)
                 self._samples = retain_lag_samples(self._samples, sample, for_s=settings.stall_after)
         behind = find_falling_behind(self._samples, moves, after_s=settings.stall_after)
-        return stall_message(self._stalled, behind, after_s=settings.stall_after, throttle=throttle)
+        external = {
+            rate.broker: rate.bytes_per_s for rate in stepped.external_rates if rate.side is ThrottleSide.FOLLOWER
+        }
+        return stall_message(self._stalled, behind, after_s=settings.stall_after, throttle=throttle, external=external)
+
+    def _look_at_rates_of_stalled(self, stepped: StepResult, now_ms: int, *, throttled: bool) -> None:
+        """Look at the rates of others that may stop stalled moves: when they stall, and then as often as at the lag."""
+        stalled = [move for move in stepped.parts_in_flight if move.topic_partition in self._stalled]
+        if not stalled:
+            self._stalling_rates, self._stalling_ms = (), None
+        elif self._stalling_ms is None or now_ms >= self._stalling_ms + EVERY_S * 1000:
+            self._stalling_ms = now_ms
+            with suppress(ClusterError):  # a later step looks again
+                self._stalling_rates = find_stalling_rates(
+                    self._cluster, self._journal, stepped.snapshot, stalled, throttled=throttled
+                )
 
     def _measure_transfer(self, stepped: StepResult, now_ms: int) -> tuple[TransferRate, tuple[TopicPartition, ...]]:
         done = stepped.settled.bytes_copied

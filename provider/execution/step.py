@@ -56,7 +56,7 @@ from kafka_steward.execution.preflight_inputs import (
 from kafka_steward.execution.progress import arrived_bytes
 from kafka_steward.execution.settled_moves import KnownMoves, SettledMoves
 from kafka_steward.execution.staging import as_completed_stage, next_stage, part_in_flight, rests_between_stages
-from kafka_steward.execution.throttle_rates import NO_DEMAND, throttle_demand
+from kafka_steward.execution.throttle_rates import NO_DEMAND, ExternalRate, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.execution.verdicts import KnownVerdicts
 from kafka_steward.journal.audit import Action, Code
@@ -97,6 +97,8 @@ class StepResult:
     ended: int = 0
     remained: int = 0
     slowest_call_ms: int = 0
+    #: The rates of others that apply instead of the plan's.
+    external_rates: Sequence[ExternalRate] = ()
 
     @property
     def in_flight_rows(self) -> list[MoveRow]:
@@ -214,6 +216,7 @@ class Step:
             ended,
             sum(each.state is ObservedState.IN_FLIGHT for each in findings),
             self._calls.slowest_call_ms,
+            self._leases.external_rates() if self._throttle != 0 else (),
         )
 
     def _take_snapshot(self) -> Snapshot:

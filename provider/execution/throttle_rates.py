@@ -19,12 +19,14 @@ it is looser, ours stays.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
+from typing import Any
 
-from kafka_steward.assignment import Move
+from kafka_steward.assignment import Move, begin_with_brokers
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp, parse_list
 from kafka_steward.journal.records import ThrottleLease
 
@@ -47,6 +49,74 @@ class ThrottleSide(str, Enum):
     def rate_key(self) -> str:
         """The broker setting with the rate, in bytes per second."""
         return f"{self.value}.replication.throttled.rate"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ExternalRate:
+    """A rate of another client that is stricter than what a plan requests, and therefore applies at `broker`.
+
+    With `for_all`, it is the one that is set for all brokers.
+    """
+
+    broker: int
+    side: ThrottleSide
+    bytes_per_s: int
+    for_all: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        named = {"broker": self.broker, "key": self.side.rate_key, "bytes_per_s": self.bytes_per_s}
+        return named | {"for_all_brokers": self.for_all}
+
+
+#: Rates that a message about a plan names; the others are only counted.
+_NAMED = 2
+
+
+def external_rates_message(rates: Sequence[ExternalRate], throttle: int) -> str:
+    """Return which rates of other clients apply instead of `throttle`, in bytes per second, and how to end that.
+
+    With a `throttle` of 0, they slow moves all the same. Empty without rates.
+    """
+    alike: dict[tuple[ThrottleSide, int, bool], list[int]] = {}
+    for rate in sorted(rates):
+        alike.setdefault((rate.side, rate.bytes_per_s, rate.for_all), []).append(rate.broker)
+    effect = f"this plan's {throttle:,} bytes/s do not apply there" if throttle else "it slows moves of this plan"
+    parts = []
+    for (side, bytes_per_s, for_all), brokers in list(alike.items())[:_NAMED]:
+        begin = begin_with_brokers(brokers, "has", "have")
+        where = "set for all brokers" if for_all else "set"
+        command = removal_command("" if for_all else str(brokers[0]), "brokers", side.rate_key)
+        others = "" if for_all or len(brokers) == 1 else ", and so for each"
+        parts.append(
+            f"{begin} {side.rate_key} {bytes_per_s:,} bytes/s, {where} by someone else: {effect}; to end that: "
+            f"{command}{others}."
+        )
+    more = len(alike) - _NAMED
+    return " ".join([*parts, *([f"{more} more such rates apply."] if more > 0 else [])])
+
+
+def removal_command(name: str, kind: str, key: str) -> str:
+    """Return the command of Kafka's tools that removes a setting; `kind` is topics or brokers, no `name` is for all."""
+    entity = f"--entity-name {shlex.quote(name)}" if name else "--entity-default"
+    return f"kafka-configs.sh --alter --entity-type {kind} {entity} --delete-config {key}"
+
+
+#: The bytes per second that pass a throttle for each partition: one fetch of replica.fetch.max.bytes, 1 MB by default,
+#: in each of the quota's windows, 11 s together (KIP-73).
+UNLIMITED_BYTES_PER_S = 90_000
+
+
+def ineffective_message(throttle: int, at_once: int = 1) -> str:
+    """Return that a throttle limits nothing while `at_once` partitions move into one broker; empty if it does."""
+    least, at_once = UNLIMITED_BYTES_PER_S // 1000, max(1, at_once)
+    if not 0 < throttle < at_once * UNLIMITED_BYTES_PER_S:
+        return ""
+    now = f" ({at_once} move into one now: {at_once * least} kB/s)" if at_once > 1 else ""
+    return (
+        f"{throttle:,} bytes/s limit nothing: for each partition that moves into a broker, Kafka lets about {least} "
+        f"kB/s through, one fetch of up to replica.fetch.max.bytes per quota window of 11 s{now}."
+    )
 
 
 @dataclass(frozen=True)
@@ -118,6 +188,27 @@ def decide_rate(
     if without_us is not None and int(without_us) <= asked:
         return _with_own_rate(noted, None), noted.before  # what applies without us is at least as strict
     return _with_own_rate(noted, str(asked)), str(asked)
+
+
+def note_external(lease: ThrottleLease, wanted: str | None, inherited: str | None) -> ThrottleLease:
+    """Return the lease with the rate of others that applies without ours; arguments as in `decide_rate`'s results."""
+    own = lease.before if wanted is None or wanted == lease.ours else wanted
+    return replace(lease, external=own or inherited, external_for_all=own is None and inherited is not None)
+
+
+def stricter_external_rates(
+    plan: str, leases: Mapping[tuple[int, ThrottleSide], ThrottleLease], throttle: int | None = None
+) -> list[ExternalRate]:
+    """Return the rates of others that are stricter than the one that `plan` requests, sorted.
+
+    `throttle` replaces the rates that the plan requested before, in bytes per second.
+    """
+    found = []
+    for (broker, side), lease in leases.items():
+        requested = [throttle] if throttle is not None else [int(rate) for rate in lease.entries.get(plan, ())]
+        if lease.external is not None and requested and int(lease.external) < requested[0]:
+            found.append(ExternalRate(broker, side, int(lease.external), lease.external_for_all))
+    return sorted(found)
 
 
 def lease_late_rate(known: ThrottleLease | None, plan: str, rate: str, before: str | None) -> ThrottleLease:

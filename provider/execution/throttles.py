@@ -16,8 +16,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
+from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import (
     BrokerUnreachable,
     ClusterError,
@@ -28,18 +29,22 @@ from kafka_steward.execution.cluster_queries import readable_topic_configs
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttle_rates import (
+    ALL,
     NO_DEMAND,
+    ExternalRate,
     ThrottleDemand,
     ThrottleSide,
     decide_rate,
     lease_late_rate,
     missing_entries,
+    note_external,
     rate_change,
     rate_restoring_change,
+    stricter_external_rates,
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
-from kafka_steward.journal.records import RATES, ThrottleLease
+from kafka_steward.journal.records import RATES, PlanRecord, ThrottleLease
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, put
 
@@ -51,6 +56,8 @@ _ALL = 2**31 - 1
 _SETTINGS = {
     (kind, key) for side in ThrottleSide for kind, key in (("topic", side.replicas_key), ("broker", side.rate_key))
 }
+#: The sides of replication, by the setting of the rate.
+_SIDES = {side.rate_key: side for side in ThrottleSide}
 #: Kind ("broker" or "topic"), id or name, and setting.
 _Key: TypeAlias = tuple[str, str, str]
 
@@ -120,6 +127,15 @@ class ThrottleLeases:
                 self._release_entries(side, need)
             unreleased += self._release_rates(side, need, live)
         return sorted(unreleased)
+
+    def external_rates(self) -> list[ExternalRate]:
+        """Return the rates of others that apply instead of this plan's, as the leases have them."""
+        leases = {
+            (broker, _SIDES[setting]): lease
+            for (_, name, setting), (_, lease) in self._read_leases().items()
+            if setting in _SIDES and (broker := paths.broker_from_name(name)) is not None
+        }
+        return stricter_external_rates(self._plan, leases)
 
     def _acquire_rates(
         self, side: ThrottleSide, brokers: Collection[int], rate: str | None, *, insist: bool = True
@@ -285,6 +301,7 @@ class ThrottleLeases:
         _, known = self._read_leases().get(key, (None, None))
         noted, wanted = decide_rate(known, self._plan, rate, shown.own, shown.inherited)
         if noted is not None:
+            noted = note_external(noted, wanted, shown.inherited)
             self._write_lease(key, noted)
         return noted, wanted
 
@@ -473,9 +490,52 @@ def list_leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[in
 
     A released rate is no longer recorded. Raises DocumentError for a corrupt record.
     """
-    sides = {side.rate_key: side for side in ThrottleSide}
     leased = [each.key for each in RATES.list_all(journal.tree) if set(plans) & each.document.entries.keys()]
-    return [(broker, sides[setting]) for broker, setting in leased if setting in sides]
+    return [(broker, _SIDES[setting]) for broker, setting in leased if setting in _SIDES]
+
+
+def list_external_rates(journal: Journal, record: PlanRecord) -> list[ExternalRate]:
+    """Return the rates of others that apply instead of the plan's as its steps last saw them, sorted.
+
+    A rate that was requested since counts. Raises DocumentError for a corrupt record.
+    """
+    if record.status.finished:
+        return []
+    leases = {
+        (each.key[0], _SIDES[each.key[1]]): each.document
+        for each in RATES.list_all(journal.tree)
+        if each.key[1] in _SIDES and record.digest in each.document.entries
+    }
+    return stricter_external_rates(record.digest, leases, record.throttle)
+
+
+def find_stalling_rates(
+    cluster: ClusterPort, journal: Journal, snapshot: Snapshot, moves: Sequence[Move], *, throttled: bool
+) -> tuple[ExternalRate, ...]:
+    """Return the rates of others that throttle these moves: at their leaders, and without a throttle of ours at all.
+
+    A leader's rate may stop a copy entirely, which a follower's does not. Raises ClusterError.
+    """
+    asked = {move.topic_partition: move for move in moves if move.adding and move.topic not in snapshot.hidden}
+    if not asked:
+        return ()
+    names, found = sorted({name.topic for name in asked}), []
+    lists = cluster.topic_configs(names, [side.replicas_key for side in ThrottleSide])
+    leased = set(list_leased_rates(journal, [each.digest for each in journal.plans.unfinished()]))
+    for side in (ThrottleSide.LEADER,) if throttled else ThrottleSide:
+        brokers = set[int]()
+        for name, move in asked.items():
+            leader = snapshot.partitions[name].leader if name in snapshot.partitions else None
+            leading = frozenset[int]() if leader is None else frozenset({leader})
+            copying = move.adding if side is ThrottleSide.FOLLOWER else leading
+            entries = parse_list(lists.get(name.topic, {}).get(side.replicas_key))
+            brokers |= {each for each in copying if ALL in entries or f"{name.partition}:{each}" in entries}
+        rates = cluster.broker_rates(sorted(brokers & snapshot.live), side.rate_key) if brokers else {}
+        for broker, rate in rates.items():
+            applies = rate.own or rate.inherited
+            if applies is not None and (broker, side) not in leased:
+                found.append(ExternalRate(broker, side, int(applies), rate.own is None))
+    return tuple(sorted(found))
 
 
 def _is_relevant_error(error: ClusterError | None) -> bool:

@@ -259,21 +259,25 @@ class ThrottleLease(Document):
 
     `before` is the previous value (None: it was not set). `entries` maps each plan to the entries that it added to a
     list setting, or to the one rate that it requests. `ours` is the rate that we set, None while a rate of another
-    client, at least as strict, is left in place; `earlier` lists the rates that we had set before it. The lease is
-    released when no plan is left in `entries`, and the setting is restored only if its current value is still ours.
+    client, at least as strict, is left in place; `earlier` lists the rates that we had set before it. `external` is the
+    rate of another client that applies without ours, None without one; with `external_for_all` it is set for all
+    brokers. The lease is released when no plan is left in `entries`, and the setting is restored only if its current
+    value is still ours.
     """
 
     before: str | None
     ours: str | None
     entries: Annotated[Mapping[str, tuple[str, ...]], _read_throttle_entries] = field(default_factory=dict, hash=False)
     earlier: Annotated[tuple[str, ...], FieldPresence.OMITTED] = ()
+    external: str | None = None
+    external_for_all: Annotated[bool, FieldPresence.OMITTED] = False
 
     @classmethod
     def from_fields(cls, fields: FieldReader, source: str | None) -> Self:
         """Build the lease. A rate of ours, and the one before it, are numbers."""
         lease = super().from_fields(fields, source)
-        rates = [lease.before, lease.ours]
-        if (lease.ours is not None or lease.earlier) and not all(
+        rates = [lease.before, lease.ours, lease.external]
+        if (lease.ours is not None or lease.earlier or lease.external is not None) and not all(
             each is None or _RATE.fullmatch(each) for each in rates
         ):
             fields.raise_error(

@@ -22,6 +22,8 @@ from kafka_steward.cli.manage import overall_exit, partition_statuses
 from kafka_steward.cli.show import late_step_lines
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.move_recovery import HIDDEN
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
@@ -391,24 +393,46 @@ def test_verify_of_a_plan_in_the_middle(in_flight: Scene, capsys: pytest.Capture
 
 def test_the_throttle_of_a_plan_is_changed(in_flight: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     digest = in_flight.plan.digest
-    assert in_flight.call("throttle", digest[:8], "3k", "--reason", "the night is quiet") == 0
-    told = f"Plan {digest[:12]}: 3000 bytes per second into one broker, from its next step on.\n"
+    assert in_flight.call("throttle", digest[:8], "300k", "--reason", "the night is quiet") == 0
+    told = f"Plan {digest[:12]}: 300000 bytes per second into one broker, from its next step on.\n"
     assert capsys.readouterr().out == told
-    assert in_flight.plan.throttle == 3000
-    (entry,) = [row.entry for row in in_flight.journal.audit.rows(plan=digest) if row.entry.after == {"throttle": 3000}]
+    assert in_flight.plan.throttle == 300_000
+    rows = in_flight.journal.audit.rows(plan=digest)
+    (entry,) = [row.entry for row in rows if row.entry.after == {"throttle": 300_000}]
     assert (entry.reason, entry.before) == ("throttle: the night is quiet", 10)
     capsys.readouterr()
     assert in_flight.call("status") == 0
-    assert "  throttle 3,000 bytes/s into each broker, set by a user\n" in capsys.readouterr().out
+    assert "  throttle 300,000 bytes/s into each broker, set by a user\n" in capsys.readouterr().out
     assert entry.who.person
     rates: list[dict[str, str]] = []
     in_flight.interfere = lambda _: rates.append(dict(in_flight.simulator.broker_settings[4]))
     # Whatever the connection says: it has no throttle.
     assert in_flight.call("resume", digest[:8]) == 0
-    assert rates[0] == {RATE: "3000"}
+    assert rates[0] == {RATE: "300000"}
     assert in_flight.simulator.broker_settings[4] == {}
     assert in_flight.call("throttle", digest[:8], "0", "--reason", "late") == 1
     assert "has already ended" in capsys.readouterr().err
+
+
+def test_a_stricter_rate_of_somebody_is_named_wherever_the_rate_of_the_plan_is(
+    in_flight: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digest, why = in_flight.plan.digest, "do not apply there; to end that: kafka-configs.sh --alter --entity-type"
+    in_flight.simulator.broker_settings[4][RATE] = "2"
+    PlanRunner(ClusterContext(in_flight.simulator, in_flight.journal, Settings(throttle=10), Actor()), digest).step()
+    capsys.readouterr()
+    assert in_flight.call("throttle", digest, "3k", "--reason", "too slow") == 0
+    told = capsys.readouterr().out
+    assert f"Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 3,000 bytes/s {why}" in told
+    assert "3,000 bytes/s limit nothing" in told
+    for words in (["show", digest], ["status"]):
+        assert in_flight.call(*words) == 0
+        assert capsys.readouterr().out.count(f"Broker 4 has {RATE} 2 bytes/s, set by someone else") == 1
+        assert in_flight.call(*words, "--output", "json") == 0
+        (named,) = json.loads(capsys.readouterr().out)["external_rates"]
+        assert {**named, "plan": digest} == {
+            "plan": digest, "broker": 4, "key": RATE, "bytes_per_s": 2, "for_all_brokers": False,
+        }  # fmt: skip
 
 
 def test_a_rate_that_resume_is_given_holds_for_the_plan(in_flight: Scene) -> None:

@@ -17,6 +17,7 @@ from kafka_steward.execution.plan_report import (
     plan_summary,
     summarize_outcome,
 )
+from kafka_steward.execution.throttle_rates import ineffective_message
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.solver.problem import Disposition
 from tests.builders import cluster, plan_with, snapshot_of
@@ -166,7 +167,8 @@ def test_a_proof_that_lacks_parts_makes_a_page_all_the_same(empty: dict[str, Any
 @pytest.mark.parametrize(
     ("throttle", "seconds", "told"),
     [
-        (1_000, 0, "at least 0 s at 1.0 kB/s into each broker"),
+        (90_000, 0, "at least 0 s at 90.0 kB/s into each broker"),
+        (1_000, 0, f"at least 0 s at 1.0 kB/s into each broker; {ineffective_message(1_000)}"),
         (1_000, None, "unthrottled: as fast as disks and network allow"),
         (0, 5, "unthrottled: as fast as disks and network allow"),
     ],

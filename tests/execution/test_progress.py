@@ -190,6 +190,7 @@ def test_what_a_step_returns_is_plain_and_names_twenty_partitions_at_most() -> N
         "held": [[f"t-{n}", held[n].sentence] for n in range(20)],
         "stalled": [f"u-{n}" for n in range(20)],
         "pressure": "out_of_sync",
+        "external_rates": [],
     }
     assert (type(plain["status"]), type(plain["pressure"]), PROGRESS.to_json()["pressure"]) == (str, str, None)
 

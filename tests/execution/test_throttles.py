@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import BrokerRate
 from kafka_steward.errors import PlanError, VersionConflict
-from kafka_steward.execution.lifecycle import change_plan_throttle
+from kafka_steward.execution.lifecycle import change_plan_throttle, throttle_message
+from kafka_steward.execution.throttle_rates import ExternalRate, ThrottleSide, ineffective_message
+from kafka_steward.execution.throttles import list_external_rates
 from kafka_steward.execution.upkeep import pause_idle_plans
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import PlanStatus
@@ -19,6 +22,8 @@ from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, move
 from tests.simulator import Simulator
 
 __all__ = ["simulator"]
+
+FOLLOWER, LEADER = ThrottleSide.FOLLOWER, ThrottleSide.LEADER
 
 
 def test_the_throttle_is_there_while_it_moves_and_gone_after(simulator: Simulator) -> None:
@@ -299,3 +304,57 @@ def test_a_broker_that_dies_while_throttled_fails_no_step(
     simulator.alive.discard(4)
     change_plan_throttle(world.journal, world.digest, 20, WHO, "slower")
     assert "does not answer" not in world.step().sentence
+
+
+@pytest.mark.parametrize("for_all", [False, True])
+def test_a_stricter_rate_of_someone_else_is_named_in_the_progress_and_wherever_the_rate_is_changed(
+    simulator: Simulator, for_all: bool
+) -> None:
+    world, settings = slow(simulator), simulator.broker_defaults if for_all else simulator.broker_settings[4]
+    where, entity = ("set for all brokers", "default") if for_all else ("set", "name 4")
+    named = (
+        f"Broker 4 has {RATE} {{}} bytes/s, {where} by someone else: this plan's {{}} bytes/s do not apply there; to "
+        f"end that: kafka-configs.sh --alter --entity-type brokers --entity-{entity} --delete-config {RATE}."
+    )
+    for rate, applies in (("7", True), ("70", False), ("49", True)):
+        settings[RATE] = rate
+        world.step()
+        progress = world.step()
+        assert progress.external_rates == (ExternalRate(4, FOLLOWER, int(rate), for_all),)[: int(applies)]
+        assert (named.format(rate, 50) in progress.sentence) == applies == (RATE in world.record().reason)
+        changed = change_plan_throttle(world.journal, world.digest, 50, WHO, "why")
+        assert (named.format(rate, 50) in throttle_message(world.journal, changed)) == applies
+    settings[RATE] = "70"
+    world.step()
+    changed = change_plan_throttle(world.journal, world.digest, 3_000_000, WHO, "too slow")
+    assert throttle_message(world.journal, changed).endswith(named.format("70", "3,000,000"))
+    end(world)
+    assert list_external_rates(world.journal, world.record()) == []
+
+
+@pytest.mark.parametrize(
+    ("throttle", "side", "broker"), [(50, LEADER, 2), (0, LEADER, 2), (0, FOLLOWER, 4), (50, FOLLOWER, None)]
+)
+@pytest.mark.parametrize("entry", ["*", "0:{}", "1:{}"])
+def test_the_rate_of_someone_else_that_stops_a_stalled_move_is_named(
+    simulator: Simulator, throttle: int, side: ThrottleSide, broker: int | None, entry: str
+) -> None:
+    """Also one at the leader, which is looked at when a move stalls."""
+    simulator.topic_settings["t"][side.replicas_key] = entry.format(broker)
+    for each in simulator.broker_settings.values():
+        each[side.rate_key] = "60"
+    simulator.bandwidth = 0
+    world = apply(simulator, move("t-0", "123", "423"), settings=Settings(throttle=throttle, stall_after=3))
+    simulator.restart(1)
+    simulator.topics[TopicPartition("t", 0)].leader = 2
+    for _ in range(6):
+        progress = world.step()
+        simulator.tick()
+    assert "t-0 made no progress for 3 s" in progress.sentence
+    named = f"Broker {broker} has {side.rate_key} 60 bytes/s, set by someone else: it slows moves of this plan;"
+    assert (named in progress.sentence) == (broker is not None and entry != "1:{}")
+
+
+def test_a_throttle_that_limits_nothing_is_said_to() -> None:
+    for rate, at_once, said in ((0, 9, 0), (1, 0, 1), (89_999, 1, 1), (90_000, 1, 0), (90_000, 2, 1), (180_000, 2, 0)):
+        assert ("limit nothing" in ineffective_message(rate, at_once)) == bool(said)
