@@ -204,7 +204,8 @@ def _filter_params() -> dict[str, Param]:
     return {
         "topics": Param(
             None,
-            "Only topics whose full name matches one of these regular expressions. Empty: all.",
+            "Only topics whose full name matches one of these regular expressions; a full name means this topic "
+            "alone, even an internal one. Empty: all.",
             type=["null", "array"],
             **_PATTERNS,
         ),
@@ -251,7 +252,10 @@ def _goal_params() -> dict[str, Param]:
             section=_GOALS,
         ),
         "internal_topics": Param(
-            False, "Include Kafka's internal topics; a drain always does.", section=_GOALS, **_TOGGLE
+            False,
+            "Include Kafka's internal topics and the service topics; a drain always does.",
+            section=_GOALS,
+            **_TOGGLE,
         ),
     }
 

@@ -21,6 +21,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.arrow import leave_out_pandas
+from kafka_steward.assignment import BALANCING_OPERATIONS
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
@@ -217,7 +218,8 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
     def _run_spark_job(self, spark: SparkCluster, uri: str, settings: Settings, context: Context) -> None:
         with TemporaryDirectory(prefix="kafka-steward-") as folder:
             options, failure = Path(folder) / "options.json", Path(folder) / "failure.txt"
-            options.write_text(json.dumps({**settings.planner_options(), **self.options}))
+            given = settings.planner_options(balances=self.operation in BALANCING_OPERATIONS)
+            options.write_text(json.dumps({**given, **self.options}))
             self.application_args = ["--snapshot", self.snapshot["uri"], "--out", uri]
             self.application_args += ["--operation", self.operation, "--options", str(options)]
             if spark.archive is not None:

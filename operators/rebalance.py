@@ -7,10 +7,11 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import is_scheduled
+from kafka_steward.hooks.context import hook_of, is_scheduled
 from kafka_steward.operators.base import StewardOperator, fail_without_retry, refuse_unknown_keys, skip_downstream
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.rebalance_request import RebalanceRequest
+from kafka_steward.service_topics import parse_service_topics
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,9 +48,8 @@ class ClaimEmptyBrokersOperator(StewardOperator):
         if not is_scheduled(context):
             return {"operation": self.operation, "brokers": [], "sentence": "A user started this run."}
         with self.open(context) as opened:
-            found = claim_empty_brokers(
-                opened.cluster, opened.journal, f"{context['ti'].dag_id}/{context['ti'].run_id}"
-            )
+            run = f"{context['ti'].dag_id}/{context['ti'].run_id}"
+            found = claim_empty_brokers(opened.cluster, opened.journal, opened.settings, run)
         if not found.brokers:
             skip_downstream(self, context, found.sentence)
         self.log.info("%s", printable(found.sentence))
@@ -88,7 +88,8 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
         self._require_snapshot()
         with fail_without_retry():
             request, snapshot = RebalanceRequest.of(self.request), self._read_snapshot()
-            options = planner_options(request, snapshot, scheduled=is_scheduled(context))
+            service_topics = parse_service_topics(hook_of(self, context).settings.service_topics)
+            options = planner_options(request, snapshot, scheduled=is_scheduled(context), service_topics=service_topics)
         nothing = no_op_reason(request, snapshot)
         if nothing:
             self.log.info("%s", printable(nothing))

@@ -102,6 +102,8 @@ def _stop_reason(plan: Mapping[str, Any], *, plan_only: bool, mode: str | None) 
 def _review_sentence(plan: Mapping[str, Any], stop: str) -> str:
     left = plan["unplaced"]
     unplaced = f" {left} partitions cannot be placed; review.md says why, and what to do." if left else ""
+    if stop == "nothing" and left:
+        return f"Nothing can be moved.{unplaced}"
     if stop == "nothing":
         return f"Nothing to do. {plan.get('nothing') or 'The cluster is already in the requested state.'}{unplaced}"
     message = f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} "

@@ -23,7 +23,10 @@ _EVEN = tuple(operation for operation in REBALANCE_OPERATIONS if operation in EV
 
 @dataclass(frozen=True, slots=True)
 class RebalanceRequest:
-    """The fields of the form; None or empty means unset. `topics` and `exclude` are regular expressions of names."""
+    """The fields of the form; None or empty means unset. `topics` and `exclude` are regular expressions of names.
+
+    One of `topics` that is exactly a topic's name means this topic alone.
+    """
 
     operation: str
     brokers: Sequence[int] = ()

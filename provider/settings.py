@@ -16,6 +16,7 @@ from kafka_steward.capacities import PATTERN as CAPACITY_PATTERN
 from kafka_steward.capacities import capacities_as_text, parse_capacities
 from kafka_steward.errors import SettingError
 from kafka_steward.maintenance import PATTERN, parse_window
+from kafka_steward.service_topics import SERVICE_TOPICS, parse_service_topics, service_topics_as_text
 from kafka_steward.value_parsing import parse_boolean, parse_finite_number, parse_whole_number, shorten_value
 
 __all__ = ["SETTINGS", "Setting", "Settings"]
@@ -95,6 +96,11 @@ class Settings:
         "",
         "Capacities of brokers that are to hold more or less than others, such as 4=2, 5=0.5; any other broker has 1.",
         pattern=CAPACITY_PATTERN,
+    )
+    service_topics: str = _setting_field(
+        "; ".join(SERVICE_TOPICS),
+        "Regular expressions of topics that, like Kafka's own, take no part in an even plan; ; between. Canaries, say.",
+        per_run=False,
     )
     throttle: int = _setting_field(
         50_000_000, "Bytes per second that reassignment may bring into a broker. 0: no throttle.", low=0, high=_LONG
@@ -216,6 +222,7 @@ class Settings:
         settings = cls(**{name: _validate_setting(name, value) for name, value in merged.items()})
         parse_window(settings.maintenance_window, settings.maintenance_timezone)
         parse_capacities(settings.capacity)
+        parse_service_topics(settings.service_topics)
         _refuse_contradictions(settings, set(SETTINGS))
         return _with_throttle_fraction(settings)
 
@@ -229,12 +236,14 @@ class Settings:
         settings = cls(**{name: _validate_setting(name, value) for name, value in given.items()})
         parse_window(settings.maintenance_window, settings.maintenance_timezone)
         parse_capacities(settings.capacity)
+        parse_service_topics(settings.service_topics)
         _refuse_contradictions(settings, set(given))
 
-    def planner_options(self) -> dict[str, Any]:
-        """Return the planner's options that the settings give for every operation."""
+    def planner_options(self, *, balances: bool = False) -> dict[str, Any]:
+        """Return the planner's options that the settings give for every operation; `balances` for one that balances."""
         caps = {"max_in_per_broker": self.max_in_per_broker, "max_out_per_broker": self.max_out_per_broker}
-        return {"chunk_size": self.heal_chunk_size, **caps, "throttle": self.throttle}
+        topics = {"service_topics": list(parse_service_topics(self.service_topics))} if balances else {}
+        return {"chunk_size": self.heal_chunk_size, **caps, "throttle": self.throttle, **topics}
 
 
 #: Every setting by its name, in the order of the forms.
@@ -307,14 +316,24 @@ def _canonical_settings(source: Mapping[str, Any]) -> dict[str, Any]:
         name = key.removeprefix("kafka.").replace(".", "_")
         if name not in SETTINGS or value is None:
             continue
-        if name == "capacity":
-            value = capacities_as_text(value)  # noqa: PLW2901 - the connection may have a map
+        value = _AS_TEXT.get(name, _unchanged)(value)  # noqa: PLW2901 - the connection may have a map or a list
         if name in known and known[name] != value:
             raise SettingError(
                 f"The setting {name} is given twice, as {shorten_value(known[name])} and as {shorten_value(value)}."
             )
         known[name] = value
     return known
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+#: Settings whose value may be JSON in a connection's extra.
+_AS_TEXT: Mapping[str, Callable[[Any], Any]] = {
+    "capacity": capacities_as_text,
+    "service_topics": service_topics_as_text,
+}
 
 
 def _validate_setting(name: str, value: Any) -> Any:

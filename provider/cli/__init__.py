@@ -482,11 +482,14 @@ def _build_planning_verbs() -> tuple[ActionCommand, ...]:
         return Arg(("--brokers",), help=about, type=_parse_brokers, required=required, metavar="IDS")
 
     topics = Arg(
-        ("--topics",), help="Only topics whose whole name matches; may be repeated", action="append", metavar="REGEX"
+        ("--topics",),
+        help="Only topics whose whole name matches, or a full name, which means this topic alone; may be repeated",
+        action="append",
+        metavar="REGEX",
     )
     factor_topics = Arg(
         ("--topics",),
-        help="Topics whose whole name matches; may be repeated; .* is all",
+        help="Topics whose whole name matches, or a full name, which means this topic alone; may be repeated",
         action="append",
         required=True,
         metavar="REGEX",
@@ -585,6 +588,13 @@ def _planning_args() -> tuple[Arg, ...]:
             ("--exclude",), help="No topic whose whole name matches; may be repeated", action="append", metavar="REGEX"
         ),
         Arg(
+            ("--internal-topics",),
+            help="Include Kafka's own topics and the service topics, which a heal, a fill and a drain always do",
+            action="store_true",
+            default=None,
+            dest="internal_topics",
+        ),
+        Arg(
             ("--exclude-brokers",),
             help="Ids of brokers that must not receive a replica",
             type=_parse_brokers,
@@ -621,13 +631,6 @@ def _balance_args() -> tuple[tuple[Arg, ...], tuple[Arg, ...]]:
             ("--prefer",),
             help="What comes first: leaders that stay (the default), or an even failover",
             choices=("leader-stability", "isr-order"),
-        ),
-        Arg(
-            ("--internal-topics",),
-            help="Include Kafka's internal topics; a drain always does",
-            action="store_true",
-            default=None,
-            dest="internal_topics",
         ),
     )
     budget = (

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from kafka_steward.assignment import Operation, TopicPartition, below_min_isr_reason
+from kafka_steward.assignment import BALANCING_OPERATIONS, Operation, TopicPartition, below_min_isr_reason
 from kafka_steward.capacities import parse_capacities
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -45,6 +45,7 @@ from kafka_steward.planning.files.formats import (
 from kafka_steward.planning.files.reassignment import reassignment_json
 from kafka_steward.planning.local import plan_locally
 from kafka_steward.rebalance_request import RebalanceRequest
+from kafka_steward.service_topics import parse_service_topics
 
 _ENGINE = (
     "Made in this process, which needs neither Spark nor Java; the Spark job of the DAG makes the same plan of this "
@@ -113,11 +114,14 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
         if inputs.nothing:
             return _report_nothing(call, operation, inputs.nothing)
         snapshot = read_snapshot(f"{folder}/snapshot")
-        options, nothing = _derive_options(operation, vars(given), snapshot)
+        options, nothing = _derive_options(
+            operation, vars(given), snapshot, parse_service_topics(settings.service_topics)
+        )
         if nothing:
             return _report_nothing(call, operation, nothing)
         with _working(f"Planning {len(snapshot.partitions)} partitions"):
-            plan = _make_plan(folder, snapshot, operation, {**settings.planner_options(), **options})
+            of_settings = settings.planner_options(balances=operation in BALANCING_OPERATIONS)
+            plan = _make_plan(folder, snapshot, operation, {**of_settings, **options})
     if not plan.moves and not plan.proof.get("unplaced"):
         return _report_nothing(call, operation, "Nothing has to move: the cluster is as the plan would leave it.")
     files = _write_files(given.file, plan)
@@ -188,6 +192,7 @@ def _take_snapshot(opened: ClusterSession, folder: str, inputs: _Inputs) -> None
         begun=begun_moves(opened.journal),
         failed_disks_of=inputs.failed_disks_of,
         capacities=parse_capacities(opened.settings.capacity),
+        service_topics=parse_service_topics(opened.settings.service_topics),
     )
 
 
@@ -201,7 +206,7 @@ def _print_readiness(opened: ClusterSession, operation: Operation) -> None:
 
 
 def _derive_options(
-    operation: Operation, given: Mapping[str, Any], snapshot: SnapshotFolder
+    operation: Operation, given: Mapping[str, Any], snapshot: SnapshotFolder, service_topics: Sequence[str]
 ) -> tuple[dict[str, Any], str]:
     """Return the planner's options beside those of the settings, and why there is nothing to plan, if so."""
     if operation in (Operation.HEAL, Operation.FILL):
@@ -214,7 +219,8 @@ def _derive_options(
     fields = {name: given[name] for name in _FIELDS if given.get(name) is not None}
     brokers = given["brokers"] if operation is Operation.DRAIN else ()
     request = RebalanceRequest.of({"operation": operation.value, "brokers": brokers, **fields})
-    return planner_options(request, snapshot, scheduled=False), no_op_reason(request, snapshot)
+    options = planner_options(request, snapshot, scheduled=False, service_topics=service_topics)
+    return options, no_op_reason(request, snapshot)
 
 
 def _make_plan(folder: str, snapshot: SnapshotFolder, operation: Operation, options: Mapping[str, Any]) -> PlanFolder:

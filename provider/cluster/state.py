@@ -9,12 +9,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
 from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.service_topics import matches_any
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,18 @@ class Snapshot:
     def hosting_brokers(self) -> frozenset[int]:
         """The brokers in any partition's assignment, live or not."""
         return frozenset(broker for partition in self.partitions.values() for broker in partition.replicas)
+
+    def hosting_besides(self, service_topics: Sequence[str]) -> frozenset[int]:
+        """Return the brokers in an assignment of a topic that matches none of these regular expressions.
+
+        A live broker that is not among them is new, or empty.
+        """
+        own = {topic for topic in self.topics if matches_any(topic, service_topics)}
+        if not own:
+            return self.hosting_brokers
+        return frozenset(
+            broker for name, each in self.partitions.items() if name.topic not in own for broker in each.replicas
+        )
 
     @cached_property
     def offline_on_live_brokers(self) -> Mapping[int, tuple[TopicPartition, ...]]:

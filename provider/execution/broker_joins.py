@@ -7,7 +7,8 @@ is emitted.
 The watch records which live brokers are empty, and re-emits that event every `heal_retry_interval` until a run claims
 them. A broker is claimed by one run and not announced again, even if that run's plan fails, unless it leaves the
 cluster and rejoins empty. A broker that held replicas and was drained is not announced either. Pending replicas are
-filled first (KIP-409); a broker that received some of them stays unclaimed.
+filled first (KIP-409); a broker that received some of them stays unclaimed. A broker is empty if it holds nothing but
+replicas of service topics, such as a canary's.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from kafka_steward.journal.document import parse_valid_nodes
 from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS, EmptyBrokersDocument, FillEvent
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, put, remove
+from kafka_steward.service_topics import parse_service_topics
 from kafka_steward.settings import Settings
 
 T = TypeVar("T")
@@ -43,7 +45,8 @@ class JoinPollResult:
     """The result of one poll. `due` are the brokers to emit an event for now.
 
     `able` are all brokers that can take a pending replica or let a deferred partition request execute. `empty` are live
-    brokers that hold no replica at all. `pending` is the number of pending replicas. Times are the journal's.
+    brokers that hold no replica, or of service topics only. `pending` is the number of pending replicas. Times are the
+    journal's.
     """
 
     due: tuple[int, ...]
@@ -95,7 +98,7 @@ def _poll_joined_brokers(
     return JoinPollResult(
         due=due,
         eligible=_sorted_ids(able),
-        empty=_sorted_ids(snapshot.live - snapshot.hosting_brokers),
+        empty=_sorted_ids(snapshot.live - _hosting(snapshot, settings)),
         live=_sorted_ids(snapshot.live),
         pending=missing,
         sentence=_pending_message(pending, missing, able),
@@ -149,12 +152,18 @@ class EmptyBrokers:
     now_ms: int
 
 
-def update_empty_brokers(before: EmptyBrokersDocument, snapshot: Snapshot) -> EmptyBrokersDocument:
-    """Return the updated record after a poll. Pure. If no broker holds replicas, no broker becomes unclaimed."""
+def update_empty_brokers(
+    before: EmptyBrokersDocument, snapshot: Snapshot, hosting: frozenset[int]
+) -> EmptyBrokersDocument:
+    """Return the updated record after a poll. Pure.
+
+    `hosting` are the brokers that hold replicas of other topics than service topics. If no broker holds replicas, no
+    broker becomes unclaimed.
+    """
     still_unclaimed = frozenset(before.unclaimed) & snapshot.live
     # A broker that holds replicas is not new, and a drained broker is not new either: an expand would undo the drain.
-    known = (frozenset(before.known) | snapshot.hosting_brokers) & snapshot.live - still_unclaimed
-    unclaimed = still_unclaimed | (snapshot.live - known if snapshot.hosting_brokers else frozenset[int]())
+    known = (frozenset(before.known) | hosting) & snapshot.live - still_unclaimed
+    unclaimed = still_unclaimed | (snapshot.live - known if hosting else frozenset[int]())
     # A new broker is announced at once.
     announced_ms = before.announced_ms if unclaimed <= frozenset(before.unclaimed) else 0
     return replace(before, unclaimed=_sorted_ids(unclaimed), known=_sorted_ids(known), announced_ms=announced_ms)
@@ -184,12 +193,18 @@ def poll_empty_brokers(
         return _poll_empty_brokers(cluster, journal, settings, node, announce=announce)
 
 
+def _hosting(snapshot: Snapshot, settings: Settings) -> frozenset[int]:
+    """Return the brokers that hold replicas of other topics than service topics."""
+    return snapshot.hosting_besides(parse_service_topics(settings.service_topics))
+
+
 def _poll_empty_brokers(
     cluster: ClusterPort, journal: Journal, settings: Settings, node: Node | None, *, announce: bool
 ) -> EmptyBrokers:
     snapshot = cluster.snapshot()
+    hosting = _hosting(snapshot, settings)
     before, now_ms = _read_empty_brokers(node), journal.now_ms()
-    found = update_empty_brokers(before, snapshot)
+    found = update_empty_brokers(before, snapshot, hosting)
     why = _fill_first_reason(journal, snapshot)
     announced_ms = dict.fromkeys(found.unclaimed, found.announced_ms)
     again = brokers_to_announce(found.unclaimed, announced_ms, now_ms, settings)
@@ -197,20 +212,20 @@ def _poll_empty_brokers(
     found = replace(found, announced_ms=now_ms) if due else found
     if found != before and put(journal.tree, paths.EMPTY_BROKERS, node, found.to_json()) is None:
         due = ()  # another watch polls concurrently
-    return _build_empty_brokers(found.unclaimed, due, snapshot, why, now_ms)
+    return _build_empty_brokers(found.unclaimed, due, hosting, why, now_ms)
 
 
-def claim_empty_brokers(cluster: ClusterPort, journal: Journal, run: str) -> EmptyBrokers:
+def claim_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Settings, run: str) -> EmptyBrokers:
     """Claim the unclaimed brokers for a run, once; a later attempt of the same run gets the same brokers again.
 
     Nothing is claimed while a fill must come first: the watch re-emits the event after it. Raises ClusterError,
     JournalError; VersionConflict when a watch polls concurrently: try again.
     """
     snapshot, node = cluster.snapshot(), journal.tree.get(paths.EMPTY_BROKERS)
-    before, now_ms = _read_empty_brokers(node), journal.now_ms()
+    before, now_ms, hosting = _read_empty_brokers(node), journal.now_ms(), _hosting(snapshot, settings)
     if run == before.run:
-        return _build_empty_brokers(before.claimed, (), snapshot, "", now_ms)
-    found = update_empty_brokers(before, snapshot)
+        return _build_empty_brokers(before.claimed, (), hosting, "", now_ms)
+    found = update_empty_brokers(before, snapshot, hosting)
     why = _fill_first_reason(journal, snapshot)
     ready = () if why else _find_claimable_brokers(cluster, found)
     if ready:
@@ -219,7 +234,7 @@ def claim_empty_brokers(cluster: ClusterPort, journal: Journal, run: str) -> Emp
         taken = replace(found, unclaimed=unclaimed, known=known, run=run, claimed=ready)
         if put(journal.tree, paths.EMPTY_BROKERS, node, taken.to_json()) is None:
             raise VersionConflict(f"{paths.EMPTY_BROKERS} was changed by another process; it is retried.")
-    return _build_empty_brokers(ready, (), snapshot, why, now_ms)
+    return _build_empty_brokers(ready, (), hosting, why, now_ms)
 
 
 def _find_claimable_brokers(cluster: ClusterPort, found: EmptyBrokersDocument) -> tuple[int, ...]:
@@ -237,9 +252,9 @@ def _fill_first_reason(journal: Journal, snapshot: Snapshot) -> str:
 
 
 def _build_empty_brokers(
-    brokers: tuple[int, ...], due: tuple[int, ...], snapshot: Snapshot, why: str, now_ms: int
+    brokers: tuple[int, ...], due: tuple[int, ...], hosting: frozenset[int], why: str, now_ms: int
 ) -> EmptyBrokers:
-    empty = tuple(broker for broker in brokers if broker not in snapshot.hosting_brokers)
+    empty = tuple(broker for broker in brokers if broker not in hosting)
     message = f"{begin_with_brokers(brokers, 'has', 'have')} joined." if brokers else _NONE_JOINED
     message += f" The expand waits: {why}." if why else ""
     return EmptyBrokers(brokers, empty, due, message, now_ms)

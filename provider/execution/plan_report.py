@@ -206,7 +206,7 @@ _LEFT = {
     ),
     "in_flight": "a reassignment of it is in flight; make another plan when that has ended",
     "pinned": "the option pin keeps it as it is",
-    "excluded": "the plan leaves out its topic, by include, exclude or internal_topics",
+    "excluded": "the plan leaves out its topic, by include, exclude, internal_topics or service_topics",
 }
 
 

@@ -7,7 +7,7 @@ cluster before planning starts.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow.compute as pc
@@ -23,34 +23,40 @@ from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_brokers
-from kafka_steward.planning.files.options import INTERNAL_TOPICS
+from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.files.reassignment import (
     Replica,
     find_assignment,
     parse_directories,
     parse_reassignment,
 )
-from kafka_steward.rebalance_request import RebalanceRequest, compile_patterns
+from kafka_steward.rebalance_request import RebalanceRequest
+from kafka_steward.service_topics import SERVICE_TOPICS
 
 #: The largest fraction of the cluster's bytes that a scheduled run moves, unless a budget is given.
 SCHEDULED_SHARE = 0.1
 
 
-def planner_options(request: RebalanceRequest, snapshot: SnapshotFolder, *, scheduled: bool) -> dict[str, Any]:
-    """Return the planner's options. Raises RequestError for invalid or conflicting fields.
+def planner_options(
+    request: RebalanceRequest,
+    snapshot: SnapshotFolder,
+    *,
+    scheduled: bool,
+    service_topics: Sequence[str] = SERVICE_TOPICS,
+) -> dict[str, Any]:
+    """Return the planner's options. Raises RequestError for invalid or conflicting fields, and if no topic takes part.
 
-    The operation set-replication-factor also raises it if no topic matches. A scheduled run without a budget moves at
-    most SCHEDULED_SHARE of the total bytes of all replicas.
+    A scheduled run without a budget moves at most SCHEDULED_SHARE of the total bytes of all replicas.
     """
     request.validate()
+    topics = _find_matching_topics(request, snapshot, service_topics)
     shared = {
         "rack_aware": request.rack_aware,
         "rackless": request.rackless,
         "exclude_brokers": list(request.exclude_brokers) or None,
     }
     if request.operation == Operation.SET_REPLICATION_FACTOR.value:
-        names = _find_matching_topics(request, snapshot)
-        return _drop_unset_options({**shared, "replication_factor": request.replication_factor, "topics": names})
+        return _drop_unset_options({**shared, "replication_factor": request.replication_factor, "topics": topics})
     chosen = {"include": list(request.topics) or None, "exclude": list(request.exclude) or None}
     goals = {"balance": request.balance, "tolerance": request.tolerance, "prefer": request.prefer}
     if request.operation != Operation.DRAIN.value:
@@ -89,22 +95,27 @@ def _total_replica_bytes(snapshot: SnapshotFolder) -> int:
     return int(pc.sum(pc.multiply(snapshot.partitions["bytes"], copies), min_count=0).as_py())
 
 
-def _find_matching_topics(request: RebalanceRequest, snapshot: SnapshotFolder) -> list[str]:
-    known = sorted(set(snapshot.partitions["topic"].to_pylist()))
-    found = [topic for topic in known if _is_topic_chosen(topic, request)]
-    if not found:
-        raise RequestError(f"No topic has a full name that matches {', '.join(request.topics)}; correct topics.")
-    return found
-
-
-def _is_topic_chosen(topic: str, request: RebalanceRequest) -> bool:
-    if topic in INTERNAL_TOPICS and not request.internal_topics:
-        return False
-    return _matches_any_pattern(topic, request.topics) and not _matches_any_pattern(topic, request.exclude)
-
-
-def _matches_any_pattern(topic: str, patterns: Collection[str]) -> bool:
-    return any(pattern.fullmatch(topic) for pattern in compile_patterns(patterns))
+def _find_matching_topics(
+    request: RebalanceRequest, snapshot: SnapshotFolder, service_topics: Sequence[str]
+) -> list[str]:
+    """Return the topics that the request asks for and that take part. Raises RequestError if there is none."""
+    if not request.topics:
+        return []
+    known = set(snapshot.partitions["topic"].to_pylist())
+    # A drain and the other operations that do not balance move internal topics along.
+    operation = Operation(request.operation)
+    balances = Operation.REBALANCE if operation is Operation.SET_REPLICATION_FACTOR else operation
+    options = Options(
+        include=tuple(request.topics),
+        exclude=tuple(request.exclude),
+        internal_topics=bool(request.internal_topics),
+        service_topics=tuple(service_topics),
+    )
+    try:
+        chosen = options.with_topics(known, balances)
+    except PlanError as error:
+        raise RequestError(str(error)) from error
+    return sorted(topic for topic in known if chosen.takes(topic, balances))
 
 
 def _brokers_in_state(snapshot: SnapshotFolder, state: str) -> frozenset[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.staging import stage_reached
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
+from kafka_steward.service_topics import SERVICE_TOPICS
 
 
 def take_snapshot(
@@ -29,6 +30,7 @@ def take_snapshot(
     begun: Mapping[TopicPartition, Move] | None = None,
     failed_disks_of: Collection[int] = (),
     capacities: Mapping[int, float] | None = None,
+    service_topics: Sequence[str] = SERVICE_TOPICS,
 ) -> str:
     """Write the current state of the cluster to the folder `uri`; return the digest.
 
@@ -37,9 +39,9 @@ def take_snapshot(
     replication factors of partitions that have another one (KIP-409). `draining` are live brokers that are to be
     emptied. `begun` are moves that other plans have begun and not ended: a partition at rest between two of their
     stages counts as moving, so that no plan is made with the replicas of both sides. `capacities` are those of brokers
-    that are to hold more or less than others, which have 1. Raises ClusterError; RequestError
-    for brokers that cannot be drained, or for all of them, and for topics that the brokers host and Kafka does not let
-    us describe; PlanError when the workspace cannot be written.
+    that are to hold more or less than others, which have 1. A broker that hosts nothing but `service_topics` is new.
+    Raises ClusterError; RequestError for brokers that cannot be drained, or for all of them, and for topics that the
+    brokers host and Kafka does not let us describe; PlanError when the workspace cannot be written.
     """
     snapshot = cluster.snapshot()
     refuse_invalid_drain(snapshot, draining)
@@ -51,15 +53,14 @@ def take_snapshot(
         | _target_columns(partition, targets or {}, begun or {})
         for _, partition in sorted(snapshot.partitions.items())
     ]
+    states = _broker_states(snapshot, failed, draining, service_topics)
     if failed_disks_of:
         partitions = [row | {"offline": _offline_replicas(row, snapshot, failed_disks_of)} for row in partitions]
     return write_snapshot(
         uri,
         cluster_id=snapshot.cluster_id,
         taken_ms=now_ms,
-        brokers=pa.Table.from_pylist(
-            _broker_rows(snapshot, log_dirs, failed, draining, capacities or {}), SNAPSHOT_BROKERS
-        ),
+        brokers=pa.Table.from_pylist(_broker_rows(snapshot, log_dirs, states, capacities or {}), SNAPSHOT_BROKERS),
         partitions=pa.Table.from_pylist(partitions, SNAPSHOT_PARTITIONS),
     )
 
@@ -73,32 +74,35 @@ def begun_moves(journal: Journal) -> dict[TopicPartition, Move]:
 def _broker_rows(
     snapshot: Snapshot,
     log_dirs: Mapping[int, BrokerLogDirs],
-    failed: Collection[int],
-    draining: Collection[int],
+    states: Mapping[int, str],
     capacities: Mapping[int, float],
 ) -> list[dict[str, Any]]:
-    """Return a row for each broker that is live or has replicas."""
-    known = sorted(snapshot.live | snapshot.hosting_brokers)
+    """Return a row for each broker in `states`."""
     racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
     usable = {broker: dirs.usable_bytes for broker, dirs in log_dirs.items()}
     return [
         {
             "broker": broker,
             "rack": racks.get(broker),
-            "state": "draining" if broker in draining else _broker_state(broker, snapshot, failed),
+            "state": state,
             "capacity": capacities.get(broker, 1.0) if capacities else None,
             "usable_bytes": usable.get(broker),
             "cordoned": True if broker in log_dirs and log_dirs[broker].cordoned else None,
         }
-        for broker in known
+        for broker, state in states.items()
     ]
 
 
-def _broker_state(broker: int, snapshot: Snapshot, failed: Collection[int]) -> str:
-    if broker in snapshot.live:
-        return "live" if broker in snapshot.hosting_brokers else "new"
+def _broker_states(
+    snapshot: Snapshot, failed: Collection[int], draining: Collection[int], service_topics: Sequence[str]
+) -> dict[int, str]:
+    """Return the state of each broker that is live or has replicas, sorted by broker."""
+    hosting = snapshot.hosting_besides(service_topics)
+    states = {broker: "live" if broker in hosting else "new" for broker in snapshot.live}
     # A dead broker that has not failed yet gets no new replicas and keeps its own: a heal treats that as draining.
-    return "failed" if broker in failed else "draining"
+    dead = snapshot.hosting_brokers - snapshot.live
+    states |= {broker: "failed" if broker in failed else "draining" for broker in dead}
+    return dict(sorted({**states, **dict.fromkeys(draining, "draining")}.items()))
 
 
 def _target_columns(

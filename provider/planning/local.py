@@ -71,9 +71,17 @@ def plan_topics_locally(
     live = {row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] in ("live", "new")}
     for broker in sorted(set(brokers) - live)[:1]:
         raise PlanError(f"Broker {broker} is not live; live are {', '.join(map(str, sorted(live)))}.")
+    able = set(brokers) - set(cordoned_brokers(snapshot.brokers)) - set(options.get("exclude_brokers") or ())
     for row in chosen.to_pylist():
+        name = TopicPartition(row["topic"], row["partition"])
         if row["adding"] or row["removing"]:
-            raise PlanError(reassigning_fault(TopicPartition(row["topic"], row["partition"])))
+            raise PlanError(reassigning_fault(name))
+        room = len(able | set(brokers).intersection(row["replicas"]))
+        if row["target_rf"] > room:
+            raise PlanError(
+                f"The partition {name} is to have {row['target_rf']} replicas, and only {room} of the brokers may hold "
+                "one; name more brokers, or lower its replication factor first."
+            )
     rows = [row | {"state": "live" if row["broker"] in brokers else "draining"} for row in snapshot.brokers.to_pylist()]
     only = replace(snapshot, brokers=pa.Table.from_pylist(rows, snapshot.brokers.schema), partitions=chosen)
     moves, proof = plan_locally(only, Operation.DRAIN.value, options)

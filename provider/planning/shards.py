@@ -145,15 +145,16 @@ class PlanningJob:
     def of(cls, snapshot: SnapshotFolder, operation: str, options: Mapping[str, Any]) -> PlanningJob:
         """Return a validated request. Cordoned brokers receive no replica.
 
-        Raises PlanError for a wrong option, for invalid brokers, and for a named topic that the snapshot does not have:
-        each shard knows only its own topics, so that it would ignore an unknown name.
+        Raises PlanError for a wrong option, for invalid brokers, for a named topic that the snapshot does not have, and
+        if none of the requested topics takes part: each shard knows only its own topics, and would ignore the others.
         """
         requested = find_operation(operation)
+        known = set(pc.unique(snapshot.partitions.column("topic")).to_pylist())
         chosen = Options.of(requested, options).with_excluded(cordoned_brokers(snapshot.brokers))
-        named = set(chosen.topics)
+        chosen = chosen.with_topics(known, requested)
+        named = {*chosen.topics, *chosen.named_topics}
         if chosen.reassignment:
             named = {name.topic for name in parse_reassignment(chosen.reassignment)}
-        known = set(pc.unique(snapshot.partitions.column("topic")).to_pylist()) if named else set()
         for unknown in sorted(named - known)[:1]:
             raise PlanError(f"The {requested.value} names the topic {unknown}, which the snapshot does not have.")
         return cls(snapshot.brokers, Brokers.of(snapshot.brokers, chosen), requested, chosen)

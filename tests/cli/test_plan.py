@@ -109,6 +109,10 @@ def test_a_heal_is_of_the_brokers_that_are_down(scene: Scene, capsys: pytest.Cap
         (("drain", "--brokers", "1,2,3,4"), "All live brokers would be drained"),
         (("rebalance", "--topics", "("), "'(' is not a regular expression"),
         (("set-replication-factor", "--topics", "nope", "--factor", "2"), "No topic has a full name that matches nope"),
+        *(
+            ((verb, "--topics", "nope"), "No topic has a full name that matches nope")
+            for verb in ("rebalance", "expand")
+        ),
     ],
 )
 def test_what_cannot_be_planned_is_one_sentence(

@@ -121,6 +121,11 @@ def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
             Request("set-replication-factor", topics=[".*"], exclude=["pay.*"], replication_factor=2, balance="bytes"),
             {"replication_factor": 2, "topics": ["orders"]},
         ),
+        # A full name means its topic, internal or not.
+        (
+            Request("set-replication-factor", topics=["__consumer_offsets"], replication_factor=2),
+            {"replication_factor": 2, "topics": ["__consumer_offsets"]},
+        ),
     ],
 )
 def test_wishes_become_the_planners_options(wishes: Request, expected: dict[str, Any]) -> None:
@@ -155,6 +160,7 @@ NO_BUDGET = MISFIT("max_moves or max_bytes", "rebalance, expand, drain", FACTOR)
 OPERATIONS = "There is no operation 'shrink'; there are rebalance, expand, drain, set-replication-factor."
 NO_TOPICS = "Name the topics whose replication factor is to be set; .* is all of them."
 UNKNOWN_TOPICS = "No topic has a full name that matches x, y; correct topics."
+OWN = "__consumer_offsets is one of Kafka's own topics; switch internal_topics on."
 UNCLOSED = (
     "'(' is not a regular expression: missing ), unterminated subpattern at position 0; correct topics or exclude."
 )
@@ -171,6 +177,9 @@ NO_PATTERN = "'*' is not a regular expression: nothing to repeat at position 0; 
         (Request(FACTOR, topics=["t"]), "Give the replication_factor to set."),
         (Request(FACTOR, replication_factor=3), NO_TOPICS),
         (Request(FACTOR, topics=["x", "y"], replication_factor=3), UNKNOWN_TOPICS),
+        (Request(FACTOR, topics=["__.*"], replication_factor=3), OWN),
+        *((Request(each, topics=["__.*"]), OWN) for each in ("rebalance", "expand")),
+        *((Request(each, topics=["x", "y"]), UNKNOWN_TOPICS) for each in ("rebalance", "expand")),
         (Request(FACTOR, topics=["("], replication_factor=3), UNCLOSED),
         (Request("rebalance", topics=["o.*"], exclude=["*"]), NO_PATTERN),
         (Request(FACTOR, topics=["t"], replication_factor=3, max_moves=1), NO_BUDGET),

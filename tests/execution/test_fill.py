@@ -119,29 +119,41 @@ def due(simulator: Simulator, journal: Journal) -> tuple[int, ...]:
     return poll_empty_brokers(simulator, journal, EVERY).due
 
 
+def test_a_broker_that_holds_nothing_but_a_canary_is_new(tmp_path: Path) -> None:
+    simulator, journal = three_and_one()
+    simulator.create("__amazon_msk_canary", [(4, 1)])
+    assert due(simulator, journal) == (4,)
+    assert present(poll_joined_brokers(simulator, journal, EVERY, WHO, always=True)).empty == (4,)
+    assert claim_empty_brokers(simulator, journal, EVERY, "expand/1").empty == (4,)
+    for number, (patterns, state) in enumerate(((["__amazon.*"], "new"), ([], "live"))):
+        take_snapshot(simulator, f"{tmp_path}/{number}", failed=(), now_ms=1, service_topics=patterns)
+        assert read_snapshot(f"{tmp_path}/{number}").brokers["state"].to_pylist() == ["live"] * 3 + [state]
+    assert poll_empty_brokers(simulator, journal, replace(EVERY, service_topics="x")).brokers == ()
+
+
 def test_an_event_for_a_broker_that_holds_nothing_is_repeated_until_a_run_claims_the_broker() -> None:
     simulator, journal = three_and_one()
     assert due(simulator, journal) == (4,)
     assert due(simulator, journal) == ()
     simulator.tick(60)
     assert due(simulator, journal) == (4,)
-    found = claim_empty_brokers(simulator, journal, "expand/1")
+    found = claim_empty_brokers(simulator, journal, EVERY, "expand/1")
     assert (found.brokers, found.empty, found.sentence) == ((4,), (4,), "Broker 4 has joined.")
     simulator.tick(600)
     assert due(simulator, journal) == (), "whatever came of that run, nobody is asked twice"
-    assert claim_empty_brokers(simulator, journal, "expand/2").brokers == ()
+    assert claim_empty_brokers(simulator, journal, EVERY, "expand/2").brokers == ()
 
 
 def test_a_later_try_of_the_same_run_gets_the_same_brokers() -> None:
     simulator, journal = three_and_one()
     due(simulator, journal)
-    assert [claim_empty_brokers(simulator, journal, "expand/1").brokers for _ in range(2)] == [(4,), (4,)]
+    assert [claim_empty_brokers(simulator, journal, EVERY, "expand/1").brokers for _ in range(2)] == [(4,), (4,)]
 
 
 def test_a_broker_that_goes_and_comes_back_empty_has_joined_anew() -> None:
     simulator, journal = three_and_one()
     due(simulator, journal)
-    claim_empty_brokers(simulator, journal, "expand/1")
+    claim_empty_brokers(simulator, journal, EVERY, "expand/1")
     simulator.kill(4)
     assert due(simulator, journal) == ()
     simulator.restart(4)
@@ -169,11 +181,11 @@ def test_the_fill_goes_first_and_who_got_something_by_it_waits_all_the_same() ->
     looked = poll_empty_brokers(simulator, journal, EVERY)
     assert (looked.brokers, looked.due) == ((3,), ())
     assert looked.sentence.endswith("The expand waits: a live broker can host pending replicas.")
-    assert claim_empty_brokers(simulator, journal, "expand/1").brokers == ()
+    assert claim_empty_brokers(simulator, journal, EVERY, "expand/1").brokers == ()
     simulator.alter({next(name for name in simulator.topics if name.topic == "t"): (1, 2, 3)})
     simulator.run()
     assert due(simulator, journal) == (3,)
-    found = claim_empty_brokers(simulator, journal, "expand/1")
+    found = claim_empty_brokers(simulator, journal, EVERY, "expand/1")
     assert (found.brokers, found.empty) == ((3,), ())
 
 
@@ -187,7 +199,7 @@ def test_a_fill_under_way_is_waited_for() -> None:
 
 def test_on_a_cluster_without_topics_nobody_has_joined() -> None:
     simulator = Simulator.of("1a 2b 3c")
-    assert update_empty_brokers(EmptyBrokersDocument(), simulator.snapshot()).unclaimed == ()
+    assert update_empty_brokers(EmptyBrokersDocument(), simulator.snapshot(), frozenset()).unclaimed == ()
 
 
 def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,22 +217,22 @@ def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pyt
 
     monkeypatch.setattr(journal.tree, "get", stale)
     with pytest.raises(VersionConflict, match="it is retried"):
-        claim_empty_brokers(simulator, journal, "expand/1")
-    assert claim_empty_brokers(simulator, journal, "expand/1").brokers == (4,)
+        claim_empty_brokers(simulator, journal, EVERY, "expand/1")
+    assert claim_empty_brokers(simulator, journal, EVERY, "expand/1").brokers == (4,)
 
 
 def test_a_new_broker_is_announced_and_claimed_when_it_is_not_cordoned_any_more() -> None:
     simulator, journal = simulated("1a 2b 3c 4a 5b", "t: 123 231")
     simulator.cordoned.add(4)
     assert poll_empty_brokers(simulator, journal, EVERY).due == (5,)
-    assert claim_empty_brokers(simulator, journal, "expand/1").brokers == (5,)
+    assert claim_empty_brokers(simulator, journal, EVERY, "expand/1").brokers == (5,)
     simulator.tick(60)
     assert poll_empty_brokers(simulator, journal, EVERY).due == ()
-    assert claim_empty_brokers(simulator, journal, "expand/2").brokers == ()
+    assert claim_empty_brokers(simulator, journal, EVERY, "expand/2").brokers == ()
     simulator.cordoned.clear()
     simulator.tick(60)
     assert poll_empty_brokers(simulator, journal, EVERY).due == (4,)
-    assert claim_empty_brokers(simulator, journal, "expand/3").brokers == (4,)
+    assert claim_empty_brokers(simulator, journal, EVERY, "expand/3").brokers == (4,)
 
 
 def test_a_topic_is_created_and_filled_around_a_cordoned_broker() -> None:

@@ -110,7 +110,7 @@ LEADERLESS = (
         ("no_leader", {"replicas": [1, 2, 3], "isr": [2, 3]}, LEADERLESS),
         ("in_flight", {}, "a reassignment of it is in flight; make another plan when that has ended"),
         ("pinned", {}, "the option pin keeps it as it is"),
-        ("excluded", {}, "the plan leaves out its topic, by include, exclude or internal_topics"),
+        ("excluded", {}, "the plan leaves out its topic, by include, exclude, internal_topics or service_topics"),
     ],
 )
 def test_what_is_left_says_why_and_what_a_person_can_do(reason: str, row: dict[str, Any], clause: str) -> None:

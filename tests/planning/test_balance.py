@@ -17,6 +17,7 @@ from kafka_steward.planning.checker.certificate import find_prices, topic_violat
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.checker.constraints import PlacementOutcome, build_outcome
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
+from kafka_steward.planning.shards import SHARD_ROWS
 from tests.builders import cluster, plan_with, planned, snapshot_of
 from tests.planning.integer_solver import carried_out, random_plan
 from tests.planning.outcomes import bound_violations, price_objections, replicas_moved
@@ -68,6 +69,24 @@ def test_excluded_and_internal_topics_take_no_part_unless_asked() -> None:
         assert {move.topic for move in plan.moves} == topics
         assert (check(snapshot, plan).problems, check(snapshot, plan).unproven) == ([], ())
         assert plan.proof["pinned"] == []
+
+
+@pytest.mark.parametrize("operation", ["rebalance", "expand", "drain"])
+@pytest.mark.parametrize("shard_rows", [SHARD_ROWS, 2])
+def test_partitions_of_more_replicas_than_brokers_are_left_named_and_in_nobodys_way(
+    operation: str, shard_rows: int
+) -> None:
+    snapshot = cluster("1 2 3- 4", "t: 123 1234", "u: 12 12 13", "v: 12 12", "w: 12 12")
+    options = {"exclude_brokers": [4], "pin": ["t-1"]}
+    plan = planned(snapshot, operation, options, shard_rows)
+    assert plan.proof["unplaced"] == [{"topic": "t", "partition": 0, "reason": "too_few_brokers"}]
+    assert {move.topic for move in plan.moves} >= {"u"}
+    assert "t" not in {move.topic for move in plan.moves}
+    assert check(snapshot, plan).problems == []
+    silent = type(plan)(plan.digest, {**plan.proof, "unplaced": []}, plan.rows)
+    assert check(snapshot, silent).problems == [
+        "t-0 has 3 replicas, not its target number, and is neither in the plan nor listed."
+    ]
 
 
 def test_a_drain_takes_internal_topics_along() -> None:

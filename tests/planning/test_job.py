@@ -91,11 +91,6 @@ def test_a_bad_request_is_refused_before_spark_starts(
         (SNAPSHOT, ("apply", {"reassignment": TWICE}), "The reassignment lists u-0 twice."),
         (SNAPSHOT, ("apply", {"reassignment": STRANGE}), "The reassignment of u-0 names broker 9, which the snapshot"),
         (
-            cluster("1 2 3-", "t: 123"),
-            ("drain", {}),
-            "The partition t-0 is to have 3 replicas, and only 2 brokers may hold one.",
-        ),
-        (
             cluster("1 2 3", "t: 123"),
             ("set-replication-factor", {"replication_factor": 4, "topics": ["t"]}),
             "The partition t-0 is to have 4 replicas, and only 3 brokers may hold one.",

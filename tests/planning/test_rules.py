@@ -273,7 +273,7 @@ def test_the_options_say_which_partitions_stay_as_they_are(
 
 @pytest.mark.parametrize(
     ("brokers", "moving", "words"),
-    [("1! 2", None, []), ("1! 2!", None, ["all_replicas_lost"]), ("1 2", [1], ["in_flight"])],
+    [("1! 2 3", None, []), ("1! 2! 3 4", None, ["all_replicas_lost"]), ("1 2", [1], ["in_flight"])],
 )
 def test_what_is_lost_or_still_moving_stays_as_it_is(brokers: str, moving: list[int] | None, words: list[str]) -> None:
     table = cluster(brokers, "t: 1").brokers.to_pylist()

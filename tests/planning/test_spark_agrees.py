@@ -60,7 +60,7 @@ NEEDED: dict[Operation, dict[str, Any]] = {
     Operation.APPLY: {"reassignment": GIVEN},
 }
 #: Options that an operation takes and that change nothing: a reassignment is applied as it was given.
-IDLE = {("apply", "include"), ("apply", "exclude"), ("apply", "pin"), ("apply", "rackless")}
+IDLE = {("apply", option) for option in ("include", "named_topics", "exclude", "pin", "rackless")}
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,13 @@ def cases() -> Iterator[Case]:
         barred = {"exclude_brokers": [2]}
         others = {} if operation in EVEN_OPERATIONS else barred
         yield Case(operation, {**needed, **order, **others, "rackless": "own-rack", "exclude": ["w"]})
-        some = {"max_out_per_broker": 1, "rack_aware": False, "include": ["t", "u", "__.*"]}
+        some = {"max_out_per_broker": 1, "rack_aware": False, "include": ["t", "[uv]", "__.*"], "named_topics": ["w"]}
         some["pin"] = [f"{topic}-{number}" for topic in "tu" for number in range(1, 9, 2)]
         yield Case(
             operation, {**needed, **some, **({"internal_topics": True} if operation in BALANCING_OPERATIONS else {})}
         )
+        if operation in BALANCING_OPERATIONS:
+            yield Case(operation, {"service_topics": ["[tu]"]})
         if operation in EVEN_OPERATIONS:
             yield Case(operation, {"prefer": "isr-order", "rack_aware": False})
             yield Case(operation, {**barred, "max_moves": 5})

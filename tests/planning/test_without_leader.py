@@ -211,6 +211,14 @@ def test_a_given_reassignment_is_refused_as_before_where_a_broker_of_a_living_pa
         plan_apply_locally(snapshot, str(tmp_path / "plan"), document(t0=[7, 2])["reassignment"], {})
 
 
+@pytest.mark.parametrize(("brokers", "options"), [([2, 3], {}), ([1, 2, 3], {"exclude_brokers": [3]})])
+def test_no_assignment_is_generated_on_fewer_brokers_than_replicas(brokers: list[int], options: dict[str, Any]) -> None:
+    with pytest.raises(
+        PlanError, match=r"^The partition t-0 is to have 3 replicas, and only 2 of the brokers may hold"
+    ):
+        plan_topics_locally(cluster("1 2 3 4", "t: 124"), ["t"], brokers, options)
+
+
 def test_generated_assignments_leave_it_out_and_the_proof_names_it() -> None:
     snapshot = changed(cluster("1 2 3 7-", "t: 12 7"), t1={"leader": -1, "all_offline": True})
     moves, proof = plan_topics_locally(snapshot, ["t"], [2, 3], {})

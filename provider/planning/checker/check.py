@@ -46,6 +46,7 @@ from kafka_steward.planning.checker.leaders import (
     topic_leader_problems,
 )
 from kafka_steward.planning.checker.rules import (
+    LEADERLESS,
     CheckContext,
     build_context,
     catching_up,
@@ -290,6 +291,10 @@ def order_problems(partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any
     return problems
 
 
+#: Why an even plan lists a partition although it would not have to move for its number of replicas.
+_LEFT_OUT = LEADERLESS | {"too_few_brokers"}
+
+
 def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:
     """Yield a problem for each requested change that is not planned, and not listed with a true reason either."""
     planned = {move.topic_partition for move in moves}
@@ -300,17 +305,19 @@ def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iter
     for name, part in context.partitions.items():
         due, held = count_replicas_due(name, context), len(context.alive_replicas(part.replicas, part))
         as_given = context.given_targets.get(name, part.replicas) == part.replicas
-        # An even plan concerns every selected partition, also one that has all replicas.
-        leaderless = context.operation in EVEN_OPERATIONS and (part.leaderless or part.all_offline or not held)
-        if name in planned or (due == held and as_given and not leaderless):
+        if name in planned:
             continue
         reasons = hold_reasons(name, context)
-        left_out = leaderless and "excluded" not in reasons
+        # An even plan concerns every selected partition, also one that has all replicas.
+        left_out = (
+            context.operation in EVEN_OPERATIONS and "excluded" not in reasons and _LEFT_OUT.intersection(reasons)
+        )
         if due == held and as_given and not left_out:
             continue
         reasons += ["too_few_brokers"] if count_available_brokers(name, context) < due else []
         if name not in listed:
-            why = "has no leader" if left_out else f"has {held} replicas, not its target number"
+            leaderless = LEADERLESS.intersection(reasons)
+            why = "has no leader" if left_out and leaderless else f"has {held} replicas, not its target number"
             yield f"{name} {why}, and is neither in the plan nor listed."
         elif listed[name] not in reasons:
             yield f"{name} is listed as {listed[name]}, and is not."

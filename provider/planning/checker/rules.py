@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_steward.assignment import (
+    EVEN_OPERATIONS,
     GIVEN_OPERATIONS,
     OPERATIONS,
     Assignment,
@@ -22,7 +23,7 @@ from kafka_steward.assignment import (
     TopicPartition,
     below_min_isr_reason,
 )
-from kafka_steward.planning.files.options import INTERNAL_TOPICS
+from kafka_steward.service_topics import INTERNAL_TOPICS
 
 _REASONS = frozenset(reason.value for reason in MoveReason)
 #: Reasons for a partition to stay unchanged, by the words that a proof uses for them.
@@ -33,6 +34,7 @@ _STAYS = {
     "all_replicas_lost": "all its replicas are lost: moving it would lose its data.",
     "no_leader": "it has no leader, so that nothing can be copied from it.",
     "below_min_isr": "it would have fewer replicas than min.insync.replicas, and fewer than it has.",
+    "too_few_brokers": "it is to have more replicas than there are brokers for it.",
 }
 #: Those of partitions that nothing can be copied from.
 LEADERLESS = frozenset({"all_replicas_lost", "no_leader"})
@@ -138,18 +140,38 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
     """
     part, options = context.partitions[name], context.options
     lost = part.all_offline or not context.alive_replicas(part.replicas, part)
-    selected = not options.get("include") or _matches_any(name.topic, options["include"])
-    internal = name.topic in INTERNAL_TOPICS and options.get("internal_topics") is False
     holds = {
         "in_flight": part.moving,
         "pinned": str(name) in context.pinned,
-        "excluded": not selected or internal or _matches_any(name.topic, options.get("exclude") or ()),
+        "excluded": not _takes_part(name.topic, options),
         "all_replicas_lost": lost,
         "no_leader": part.leaderless and not lost,
+        "too_few_brokers": _lacks_brokers(part, context),
         "below_min_isr": context.operation == Operation.SET_REPLICATION_FACTOR.value
         and bool(below_min_isr_reason(len(part.replicas), count_replicas_due(name, context), part.min_isr)),
     }
     return [word for word, true in holds.items() if true]
+
+
+def _lacks_brokers(part: SnapshotPartition, context: CheckContext) -> bool:
+    """Return whether an even plan finds fewer brokers than the partition is to have replicas."""
+    if context.operation not in EVEN_OPERATIONS or context.options.get("balance") == "bytes":
+        return False
+    holding = {broker for broker in part.replicas if context.state.get(broker) in ("live", "new")}
+    return part.target_rf > len(context.receivers | holding)
+
+
+def _takes_part(topic: str, options: Mapping[str, Any]) -> bool:
+    """Return whether the options let a plan touch a topic: a full name wins over all but `exclude`."""
+    named, include = options.get("named_topics") or (), options.get("include") or ()
+    if topic not in named:
+        reserved = topic in INTERNAL_TOPICS or _matches_any(topic, options.get("service_topics") or ())
+        # Only operations that leave such topics out have the option.
+        if reserved and options.get("internal_topics") is False:
+            return False
+        if (named or include) and not _matches_any(topic, include):
+            return False
+    return not _matches_any(topic, options.get("exclude") or ())
 
 
 def count_replicas_due(name: TopicPartition, context: CheckContext) -> int:

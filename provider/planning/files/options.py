@@ -11,9 +11,7 @@ from typing import Any
 
 from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPERATIONS, Operation
 from kafka_steward.errors import PlanError
-
-#: Kafka's internal topics.
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
+from kafka_steward.service_topics import INTERNAL_TOPICS, SERVICE_TOPICS, matches_any, split_topics
 
 _SETS_FACTOR = frozenset({Operation.SET_REPLICATION_FACTOR})
 _REQUIRED = {
@@ -55,8 +53,11 @@ class Options:
     rack_aware: bool = _declare_option(True)
     #: Brokers without a rack: no rack rule applies to them ("free"), or each is a rack of its own ("own-rack").
     rackless: str = _declare_option("free", choices=("free", "own-rack"))
-    #: Plan only topics whose whole name matches one of these regular expressions. Empty means all topics.
+    #: Plan only topics whose whole name matches one of these regular expressions. Empty means all topics. An entry that
+    #: is exactly the name of a topic means this topic alone, even an internal one: it becomes one of `named_topics`.
     include: tuple[str, ...] = _declare_option((), items=str)
+    #: Full names of topics to plan beside those that `include` matches, even internal ones.
+    named_topics: tuple[str, ...] = _declare_option((), items=str)
     #: Plan no topic whose whole name matches one of these regular expressions.
     exclude: tuple[str, ...] = _declare_option((), items=str)
     #: Partitions that stay unchanged, as `topic-number`. Partitions that are being reassigned always stay unchanged.
@@ -71,8 +72,10 @@ class Options:
     #: prediction.
     throttle: int = _declare_option(50_000_000, low=0)
 
-    #: If true, Kafka's internal topics take part.
+    #: If true, Kafka's internal topics and the service topics take part.
     internal_topics: bool = _declare_option(False, of=BALANCING_OPERATIONS)
+    #: Regular expressions of topics that, like Kafka's internal ones, take no part.
+    service_topics: tuple[str, ...] = _declare_option(SERVICE_TOPICS, items=str, of=BALANCING_OPERATIONS)
     #: Quantity to balance: the number of replicas, also per topic ("replicas"), or the bytes on the brokers' disks
     #: ("bytes").
     balance: str = _declare_option("replicas", choices=("replicas", "bytes"), of=EVEN_OPERATIONS)
@@ -119,6 +122,28 @@ class Options:
         """Return True if an even operation does not make every topic and the whole cluster even."""
         return self.has_budget or self.balance == "bytes" or bool(self.exclude_brokers)
 
+    def with_topics(self, known: Collection[str], operation: Operation) -> Options:
+        """Return these options for a cluster with these topics, with the full names in `include` as `named_topics`.
+
+        Raises PlanError if topics are asked for, and none of the cluster's takes part.
+        """
+        patterns, named = split_topics(self.include, known)
+        chosen = replace(self, include=patterns, named_topics=tuple(sorted({*self.named_topics, *named})))
+        if self.include and not any(chosen.takes(topic, operation) for topic in known):
+            raise PlanError(no_topic_message(self.include, known, self.exclude))
+        return chosen
+
+    def takes(self, topic: str, operation: Operation) -> bool:
+        """Return True if a topic takes part in the plan."""
+        if matches_any(topic, self.exclude):
+            return False
+        if topic in self.named_topics:
+            return True
+        leaves_out_reserved = operation in BALANCING_OPERATIONS and not self.internal_topics
+        if leaves_out_reserved and (topic in INTERNAL_TOPICS or matches_any(topic, self.service_topics)):
+            return False
+        return not (self.include or self.named_topics) or matches_any(topic, self.include)
+
     def with_excluded(self, brokers: Collection[int]) -> Options:
         """Return these options with `brokers` excluded from receiving replicas: the cordoned brokers (KIP-1066)."""
         return replace(self, exclude_brokers=tuple(sorted({*self.exclude_brokers, *brokers}))) if brokers else self
@@ -128,6 +153,20 @@ class Options:
         taken = {option.name for option in fields(self) if operation in option.metadata["of"]}
         values = {name: value for name, value in asdict(self).items() if name in taken}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def no_topic_message(asked: Collection[str], known: Collection[str], exclude: Collection[str]) -> str:
+    """Return why none of the `known` topics that match `asked` takes part, and what to do."""
+    names = ", ".join(asked)
+    found = sorted(topic for topic in known if topic in asked or matches_any(topic, asked))
+    if not found:
+        return f"No topic has a full name that matches {names}; correct topics."
+    left = [topic for topic in found if not matches_any(topic, exclude)]
+    if not left:
+        return f"Each topic that matches {names} is left out by exclude; correct one of them."
+    own = "Kafka's own topics" if left[0] in INTERNAL_TOPICS else "the service topics"
+    which = f"{left[0]} is one of" if len(left) == 1 else f"{left[0]} and {len(left) - 1} more are among"
+    return f"{which} {own}; switch internal_topics on."
 
 
 def find_operation(name: str) -> Operation:
@@ -178,7 +217,7 @@ def _is_of_type(value: Any, kind: type) -> bool:
 def _check_items(name: str, value: Any, kind: type) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)) or not all(_is_of_type(item, kind) for item in value):
         raise PlanError(f"The option {name} is {value!r}; it takes a list of {_KINDS[kind].split()[-1]}s.")
-    if name in ("include", "exclude"):
+    if name in ("include", "exclude", "service_topics"):
         for pattern in value:
             _compile_pattern(name, pattern)
     return tuple(value)

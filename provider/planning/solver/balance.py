@@ -21,7 +21,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from kafka_steward.errors import PlanError
 from kafka_steward.planning.solver.candidate import CandidatePlan, merge_replicas
 from kafka_steward.planning.solver.failover import order_with_leaders
 from kafka_steward.planning.solver.fair_shares import (
@@ -196,10 +195,7 @@ class BalanceSetup:
 
     @classmethod
     def of(cls, problem: Problem) -> BalanceSetup:
-        """Build the inputs from a problem.
-
-        Raises PlanError when a partition is to have more replicas than there are brokers for it.
-        """
+        """Build the inputs from a problem. A partition that is to have more replicas than brokers stays as it is."""
         rows, brokers = problem.rows, problem.brokers
         usable = brokers.usable
         disposition = _balance_dispositions(problem, usable)
@@ -225,11 +221,7 @@ def _balance_dispositions(problem: Problem, usable: Bools) -> Ints:
     disposition[disposition == Disposition.UNTOUCHED] = Disposition.PLANNED
     room = np.full(len(rows), int(brokers.receivers.sum()))
     np.add.at(room, rows.row, (usable & ~brokers.receivers)[rows.broker])
-    for row in np.flatnonzero((disposition == Disposition.PLANNED) & (rows.target_rf > room))[:1]:
-        name, factor = rows.partition_name(row), rows.target_rf[row]
-        raise PlanError(
-            f"The partition {name} is to have {factor} replicas, and only {room[row]} brokers may hold one."
-        )
+    disposition[(disposition == Disposition.PLANNED) & (rows.target_rf > room)] = Disposition.TOO_FEW_BROKERS
     # Excluded partitions were not requested: their state is no shortcoming of the plan.
     disposition[disposition == Disposition.EXCLUDED] = Disposition.UNTOUCHED
     return disposition

@@ -6,7 +6,6 @@ assignment order within their partition, partitions in order of topic and number
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import IntEnum
@@ -20,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import BALANCING_OPERATIONS, Operation
+from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.options import INTERNAL_TOPICS, Options
+from kafka_steward.planning.files.options import Options
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -261,13 +260,7 @@ class Disposition(IntEnum):
 def static_dispositions(problem: Problem) -> Ints:
     """Return EXCLUDED, PINNED or IN_FLIGHT where the options alone decide, and UNTOUCHED elsewhere."""
     rows, options = problem.rows, problem.options
-    internal = set() if problem.operation not in BALANCING_OPERATIONS or options.internal_topics else INTERNAL_TOPICS
-
-    def excludes(topic: str) -> bool:
-        included = not options.include or any(re.fullmatch(pattern, topic) for pattern in options.include)
-        return topic in internal or not included or any(re.fullmatch(pattern, topic) for pattern in options.exclude)
-
-    excluded = np.array([excludes(name) for name in rows.topics], bool)
+    excluded = np.array([not options.takes(name, problem.operation) for name in rows.topics], bool)
     disposition = np.where(rows.moving, Disposition.IN_FLIGHT, Disposition.UNTOUCHED)
     disposition[excluded[rows.topic]] = Disposition.EXCLUDED
     disposition[_pinned_rows(rows, options.pin)] = Disposition.PINNED

@@ -29,7 +29,10 @@ FOLDER = "kafka_steward_archive"
 #: How an archive is made, for messages.
 MAKE_ARCHIVE = "airflow kafka-steward make-archive"
 
-_OURS = ("__init__.py", "assignment.py", "cache.py", "errors.py", "escaping.py", "given_targets.py", "planning")
+_OURS = (
+    *("__init__.py", "assignment.py", "cache.py", "errors.py", "escaping.py", "given_targets.py", "planning"),
+    "service_topics.py",
+)
 _FACTS = "kafka_steward_archive.json"
 #: More than any of ours: what is longer is not ours.
 _LONGEST_FACTS = 10_000

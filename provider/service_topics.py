@@ -1,0 +1,61 @@
+"""Topics of the service that runs a cluster: canaries, and those of tools beside it. Light, as the forms need it.
+
+A canary has replicas on every broker, of its own choice. Like Kafka's own topics, such topics take no part in an even
+plan, and a broker that holds nothing else is new.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from kafka_steward.errors import SettingError
+
+#: Kafka's internal topics.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
+
+#: Regular expressions of whole names: the canaries of Amazon MSK, Strimzi, KMinion and Xinfra Monitor, the topics of
+#: Cruise Control, also those that Strimzi names, and that of tiered storage (KIP-405), which Kafka lists as external.
+SERVICE_TOPICS = (
+    "__amazon_msk_.*",
+    "__strimzi.*canary",
+    "kminion-end-to-end",
+    "xinfra-monitor-topic",
+    "__(Kafka)?CruiseControl.*",
+    r"strimzi\.cruisecontrol\..*",
+    "__remote_log_metadata",
+)
+
+
+def parse_service_topics(text: str) -> tuple[str, ...]:
+    """Return the regular expressions of the setting. Raises SettingError that names an invalid one."""
+    patterns = tuple(filter(None, map(str.strip, text.split(";"))))
+    try:
+        for pattern in patterns:
+            re.compile(pattern)
+    except re.error as error:
+        raise SettingError(
+            f"The setting service_topics has {error.pattern!r}, which is not a regular expression: {error}."
+        ) from error
+    return patterns
+
+
+def service_topics_as_text(value: Any) -> Any:
+    """Return a list of regular expressions, as a connection may have it, in the setting's words; else the value."""
+    is_list = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+    return "; ".join(value) if is_list else value
+
+
+def matches_any(topic: str, patterns: Collection[str]) -> bool:
+    """Return whether the whole name of a topic matches one of the regular expressions."""
+    return any(re.fullmatch(pattern, topic) for pattern in patterns)
+
+
+def split_topics(entries: Sequence[str], topics: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the entries that are regular expressions, and those that name one of `topics` in full.
+
+    An entry that is exactly the name of a topic means that topic and no other, also if it matches others.
+    """
+    named = frozenset(topics).intersection(entries)
+    return tuple(each for each in entries if each not in named), tuple(sorted(named))
