@@ -27,7 +27,12 @@ from kafka_steward.journal.paths import REQUEST, request_number
 from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, put_new, remove, replace_text
-from kafka_steward.planning.files.reassignment import Replica, directories_by_replica, find_assignment
+from kafka_steward.planning.files.reassignment import (
+    Replica,
+    directories_by_replica,
+    find_assignment,
+    no_partition_message,
+)
 
 #: Maximum number of requests per read: thousands are read in batches. A batch ends earlier at MAX_BYTES.
 BATCH = 1000
@@ -161,9 +166,10 @@ def parse_reassignment_text(text: str) -> tuple[ChunkPartition, ...]:
     it has several assignments, no partition, a partition without brokers, one that is named twice, or log directories
     that are not one for each replica (KIP-113).
     """
-    asked = Request.from_json(find_assignment(text, "The reassignment"), "The reassignment").partitions
+    found = find_assignment(text, "The reassignment")
+    asked = Request.from_json(found, "The reassignment").partitions
     if not asked:
-        raise RequestError('The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.')
+        raise RequestError(no_partition_message(json.loads(found) if found.strip() else {}))
     names = [each.topic_partition for each in asked]
     twice = _find_repeated(names)
     if twice is not None:

@@ -101,6 +101,10 @@ def test_a_plan_and_then_its_rollback_is_the_identity(snapshot: SnapshotFolder) 
     assert set(rollback) == {move.topic_partition for move in plan.moves}
 
 
+def entry(**fields: object) -> dict[str, Any]:
+    return {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1], **fields}]}
+
+
 @pytest.mark.parametrize(
     ("reassignment", "sentence"),
     [
@@ -108,6 +112,17 @@ def test_a_plan_and_then_its_rollback_is_the_identity(snapshot: SnapshotFolder) 
         ({"version": 2, "partitions": [1]}, "The reassignment has version 2; only version 1 is known."),
         ({"partitions": [{"topic": "t"}]}, "an entry without topic, partition and replicas"),
         (document(t0=[]), "The reassignment of t-0 names no broker"),
+        # What people take for it: the wrong file, numbers for text and text for numbers, keys that are misspelled.
+        ({"version": 1, "topics": [{"topic": "t"}]}, "The reassignment is a file of topics, which kafka-reassign-"),
+        ({**document(t0=[1]), "version": "1"}, 'The reassignment has version "1"; version should be a number, 1.'),
+        ({**document(t0=[1]), "throttle": 5}, 'The reassignment has the key "throttle", which is not known; known are'),
+        (entry(partition="0"), 'The reassignment of t-0 has the partition "0"; partition should be a number.'),
+        (entry(topic=5), "The reassignment of 5-0 has the topic 5; topic should be text."),
+        (entry(replicas=["1"]), 'has the replicas ["1"]; replicas should be a list of broker ids, which are numbers.'),
+        (
+            entry(logDirs=["any"]),
+            'has the key "logDirs", which is not known; known are topic, partition, replicas, log_dirs.',
+        ),
         (document(t0=[1, 1]), "The reassignment of t-0 names broker 1 twice."),
         (document(t0=[1], t00=[1]), "The reassignment lists t-0 twice."),
         (document(t9=[1]), "The reassignment names t-9, which the snapshot does not have."),
@@ -158,12 +173,32 @@ def test_user_written_files_become_a_snapshot() -> None:
     [
         ({"nothing": 1}, "The brokers should be a list"),
         ([{"rack": "a"}], "The brokers should be a list"),
-        ([{"id": 1, "capacity": "big"}], "a value of the wrong kind"),
+        ([{"id": 1, "capacity": "big"}], 'Broker 1 has the capacity "big"; capacity should be a number.'),
+        ([{"id": "1"}], 'Broker "1" has the id "1"; id should be a number.'),
+        ([{"id": 1, "rack": 1}], 'Broker 1 has the rack 1; rack should be text, such as "1".'),
+        ([{"id": 1, "state": 0}], "Broker 1 has the state 0; state should be text."),
+        ([{"id": 1, "racks": "a"}], 'Broker 1 has the key "racks", which is not known; known are id, rack, state,'),
     ],
 )
 def test_wrong_brokers_are_refused_with_one_message(brokers: object, sentence: str) -> None:
     with pytest.raises(PlanError, match=sentence):
         snapshot_tables(document(t0=[1]), brokers)
+
+
+@pytest.mark.parametrize(
+    ("current", "sentence"),
+    [
+        ([], "The current assignment is a list; it should be "),
+        (entry(bytes="5"), 'The current assignment of t-0 has the bytes "5"; bytes should be a number.'),
+        (entry(isr=1), "has the isr 1; isr should be a list of broker ids"),
+        (entry(logDirs=[]), 'has the key "logDirs", which is not known'),
+        (entry(bytes=2**70), "a value of the wrong kind"),
+    ],
+)
+def test_a_wrong_current_assignment_is_refused_with_one_message(current: object, sentence: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        snapshot_tables(current, [{"id": 1}])
+    assert sentence in str(refused.value)
 
 
 @pytest.mark.parametrize("log_dirs", [["any", "any"], ["/d1", "any"], ["any"], "any", [1, "any"], None])

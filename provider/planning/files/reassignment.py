@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,32 +110,119 @@ def directories_by_replica(
     return {(name, broker): path for broker, path in zip(replicas, log_dirs or (), strict=False) if path != ANY}
 
 
-def _parse_partitions(document: Any) -> dict[TopicPartition, Assignment]:
+def no_partition_message(document: Any, what: str = "The reassignment") -> str:
+    """Return the sentence about a document without partitions: what file it is, as far as that is known."""
+    wanted = 'it should be {"version": 1, "partitions": [...]}'
+    if isinstance(document, Mapping) and isinstance(document.get("topics"), list):
+        return (
+            f"{what} is a file of topics, which kafka-reassign-partitions --topics-to-move-json-file takes; {wanted}, "
+            "which --generate prints for these topics."
+        )
+    if isinstance(document, list):
+        return f"{what} is a list; {wanted}."
+    return f"{what} lists no partition; {wanted}."
+
+
+def _parse_partitions(
+    document: Any, what: str = "The reassignment", known: Mapping[str, _Kind] | None = None
+) -> dict[TopicPartition, Assignment]:
     entries = document.get("partitions") if isinstance(document, Mapping) else None
     if not isinstance(entries, list) or not entries:
-        raise PlanError('The reassignment lists no partition; it should be {"version": 1, "partitions": [...]}.')
-    if document.get("version", 1) != 1:
-        raise PlanError(f"The reassignment has version {document['version']!r}; only version 1 is known.")
+        raise PlanError(no_partition_message(document, what))
+    version = document.get("version", 1)
+    if type(version) is not int:
+        raise PlanError(f"{what} has version {json.dumps(version)}; version should be a number, 1.")
+    if version != 1:
+        raise PlanError(f"{what} has version {version!r}; only version 1 is known.")
+    _refuse_unknown(document, ("version", "partitions"), what)
     found: dict[TopicPartition, Assignment] = {}
     for entry in entries:
-        name, replicas = _parse_entry(entry)
+        name, replicas = _parse_entry(entry, what, _ENTRY if known is None else known)
         if name in found:
-            raise PlanError(f"The reassignment lists {name} twice.")
+            raise PlanError(f"{what} lists {name} twice.")
         found[name] = replicas
     return found
 
 
-def _parse_entry(entry: Any) -> tuple[TopicPartition, Assignment]:
+@dataclass(frozen=True)
+class _Kind:
+    """What a field takes: a test of its value, and words for it. A field that is `needed` may not be absent."""
+
+    fits: Callable[[Any], bool]
+    words: str
+    needed: bool = False
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list_of_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_whole, value))
+
+
+_IDS = "a list of broker ids, which are numbers"
+_ENTRY: Mapping[str, _Kind] = {
+    "topic": _Kind(_is_text, "text", needed=True),
+    "partition": _Kind(_is_whole, "a number", needed=True),
+    "replicas": _Kind(_is_list_of_ids, _IDS, needed=True),
+    # `parse_directories` says what they should be.
+    "log_dirs": _Kind(lambda _: True, ""),
+}
+_CURRENT_ENTRY: Mapping[str, _Kind] = {
+    **_ENTRY,
+    "target_rf": _Kind(_is_whole, "a number"),
+    "isr": _Kind(_is_list_of_ids, _IDS),
+    "leader": _Kind(_is_whole, "a number"),
+    "bytes": _Kind(_is_whole, "a number"),
+    "min_isr": _Kind(_is_whole, "a number"),
+}
+_BROKER: Mapping[str, _Kind] = {
+    "id": _Kind(_is_whole, "a number", needed=True),
+    "rack": _Kind(_is_text, 'text, such as "1"'),
+    "state": _Kind(_is_text, "text"),
+    "capacity": _Kind(_is_number, "a number"),
+    "usable_bytes": _Kind(_is_whole, "a number"),
+    "cordoned": _Kind(lambda value: isinstance(value, bool), "true or false"),
+}
+
+
+def _refuse_unknown(fields: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    """Raise PlanError that names a key that is not known: it could be a misspelled one."""
+    for key in fields:
+        if key not in known:
+            raise PlanError(f"{where} has the key {json.dumps(key)}, which is not known; known are {', '.join(known)}.")
+
+
+def _check_fields(fields: Mapping[str, Any], known: Mapping[str, _Kind], where: str) -> None:
+    """Raise PlanError for the first field that is not known, or that is of the wrong kind."""
+    _refuse_unknown(fields, known, where)
+    for name, kind in known.items():
+        value = fields.get(name)
+        if (value is not None or kind.needed) and not kind.fits(value):
+            raise PlanError(f"{where} has the {name} {json.dumps(value)}; {name} should be {kind.words}.")
+
+
+def _parse_entry(entry: Any, what: str, known: Mapping[str, _Kind]) -> tuple[TopicPartition, Assignment]:
     fields = entry if isinstance(entry, Mapping) else {}
-    topic, number, replicas = (fields.get(name) for name in ("topic", "partition", "replicas"))
-    if not isinstance(topic, str) or type(number) is not int or not isinstance(replicas, list):
-        raise PlanError(f"The reassignment has an entry without topic, partition and replicas: {json.dumps(entry)}.")
-    name = TopicPartition(topic, number)
-    if not replicas or any(type(broker) is not int for broker in replicas):
-        raise PlanError(f"The reassignment of {name} names no broker, or something else than broker ids.")
+    if any(kind.needed and name not in fields for name, kind in known.items()):
+        raise PlanError(f"{what} has an entry without topic, partition and replicas: {json.dumps(entry)}.")
+    named = f"{what} of {fields['topic']}-{fields['partition']}"
+    _check_fields(fields, known, named)
+    name, replicas = TopicPartition(fields["topic"], fields["partition"]), fields["replicas"]
+    if not replicas:
+        raise PlanError(f"{named} names no broker.")
     twice = next((broker for broker in replicas if replicas.count(broker) > 1), None)
     if twice is not None:
-        raise PlanError(f"The reassignment of {name} names broker {twice} twice.")
+        raise PlanError(f"{named} names broker {twice} twice.")
     return name, tuple(replicas)
 
 
@@ -145,18 +234,19 @@ def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
     directories, which Kafka 4.2 and later print, are ignored. Raises PlanError when either document is invalid.
     """
     listed = brokers.get("brokers") if isinstance(brokers, Mapping) else brokers
-    if not isinstance(listed, list) or not all(
-        isinstance(one, Mapping) and type(one.get("id")) is int for one in listed
-    ):
+    if not isinstance(listed, list) or not all(isinstance(one, Mapping) and "id" in one for one in listed):
         raise PlanError('The brokers should be a list such as [{"id": 1, "rack": "a"}, {"id": 2, "rack": "b"}].')
+    for one in listed:
+        _check_fields(one, _BROKER, f"Broker {json.dumps(one['id'])}")
     rows = [{**one, "broker": one["id"], "state": one.get("state", "live")} for one in listed]
     failed = {row["broker"] for row in rows if row["state"] == "failed"}
-    parts = [_partition_row(name, replicas, failed) for name, replicas in _parse_partitions(current).items()]
+    partitions = _parse_partitions(current, "The current assignment", _CURRENT_ENTRY)
+    parts = [_partition_row(name, replicas, failed) for name, replicas in partitions.items()]
     for part, entry in zip(parts, current["partitions"], strict=True):
         part.update({key: entry[key] for key in ("target_rf", "isr", "leader", "bytes", "min_isr") if key in entry})
     try:
         return pa.Table.from_pylist(rows, SNAPSHOT_BROKERS), pa.Table.from_pylist(parts, SNAPSHOT_PARTITIONS)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OverflowError) as error:
         raise PlanError(f"The brokers or partitions hold a value of the wrong kind: {error}.") from error
 
 
