@@ -45,7 +45,18 @@ READS = {
 #: Writes that are not one change: some of it may be made, and the rest not.
 IN_PARTS = {"create_all", "delete_all"}
 #: Clocks and closing are no points at which anything can be lost.
-FREE = {"now_ms", "close", "cluster_id", "log_dirs_failures", "zookeeper_mode", "place", "one_read", "end_read"}
+FREE = {
+    "now_ms",
+    "close",
+    "cluster_id",
+    "log_dirs_failures",
+    "zookeeper_mode",
+    "in_migration",
+    "mode_text",
+    "place",
+    "one_read",
+    "end_read",
+}
 
 
 class Died(BaseException):

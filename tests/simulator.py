@@ -189,6 +189,15 @@ class Simulator:
     def zookeeper_mode(self) -> bool:
         return self.mode == "zookeeper"
 
+    @property
+    def in_migration(self) -> bool:
+        return "true" in (of.get("zookeeper.metadata.migration.enable") for of in self.broker_settings.values())
+
+    @property
+    def mode_text(self) -> str:
+        mode = "ZooKeeper mode" if self.zookeeper_mode else "KRaft mode"
+        return f"{mode} (in migration to KRaft)" if self.in_migration else mode
+
     def live_brokers(self) -> dict[int, Broker]:
         self._reached()
         return {broker: each for broker, each in self._brokers().items() if not each.fenced}

@@ -150,7 +150,7 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
     plans = journal.plans.unfinished()
     return {
         "cluster_id": snapshot.cluster_id,
-        "mode": "ZooKeeper" if opened.cluster.zookeeper_mode else "KRaft",
+        "mode": opened.cluster.mode_text.replace(" mode", ""),
         "live_brokers": sorted(snapshot.live),
         "dead_brokers": sorted(dead),
         "outage": decision.outage,

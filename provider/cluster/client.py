@@ -55,6 +55,11 @@ _PROPAGATION_DELAY_S = 0.5
 #: controller that has much to do answers each list after its other work, within seconds.
 _JUST_LISTED_S = 0.01
 
+#: The setting of brokers in ZooKeeper mode whose metadata moves to KRaft (KIP-866), and the seconds for which what the
+#: brokers say of it is kept: a migration is a matter of hours.
+MIGRATION = "zookeeper.metadata.migration.enable"
+_MIGRATION_KEPT_S, _MIGRATION_WAIT_S = 60.0, 2.0
+
 
 class KafkaCluster:
     """A connection to one Kafka cluster, used as a context manager. Create it after a fork: it owns a thread.
@@ -72,6 +77,7 @@ class KafkaCluster:
         self._configs_changed_s = 0.0
         self._config_changes = RecentConfigChanges()
         self._unanswered: dict[int, ClusterError] = {}
+        self._migration: tuple[float, bool] | None = None
 
     def __repr__(self) -> str:
         return f"<KafkaCluster {self.cluster_id} at {self._transport.servers}>"
@@ -97,6 +103,30 @@ class KafkaCluster:
     def zookeeper_mode(self) -> bool:
         """True if ZooKeeper keeps this cluster's metadata."""
         return self._transport.session().zookeeper_mode
+
+    @property
+    def in_migration(self) -> bool:
+        """True if a live broker has the setting `MIGRATION`: a KRaft controller may then lead it in ZooKeeper mode.
+
+        Kafka 4 has no ZooKeeper mode. Without the right to read the setting it is unknown, and False. Raises
+        ClusterError.
+        """
+        if int(self.kafka_version.partition(".")[0]) >= 4:
+            return False
+        now_s = time.monotonic()
+        if self._migration is None or now_s - self._migration[0] > _MIGRATION_KEPT_S:
+            try:
+                values = self.broker_configs(self.live_brokers(), [MIGRATION], timeout_s=_MIGRATION_WAIT_S)
+            except KafkaRefused:
+                values = {}
+            self._migration = now_s, any(each.get(MIGRATION) == "true" for each in values.values())
+        return self._migration[1]
+
+    @property
+    def mode_text(self) -> str:
+        """The mode for messages, such as "KRaft mode", and whether the cluster is in migration. Raises ClusterError."""
+        mode = f"{'ZooKeeper' if self.zookeeper_mode else 'KRaft'} mode"
+        return f"{mode} (in migration to KRaft)" if self.in_migration else mode
 
     @property
     def kafka_version(self) -> str:
@@ -442,6 +472,9 @@ class KafkaCluster:
         self, targets: Mapping[TopicPartition, Assignment | None], what: str, *, keep_factor: bool = False
     ) -> dict[TopicPartition, KafkaRefused | None]:
         results: dict[TopicPartition, KafkaRefused | None] = {}
+        if self.zookeeper_mode:
+            # A KRaft controller that leads brokers in ZooKeeper mode raises no epoch for an order.
+            self._reconciler.orders_raise_epochs = not self.in_migration
         self._listed_s = -math.inf  # what is in flight changes
         for batch in batches(list(targets)):
             wanted = {partition: targets[partition] for partition in batch}

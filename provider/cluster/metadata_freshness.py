@@ -65,10 +65,11 @@ class MetadataReconciler:
     """The recent responses of the controller to one client, and the client's requests. Times are monotonic seconds.
 
     `orders_raise_epochs` is True if a change of the replica order increments the leader epoch, as in ZooKeeper mode.
+    It may change while a cluster migrates to KRaft.
     """
 
     def __init__(self, *, orders_raise_epochs: bool = False) -> None:
-        self._orders_raise_epochs = orders_raise_epochs
+        self.orders_raise_epochs = orders_raise_epochs
         self._listed: dict[TopicPartition, tuple[Reassignment, float]] = {}
         self._accepted: dict[TopicPartition, _AcceptedRequest] = {}
         self._shown: dict[str, _TopicMetadata] = {}
@@ -125,7 +126,7 @@ class MetadataReconciler:
             return True
         if was is not None and was[0].replicas == seen.replicas and not was[0].adding:
             return False  # another client may have cancelled it: that leaves these replicas, and the same epoch
-        raised = self._orders_raise_epochs or frozenset(target) != frozenset(seen.replicas)
+        raised = self.orders_raise_epochs or frozenset(target) != frozenset(seen.replicas)
         return raised and _is_older_metadata(seen, request)
 
     def _is_still_shown(

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.client import MIGRATION, KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.requests import NO_SUCH_TOPIC
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
@@ -58,7 +58,8 @@ def inspect_cluster(cluster: KafkaCluster, commands: Commands, *, throttled: boo
     log_dirs, refusals = _read_log_dirs(cluster, snapshot)
     refusals |= _probe_rights(cluster, snapshot, throttled=throttled)
     return [
-        describe_cluster(snapshot, cluster.kafka_version, commands, zookeeper_mode=cluster.zookeeper_mode),
+        describe_cluster(snapshot, cluster.kafka_version, commands, mode=cluster.mode_text),
+        *migration_findings(in_migration=cluster.in_migration),
         capability_finding(cluster.kafka_version),
         *service_findings(snapshot, commands, balances_itself=_balances_itself(cluster, snapshot)),
         right_finding(refusals, commands),
@@ -67,14 +68,13 @@ def inspect_cluster(cluster: KafkaCluster, commands: Commands, *, throttled: boo
     ]
 
 
-def describe_cluster(snapshot: Snapshot, version: str, commands: Commands, *, zookeeper_mode: bool) -> Finding:
+def describe_cluster(snapshot: Snapshot, version: str, commands: Commands, *, mode: str) -> Finding:
     """Return what the cluster is; a fault while partitions have no leader, a note while brokers are down."""
-    mode = "ZooKeeper" if zookeeper_mode else "KRaft"
     dead = sorted(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
     under = sum(partition.under_replicated for partition in snapshot.partitions.values())
     offline = sum(partition.leader is None for partition in snapshot.partitions.values())
     sentence = (
-        f"Cluster {snapshot.cluster_id} in {mode} mode, with the requests of Kafka {version}, answers; live brokers: "
+        f"Cluster {snapshot.cluster_id} in {mode}, with the requests of Kafka {version}, answers; live brokers: "
         f"{_name(sorted(snapshot.live))}; {len(snapshot.partitions)} partitions, {under} under-replicated."
     )
     if dead:
@@ -85,6 +85,18 @@ def describe_cluster(snapshot: Snapshot, version: str, commands: Commands, *, zo
     if dead or under:
         return Finding("kafka", Level.NOTE, sentence, commands.steward("status"))
     return Finding("kafka", Level.OK, sentence)
+
+
+def migration_findings(*, in_migration: bool) -> list[Finding]:
+    """Return a note while a cluster is migrated from ZooKeeper to KRaft; empty otherwise."""
+    if not in_migration:
+        return []
+    sentence = (
+        f"The cluster is in migration from ZooKeeper to KRaft ({MIGRATION}): reassignments are submitted by the Admin "
+        "API only, and brokers restart meanwhile; prefer to finish it before plans are made, and move a journal out of "
+        "ZooKeeper before ZooKeeper is removed."
+    )
+    return [Finding("migration", Level.NOTE, sentence)]
 
 
 def capability_finding(version: str) -> Finding:

@@ -33,6 +33,10 @@ class ClusterPort(Protocol):
     def zookeeper_mode(self) -> bool:
         """True if ZooKeeper keeps this cluster's metadata; its controller is then one of the brokers."""
 
+    @property
+    def in_migration(self) -> bool:
+        """True if the cluster is being migrated from ZooKeeper to KRaft (KIP-866)."""
+
     def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
         """Return brokers, partitions and reassignments in flight, without sizes; only of `topics`, if given.
 

@@ -5,6 +5,8 @@ and never changed, because an external change makes Kafka's controller lose its 
 flight at a time, and the other moves wait. Kafka does not check there that a target is live; this module does.
 KIP-236's `original_replicas` is omitted, because Kafka 3.9 ignores a node that contains it. The originals are in
 `/admin/reassignments`, where they were recorded before.
+
+During a migration to KRaft nothing is submitted here: a KRaft controller does not read the node, which would stay.
 """
 
 from __future__ import annotations
@@ -22,8 +24,14 @@ from kafka_steward.journal.tree import Tree, put_new
 
 #: The size limit of the node in bytes: below ZooKeeper's limit of 1 MB.
 MAX_ZNODE_BYTES = 900_000
-#: Kafka's error code: a reassignment is in progress.
-_IN_PROGRESS = 60
+#: Kafka's error codes: a reassignment is in progress; the request is not valid.
+_IN_PROGRESS, _INVALID_REQUEST = 60, 42
+
+
+_IN_MIGRATION = (
+    "the cluster is in migration to KRaft (zookeeper.metadata.migration.enable), whose controller does not read "
+    f"{paths.REASSIGN_PARTITIONS}; set submission to admin"
+)
 
 
 class ZnodeReassignmentClient:
@@ -43,6 +51,8 @@ class ZnodeReassignmentClient:
         The node has no field for `keep_factor`, which is ignored.
         """
         del keep_factor
+        if self._cluster.in_migration:
+            return dict.fromkeys(targets, _build_refusal(_INVALID_REQUEST, _IN_MIGRATION))
         live = self._cluster.live_brokers()
         dead = {name: [each for each in target if each not in live] for name, target in targets.items()}
         refused = {

@@ -317,8 +317,7 @@ class StewardHook(BaseHook):
         try:
             with KafkaCluster(self.access.client, expected_cluster_id=self.access.expected_cluster_id) as cluster:
                 brokers = ", ".join(str(broker) for broker in sorted(cluster.live_brokers()))
-                mode = "ZooKeeper" if cluster.zookeeper_mode else "KRaft"
-                return True, f"Cluster {cluster.cluster_id} in {mode} mode answers; live brokers: {brokers}."
+                return True, f"Cluster {cluster.cluster_id} in {cluster.mode_text} answers; live brokers: {brokers}."
         except StewardError as error:
             return False, str(error)
 

@@ -24,6 +24,7 @@ from kafka_steward.doctor.kafka import (
     cordon_findings,
     describe_cluster,
     hidden_finding,
+    migration_findings,
     right_finding,
     service_findings,
 )
@@ -113,10 +114,13 @@ def test_without_the_right_to_throttle_the_setting_that_needs_none_is_named() ->
 
 def test_the_cluster_is_described_with_what_is_down() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123 231")
-    told = describe_cluster(simulator.snapshot(), "4.3", ME, zookeeper_mode=False)
+    told = describe_cluster(simulator.snapshot(), "4.3", ME, mode="KRaft mode")
+    assert told.sentence.startswith(f"Cluster {simulator.cluster_id} in KRaft mode, with the requests of Kafka 4.3, ")
+    assert migration_findings(in_migration=False) == []
+    assert "in migration from ZooKeeper to KRaft" in migration_findings(in_migration=True)[0].sentence
     assert (told.level, told.sentence.endswith("2 partitions, 0 under-replicated.")) == (Level.OK, True)
     simulator.kill(2)
-    told = describe_cluster(simulator.snapshot(), "4.3", ME, zookeeper_mode=False)
+    told = describe_cluster(simulator.snapshot(), "4.3", ME, mode="KRaft mode")
     assert (told.level, "Brokers that are down and host replicas: 2." in told.sentence) == (Level.NOTE, True)
 
 
@@ -249,7 +253,7 @@ def faults() -> list[Finding]:
     managed = service_findings(replace(whole, cluster_id="lkc-1"), ME, balances_itself=False)
     simulator.kill(1)
     return [
-        describe_cluster(simulator.snapshot(), "4.3", ME, zookeeper_mode=False),
+        describe_cluster(simulator.snapshot(), "4.3", ME, mode="KRaft mode"),
         *balanced,
         *managed,
         *disks,

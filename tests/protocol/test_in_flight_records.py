@@ -233,6 +233,14 @@ def test_a_batch_is_one_node_and_the_next_waits_until_it_is_gone() -> None:
     assert port.alter({T1: (2, 3, 4)}) == {T1: None}
 
 
+def test_during_a_migration_to_kraft_nothing_is_submitted_by_a_node_that_nobody_would_read() -> None:
+    yard = Yard(mode="zookeeper")
+    yard.simulator.broker_settings[2]["zookeeper.metadata.migration.enable"] = "true"
+    answers = ZnodeReassignmentClient(yard.simulator, yard.journal.tree).alter({T0: (2, 3)})
+    assert "in migration to KRaft (zookeeper.metadata.migration.enable), whose" in present(answers[T0]).message
+    assert yard.journal.tree.get(paths.REASSIGN_PARTITIONS) is None
+
+
 def test_while_anything_is_in_flight_nothing_is_created() -> None:
     yard = Yard(mode="zookeeper")
     yard.simulator.alter({T0: (2, 3)})
