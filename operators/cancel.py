@@ -131,7 +131,10 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
         within_s = self.verify_timeout.total_seconds()
         found = poll_until_undone(
-            lambda: verify_undone(opened.cluster, opened.journal, digest), self._wait_unless_killed, within_s=within_s
+            lambda: verify_undone(opened.cluster, opened.journal, digest),
+            self._wait_unless_killed,
+            say=lambda message: self.log.info("%s", printable(message)),
+            within_s=within_s,
         )
         if not found.ok:
             raise AirflowException(printable(f"The original state is not restored: {found.sentence}"))

@@ -50,22 +50,28 @@ def execute_cancel(foreground: Foreground, record: PlanRecord, request: CancelRe
     call, undone = foreground.call, _run_cancel(foreground, record, request)
     undone.print_errors()
     code = print_result(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
-    if request.scope != "plan" and undone.progress.completed and code is Exit.DONE:
-        print_error(
-            "Completed moves stay. To roll them back too:",
-            f"  {call.command_line(f'cancel {record.digest[:12]} --scope plan')}",
-        )
+    hint = ""
+    if undone.rolled_back and undone.skipped:
+        hint = "What was left alone can be reverted later, once its reason is gone, by the same command:"
+    elif not undone.rolled_back and undone.progress.completed and code is Exit.DONE:
+        hint = "Completed moves stay. To roll them back too:"
+    if hint:
+        print_error(hint, f"  {call.command_line(f'cancel {record.digest[:12]} --scope plan')}")
     return code
 
 
 @dataclass(frozen=True)
 class _CancelResult:
-    """The result of a cancel or rollback; `found` is the verification against Kafka, None if it has not ended."""
+    """The result of a cancel or rollback; `found` is the verification against Kafka, None if it has not ended.
+
+    `rolled_back` is True if completed moves were rolled back: another request may have asked for that.
+    """
 
     progress: Progress
     found: UndoVerification | None
     skipped: Sequence[SkippedPartition]
     leased_brokers: Sequence[int] = ()
+    rolled_back: bool = False
 
     @property
     def done(self) -> bool:
@@ -107,16 +113,21 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
     foreground.retry(ask, stays="Ctrl-C stops, and the plan stays unchanged.")
     progress = foreground.run_plan(record.digest)
     ended = journal.plans.get(record.digest)
-    if ended is not None and (ended.status.value == "rolled_back" or ended.not_rolled_back is not None):
+    rolled_back = ended is not None and (ended.status.value == "rolled_back" or ended.not_rolled_back is not None)
+    if ended is not None and rolled_back:
         progress = replace(progress, sentence=f"Plan {ended.digest[:12]} was {ended.reason}.")
     if not progress.ended:
         return _CancelResult(progress, None, ())
-    left_alone = _reordered_partitions(foreground, record.digest) if scope == "pending" else set()
+    left_alone = set() if rolled_back else _reordered_partitions(foreground, record.digest)
     look = partial(verify_undone, cluster, journal, record.digest)
-    found = poll_until_undone(lambda: foreground.retry(look, stays=_ENDED), foreground.interrupt.wait)
+    found = poll_until_undone(lambda: foreground.retry(look, stays=_ENDED), foreground.interrupt.wait, say=print_error)
     leased = list_leased_rates(journal, [record.digest, *filter(None, [found.rollback])])
     return _CancelResult(
-        progress, found, sorted(left_alone | {*found.left_alone}), sorted({broker for broker, _ in leased})
+        progress,
+        found,
+        sorted(left_alone | {*found.left_alone}),
+        sorted({broker for broker, _ in leased}),
+        rolled_back=rolled_back,
     )
 
 

@@ -297,7 +297,7 @@ def cancel_outcome_message(
     why = f" ({asked.reason})" if asked is not None and asked.reason else ""
     message = f"Plan {record.digest[:12]} was cancelled{by}{why}"
     if record.status is PlanStatus.ROLLED_BACK:
-        return f"{message}, and rolled back by plan {back}: its partitions have their original replicas."
+        return f"{message}, and rolled back by plan {back}: what it had begun to move has its original replicas."
     if record.not_rolled_back is not None:
         return f"{message}, and reverted by plan {back}, except for {record.not_rolled_back} partitions."
     arrived = sum(row.state is MoveState.COMPLETED for row in rows)

@@ -109,15 +109,37 @@ _LISTS = ("returned", "left_alone", "skipped", "wrong")
 
 
 def poll_until_undone(
-    look: Callable[[], UndoVerification], wait: Callable[[float], None], *, within_s: float = 300.0
+    look: Callable[[], UndoVerification],
+    wait: Callable[[float], None],
+    *,
+    say: Callable[[str], None],
+    within_s: float = 300.0,
 ) -> UndoVerification:
-    """Poll `look` until its result is `ok`, for at most `within_s` seconds; returns the last result."""
+    """Poll `look` until its result is `ok`, for at most `within_s` seconds; returns the last result.
+
+    If the first result is not, `say` gets a message about what is waited for.
+    """
+    found = look()
+    if not found.ok:
+        say(waiting_message(found, within_s))
     for _ in range(int(within_s / _POLL_INTERVAL_S)):
-        found = look()
         if found.ok:
             return found
         wait(_POLL_INTERVAL_S)
-    return look()
+        found = look()
+    return found
+
+
+def waiting_message(found: UndoVerification, within_s: float) -> str:
+    """Return the message about what a verification waits for, how long, and that the plan has ended. Pure."""
+    first = [f"{each.topic}-{each.partition}: {each.why}" for each in found.wrong[:1]]
+    first += [f"throttles still set: {found.throttles[0]}"] if found.throttles and not first else []
+    more = len(found.wrong) + len(found.throttles) - 1
+    others = f", and {more} more" if more > 0 else ""
+    return (
+        f"Plan {found.plan[:12]} has ended. Waiting, for {within_s:g} s at most, until all is as it was before: "
+        f"{first[0]}{others}."
+    )
 
 
 def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVerification:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from getpass import getuser
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import ThrottleSide
@@ -76,6 +78,19 @@ def test_all_of_it_is_taken_back(half: Scene, capsys: pytest.CaptureFixture[str]
     assert f"Plan {digest[:12]} was rolled back by plan" in capsys.readouterr().out
 
 
+def test_a_cancel_beside_which_another_asks_for_a_rollback_does_not_say_that_completed_moves_stay(
+    half: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digest, begun = half.plan.digest, half.pauses
+    ask = partial(request_cancel, half.journal, digest, who=Actor(person="ada"), reason="racks", scope="plan")
+    half.interfere = lambda pause: ask() if pause == begun + 1 else None
+    assert half.call("cancel", "--reason", "traffic peak") == 0
+    assert half.replicas() == BEFORE
+    told = capsys.readouterr()
+    assert f"Plan {digest[:12]} was rolled back by plan" in told.out
+    assert "Completed moves stay" not in told.err
+
+
 def test_a_plan_that_is_complete_is_taken_back(scene: Scene) -> None:
     assert scene.call("apply", scene.file(*ALL)) == 0
     digest = scene.plan.digest
@@ -106,9 +121,12 @@ def test_what_someone_else_changed_since_is_left_alone_and_reported(
     half: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     half.simulator.topics[TopicPartition("t", 0)].replicas = (3, 2, 4)
+    again = f"cancel {half.plan.digest[:12]} --scope plan"
     assert half.call("cancel", "--scope", "plan", "--reason", "wrong racks") == 1
     assert half.replicas() == [(3, 2, 4), *BEFORE[1:]]
-    assert "t-0 was left alone: " in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "t-0 was left alone: " in err
+    assert f"once its reason is gone, by the same command:\n  airflow kafka-steward {again}" in err
 
 
 def test_a_stuck_plan_is_cancelled(scene: Scene) -> None:
@@ -196,6 +214,8 @@ def test_what_cannot_be_seen_to_be_as_before_fails_the_cancel(half: Scene, capsy
     told = capsys.readouterr()
     assert "t-1 is not as it was: broker 4 does not report whether it still has a log of it" in told.err
     assert "back to" not in told.out
+    waits = f"Plan {half.plan.digest[:12]} has ended. Waiting, for 300 s at most, until all is as it was before: t-1: "
+    assert told.err.count(waits) == 1, "at the first look, and once"
 
 
 def test_programs_get_each_partition_too(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:

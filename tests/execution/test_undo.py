@@ -103,8 +103,8 @@ def test_in_the_middle_everything_goes_back_order_and_throttles_included(world: 
     assert (progress.status, progress.digest) == (PlanStatus.ROLLED_BACK, world.digest)
     back = str(stepper.rollback)
     assert progress.sentence == (
-        f"Plan {world.digest[:12]} was cancelled by ada (too slow), and rolled back by plan {back[:12]}: its "
-        "partitions have their original replicas."
+        f"Plan {world.digest[:12]} was cancelled by ada (too slow), and rolled back by plan {back[:12]}: what "
+        "it had begun to move has its original replicas."
     )
     assert world.record(back).reason.endswith("is complete: 1 of 1 partitions moved.")
     assert stepper.left_alone == ()

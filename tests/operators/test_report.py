@@ -130,7 +130,7 @@ def test_a_heal_whose_replacement_leads_nothing_says_why(monkeypatch: pytest.Mon
     [
         (
             {"status": PlanStatus.ROLLED_BACK, "rolled_back_by": "77ab", "not_rolled_back": 0},
-            ", and rolled back by plan 77ab: its partitions have their original replicas.",
+            ", and rolled back by plan 77ab: what it had begun to move has its original replicas.",
         ),
         (
             {"status": PlanStatus.CANCELLED, "rolled_back_by": "77ab", "not_rolled_back": 1},
