@@ -8,7 +8,6 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from getpass import getuser
 
 import pytest
@@ -82,8 +81,12 @@ def test_a_cancel_beside_which_another_asks_for_a_rollback_does_not_say_that_com
     half: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     digest, begun = half.plan.digest, half.pauses
-    ask = partial(request_cancel, half.journal, digest, who=Actor(person="ada"), reason="racks", scope="plan")
-    half.interfere = lambda pause: ask() if pause == begun + 1 else None
+
+    def ask(pause: int) -> None:
+        if pause == begun + 1:
+            request_cancel(half.journal, digest, who=Actor(person="ada"), reason="racks", scope="plan")
+
+    half.interfere = ask
     assert half.call("cancel", "--reason", "traffic peak") == 0
     assert half.replicas() == BEFORE
     told = capsys.readouterr()
