@@ -30,6 +30,8 @@ __all__ = [
 SECTION = "Settings (empty: as configured)"
 #: Heal, fill and cancel ignore the maintenance window.
 _WINDOW = frozenset({"maintenance_window", "maintenance_timezone"})
+#: The gate of workflows that can wait reads it.
+_GATE = frozenset({"stuck_after"})
 #: Heal alone compares the number of failed brokers with these.
 _OUTAGE = frozenset({"max_failed_brokers", "max_failed_fraction"})
 _BROKER_IDS: dict[str, Any] = {"items": {"type": "integer", "minimum": 0}, "uniqueItems": True}
@@ -56,7 +58,7 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
             **_BROKERS,
         ),
         "ignore_grace": Param(False, "Heal all brokers that are down, without a grace period.", **_TOGGLE),
-        **setting_params(settings, first=("throttle", *sorted(_OUTAGE)), without=_WINDOW),
+        **setting_params(settings, first=("throttle", *sorted(_OUTAGE)), without=_WINDOW | _GATE),
     }
 
 
@@ -72,7 +74,7 @@ def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
         ),
         "reason": _reason_param(),
         "even_if_disabled": Param(False, "Roll back although reassignments are disabled for this cluster.", **_TOGGLE),
-        **setting_params(settings, without=_WINDOW | _OUTAGE),
+        **setting_params(settings, without=_WINDOW | _OUTAGE | _GATE),
     }
 
 
@@ -115,7 +117,7 @@ def control_params() -> dict[str, Param]:
 
 def fill_params(settings: Mapping[str, Any]) -> dict[str, Param]:
     """Return the form of a fill: the settings."""
-    return setting_params(settings, without=_WINDOW | _OUTAGE)
+    return setting_params(settings, without=_WINDOW | _OUTAGE | _GATE)
 
 
 def rebalance_params(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Param]:
@@ -151,7 +153,7 @@ def apply_params(settings: Mapping[str, Any]) -> dict[str, Param]:
             },
         ),
         "dry_run": _dry_run_param(),
-        **_waiting_plan_params(settings),
+        **_waiting_plan_params(settings, without=_GATE),
     }
 
 
@@ -302,9 +304,10 @@ def setting_params(
     }
 
 
-def _waiting_plan_params(settings: Mapping[str, Any]) -> dict[str, Param]:
+def _waiting_plan_params(settings: Mapping[str, Any], *, without: Collection[str] = ()) -> dict[str, Param]:
     """Return the settings of a plan that waits for its maintenance window."""
-    return setting_params(settings, first=("throttle", *sorted(_WINDOW, reverse=True)), without=_OUTAGE)
+    first = ("throttle", *sorted(_WINDOW, reverse=True))
+    return setting_params(settings, first=first, without=_OUTAGE.union(without))
 
 
 def _read_configured_settings() -> Settings:

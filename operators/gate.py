@@ -23,7 +23,10 @@ class ClusterReadyOperator(StewardOperator):
     """Lets a workflow start only on a fully replicated, idle cluster; changes nothing.
 
     The condition: no partition is under-replicated, no broker that hosts replicas is down, no reassignment is in
-    progress, no plan holds the plan slot, and reassignments are not disabled (KIP-236). If it is not met,
+    progress, no plan holds the plan slot, and reassignments are not disabled (KIP-236). What no plan can mend is left
+    out, and named in the message: partitions without a live replica, those that the last heal had to leave or that have
+    more replicas than there are live brokers, and what is out of sync on live brokers, or being reassigned by somebody
+    else, for longer than `stuck_after`. If the condition is not met,
     `when_busy="skip"` skips the task and its downstream tasks, with the reason in the log. `when_busy="wait"` waits, in
     the triggerer or with `deferrable=False` in the worker, for at most `wait_timeout`, with a check every
     `poke_interval`. Returns the message.

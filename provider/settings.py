@@ -92,6 +92,15 @@ class Settings:
     max_failed_fraction: float = _setting_field(
         0.4, "More than this fraction of the brokers failed is an outage, too.", low=0, high=1
     )
+    stuck_after: float = _setting_field(
+        86_400.0,
+        (
+            "Seconds after which a partition that is out of sync on live brokers, or a reassignment of somebody else, "
+            "keeps no plan from starting."
+        ),
+        low=0,
+        high=_LONGEST_S,
+    )
     capacity: str = _setting_field(
         "",
         "Capacities of brokers that are to hold more or less than others, such as 4=2, 5=0.5; any other broker has 1.",

@@ -49,6 +49,7 @@ _SINGLE = (
     "/steward/step_lock",
     "/steward/disable_observed",
     "/steward/fill_event",
+    "/steward/unsettled",
     "/steward/empty_brokers",
 )
 #: An announcement of these holds up what moves beside them, whatever it says, and is meant to.

@@ -197,12 +197,14 @@ def _take_snapshot(opened: ClusterSession, folder: str, inputs: _Inputs) -> None
 
 
 def _print_readiness(opened: ClusterSession, operation: Operation) -> None:
-    """Print why the workflow would not start now; heal and fill start regardless."""
+    """Print why the workflow would not start now, or what it leaves out; heal and fill start regardless."""
     if operation in (Operation.HEAL, Operation.FILL):
         return
-    readiness = check_readiness(opened.cluster, opened.journal)
+    readiness = check_readiness(opened.cluster, opened.journal, opened.settings)
     if not readiness.is_ready:
         print_error(f"The DAG would not start now. {readiness.sentence}")
+    elif readiness.left_out:
+        print_error(readiness.sentence)
 
 
 def _derive_options(

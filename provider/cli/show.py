@@ -19,9 +19,9 @@ from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_status import read_document_status
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
-from kafka_steward.execution.failure_detector import build_view, decide_failures
+from kafka_steward.execution.failure_detector import decide_failures
 from kafka_steward.execution.failure_records import read_failures
-from kafka_steward.execution.failures import not_counted_text, outage_text
+from kafka_steward.execution.failures import build_view, not_counted_text, outage_text
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.execution.throttle_rates import ExternalRate, external_rates_message
 from kafka_steward.execution.throttles import list_external_rates

@@ -7,14 +7,12 @@ also has the time of the last announcement.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kafka_steward.assignment import begin_with_brokers
-from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers, failed_log_dirs
-from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
+from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers
 from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
 from kafka_steward.execution.document_repair import run_with_repair
@@ -24,21 +22,21 @@ from kafka_steward.execution.failure_records import (
     RecordedFailures,
     delete_entry,
     enter_failure,
+    find_healed_brokers,
     read_failures,
     record_call_off,
 )
 from kafka_steward.execution.failures import (
     Failure,
     FailureDecision,
-    HealedBrokers,
     LivenessView,
     NotCounted,
+    build_view,
     check_state,
     decide_broker_failures,
     decide_log_dir_failures,
     first_due_ms,
     grace_end_text,
-    healed_brokers,
     log_dir_message,
     not_counted_text,
     outage_text,
@@ -108,40 +106,9 @@ def _view_lifetime_ms(view: LivenessView) -> int:
     return LOST_MS if missing else CALM_MS
 
 
-def build_view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, BrokerLogDirs]) -> LivenessView:
-    """Return the state of the brokers of which `failed` are down, by their votes or by the snapshot."""
-    known = frozenset(broker for broker in snapshot.live | snapshot.hosting_brokers if broker >= 0)
-    holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
-    lost = {broker: len(names) for broker, names in snapshot.offline_on_live_brokers.items()}
-    touched = snapshot.partitions.values() if failed else ()
-    reachable = {broker for each in touched if each.live_replicas(snapshot) for broker in each.replicas}
-    in_flight = {broker for each in snapshot.reassigning.values() for broker in each.replicas}
-    return LivenessView(
-        failed,
-        snapshot.live,
-        known,
-        holding,
-        failed_log_dirs(snapshot, disks),
-        lost,
-        hopeless=failed - reachable,
-        in_flight=frozenset(in_flight),
-        lost_racks=_lost_racks(snapshot, failed),
-    )
-
-
-def _lost_racks(snapshot: Snapshot, failed: frozenset[int]) -> tuple[str, ...]:
-    """Return the racks of which no broker is left, of two or more; with ZooKeeper, Kafka forgets racks of dead ones."""
-    down = Counter(broker.rack for broker in snapshot.brokers.values() if broker.rack and broker.id in failed)
-    up = {broker.rack for broker in snapshot.brokers.values() if broker.id not in failed}
-    return tuple(sorted(rack for rack, count in down.items() if count > 1 and rack not in up))
-
-
 _log = logging.getLogger(__name__)
 
 _SWEPT = (*WRITTEN, FAILURES, FAILED_LOG_DIRS)
-
-#: The number of latest plans that are searched for the newest heal of a broker.
-_PLANS = 200
 
 
 @dataclass(frozen=True)
@@ -179,23 +146,6 @@ class DetectionResult:
     def failed_log_dir_count(self) -> int:
         """Return the number of failed log directories."""
         return count_failed_log_dirs(self.disks)
-
-
-def find_healed_brokers(
-    journal: Journal,
-    view: LivenessView,
-    now_ms: int,
-    settings: Settings,
-    *,
-    first_seen_ms: Mapping[int, int],
-    reported_ms: Mapping[int, int],
-) -> HealedBrokers:
-    """Return the brokers that need no further plan, and those that count towards no outage, by the newest plans."""
-    if not (view.replica_counts or first_seen_ms):
-        return HealedBrokers()
-    return healed_brokers(
-        journal.plans.latest(_PLANS), view, now_ms, settings, first_seen_ms=first_seen_ms, reported_ms=reported_ms
-    )
 
 
 def decide_failures(

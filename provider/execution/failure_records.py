@@ -16,17 +16,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.failures import Failure, called_off_brokers
+from kafka_steward.execution.failures import (
+    Failure,
+    HealedBrokers,
+    LivenessView,
+    called_off_brokers,
+    healed_brokers,
+)
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.listing import DocumentCollection, ListedDocument
 from kafka_steward.journal.paths import BROKER
 from kafka_steward.journal.records import FAILED_BROKERS
+from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree, put_new, remove, replace_text
+from kafka_steward.settings import Settings
 
 #: The recorded failures of brokers, and of the log directories of live brokers.
 FAILURES = DocumentCollection("/steward/failures", (BROKER,), Failure.from_node, Failure.rebuild_from_node)
 FAILED_LOG_DIRS = DocumentCollection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.rebuild_from_node)
+
+#: The number of latest plans that are searched for the newest heal of a broker.
+_PLANS = 200
 
 #: Attempts to change a record that other processes change at the same time.
 _ATTEMPTS = 5
@@ -149,3 +160,20 @@ def _parse_failure(node: Node) -> Failure | None:
         return Failure.from_node(node)
     except DocumentError:
         return None  # the sweep replaces it by a record without `entered`
+
+
+def find_healed_brokers(
+    journal: Journal,
+    view: LivenessView,
+    now_ms: int,
+    settings: Settings,
+    *,
+    first_seen_ms: Mapping[int, int],
+    reported_ms: Mapping[int, int],
+) -> HealedBrokers:
+    """Return the brokers that need no further plan, and those that count towards no outage, by the newest plans."""
+    if not (view.replica_counts or first_seen_ms):
+        return HealedBrokers()
+    return healed_brokers(
+        journal.plans.latest(_PLANS), view, now_ms, settings, first_seen_ms=first_seen_ms, reported_ms=reported_ms
+    )

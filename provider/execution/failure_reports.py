@@ -15,10 +15,11 @@ from dataclasses import replace
 
 from kafka_steward.cluster.health import failed_paths_text
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.failure_detector import LivenessProbe, decide_failures, find_healed_brokers
+from kafka_steward.execution.failure_detector import LivenessProbe, decide_failures
 from kafka_steward.execution.failure_records import (
     FAILED_LOG_DIRS,
     FAILURES,
+    find_healed_brokers,
     read_failures,
     reported_log_dirs,
 )

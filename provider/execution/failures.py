@@ -6,13 +6,15 @@ are offline until the disk is back, or until they are moved to other brokers, as
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Annotated
 
 from kafka_steward.assignment import Operation, name_brokers
-from kafka_steward.cluster.health import failed_paths_text
+from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.escaping import utc_text
 from kafka_steward.journal.document import Document, FieldPresence
 from kafka_steward.journal.observed import CheckState
@@ -73,6 +75,34 @@ class LivenessView:
         A broker that too few live brokers report as down has not recovered.
         """
         return broker in self.live or broker not in self.known
+
+
+def build_view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, BrokerLogDirs]) -> LivenessView:
+    """Return the state of the brokers of which `failed` are down, by their votes or by the snapshot."""
+    known = frozenset(broker for broker in snapshot.live | snapshot.hosting_brokers if broker >= 0)
+    holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
+    lost = {broker: len(names) for broker, names in snapshot.offline_on_live_brokers.items()}
+    touched = snapshot.partitions.values() if failed else ()
+    reachable = {broker for each in touched if each.live_replicas(snapshot) for broker in each.replicas}
+    in_flight = {broker for each in snapshot.reassigning.values() for broker in each.replicas}
+    return LivenessView(
+        failed,
+        snapshot.live,
+        known,
+        holding,
+        failed_log_dirs(snapshot, disks),
+        lost,
+        hopeless=failed - reachable,
+        in_flight=frozenset(in_flight),
+        lost_racks=_lost_racks(snapshot, failed),
+    )
+
+
+def _lost_racks(snapshot: Snapshot, failed: frozenset[int]) -> tuple[str, ...]:
+    """Return the racks of which no broker is left, of two or more; with ZooKeeper, Kafka forgets racks of dead ones."""
+    down = Counter(broker.rack for broker in snapshot.brokers.values() if broker.rack and broker.id in failed)
+    up = {broker.rack for broker in snapshot.brokers.values() if broker.id not in failed}
+    return tuple(sorted(rack for rack, count in down.items() if count > 1 and rack not in up))
 
 
 class NotCounted(str, Enum):
@@ -281,6 +311,8 @@ class HealedBrokers:
 
     handled: frozenset[int] = frozenset()
     finished: frozenset[int] = frozenset()
+    #: Those of both whose heal ended by itself: what it left, no plan can mend with the brokers that are live.
+    exhausted: frozenset[int] = frozenset()
 
 
 def healed_brokers(
@@ -317,7 +349,9 @@ def healed_brokers(
             else not (plan.status.finished or is_plan_abandoned(plan, now_ms, settings))
         )
     }
-    return HealedBrokers(frozenset(handled), frozenset(each for each in finished if not newest[each].postponed))
+    settled = frozenset(broker for broker in finished if not newest[broker].postponed)
+    exhausted = frozenset(broker for broker in settled & handled if newest[broker].status.ended_by_itself)
+    return HealedBrokers(frozenset(handled), settled, exhausted)
 
 
 def _is_mended(plan: PlanRecord) -> bool:

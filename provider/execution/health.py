@@ -20,6 +20,7 @@ from kafka_steward.execution.cluster_queries import find_hidden_topics, min_isr_
 from kafka_steward.execution.pending_replicas import list_pending, with_hidden_pending_topics
 from kafka_steward.execution.pending_state import count_missing
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.readiness import record_unsettled
 from kafka_steward.journal.store import Journal
 
 #: Default limits: the maximum of each measure in a healthy cluster. A hidden topic is one that brokers host and Kafka
@@ -82,6 +83,7 @@ def check_health(
     # Only topics with a replica out of sync can have partitions under min ISR.
     lacking = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
     copies = copied_bytes(snapshot, log_dirs, journal.now_ms(), before)
+    record_unsettled(journal, snapshot)
     health = measure_health(
         snapshot,
         min_isr=min_isr_by_topic(cluster, lacking),

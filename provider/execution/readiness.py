@@ -11,24 +11,29 @@ While `/admin/reassign_cancel` exists, no reassignment starts, and those in flig
 Anyone may disable reassignments by creating that node, empty or not, with any tool. Our own node states by whom and
 why.
 
-A workflow asks whether work that can wait may begin on this cluster, before it plans anything.
+A workflow asks whether work that can wait may begin on this cluster, before it plans anything. What is broken already
+and no plan can mend does not keep it waiting: such partitions are left out, and named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
-from kafka_steward.assignment import name_brokers
-from kafka_steward.cluster.state import Snapshot
+from kafka_steward.assignment import TopicPartition, name_brokers
+from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.escaping import utc_text
+from kafka_steward.execution.failure_records import find_healed_brokers, read_failures
+from kafka_steward.execution.failures import build_view
 from kafka_steward.execution.plan_slot import current_plans
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, ReassignmentsDisabled
-from kafka_steward.journal.records import RESTARTS
+from kafka_steward.journal.records import RESTARTS, UnsettledPartitions
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree, put, put_new, remove
 from kafka_steward.settings import Settings
@@ -93,12 +98,16 @@ def expired_announcements(
     Such a restart was too quick to be detected, or never happened. The announcement of a broker that is down is kept,
     because the detection of its failure uses it.
     """
-    grace_ms = int(settings.heal_failure_interval * 1000) if settings.heal_failure_interval >= 0 else _USUAL_MS
+    grace_ms = _grace_ms(settings)
     over_ms = {
         broker: each.announced_ms + grace_ms if each.until_ms is None else each.until_ms
         for broker, each in announced.items()
     }
     return {broker: announced[broker] for broker, at_ms in over_ms.items() if broker in live and at_ms <= now_ms}
+
+
+def _grace_ms(settings: Settings) -> int:
+    return int(settings.heal_failure_interval * 1000) if settings.heal_failure_interval >= 0 else _USUAL_MS
 
 
 def delete_expired_announcements(journal: Journal, live: Collection[int], settings: Settings, who: Actor) -> list[str]:
@@ -177,11 +186,40 @@ def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> st
     return f"Reassignments are enabled again; they were disabled {DisabledReassignments.from_node(node).clause}."
 
 
+class LeftOut(str, Enum):
+    """Why a partition that is not fully replicated, or is being reassigned, keeps no plan from starting.
+
+    The value is a clause about such partitions, with what a person can do about them.
+    """
+
+    LOST = "without a live replica: bring one of their brokers back with its data, or delete or restore the topic"
+    IN_FLIGHT = (
+        "that somebody else has been reassigning for longer than stuck_after: complete that, or cancel it "
+        "(kafka-reassign-partitions.sh --cancel)"
+    )
+    STUCK = (
+        "with a replica on a live broker that has been out of sync for longer than stuck_after: look for a throttle "
+        "that somebody left (doctor), an observer, or a fault of that broker"
+    )
+    TOO_FEW_BROKERS = (
+        "with more replicas than there are live brokers, all of which have one: add brokers, or lower the replication "
+        "factor"
+    )
+    HEALED = (
+        "that the last heal could not make fully replicated: the sentences of its plan say why; add brokers, or report "
+        "the failure again"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The readiness of a cluster. It is open without `reasons`, which are clauses, the most severe first."""
+    """The readiness of a cluster. It is open without `reasons`, which are clauses, the most severe first.
+
+    `left_out` are the partitions that are broken already and that no plan can mend, with the reason.
+    """
 
     reasons: Sequence[str]
+    left_out: Mapping[TopicPartition, LeftOut] = field(default_factory=dict)
 
     @property
     def is_ready(self) -> bool:
@@ -191,55 +229,202 @@ class Readiness:
     @property
     def sentence(self) -> str:
         """The message for a person."""
-        if self.is_ready:
+        if not self.is_ready:
+            return f"The cluster is not ready: {'; '.join(self.reasons)}.{self._left_out_sentence}"
+        if not self.left_out:
             return "The cluster is fully replicated, and nothing is in flight."
-        return f"The cluster is not ready: {'; '.join(self.reasons)}."
+        return (
+            f"All that a plan can mend is fully replicated, and nothing of ours is in flight.{self._left_out_sentence}"
+        )
+
+    @property
+    def _left_out_sentence(self) -> str:
+        """The partitions that were left out, by reason: their number, the first one, and what a person can do."""
+        clauses = []
+        for why in LeftOut:
+            names = sorted(name for name, reason in self.left_out.items() if reason is why)
+            if names:
+                count = f"{len(names)} partition{'s' * (len(names) > 1)}"
+                clauses.append(f" Left out: {count} ({_name_first(names)}) {why.value}.")
+        return "".join(clauses)
 
 
-def evaluate_readiness(snapshot: Snapshot, *, disabled: str, holders: Sequence[str] = ()) -> Readiness:
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    """What is known of a cluster beside its snapshot, for `evaluate_readiness`.
+
+    `holders` are the digests of the plans that hold the plan slot. `disabled` states by whom reassignments are
+    disabled, and is empty while they are not (KIP-236). `gone` are dead brokers whose grace period is over, `exhausted`
+    those whose last heal did what can be done. `since_ms` has the time since which partitions are out of sync or being
+    reassigned.
+    """
+
+    now_ms: int = 0
+    disabled: str = ""
+    holders: Sequence[str] = ()
+    gone: frozenset[int] = frozenset()
+    exhausted: frozenset[int] = frozenset()
+    since_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    stuck_after_ms: int = 0
+
+    def is_stuck(self, name: TopicPartition) -> bool:
+        """Return True if the partition has been out of sync or in flight for too long to wait for it."""
+        since_ms = self.since_ms.get(name)
+        return since_ms is not None and self.now_ms - since_ms >= self.stuck_after_ms
+
+
+def evaluate_readiness(snapshot: Snapshot, known: KnownState) -> Readiness:
     """Return the readiness of a cluster. Pure.
 
-    `disabled` states by whom reassignments are disabled, and is empty while they are not (KIP-236). `holders` are
-    the digests of the plans that hold the plan slot. A broker that hosts replicas and is not live closes the gate,
-    whether or not it counts as failed by KIP-46 yet.
+    A broker that hosts replicas and is not live closes the gate, whether or not it counts as failed by KIP-46 yet,
+    unless all its partitions are left out.
     """
-    off = f"reassignments are disabled {disabled}" if disabled else ""
-    return Readiness(
-        tuple(
-            filter(
-                None,
-                (
-                    _dead_brokers_reason(snapshot),
-                    _under_replicated_reason(snapshot),
-                    _in_flight_reason(snapshot, holders),
-                    off,
-                ),
-            )
-        )
+    found = {name: _left_out_reason(each, snapshot, known) for name, each in snapshot.partitions.items()}
+    left_out = {name: why for name, why in found.items() if why is not None}
+    others = [each for name, each in snapshot.partitions.items() if name not in left_out]
+    off = f"reassignments are disabled {known.disabled}" if known.disabled else ""
+    reasons = (
+        _dead_brokers_reason(others, snapshot),
+        _under_replicated_reason(others, snapshot, known),
+        _in_flight_reason(others, known.holders),
+        off,
     )
+    return Readiness(tuple(filter(None, reasons)), left_out)
 
 
-def check_readiness(cluster: ClusterPort, journal: Journal) -> Readiness:
-    """Return the current readiness of the cluster. May raise ClusterError, JournalError."""
-    holders = [plan.digest for plan in current_plans(journal)]
-    return evaluate_readiness(cluster.snapshot(), disabled=disabled_reason(journal.tree), holders=holders)
+def check_readiness(cluster: ClusterPort, journal: Journal, settings: Settings) -> Readiness:
+    """Return the current readiness of the cluster. May raise ClusterError, JournalError.
+
+    Records in the journal since when partitions are out of sync or being reassigned.
+    """
+    snapshot, now_ms = cluster.snapshot(), journal.now_ms()
+    unsettled = record_unsettled(journal, snapshot)
+    down_ms = unsettled.down_ms
+    grace_ms = _grace_ms(settings)
+    known = KnownState(
+        now_ms,
+        disabled=disabled_reason(journal.tree),
+        holders=[plan.digest for plan in current_plans(journal)],
+        gone=frozenset(int(broker) for broker, since_ms in down_ms.items() if now_ms - since_ms >= grace_ms),
+        exhausted=_exhausted_brokers(journal, snapshot, now_ms, settings) if down_ms else frozenset(),
+        since_ms=unsettled.since_ms,
+        stuck_after_ms=int(settings.stuck_after * 1000),
+    )
+    return evaluate_readiness(snapshot, known)
 
 
-def _dead_brokers_reason(snapshot: Snapshot) -> str:
-    dead = sorted(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
+def _exhausted_brokers(journal: Journal, snapshot: Snapshot, now_ms: int, settings: Settings) -> frozenset[int]:
+    """Return the dead brokers whose last heal did what can be done with the live ones."""
+    view = build_view(snapshot, _dead_brokers(snapshot), {})
+    seen_ms = read_failures(journal.tree, now_ms).first_seen_ms
+    return find_healed_brokers(
+        journal, view, now_ms, settings, first_seen_ms=seen_ms, reported_ms={}
+    ).exhausted.intersection(view.failed)
+
+
+def _dead_brokers(snapshot: Snapshot) -> frozenset[int]:
+    # -1 in a ZooKeeper-mode assignment is a placeholder for a pending replica, not a broker.
+    return frozenset(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
+
+
+def _lagging_brokers(partition: Partition, snapshot: Snapshot) -> frozenset[int]:
+    """Return the live brokers whose replica is out of sync, except for those that a reassignment adds."""
+    return partition.live_replicas(snapshot) - partition.isr - frozenset(partition.adding)
+
+
+def _left_out_reason(partition: Partition, snapshot: Snapshot, known: KnownState) -> LeftOut | None:
+    """Return why a partition closes nothing; None if it is settled, or if a plan can mend it, or time."""
+    if not partition.live_replicas(snapshot):
+        return LeftOut.LOST
+    is_stuck = known.is_stuck(partition.topic_partition)
+    if partition.reassigning:
+        return LeftOut.IN_FLIGHT if is_stuck and not known.holders else None
+    lagging = _lagging_brokers(partition, snapshot)
+    if not partition.under_replicated or (lagging and not is_stuck):
+        return None
+    return _unmendable_reason(partition, snapshot, known, LeftOut.STUCK if lagging else None)
+
+
+def _unmendable_reason(
+    partition: Partition, snapshot: Snapshot, known: KnownState, why: LeftOut | None
+) -> LeftOut | None:
+    """Return `why`, or why no plan can replace the replicas that are not live; None if one can."""
+    missing = frozenset(partition.replicas) - partition.live_replicas(snapshot)
+    if missing <= known.exhausted:
+        return why or LeftOut.HEALED
+    is_everywhere = snapshot.live <= frozenset(partition.replicas)
+    return (why or LeftOut.TOO_FEW_BROKERS) if is_everywhere and missing <= known.gone else None
+
+
+def _name_first(names: Sequence[TopicPartition]) -> str:
+    return f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
+
+
+def _dead_brokers_reason(partitions: Sequence[Partition], snapshot: Snapshot) -> str:
+    hosting = {broker for each in partitions for broker in each.replicas if broker >= 0}
+    dead = sorted(hosting - snapshot.live)
     return f"{name_brokers(dead)} {'is' if len(dead) == 1 else 'are'} not live" if dead else ""
 
 
-def _under_replicated_reason(snapshot: Snapshot) -> str:
-    behind = sorted(name for name, partition in snapshot.partitions.items() if partition.under_replicated)
-    more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
-    return f"{behind[0]}{more} under-replicated" if behind else ""
+def _under_replicated_reason(partitions: Sequence[Partition], snapshot: Snapshot, known: KnownState) -> str:
+    behind = {each.topic_partition: each for each in partitions if each.under_replicated}
+    if not behind:
+        return ""
+    since_ms = [
+        known.since_ms.get(name, known.now_ms)
+        for name, each in behind.items()
+        if each.live_replicas(snapshot) >= frozenset(each.replicas)
+    ]
+    until = ""
+    if len(since_ms) == len(behind):
+        until = f", which counts until {utc_text(max(since_ms) + known.stuck_after_ms)} UTC at most (stuck_after)"
+    return f"{_name_first(sorted(behind))} under-replicated{until}"
 
 
-def _in_flight_reason(snapshot: Snapshot, holders: Sequence[str]) -> str:
+def _in_flight_reason(partitions: Sequence[Partition], holders: Sequence[str]) -> str:
     if holders:
         several = len(holders) > 1
         named = ", ".join(digest[:12] for digest in holders)
         return f"plan{'s' * several} {named} hold{'s' * (not several)} the plan slot"
-    moving = len(snapshot.reassigning)
-    return f"{moving} partitions are being reassigned" if moving else ""
+    moving = sum(each.reassigning for each in partitions)
+    return f"{moving} partition{' is' if moving == 1 else 's are'} being reassigned" if moving else ""
+
+
+#: The most partitions of which the time is kept, those that are unsettled the longest: the document stays small.
+_KEPT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class UnsettledSince:
+    """The times since which partitions are out of sync on live brokers or being reassigned, and brokers are down."""
+
+    since_ms: Mapping[TopicPartition, int]
+    down_ms: Mapping[int, int]
+
+
+def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledSince:
+    """Record since when partitions are unsettled and brokers are down; return the times, in ms.
+
+    What is settled again is forgotten. Whoever looks first dates it: the watch's health check looks every minute.
+    """
+    node, now_ms = journal.tree.get(paths.UNSETTLED), journal.now_ms()
+    before = UnsettledPartitions()
+    if node is not None:
+        with suppress(DocumentError):  # an unreadable one is replaced
+            before = UnsettledPartitions.from_node(node)
+    unsettled = [
+        name for name, each in snapshot.partitions.items() if each.reassigning or _lagging_brokers(each, snapshot)
+    ]
+    times = {name: min(before.since_ms.get(str(name), now_ms), now_ms) for name in unsettled}
+    since_ms = dict(sorted(times.items(), key=lambda item: (item[1], item[0]))[:_KEPT])
+    down = sorted(_dead_brokers(snapshot))
+    down_ms = {broker: min(before.down_ms.get(str(broker), now_ms), now_ms) for broker in down}
+    after = replace(
+        before,
+        since_ms={str(name): at_ms for name, at_ms in since_ms.items()},
+        down_ms={str(broker): at_ms for broker, at_ms in down_ms.items()},
+    )
+    if after != before:
+        # If another process writes it at the same time, the next look adds what is missing.
+        put(journal.tree, paths.UNSETTLED, node, after.to_json())
+    return UnsettledSince(since_ms, down_ms)

@@ -47,6 +47,7 @@ _SINGLE = (
     paths.DISABLE_OBSERVED,
     paths.FILL_EVENT,
     paths.EMPTY_BROKERS,
+    paths.UNSETTLED,
 )
 #: Nodes per request while sizes are counted: a document has at most 1 MB, so this bounds the excess over the limit.
 _BATCH = 50

@@ -59,6 +59,8 @@ LEASES = "/steward/throttle_leases"
 FILL_EVENT = "/steward/fill_event"
 #: Brokers that joined and are empty.
 EMPTY_BROKERS = "/steward/empty_brokers"
+#: Partitions that are out of sync or being reassigned, with the time since which they are.
+UNSETTLED = "/steward/unsettled"
 #: The leases of the watch's checks: `<kind>`.
 WATCH_LEASES = "/steward/watch_leases"
 

@@ -338,6 +338,23 @@ class FillEvent(Document):
     brokers: Assignment = ()
 
 
+def _read_times(fields: FieldReader, key: str) -> dict[str, int]:
+    times = fields.object(key)
+    return {name: times.integer(name) for name in sorted(times.remaining())}
+
+
+@dataclass(frozen=True)
+class UnsettledPartitions(Document):
+    """`/steward/unsettled`: what keeps a cluster from being fully replicated, with the time since which it does.
+
+    `since_ms` has partitions, as `t-0`, that are out of sync on live brokers or being reassigned, `down_ms` has dead
+    brokers. Times are by the journal's clock, in milliseconds since 1970.
+    """
+
+    since_ms: Annotated[Mapping[str, int], _read_times] = field(default_factory=dict, hash=False)
+    down_ms: Annotated[Mapping[str, int], _read_times] = field(default_factory=dict, hash=False)
+
+
 @dataclass(frozen=True)
 class EmptyBrokersDocument(Document):
     """`/steward/empty_brokers`: brokers that were observed to be live and empty, and the state of their claims.

@@ -82,7 +82,7 @@ def check_ready(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckRe
     """Check that deferrable work may begin: full replication, nothing in flight, reassignments enabled."""
     from kafka_steward.execution.readiness import check_readiness
 
-    gate = check_readiness(opened.cluster, opened.journal)
+    gate = check_readiness(opened.cluster, opened.journal, opened.settings)
     return CheckResult(gate.is_ready, gate.sentence, list(gate.reasons))
 
 

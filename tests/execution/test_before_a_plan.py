@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ from kafka_steward.execution.plan_requests import (
 )
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.readiness import check_readiness, disable_reassignment, evaluate_readiness
+from kafka_steward.execution.readiness import KnownState, check_readiness, disable_reassignment, evaluate_readiness
 from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.journal import paths
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.rebalance_request import RebalanceRequest as Request
@@ -40,7 +41,7 @@ WHOLE = cluster("1a 2b 3c 4a", "orders: 123 231 312", "__consumer_offsets: 123",
 
 def test_the_gate_of_a_whole_quiet_cluster_is_open() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123 231")
-    found = check_readiness(simulator, memory_journal(simulator))
+    found = check_readiness(simulator, memory_journal(simulator), Settings())
     assert (found.is_ready, found.sentence) == (True, "The cluster is fully replicated, and nothing is in flight.")
 
 
@@ -48,9 +49,9 @@ def test_the_gate_says_everything_that_closes_it() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", size=1000)
     simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
     simulator.kill(1)
-    found = evaluate_readiness(simulator.snapshot(), disabled="by ada since noon")
+    found = evaluate_readiness(simulator.snapshot(), KnownState(disabled="by ada since noon"))
     assert found.sentence == (
-        "The cluster is not ready: broker 1 is not live; t-0 and 1 more under-replicated; 1 partitions are being "
+        "The cluster is not ready: broker 1 is not live; t-0 and 1 more under-replicated; 1 partition is being "
         "reassigned; reassignments are disabled by ada since noon."
     )
 
@@ -59,15 +60,69 @@ def test_the_gate_is_closed_while_a_plan_has_the_cluster_or_the_switch_is_off() 
     simulator, journal = simulated("1a 2b 3c 4a", "t: 123 231")
     plan = plan_of(simulator, [move("t-0", "123", "423")], operation="rebalance")
     publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan)
-    assert check_readiness(simulator, journal).reasons == (f"plan {plan.digest[:12]} holds the plan slot",)
+    assert check_readiness(simulator, journal, Settings()).reasons == (f"plan {plan.digest[:12]} holds the plan slot",)
     beside = plan_of(simulator, [move("t-1", "231", "234")], operation="apply")
     publish_plan(ClusterContext(simulator, journal, Settings(), WHO), beside)
     both = f"plans {plan.digest[:12]}, {beside.digest[:12]} hold the plan slot"
-    assert check_readiness(simulator, journal).reasons == (both,)
+    assert check_readiness(simulator, journal, Settings()).reasons == (both,)
     for each in (plan, beside):
         journal.slot.release(each.digest)
     disable_reassignment(journal, who=WHO, reason="racks")
-    assert "disabled by ada since" in check_readiness(simulator, journal).sentence
+    assert "disabled by ada since" in check_readiness(simulator, journal, Settings()).sentence
+
+
+def lag(simulator: Simulator) -> None:
+    """A follower leaves the ISR."""
+    simulator.topics[TopicPartition("t", 1)].isr.discard(3)
+
+
+def lose(*replicas: str) -> Callable[[Simulator], None]:
+    """Broker 4 dies, which hosts partitions with these replicas."""
+
+    def arrange(simulator: Simulator) -> None:
+        simulator.create("old", [tuple(map(int, each)) for each in replicas])
+        simulator.kill(4)
+
+    return arrange
+
+
+def leave_in_flight(simulator: Simulator) -> None:
+    """Somebody begins a reassignment that never completes."""
+    simulator.bandwidth = 0
+    simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
+
+
+@pytest.mark.parametrize(
+    ("arrange", "waited_s", "closed", "left_out"),
+    [
+        (lag, 3_599, "t-1 under-replicated, which counts until", ""),
+        (lag, 3_600, "", "1 partition (t-1) with a replica on a live broker that has been out of sync for longer than"),
+        (leave_in_flight, 3_599, "1 partition is being reassigned", ""),
+        (leave_in_flight, 3_600, "", "1 partition (t-1) that somebody else has been reassigning for longer than"),
+        (lose("4", "4"), 0, "", "2 partitions (old-0 and 1 more) without a live replica: bring one of their brokers"),
+        (lose("1234"), 1_799, "broker 4 is not live; old-0 under", ""),
+        (lose("1234"), 1_800, "", "1 partition (old-0) with more replicas than there are live brokers"),
+        (lose("14"), 90_000, "broker 4 is not live; old-0 under-repl", ""),
+    ],
+)
+def test_the_gate_leaves_out_what_no_plan_can_mend_and_names_it(
+    arrange: Callable[[Simulator], None], waited_s: int, closed: str, left_out: str
+) -> None:
+    simulator, journal = simulated("1a 2b 3c 4a", "t: 123 231", size=1000)
+    arrange(simulator)
+    rules = Settings(stuck_after=3_600)
+    check_readiness(simulator, journal, rules)
+    simulator.now_ms += waited_s * 1000
+    found = check_readiness(simulator, journal, rules)
+    assert (found.is_ready, "; ".join(found.reasons)[: len(closed)]) == (not closed, closed)
+    assert (f"Left out: {left_out}" in found.sentence) if left_out else ("Left out" not in found.sentence)
+    simulator.bandwidth = 1_000_000
+    simulator.restart(4)
+    simulator.tick(3)
+    assert check_readiness(simulator, journal, rules).sentence.startswith(
+        "The cluster is fully replicated, and nothing"
+    )
+    assert journal.tree.get(paths.UNSETTLED).data == '{"version":1,"since_ms":{},"down_ms":{}}'  # type: ignore[union-attr]
 
 
 def test_draining_all_brokers_and_brokers_that_are_not_there_is_refused() -> None:

@@ -6,14 +6,17 @@ import itertools
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.failure_reports import report_broker
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.operators.failures import FindFailuresOperator
+from kafka_steward.operators.gate import ClusterReadyOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.operators.rebalance import PlanRebalanceOperator
 from kafka_steward.operators.report import ReportPlanOperator
+from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.settings import Settings
 from tests.airflow_home import context
@@ -57,14 +60,20 @@ def find(**given: Any) -> dict[str, Any]:
     return FindFailuresOperator(task_id="find_failures", conn_id=CONN_ID, snapshot=True, **given).execute(run)
 
 
+def submit(cluster: Cluster, made: dict[str, Any], snapshot: dict[str, Any]) -> dict[str, Any]:
+    operator = SubmitReassignmentOperator(
+        task_id="submit", plan=made, snapshot=snapshot, deferrable=False, conn_id=CONN_ID
+    )
+    operator._wait_unless_killed = lambda *_: cluster.tick()  # type: ignore[method-assign]  # time passes, simulated
+    return operator.execute(context())
+
+
 def heal(cluster: Cluster, **given: Any) -> dict[str, Any]:
     """Execute the tasks of a heal; return the report, also that of a heal that fails."""
     found = find(**given)
     shared: dict[str, Any] = {"conn_id": CONN_ID}
     made = PlanReassignmentOperator(task_id="plan", snapshot=found, **shared).execute(context(try_number=next(TRIES)))
-    submit = SubmitReassignmentOperator(task_id="submit", plan=made, snapshot=found, deferrable=False, **shared)
-    submit._wait_unless_killed = lambda *_: cluster.tick()  # type: ignore[method-assign]  # time passes, simulated
-    done = submit.execute(context())
+    done = submit(cluster, made, found)
     run = context()
     report = ReportPlanOperator(
         task_id="report", verify="heal", plan=made, submitted=done, brokers=found["brokers"], **shared
@@ -96,6 +105,25 @@ def test_brokers_that_are_gone_for_good_keep_no_other_from_being_healed(cluster:
     fail(cluster, 7)
     seen = look(cluster)
     assert (seen.failed, list(seen.not_counted)) == ((7,), [6, 7]), "it was live, and is alone with its partition"
+
+
+def test_lost_partitions_keep_no_rebalance_from_starting_and_no_broker_from_being_drained(cluster: Cluster) -> None:
+    heal(cluster)
+    gate = ClusterReadyOperator(task_id="gate", conn_id=CONN_ID)
+    assert gate.execute(context()) == (
+        "All that a plan can mend is fully replicated, and nothing of ours is in flight. Left out: 2 partitions "
+        "(old-a-0 and 1 more) without a live replica: bring one of their brokers back with its data, or delete or "
+        "restore the topic."
+    )
+    taken = SnapshotClusterOperator(task_id="snapshot", conn_id=CONN_ID, draining_brokers=[1]).execute(context())
+    plan = PlanRebalanceOperator(
+        task_id="plan", snapshot=taken, request={"operation": "drain", "brokers": [1]}, conn_id=CONN_ID
+    )
+    assert submit(cluster, plan.execute(context()), taken)["status"] == "completed"
+    assert not [name for name, replicas in cluster.replicas().items() if 1 in replicas]
+    cluster.kill(3)
+    with pytest.raises(AirflowSkipException, match="The cluster is not ready: broker 3 is not live; x-"):
+        gate.execute(context())
 
 
 def test_in_an_outage_a_person_decides_and_the_run_says_so(make_cluster: MakeCluster, plans_in_process: None) -> None:
