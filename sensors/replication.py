@@ -16,8 +16,9 @@ __all__ = ["IsrCatchUpSensor"]
 class IsrCatchUpSensor(StewardSensor):
     """Waits until every replica is in the ISR: of `partitions` (`"orders-7"`), of a `plan` (its digest), or of all.
 
-    A plan's replicas on brokers that are not live are not waited for: the heal of that failure replaces them. The log
-    states how many replicas of how many partitions are missing. Returns `{"partitions": n, "missing": m}`, where the
+    A plan's replicas on brokers that are not live are not waited for: the heal of that failure replaces them. Of all
+    partitions, those that the gate leaves out, as ClusterReadyOperator does, are not waited for. The log states how
+    many replicas of how many partitions are missing. Returns `{"partitions": n, "missing": m}`, where the
     `m` partitions have such replicas only.
 
     >>> IsrCatchUpSensor(task_id="catch_up", partitions=["orders-7"])

@@ -89,6 +89,10 @@ class Partition:
         """Return the brokers that serve a replica of it: they are live, and their log directory has not failed."""
         return snapshot.live.intersection(self.replicas) - self.offline
 
+    def lagging(self, snapshot: Snapshot) -> frozenset[int]:
+        """Return the live brokers whose replica is out of sync, except for those that a reassignment adds."""
+        return self.live_replicas(snapshot) - self.isr - frozenset(self.adding)
+
 
 @dataclass(frozen=True, slots=True)
 class Directory:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import MIGRATION, KafkaCluster
@@ -18,7 +18,7 @@ from kafka_steward.doctor.commands import Commands, set_for_airflow
 from kafka_steward.doctor.findings import Finding, Level
 from kafka_steward.doctor.services import find_service
 from kafka_steward.errors import ClusterError, KafkaRefused
-from kafka_steward.execution.cluster_queries import find_hidden_topics, readable_min_isr
+from kafka_steward.execution.cluster_queries import find_hidden_topics, readable_min_isr, readable_topic_configs
 from kafka_steward.execution.throttle_rates import ThrottleSide
 
 #: Each right by what a person calls it, in the order of the report.
@@ -45,6 +45,8 @@ _SINCE = (
 )
 #: The setting by which Confluent Server says whether it balances itself.
 _OWN_BALANCER = "confluent.balancer.enable"
+#: The topic setting by which Confluent Server places replicas, and observers.
+_PLACEMENT = "confluent.placement.constraints"
 #: Brokers and topics that a sentence names; the rest is only counted.
 _NAMED = 5
 
@@ -65,6 +67,7 @@ def inspect_cluster(cluster: KafkaCluster, commands: Commands, *, throttled: boo
         right_finding(refusals, commands),
         *_hidden_findings(cluster, snapshot, log_dirs, commands),
         *cordon_findings(snapshot, log_dirs, commands),
+        *lagging_findings(snapshot, _topics_with_observers(cluster, snapshot), commands),
     ]
 
 
@@ -167,6 +170,32 @@ def cordon_findings(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], c
     if silent:
         found.append(Finding("disks", Level.NOTE, f"Brokers that did not report their disks in time: {_name(silent)}."))
     return found
+
+
+def lagging_findings(snapshot: Snapshot, observed: Collection[str], commands: Commands) -> list[Finding]:
+    """Return a finding about replicas of live brokers that are not in sync; empty without any.
+
+    `observed` are the topics among theirs whose placement may have observers, which never join the ISR.
+    """
+    lagging = {name: each.lagging(snapshot) for name, each in sorted(snapshot.partitions.items())}
+    named = [f"{name} on {', '.join(map(str, sorted(brokers)))}" for name, brokers in lagging.items() if brokers]
+    if not named:
+        return []
+    observers = (
+        f" Topics with {_PLACEMENT}, whose observers never join the ISR: {_name(sorted(observed))}." if observed else ""
+    )
+    sentence = (
+        f"Replicas of live brokers that are not in sync: {_name(named)}.{observers} If they do not catch up, look "
+        "for a throttle that somebody left, or restart the broker; after stuck_after they keep no plan from starting."
+    )
+    return [Finding("replicas", Level.NOTE, sentence, commands.steward("partitions --under-replicated-partitions"))]
+
+
+def _topics_with_observers(cluster: KafkaCluster, snapshot: Snapshot) -> list[str]:
+    """Return the topics with replicas out of sync on live brokers that have placement constraints."""
+    topics = sorted({name.topic for name, each in snapshot.partitions.items() if each.lagging(snapshot)})
+    values, _ = readable_topic_configs(cluster, topics, [_PLACEMENT])
+    return [topic for topic in topics if values.get(topic, {}).get(_PLACEMENT)]
 
 
 def _read_log_dirs(

@@ -190,7 +190,7 @@ def _format_before_and_after(spread: Mapping[str, Any], what: str, broker: int) 
 
 
 #: Why a partition was left as it is, and what a person can do, by the reasons of a proof.
-_LEFT = {
+REASONS_TO_LEAVE = {
     "all_replicas_lost": (
         "no replica of it is live, and moving it would lose its data; bring back {brokers} with its data, or delete "
         "the topic"
@@ -213,11 +213,13 @@ _LEFT = {
 def not_moved_lines(proof: Mapping[str, Any], snapshot: SnapshotFolder) -> list[str]:
     """Return a clause for each partition that needs a change and does not get it: why, and what a person can do."""
     left = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
-    returning = _brokers_to_bring_back({one["topic"] for one in left if "{" in _LEFT.get(one["reason"], "")}, snapshot)
+    returning = _brokers_to_bring_back(
+        {one["topic"] for one in left if "{" in REASONS_TO_LEAVE.get(one["reason"], "")}, snapshot
+    )
     lines = []
     for one in left:
         name, reason = TopicPartition(one["topic"], one["partition"]), str(one["reason"])
-        words = _LEFT.get(reason, reason.replace("_", " "))
+        words = REASONS_TO_LEAVE.get(reason, reason.replace("_", " "))
         lines.append(f"{name}: {words.format(brokers=returning.get(name, 'one of its brokers'))}")
     return lines
 

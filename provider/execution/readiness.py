@@ -230,15 +230,15 @@ class Readiness:
     def sentence(self) -> str:
         """The message for a person."""
         if not self.is_ready:
-            return f"The cluster is not ready: {'; '.join(self.reasons)}.{self._left_out_sentence}"
+            return f"The cluster is not ready: {'; '.join(self.reasons)}.{self.left_out_sentence}"
         if not self.left_out:
             return "The cluster is fully replicated, and nothing is in flight."
         return (
-            f"All that a plan can mend is fully replicated, and nothing of ours is in flight.{self._left_out_sentence}"
+            f"All that a plan can mend is fully replicated, and nothing of ours is in flight.{self.left_out_sentence}"
         )
 
     @property
-    def _left_out_sentence(self) -> str:
+    def left_out_sentence(self) -> str:
         """The partitions that were left out, by reason: their number, the first one, and what a person can do."""
         clauses = []
         for why in LeftOut:
@@ -297,7 +297,12 @@ def check_readiness(cluster: ClusterPort, journal: Journal, settings: Settings) 
 
     Records in the journal since when partitions are out of sync or being reassigned.
     """
-    snapshot, now_ms = cluster.snapshot(), journal.now_ms()
+    return readiness_of(cluster.snapshot(), journal, settings)
+
+
+def readiness_of(snapshot: Snapshot, journal: Journal, settings: Settings) -> Readiness:
+    """Return the readiness of a cluster that is in this state, as `check_readiness` does."""
+    now_ms = journal.now_ms()
     unsettled = record_unsettled(journal, snapshot)
     down_ms = unsettled.down_ms
     grace_ms = _grace_ms(settings)
@@ -327,11 +332,6 @@ def _dead_brokers(snapshot: Snapshot) -> frozenset[int]:
     return frozenset(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
 
 
-def _lagging_brokers(partition: Partition, snapshot: Snapshot) -> frozenset[int]:
-    """Return the live brokers whose replica is out of sync, except for those that a reassignment adds."""
-    return partition.live_replicas(snapshot) - partition.isr - frozenset(partition.adding)
-
-
 def _left_out_reason(partition: Partition, snapshot: Snapshot, known: KnownState) -> LeftOut | None:
     """Return why a partition closes nothing; None if it is settled, or if a plan can mend it, or time."""
     if not partition.live_replicas(snapshot):
@@ -339,7 +339,7 @@ def _left_out_reason(partition: Partition, snapshot: Snapshot, known: KnownState
     is_stuck = known.is_stuck(partition.topic_partition)
     if partition.reassigning:
         return LeftOut.IN_FLIGHT if is_stuck and not known.holders else None
-    lagging = _lagging_brokers(partition, snapshot)
+    lagging = partition.lagging(snapshot)
     if not partition.under_replicated or (lagging and not is_stuck):
         return None
     return _unmendable_reason(partition, snapshot, known, LeftOut.STUCK if lagging else None)
@@ -412,9 +412,7 @@ def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledSince:
     if node is not None:
         with suppress(DocumentError):  # an unreadable one is replaced
             before = UnsettledPartitions.from_node(node)
-    unsettled = [
-        name for name, each in snapshot.partitions.items() if each.reassigning or _lagging_brokers(each, snapshot)
-    ]
+    unsettled = [name for name, each in snapshot.partitions.items() if each.reassigning or each.lagging(snapshot)]
     times = {name: min(before.since_ms.get(str(name), now_ms), now_ms) for name in unsettled}
     since_ms = dict(sorted(times.items(), key=lambda item: (item[1], item[0]))[:_KEPT])
     down = sorted(_dead_brokers(snapshot))

@@ -7,7 +7,7 @@ arguments are JSON values, because a trigger serializes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import TopicPartition, begin_with_brokers
@@ -56,9 +56,11 @@ def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> Che
     """Check that all replicas are in the ISR: of the cluster, of `partitions` ([topic, partition]), or of a `plan`.
 
     `plan` is a digest. A plan's replicas on brokers that are not live are not waited for, only counted: a heal replaces
-    them. Raises PlanError for an unknown plan, and RequestError for a partition that does not exist.
+    them. Of the cluster, what the gate leaves out is not waited for, and named. Raises PlanError for an unknown plan,
+    and RequestError for a partition that does not exist.
     """
     from kafka_steward.execution.plan_report import find_out_of_sync
+    from kafka_steward.execution.readiness import readiness_of
 
     snapshot = opened.cluster.snapshot()
     if digest := arguments.get("plan"):
@@ -73,9 +75,12 @@ def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> Che
     missing = [] if partitions is None else [name for name in partitions if name not in snapshot.partitions]
     if missing:
         raise RequestError(f"The partition {missing[0]} does not exist on cluster {snapshot.cluster_id}.")
-    return _catch_up_result(
-        find_out_of_sync(snapshot, partitions), len(snapshot.partitions if partitions is None else partitions)
-    )
+    if partitions is not None:
+        return _catch_up_result(find_out_of_sync(snapshot, partitions), len(partitions))
+    found = readiness_of(snapshot, opened.journal, opened.settings)
+    waits_for = find_out_of_sync(snapshot, snapshot.partitions.keys() - found.left_out.keys())
+    result = _catch_up_result(waits_for, len(snapshot.partitions) - len(found.left_out))
+    return replace(result, sentence=f"{result.sentence}{found.left_out_sentence}")
 
 
 def check_ready(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:  # noqa: ARG001 - all checks take arguments

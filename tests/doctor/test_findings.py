@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import pytest
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli.airflow_state import AirflowState, DagFacts, airflow_findings
 from kafka_steward.cli.probe import ProbeDag, ProbeRun, run_findings, unusable_dag
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
@@ -24,6 +25,7 @@ from kafka_steward.doctor.kafka import (
     cordon_findings,
     describe_cluster,
     hidden_finding,
+    lagging_findings,
     migration_findings,
     right_finding,
     service_findings,
@@ -122,6 +124,19 @@ def test_the_cluster_is_described_with_what_is_down() -> None:
     simulator.kill(2)
     told = describe_cluster(simulator.snapshot(), "4.3", ME, mode="KRaft mode")
     assert (told.level, "Brokers that are down and host replicas: 2." in told.sentence) == (Level.NOTE, True)
+
+
+def test_replicas_that_lag_are_named_with_the_topics_that_may_have_observers() -> None:
+    simulator = Simulator.of("1a 2b 3c", "t: 123 231")
+    assert lagging_findings(simulator.snapshot(), [], ME) == []
+    simulator.topics[TopicPartition("t", 1)].isr.discard(3)
+    (found,) = lagging_findings(simulator.snapshot(), ["t"], ME)
+    assert found.sentence.startswith(
+        "Replicas of live brokers that are not in sync: t-1 on 3. Topics with confluent.placement.constraints, whose "
+        "observers never join the ISR: t. If they do not catch up, look for a throttle"
+    )
+    simulator.kill(3)
+    assert lagging_findings(simulator.snapshot(), [], ME) == [], "that is for a heal"
 
 
 @pytest.mark.parametrize(

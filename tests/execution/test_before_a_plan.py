@@ -13,8 +13,15 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.capacities import PATTERN, parse_capacities
 from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.errors import PlanError, RequestError, SettingError
+from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.named_directories import check_directories, held_directories
-from kafka_steward.execution.plan_report import DrainStatus, constraint_regressions, drain_status, refuse_invalid_drain
+from kafka_steward.execution.plan_report import (
+    REASONS_TO_LEAVE,
+    DrainStatus,
+    constraint_regressions,
+    drain_status,
+    refuse_invalid_drain,
+)
 from kafka_steward.execution.plan_requests import (
     no_op_reason,
     parse_assignments,
@@ -23,7 +30,13 @@ from kafka_steward.execution.plan_requests import (
 )
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.readiness import KnownState, check_readiness, disable_reassignment, evaluate_readiness
+from kafka_steward.execution.readiness import (
+    KnownState,
+    LeftOut,
+    check_readiness,
+    disable_reassignment,
+    evaluate_readiness,
+)
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal import paths
 from kafka_steward.planning.checker.check import check
@@ -123,6 +136,12 @@ def test_the_gate_leaves_out_what_no_plan_can_mend_and_names_it(
         "The cluster is fully replicated, and nothing"
     )
     assert journal.tree.get(paths.UNSETTLED).data == '{"version":1,"since_ms":{},"down_ms":{}}'  # type: ignore[union-attr]
+
+
+def test_the_page_of_the_gates_has_each_reason_to_hold_to_leave_and_to_leave_out() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "gates.md").read_text()
+    reasons = [each.value for each in HoldReason] + [each.name.lower() for each in LeftOut] + list(REASONS_TO_LEAVE)
+    assert [reason for reason in reasons if f"`{reason}`" not in page] == []
 
 
 def test_draining_all_brokers_and_brokers_that_are_not_there_is_refused() -> None:

@@ -18,6 +18,7 @@ from kafka_steward.operators.rebalance import PlanRebalanceOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
+from kafka_steward.sensors.replication import IsrCatchUpSensor
 from kafka_steward.settings import Settings
 from tests.airflow_home import context
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
@@ -115,6 +116,8 @@ def test_lost_partitions_keep_no_rebalance_from_starting_and_no_broker_from_bein
         "(old-a-0 and 1 more) without a live replica: bring one of their brokers back with its data, or delete or "
         "restore the topic."
     )
+    sensor = IsrCatchUpSensor(task_id="wait", conn_id=CONN_ID)
+    assert sensor.execute(context()) == {"partitions": 5, "missing": 0}
     taken = SnapshotClusterOperator(task_id="snapshot", conn_id=CONN_ID, draining_brokers=[1]).execute(context())
     plan = PlanRebalanceOperator(
         task_id="plan", snapshot=taken, request={"operation": "drain", "brokers": [1]}, conn_id=CONN_ID
