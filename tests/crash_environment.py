@@ -118,6 +118,10 @@ class Guarded:
             assert any(entry.broker == broker and entry.topic is None for entry in rows)
         return self._simulator.change_broker_configs(changes)
 
+    def change_default_broker_configs(self, changes: Any) -> Any:
+        assert any(row.entry.action is Action.UNTHROTTLE and row.entry.broker is None for row in self._audit._rows)
+        return self._simulator.change_default_broker_configs(changes)
+
     def _intended(self, actions: set[Action], partition: TopicPartition) -> bool:
         return any(
             row.entry.action in actions

@@ -332,6 +332,11 @@ class Simulator:
             for broker, several in changes.items()
         }
 
+    def change_default_broker_configs(self, changes: Sequence[ConfigChange]) -> KafkaRefused | None:
+        self._reached()
+        self._change(self.broker_defaults, changes)
+        return None
+
     def create_topic(
         self,
         topic: str,

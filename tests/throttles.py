@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import partial
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster import configs
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import ClusterError, KafkaRefused
@@ -54,8 +52,7 @@ def set_rates(cluster: ClusterPort, side: ThrottleSide, wanted: Mapping[int, int
 def set_for_all_brokers(cluster: KafkaCluster, key: str, value: str | None) -> None:
     """Set the cluster-wide default of a brokers' setting, or delete it; returns when every broker shows that."""
     change = ConfigChange(key, ConfigOp.DELETE) if value is None else ConfigChange(key, ConfigOp.SET, value)
-    request = partial(configs.change_configs_request, configs.BROKER, {"": [change]})
-    assert configs.parse_config_changes(cluster._transport.send_to_controller(request, change=True)) == {"": None}
+    assert cluster.change_default_broker_configs([change]) is None
 
     def shown() -> None:
         told = cluster.broker_rates(sorted(cluster.live_brokers()), key)

@@ -8,6 +8,7 @@ function is imported when the verb is called::
     doctor.py      doctor, with airflow_state.py for what Airflow's own database says; probe.py for its option --probe
     show.py        status, partitions, plans, show, audit
     manage.py      verify, throttle, abandon
+    throttles.py   throttles
     plan.py        plan heal, fill, rebalance, expand, drain, set-replication-factor
     execute.py     apply, resume                        cancel.py    cancel
     requests.py    queue, requests, signal              document_facts.py  the documents, as status prints them
@@ -380,6 +381,15 @@ The next step of the plan sets the rate on all brokers that its moves copy to, w
 terminal steps it. The rate applies to this plan until it ends, and overrides the connection and the run; a
 stricter rate that was set externally on a broker stays. Only the journal is needed."""
 
+_LEFTOVERS = """\
+Lists the rates and the lists of throttled replicas in Kafka that no reassignment in flight and no plan needs, each
+with the command of Kafka's tools that removes it: what an interrupted tool left, or somebody forgot. A later
+reassignment is limited by them. A cluster-wide default rate that is meant to stay is listed too, while nothing moves.
+
+With --remove, the settings that are shown are removed, after a question on the terminal, or with --yes without one.
+Each is read again before, and is left if it was changed or is needed by now. The audit trail records who removed it,
+and why. Exit code 1: some could not be removed, or the answer was no."""
+
 _ABANDON = """\
 Completed moves stay, moves in flight continue in Kafka, and the plan slot is released. Only the journal is
 needed: it works while the cluster does not respond. `verify` releases the throttles once all moves have
@@ -394,6 +404,8 @@ def _build_plan_verbs() -> tuple[ActionCommand, ...]:
         metavar="PLAN",
     )
     rate = Arg(("rate",), help=_BYTES_PER_S, type=_parse_rate, metavar="RATE")
+    remove = Arg(("--remove",), help="Remove those that are shown", action="store_true")
+    yes = Arg(("-y", "--yes"), help="With --remove: do not ask", action="store_true")
     everything = Arg(
         ("--all",), help="Cancel everything that is pending, including external reassignments", action="store_true"
     )
@@ -449,6 +461,14 @@ def _build_plan_verbs() -> tuple[ActionCommand, ...]:
             (_PLAN, rate, _REASON),
             examples=[f"throttle 3f2a91c0 200M {_ON} --reason 'the night is quiet'"],
             details=_THROTTLED,
+        ),
+        _build_verb(
+            "throttles",
+            "Show the throttles that are left over in Kafka, or remove them",
+            "throttles.list_leftover_throttles",
+            (remove, yes, _REASON),
+            examples=[f"throttles {_ON}", f"throttles --remove {_ON} --reason 'a reassignment of May left them'"],
+            details=_LEFTOVERS,
         ),
         _build_verb(
             "abandon",

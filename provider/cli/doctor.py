@@ -21,8 +21,10 @@ from kafka_steward.doctor.findings import Check, Finding, Level, run_checks
 from kafka_steward.doctor.journal import SHARE_JOURNAL, inspect_journal
 from kafka_steward.doctor.kafka import inspect_cluster
 from kafka_steward.doctor.spark import inspect_local_spark, remote_spark_finding
+from kafka_steward.doctor.throttles import throttle_finding
 from kafka_steward.doctor.workspace import SHARE_WORKSPACE, inspect_workspace
-from kafka_steward.errors import SettingError
+from kafka_steward.errors import ClusterError, JournalError, SettingError
+from kafka_steward.execution.leftover_throttles import survey_throttles
 from kafka_steward.hooks.cluster_config import ClusterConfig, runs_tasks_elsewhere
 from kafka_steward.hooks.extra import parse_extra
 from kafka_steward.hooks.spark import find_spark_cluster
@@ -154,6 +156,7 @@ def _checks(call: CommandContext, config: ClusterConfig) -> list[Check]:
     shown = commands.show_connection()
     return [
         Check("kafka", lambda: _inspect_kafka(config, commands), shown),
+        Check("throttles", lambda: _inspect_throttles(call, config, commands), shown),
         Check("journal", lambda: _inspect_journal(call, commands), shown),
         Check(
             "workspace",
@@ -179,14 +182,26 @@ def _show_spark(config: ClusterConfig) -> str:
     return Commands(config.spark_conn_id).show_connection()
 
 
-def _inspect_kafka(config: ClusterConfig, commands: Commands) -> Sequence[Finding]:
+def _open_cluster(config: ClusterConfig) -> KafkaCluster:
     given = config.client
     limits = {
         name: min(int(given.get(name) or _REQUEST_MS), _REQUEST_MS)
         for name in ("request_timeout_ms", "bootstrap_timeout_ms")
     }
-    with KafkaCluster({**given, **limits}, expected_cluster_id=config.expected_cluster_id) as cluster:
+    return KafkaCluster({**given, **limits}, expected_cluster_id=config.expected_cluster_id)
+
+
+def _inspect_kafka(config: ClusterConfig, commands: Commands) -> Sequence[Finding]:
+    with _open_cluster(config) as cluster:
         return inspect_cluster(cluster, commands, throttled=config.settings.throttle > 0)
+
+
+def _inspect_throttles(call: CommandContext, config: ClusterConfig, commands: Commands) -> Sequence[Finding]:
+    try:
+        with _open_cluster(config) as cluster, call.journal() as journal:
+            return [throttle_finding(survey_throttles(cluster, journal), config.settings.throttle, commands)]
+    except (ClusterError, JournalError):
+        return []  # the checks of Kafka and of the journal say why
 
 
 def _inspect_journal(call: CommandContext, commands: Commands) -> Sequence[Finding]:

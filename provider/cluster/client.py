@@ -355,6 +355,14 @@ class KafkaCluster:
         self._wait_for_config_changes({broker: changes[broker] for broker, error in results.items() if error is None})
         return results
 
+    def change_default_broker_configs(self, changes: Sequence[ConfigChange]) -> KafkaRefused | None:
+        """Change keys of the cluster-wide default of all brokers; return None, or Kafka's refusal.
+
+        Raises KafkaTimeout. Brokers show and apply the change a moment later.
+        """
+        request = partial(configs.change_configs_request, configs.BROKER, {"": changes})
+        return configs.parse_config_changes(self._transport.send_to_controller(request, change=True))[""]
+
     def check_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         """Return what `change_topic_configs` would return, without a change: Kafka validates it only."""
         request = partial(configs.change_configs_request, configs.TOPIC, changes, validate_only=True)

@@ -104,6 +104,9 @@ class ClusterPort(Protocol):
     def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
         """Change single keys of brokers."""
 
+    def change_default_broker_configs(self, changes: Sequence[ConfigChange]) -> KafkaRefused | None:
+        """Change keys of the cluster-wide default, which applies to brokers without a value of their own."""
+
 
 @dataclass(frozen=True)
 class ClusterContext:

@@ -73,15 +73,15 @@ class ExternalRate:
 _NAMED = 2
 
 
-def external_rates_message(rates: Sequence[ExternalRate], throttle: int) -> str:
+def external_rates_message(rates: Sequence[ExternalRate], throttle: int, *, whose: str = "this plan's") -> str:
     """Return which rates of other clients apply instead of `throttle`, in bytes per second, and how to end that.
 
-    With a `throttle` of 0, they slow moves all the same. Empty without rates.
+    With a `throttle` of 0, they slow moves all the same. `whose` says whose throttle it is. Empty without rates.
     """
     alike: dict[tuple[ThrottleSide, int, bool], list[int]] = {}
     for rate in sorted(rates):
         alike.setdefault((rate.side, rate.bytes_per_s, rate.for_all), []).append(rate.broker)
-    effect = f"this plan's {throttle:,} bytes/s do not apply there" if throttle else "it slows moves of this plan"
+    effect = f"{whose} {throttle:,} bytes/s do not apply there" if throttle else "it slows moves of this plan"
     parts = []
     for (side, bytes_per_s, for_all), brokers in list(alike.items())[:_NAMED]:
         begin = begin_with_brokers(brokers, "has", "have")

@@ -18,6 +18,11 @@ from kafka_steward.cluster import transport
 from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution import preflight_inputs
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.leftover_throttles import (
+    LeftoverThrottle,
+    remove_leftover_throttles,
+    survey_throttles,
+)
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.progress import Progress
@@ -286,10 +291,48 @@ def test_every_call_that_a_seam_has_is_made_by_some_scenario() -> None:
     place = healing()
     place.stores[0].create("/admin/failed_brokers/not-a-broker", "{}")
     looked(place, Faults(calls=counted.calls))
+    left = healing()
+    left.simulator.broker_defaults[RATE] = "7"
+    left_over(left, Faults(calls=counted.calls))
     seams = {"cluster": ClusterPort, "tree": Tree, "moves": MoveTable, "audit": AuditTable, "ended": EndedPlans}
     there = {f"{seam}.{name}" for seam, kind in seams.items() for name in dir(kind) if not name.startswith("_")}
     free = {f"{seam}.{name}" for seam in seams for name in FREE}
     assert there - free - set(counted.calls) == set(NEVER_IN_A_STEP)
+
+
+def left_over(place: Place, faults: Faults) -> dict[LeftoverThrottle, ClusterError | None]:
+    """A person has all removed that is left over."""
+    cluster, journal = place.process(faults)
+    return remove_leftover_throttles(cluster, journal, survey_throttles(cluster, journal).leftovers, WHO, "old")
+
+
+def test_whatever_dies_or_is_lost_what_is_left_over_is_removed_and_nothing_else() -> None:
+    key, lists = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
+
+    def scene(*, moving: bool) -> Place:
+        place = moving_three(2) if moving else healing()
+        place.simulator.broker_defaults[key] = "7"
+        place.simulator.broker_settings[3][RATE] = "8"
+        place.simulator.topic_settings["t"][lists] = "1:1,2:2,0:1"
+        return place
+
+    for moving in (True, False):
+        quiet, place = Faults(), scene(moving=moving)
+        needed = dict(place.simulator.broker_settings[4])
+        removed = {each.entity: each.value for each in left_over(place, quiet)}
+        # Partition 1 is in flight, and is in the list that others left.
+        assert removed == ({"3": "8", "t": "2:2,0:1"} if moving else {"": "7", "3": "8", "t": "1:1,2:2,0:1"})
+        for at, kind, call in points(quiet.calls, every=one_in(7)):
+            place = scene(moving=moving)
+            with suppress(Died, ClusterError, JournalError):
+                left_over(place, Faults(at, kind))
+            place.simulator.now_ms += 100_000
+            left_over(place, Faults())
+            assert survey_throttles(*place.process(Faults())).leftovers == (), (at, kind, call)
+            simulator = place.simulator
+            assert (simulator.broker_settings[4], simulator.broker_settings[3]) == (needed, {}), (at, kind, call)
+            assert simulator.topic_settings["t"].get(lists) == ("1:1" if moving else None)
+            assert simulator.broker_defaults == ({key: "7"} if moving else {})
 
 
 def looked(place: Place, faults: Faults) -> DetectionResult:

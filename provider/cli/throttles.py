@@ -1,0 +1,90 @@
+"""`throttles`: the throttles that are left over in Kafka, each with the command that removes it; and their removal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from time import sleep
+from typing import Any
+
+from kafka_steward.cli import Exit
+from kafka_steward.cli.verb import CommandContext, print_error
+from kafka_steward.errors import ClusterError, LockLost
+from kafka_steward.execution.leftover_throttles import (
+    LeftoverThrottle,
+    remove_leftover_throttles,
+    survey_throttles,
+)
+from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.journal.render import Table
+
+#: While a plan is stepped: seconds between attempts to remove, and their number.
+_RETRY_S, _ATTEMPTS = 0.5, 20
+
+
+def list_leftover_throttles(call: CommandContext) -> Exit | None:
+    """Print the throttles that no reassignment in flight and no plan needs; with --remove, remove them."""
+    with call.hook.open() as opened:
+        shown = survey_throttles(opened.cluster, opened.journal).leftovers
+        if not call.arguments.remove:
+            call.out.print_rows([each.to_json() for each in shown], _table(shown))
+            if shown:
+                print_error("To remove all of them:", f"  {call.command_line('throttles --remove')}")
+            else:
+                print_error("No throttle is left over.")
+            return None
+        if not shown:
+            print_error("No throttle is left over, so nothing was changed.")
+            return None
+        if not call.arguments.yes:
+            print_error(*_table(shown).lines())
+            if not _is_confirmed(len(shown)):
+                print_error("Nothing was changed.")
+                return Exit.FAILED
+        return _remove(call, opened, shown)
+
+
+def _is_confirmed(count: int) -> bool:
+    if not sys.stdin.isatty():
+        print_error("There is no terminal to ask at: give --yes to remove them.")
+        return False
+    print(f"Remove these {count} settings? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _remove(call: CommandContext, opened: ClusterSession, shown: Sequence[LeftoverThrottle]) -> Exit:
+    answers = _remove_between_steps(call, opened, shown)
+    rows = [_result(each, answers) for each in shown]
+    cells: list[tuple[str, ...]] = [(*_cells(each), row["result"]) for each, row in zip(shown, rows, strict=True)]
+    call.out.print_rows(rows, Table((*_COLUMNS, "result"), cells))
+    return Exit.FAILED if any(error is not None for error in answers.values()) else Exit.DONE
+
+
+def _remove_between_steps(
+    call: CommandContext, opened: ClusterSession, shown: Sequence[LeftoverThrottle]
+) -> dict[LeftoverThrottle, ClusterError | None]:
+    """Remove them, and wait while a plan is stepped. Raises LockLost after ten seconds."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(LockLost):
+            return remove_leftover_throttles(opened.cluster, opened.journal, shown, call.who, call.reason)
+        sleep(_RETRY_S)
+    return remove_leftover_throttles(opened.cluster, opened.journal, shown, call.who, call.reason)
+
+
+def _result(each: LeftoverThrottle, answers: dict[LeftoverThrottle, ClusterError | None]) -> dict[str, Any]:
+    result = "not left over any more"
+    if each in answers:
+        result = "removed" if answers[each] is None else f"not removed: {answers[each]}"
+    return {**each.to_json(), "result": result}
+
+
+_COLUMNS = ("level", "entity", "key", "value")
+
+
+def _cells(each: LeftoverThrottle) -> tuple[str, ...]:
+    return each.level.value, each.entity or "default", each.key, each.value or "(empty)"
+
+
+def _table(shown: Sequence[LeftoverThrottle]) -> Table:
+    return Table((*_COLUMNS, "command"), [(*_cells(each), each.command) for each in shown])

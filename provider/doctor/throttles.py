@@ -1,0 +1,31 @@
+"""Throttles that others have set: stricter rates than those of plans, and what is left over."""
+
+from __future__ import annotations
+
+from kafka_steward.doctor.commands import Commands
+from kafka_steward.doctor.findings import Finding, Level
+from kafka_steward.execution.leftover_throttles import ThrottleLevel, ThrottleSurvey
+from kafka_steward.execution.throttle_rates import external_rates_message, ineffective_message
+
+
+def throttle_finding(survey: ThrottleSurvey, throttle: int, commands: Commands) -> Finding:
+    """Return one finding about the throttles in Kafka. `throttle` is the setting, in bytes per second, 0 for none."""
+    lists = sum(each.level is ThrottleLevel.TOPIC for each in survey.leftovers)
+    rates, sentences = len(survey.leftovers) - lists, []
+    if survey.leftovers:
+        sentences.append(
+            f"{_count(rates, 'rate')} and {_count(lists, 'list')} of throttled replicas are left over: no reassignment "
+            "in flight needs them, and the next one is limited by them."
+        )
+    stricter = [rate for rate in survey.rates if rate.bytes_per_s < throttle]
+    sentences += filter(
+        None, (external_rates_message(stricter, throttle, whose="a plan's"), ineffective_message(throttle))
+    )
+    if not sentences:
+        return Finding("throttles", Level.OK, "No throttle is left over, and no rate is stricter than that of plans.")
+    command = commands.steward("throttles") if survey.leftovers else ""
+    return Finding("throttles", Level.NOTE, " ".join(sentences), command)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

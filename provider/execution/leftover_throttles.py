@@ -1,0 +1,192 @@
+"""Throttles that are left over: rates and lists of throttled replicas that no reassignment in flight and no plan needs.
+
+Other tools leave them when they are interrupted, or when nobody calls `kafka-reassign-partitions --verify`. A later
+reassignment is then limited by them. They are shown, and removed when a person asks for it.
+
+A follower's rate is needed while its broker receives a replica, a leader's rate while its broker has one that is
+copied, and a list entry while its partition is reassigned. What a lease of a plan names is never left over.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import ClusterError
+from kafka_steward.execution.cluster_queries import readable_topic_configs
+from kafka_steward.execution.effects import AuditedCalls
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.throttle_rates import ALL, ExternalRate, ThrottleSide, removal_command
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
+from kafka_steward.journal.records import RATES, THROTTLED_TOPICS
+from kafka_steward.journal.store import Journal
+
+#: Topics whose settings are read between two checks of the step lock.
+_TOPICS = 1000
+
+
+class ThrottleLevel(str, Enum):
+    """Where a throttle is set."""
+
+    BROKER = "broker"
+    #: The cluster-wide default of all brokers.
+    ALL_BROKERS = "all brokers"
+    TOPIC = "topic"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LeftoverThrottle:
+    """A setting that is left over: a rate, or those entries of a list that are left over; `kept` are the other ones.
+
+    `entity` is the broker's id or the topic, empty for all brokers.
+    """
+
+    level: ThrottleLevel
+    entity: str
+    key: str
+    value: str
+    kept: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The command of Kafka's tools that removes it."""
+        if not self.kept:
+            kind = "topics" if self.level is ThrottleLevel.TOPIC else "brokers"
+            return removal_command(self.entity, kind, self.key)
+        kept = shlex.quote(f"{self.key}=[{','.join(self.kept)}]")
+        return f"kafka-configs.sh --alter --entity-type topics --entity-name {self.entity} --add-config {kept}"
+
+    @property
+    def change(self) -> ConfigChange:
+        """The change that removes it."""
+        if self.kept:
+            return ConfigChange(self.key, ConfigOp.SUBTRACT, self.value)
+        return ConfigChange(self.key, ConfigOp.DELETE)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values, with the command."""
+        return {
+            "level": self.level.value,
+            "entity": self.entity or None,
+            "key": self.key,
+            "value": self.value,
+            "command": self.command,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleSurvey:
+    """The throttles that others have set: those that are left over, and the rates of followers that are in force."""
+
+    leftovers: tuple[LeftoverThrottle, ...]
+    rates: tuple[ExternalRate, ...]
+
+
+def survey_throttles(
+    cluster: ClusterPort, journal: Journal, check: Callable[[], None] = lambda: None
+) -> ThrottleSurvey:
+    """Return the throttles that others have set, sorted. `check` is called between the requests for many topics.
+
+    Brokers that do not answer, and topics whose settings we may not read, are left out. Raises ClusterError.
+    """
+    snapshot = cluster.snapshot()
+    leased = {(broker, key) for broker, key in (each.key for each in RATES.list_all(journal.tree))}
+    found, external = list[LeftoverThrottle](), list[ExternalRate]()
+    for side in ThrottleSide:
+        rates = cluster.broker_rates(sorted(snapshot.live), side.rate_key)
+        others = {broker: rate for broker, rate in rates.items() if (broker, side.rate_key) not in leased}
+        found += _leftover_rates(side, others, snapshot)
+        if side is ThrottleSide.FOLLOWER:
+            external += [
+                ExternalRate(broker, side, int(applies), rate.own is None)
+                for broker, rate in others.items()
+                if (applies := rate.own or rate.inherited) is not None
+            ]
+    leases = {each.key: each.document for each in THROTTLED_TOPICS.list_all(journal.tree)}
+    entries = {key: {entry for several in lease.entries.values() for entry in several} for key, lease in leases.items()}
+    topics, keys = sorted(snapshot.topics), [side.replicas_key for side in ThrottleSide]
+    for start in range(0, len(topics), _TOPICS):
+        check()
+        values, _ = readable_topic_configs(cluster, topics[start : start + _TOPICS], keys, own_only=True)
+        lists = ((topic, key, value) for topic, of in values.items() for key, value in of.items())
+        found += filter(None, (_leftover_list(*each, entries.get(each[:2], set()), snapshot) for each in lists))
+    return ThrottleSurvey(tuple(sorted(found)), tuple(sorted(external)))
+
+
+def _leftover_rates(side: ThrottleSide, rates: Mapping[int, BrokerRate], snapshot: Snapshot) -> list[LeftoverThrottle]:
+    moving = [partition for partition in snapshot.reassigning.values() if partition.adding]
+    if side is ThrottleSide.FOLLOWER:
+        busy = {broker for partition in moving for broker in partition.adding}
+    else:
+        busy = {broker for partition in moving for broker in set(partition.replicas).difference(partition.adding)}
+    found = [
+        LeftoverThrottle(ThrottleLevel.BROKER, str(broker), side.rate_key, rate.own)
+        for broker, rate in rates.items()
+        if rate.own is not None and broker not in busy
+    ]
+    inherited = next((rate.inherited for rate in rates.values() if rate.inherited is not None), None)
+    if inherited is not None and not moving:
+        found.append(LeftoverThrottle(ThrottleLevel.ALL_BROKERS, "", side.rate_key, inherited))
+    return found
+
+
+def _leftover_list(
+    topic: str, key: str, value: str, leased: Collection[str], snapshot: Snapshot
+) -> LeftoverThrottle | None:
+    moving = {str(name.partition) for name in snapshot.reassigning if name.topic == topic}
+    entries = parse_list(value)
+    if ALL in entries:
+        kept = entries if moving or leased else ()
+    else:
+        kept = tuple(entry for entry in entries if entry in leased or entry.partition(":")[0] in moving)
+    gone = ",".join(entry for entry in entries if entry not in kept)
+    return LeftoverThrottle(ThrottleLevel.TOPIC, topic, key, gone, kept) if gone or not kept else None
+
+
+def remove_leftover_throttles(
+    cluster: ClusterPort, journal: Journal, shown: Sequence[LeftoverThrottle], who: Actor, reason: str
+) -> dict[LeftoverThrottle, ClusterError | None]:
+    """Remove those of the `shown` throttles that are left over still; return None, or the error, of each of these.
+
+    Under the step lock, which no plan can then take for a lease. Raises LockLost while a plan is stepped, ClusterError.
+    """
+    with journal.step_lock() as fence:
+        current = set(survey_throttles(cluster, journal, fence.check).leftovers)
+        entries = {each: [_audit_record(each, who, reason)] for each in shown if each in current}
+        calls = AuditedCalls(journal.audit, fence)
+        return calls.execute(entries, lambda batch: _remove(cluster, batch))
+
+
+def _audit_record(leftover: LeftoverThrottle, who: Actor, reason: str) -> AuditRecord:
+    record = AuditRecord(
+        Action.UNTHROTTLE,
+        f"no reassignment needs it: {reason}",
+        attempt=event_number(),
+        before={leftover.key: leftover.value},
+        after={leftover.key: ",".join(leftover.kept) or None},
+        who=who,
+    )
+    if leftover.level is ThrottleLevel.TOPIC:
+        return replace(record, topic=leftover.entity)
+    return replace(record, broker=int(leftover.entity)) if leftover.level is ThrottleLevel.BROKER else record
+
+
+def _remove(cluster: ClusterPort, batch: Sequence[LeftoverThrottle]) -> dict[LeftoverThrottle, ClusterError | None]:
+    changes = {level: dict[str, list[ConfigChange]]() for level in ThrottleLevel}
+    for each in batch:
+        changes[each.level].setdefault(each.entity, []).append(each.change)
+    answers: dict[tuple[ThrottleLevel, str], ClusterError | None] = {}
+    for several in changes[ThrottleLevel.ALL_BROKERS].values():
+        answers[ThrottleLevel.ALL_BROKERS, ""] = cluster.change_default_broker_configs(several)
+    if of_brokers := changes[ThrottleLevel.BROKER]:
+        told = cluster.change_broker_configs({int(broker): several for broker, several in of_brokers.items()})
+        answers |= {(ThrottleLevel.BROKER, str(broker)): error for broker, error in told.items()}
+    if of_topics := changes[ThrottleLevel.TOPIC]:
+        refused = cluster.change_topic_configs(of_topics)
+        answers |= {(ThrottleLevel.TOPIC, topic): error for topic, error in refused.items()}
+    return {each: answers[each.level, each.entity] for each in batch}

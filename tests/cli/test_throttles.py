@@ -1,0 +1,106 @@
+"""`throttles`: what is left over is shown with the command that removes it, and removed when a person says so."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_steward.doctor.commands import Commands
+from kafka_steward.doctor.findings import Level
+from kafka_steward.doctor.throttles import throttle_finding
+from kafka_steward.execution.leftover_throttles import ThrottleSurvey, survey_throttles
+from kafka_steward.journal.audit import Action, Outcome
+from tests.cli.scene import Scene, new_scene
+from tests.simulated_plan import FOLLOWERS, RATE, memory_journal
+from tests.simulator import Simulator
+
+LEADER_RATE, LEADERS = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
+ALTER = "kafka-configs.sh --alter --entity-type"
+
+
+@pytest.fixture(params=("kraft", "zookeeper"))
+def scene(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scene:
+    """Rates and lists at every level; somebody moves u-0 from 3 to 4, and t has a list with one duplicated entry."""
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", "u: 123", "v: 12", "w: 12", mode=request.param, bandwidth=0)
+    made = new_scene(monkeypatch, tmp_path)
+    made.simulator, made.journal = simulator, memory_journal(simulator)
+    simulator.broker_settings[3].update({RATE: "10", LEADER_RATE: "5"})
+    simulator.broker_settings[4].update({RATE: "20", LEADER_RATE: "6"})
+    simulator.topic_settings["t"].update({FOLLOWERS: "*"})
+    simulator.topic_settings["u"].update({FOLLOWERS: "0:4,1:2,1:3", LEADERS: "*"})
+    simulator.topic_settings["v"].update({LEADERS: ""})
+    simulator.alter({next(name for name in simulator.topics if name.topic == "u"): (1, 2, 4)})
+    return made
+
+
+SHOWN = [
+    ("broker", "3", RATE, "10", f"{ALTER} brokers --entity-name 3 --delete-config {RATE}"),
+    ("broker", "4", LEADER_RATE, "6", f"{ALTER} brokers --entity-name 4 --delete-config {LEADER_RATE}"),
+    ("topic", "t", FOLLOWERS, "*", f"{ALTER} topics --entity-name t --delete-config {FOLLOWERS}"),
+    ("topic", "u", FOLLOWERS, "1:2,1:3", f"{ALTER} topics --entity-name u --add-config '{FOLLOWERS}=[0:4]'"),
+    ("topic", "v", LEADERS, "", f"{ALTER} topics --entity-name v --delete-config {LEADERS}"),
+]
+
+
+def shown(scene: Scene, capsys: pytest.CaptureFixture[str], *words: str) -> list[tuple[Any, ...]]:
+    capsys.readouterr()
+    assert scene.call("throttles", *words, "--output", "json") == 0
+    return [tuple(row.values()) for row in json.loads(capsys.readouterr().out)]
+
+
+def test_what_no_reassignment_needs_is_shown_and_removed_when_a_person_says_so(
+    scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulator = scene.simulator
+    assert shown(scene, capsys) == SHOWN
+    before = [dict(of) for of in (*simulator.broker_settings.values(), *simulator.topic_settings.values())]
+    for answer, code in ((None, 1), ("", 1), ("n\n", 1), ("y\n", 0)):
+        stdin = io.StringIO(answer or "")
+        monkeypatch.setattr(stdin, "isatty", lambda answer=answer: answer is not None)
+        monkeypatch.setattr(sys, "stdin", stdin)
+        capsys.readouterr()
+        assert scene.call("throttles", "--remove", "--reason", "of May") == code
+        told = capsys.readouterr()
+        assert "--delete-config" in told.err
+        now = [dict(of) for of in (*simulator.broker_settings.values(), *simulator.topic_settings.values())]
+        assert (now == before) == (code == 1) == ("Nothing was changed." in told.err)
+    assert [line.split()[-1] for line in told.out.splitlines()[1:]] == ["removed"] * len(SHOWN)
+    assert simulator.broker_settings == {1: {}, 2: {}, 3: {LEADER_RATE: "5"}, 4: {RATE: "20"}}
+    assert simulator.topic_settings == {"t": {}, "u": {FOLLOWERS: "0:4", LEADERS: "*"}, "v": {}, "w": {}}
+    rows = scene.journal.audit.rows(action=Action.UNTHROTTLE)
+    assert [row.outcome for row in rows] == [Outcome.DONE] * len(SHOWN)
+    assert {(row.entry.reason, bool(row.entry.who.person)) for row in rows} == {
+        ("no reassignment needs it: of May", True)
+    }
+    assert shown(scene, capsys) == []
+    assert scene.call("throttles", "--remove", "--yes") == 0
+    assert "nothing was changed" in capsys.readouterr().err
+
+
+def test_the_default_of_all_brokers_is_left_over_once_nothing_moves(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulator = scene.simulator
+    simulator.broker_defaults[RATE] = "30"
+    assert shown(scene, capsys) == SHOWN
+    simulator.cancel(list(simulator.topics))
+    rows = shown(scene, capsys)
+    assert ("all brokers", None, RATE, "30", f"{ALTER} brokers --entity-default --delete-config {RATE}") in rows
+    assert len(rows) == 9
+    survey = survey_throttles(simulator, scene.journal)
+    found = throttle_finding(survey, 15, Commands("kafka"))
+    assert found.level is Level.NOTE
+    assert found.command == "airflow kafka-steward throttles --cluster kafka"
+    assert found.sentence.startswith("5 rates and 4 lists of throttled replicas are left over: no reassignment in")
+    assert (
+        f"Broker 3 has {RATE} 10 bytes/s, set by someone else: a plan's 15 bytes/s do not apply there" in found.sentence
+    )
+    assert "15 bytes/s limit nothing" in found.sentence
+    assert throttle_finding(ThrottleSurvey((), survey.rates), 0, Commands("kafka")).level is Level.OK
+    assert scene.call("throttles", "--remove", "--yes") == 0
+    assert (simulator.broker_defaults, shown(scene, capsys)) == ({}, [])
