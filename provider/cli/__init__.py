@@ -230,8 +230,9 @@ Kafka does not let us read min.insync.replicas of some: the message names them."
 _DOCTOR = """\
 Checks the connection; Kafka, and by requests that change nothing whether it lets us move replicas, throttle and
 read what we need; what its version does not offer; managed services with limits or a balancer of their own; topics
-that an ACL hides; cordoned brokers; the journal, and who opened it; whether a watch is alive; the workspace; the
-executor; Spark and Java, without starting them; the DAGs of this cluster, Airflow's processes, and its metrics.
+that an ACL hides; cordoned brokers; throttles that others have set; the journal, and who opened it; whether a watch
+is alive; the workspace; the executor; Spark and Java, without starting them; the DAGs of this cluster, Airflow's
+processes, and its metrics.
 Each fault has the command that helps in the line below.
 
 The checks run at the same time, within 25 s in all. The cluster is not changed; a journal of an earlier version

@@ -20,6 +20,7 @@ from kafka_steward.cli.foreground import RetryingRunner, bar_text, open_progress
 from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, PlanError
 from kafka_steward.execution.progress import Progress, progress_of
 from kafka_steward.execution.publishing import publish_plan
+from kafka_steward.execution.throttle_rates import ExternalRate, ThrottleSide
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.cli.scene import CLUSTER, Scene
@@ -470,6 +471,10 @@ DOWN = JournalUnreachable("The journal does not answer.")
         ({"bytes_per_s": None, "eta_s": None}, "12 of 60 partitions, 1.2 of 8.0 GB."),
         ({"bytes_total": 0, "bytes_per_s": None, "eta_s": 4.0}, "12 of 60 partitions, 4 s left."),
         ({"in_flight": 0, "eta_s": None, "sentence": "Why."}, "12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s. Why."),
+        (
+            {"external_rates": (ExternalRate(3, ThrottleSide.FOLLOWER, 10),), "eta_s": None, "sentence": "Why."},
+            "12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s. Why.",
+        ),
     ],
 )
 def test_what_stands_beside_the_bar(changes: dict[str, Any], text: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.lifecycle import change_plan_throttle, request_cancel
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import ThrottleSide
@@ -174,6 +174,12 @@ def test_what_someone_took_over_in_flight_is_named_and_fails_the_cancel(
     assert "t-1 was left alone: someone else changed its replicas to [3, 1, 4" in told
     assert f"Plan {digest[:12]} was reverted in part by plan" in told
     assert "rolled back" not in told
+
+
+def test_the_rate_that_cancel_is_given_is_that_of_the_rollback(half: Scene) -> None:
+    change_plan_throttle(half.journal, half.plan.digest, 20, Actor(), "peak hour")
+    assert half.call("cancel", "--scope", "plan", "--throttle", "77k", "--reason", "wrong racks") == 0
+    assert (half.plan.operation, half.plan.throttle) == ("rollback", 77_000)
 
 
 def test_a_throttle_that_waits_for_a_dead_broker_is_named(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

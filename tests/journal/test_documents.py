@@ -278,8 +278,11 @@ STORED: list[tuple[Document, str]] = [
     (SlotOwnership("d1", ("d0",), ("d2",)), '{"version":1,"plan":"d1","preempted":["d0"],"beside":["d2"]}'),
     (Lock("host:1", 60_000, 7), '{"version":1,"owner":"host:1","ttl_ms":60000,"fencing_token":7}'),
     (
-        ThrottleLease("10", "50", {"d1": ("0:1",)}, ("60", "70")),
-        '{"version":1,"before":"10","ours":"50","entries":{"d1":["0:1"]},"earlier":["60","70"]}',
+        ThrottleLease("10", "50", {"d1": ("0:1",)}, ("60", "70"), "30", external_for_all=True),
+        (
+            '{"version":1,"before":"10","ours":"50","entries":{"d1":["0:1"]},"earlier":["60","70"],"external":"30",'
+            '"external_for_all":true}'
+        ),
     ),
     (
         Approval("d1", "ann", "as agreed", 5),
