@@ -78,6 +78,10 @@ class Simulator:
         self.topics: dict[TopicPartition, Replicated] = {}
         self.topic_settings: dict[str, dict[str, str]] = {}
         self.broker_settings: dict[int, dict[str, str]] = {broker: {} for broker in brokers}
+        #: Of brokers with several log directories: their sizes by path. And where logs are, or were asked to go.
+        self.disks: dict[int, dict[str, int]] = {}
+        self.located: dict[tuple[TopicPartition, int], str] = {}
+        self.named: dict[tuple[TopicPartition, int], str] = {}
         #: What is set for all brokers; a broker's own settings hide it.
         self.broker_defaults: dict[str, str] = {}
         self.late: list[tuple[int, dict[TopicPartition, Assignment | None]]] = []
@@ -254,12 +258,37 @@ class Simulator:
         found = {}
         for broker in self.alive & set(brokers) - self.mute:
             held = {name: each.held[broker] for name, each in self.topics.items() if broker in each.held}
+            if broker in self.disks:
+                directories = self._directories(broker, held)
+                found[broker] = BrokerLogDirs(held, None, None, directories)
+                continue
             free, cordoned = DISK - sum(held.values()), broker in self.cordoned
             whole = Directory("/disk-1", held, len(held), DISK, free, cordoned=cordoned)
             failed = [Directory(path, error=56) for path in self.failed_dirs.get(broker, ())]
             total, usable = (None, None) if cordoned else (DISK, free)
             found[broker] = BrokerLogDirs(held, total, usable, (whole, *failed))
         return found
+
+    def _directories(self, broker: int, held: Mapping[TopicPartition, int]) -> tuple[Directory, ...]:
+        """Of a broker with several: a new log goes where it was asked to go, else where the fewest logs are."""
+        logs: dict[str, dict[TopicPartition, int]] = {path: {} for path in self.disks[broker]}
+        self.located = {at: path for at, path in self.located.items() if at[1] != broker or at[0] in held}
+        for name in sorted(held, key=lambda name: (name, broker) not in self.located):
+            fewest = min(logs, key=lambda path: (len(logs[path]), path))
+            path = self.located.setdefault((name, broker), self.named.pop((name, broker), fewest))
+            logs[path][name] = held[name]
+        return tuple(
+            Directory(path, logs[path], len(logs[path]), size, size - sum(logs[path].values()))
+            for path, size in self.disks[broker].items()
+        )
+
+    def name_directories(
+        self, wanted: Mapping[tuple[TopicPartition, int], str]
+    ) -> dict[tuple[TopicPartition, int], ClusterError | None]:
+        self._reached()
+        self.named |= {at: path for at, path in wanted.items() if at[1] in self.alive}
+        gone = {at: BrokerUnreachable(at[1], f"Broker {at[1]} cannot be reached.") for at in wanted}
+        return {at: None if at[1] in self.alive else gone[at] for at in wanted}
 
     @property
     def log_dirs_failures(self) -> Mapping[int, str]:

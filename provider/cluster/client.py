@@ -198,6 +198,31 @@ class KafkaCluster:
             time.sleep(max(0.0, self._configs_changed_s + _PROPAGATION_DELAY_S - time.monotonic()))
         return self._alter_in_batches(dict(targets), "the new assignment", keep_factor=keep_factor)
 
+    def name_directories(
+        self, wanted: Mapping[tuple[TopicPartition, int], str]
+    ) -> dict[tuple[TopicPartition, int], ClusterError | None]:
+        """Name the log directories in which brokers create replicas that they do not have yet (KIP-113).
+
+        Return None, or why not, by partition and broker. A broker remembers the name until it creates the replica, or
+        restarts. Do not use it for a replica that the broker has: that would be moved.
+        """
+        by_broker: dict[int, dict[TopicPartition, str]] = {}
+        for (name, broker), path in wanted.items():
+            by_broker.setdefault(broker, {})[name] = path
+        answers = self._transport.send_to_each(
+            {broker: partial(requests.name_directories_request, paths) for broker, paths in by_broker.items()}
+        )
+        results: dict[tuple[TopicPartition, int], ClusterError | None] = {}
+        for broker, answer in answers.items():
+            several = list(by_broker[broker])
+            told: Mapping[TopicPartition, ClusterError | None] = (
+                dict.fromkeys(several, answer)
+                if isinstance(answer, ClusterError)
+                else requests.parse_named_directories(answer, several, broker)
+            )
+            results |= {(name, broker): told[name] for name in several}
+        return results
+
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
         """Cancel the reassignments in flight of these partitions; code 85 means that there was none.
 

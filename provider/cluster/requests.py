@@ -17,6 +17,7 @@ from typing import Any
 import kafka.errors
 from kafka.protocol.admin import (
     AlterPartitionReassignmentsRequest,
+    AlterReplicaLogDirsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DescribeClusterRequest,
@@ -35,6 +36,8 @@ from kafka_steward.escaping import printable
 #: Errors for a topic that does not exist, and for an invalid topic name: the rest of the request is not affected.
 NO_SUCH_TOPIC = frozenset({3, 17})
 UNKNOWN_ERROR, NONE, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, ELECTION_NOT_NEEDED = -1, 0, 7, 29, 41, 84
+#: The answers of a broker that does not have a replica: REPLICA_NOT_AVAILABLE; of one that has not heard of its topic.
+_NO_REPLICA_YET = frozenset({3, 6, 9})
 #: A target that Kafka cannot give a partition: it names a broker that is not registered, or twice the same one.
 INVALID_ASSIGNMENT = 39
 
@@ -47,6 +50,7 @@ _OPERATIONS = {
     "reading": "DescribeConfigs",
     "changing": "AlterConfigs",
     "the new assignment": "Alter",
+    "naming": "Alter",
     "the cancellation": "Alter",
     "electing": "Alter",
     "the election": "Alter",
@@ -342,6 +346,44 @@ def _parse_directory(entry: Any) -> Directory:
         usable_bytes=usable if usable >= 0 else None,
         cordoned=bool(entry.is_cordoned),
     )
+
+
+def name_directories_request(paths: Mapping[TopicPartition, str]) -> Any:
+    """Return the request that names the log directory of each partition's replica on the receiving broker (KIP-113)."""
+    kind = AlterReplicaLogDirsRequest.AlterReplicaLogDir
+    by_path: dict[str, list[tuple[TopicPartition, None]]] = defaultdict(list)
+    for name, path in paths.items():
+        by_path[path].append((name, None))
+    return AlterReplicaLogDirsRequest(
+        dirs=[
+            kind(
+                path=path,
+                topics=[
+                    kind.AlterReplicaLogDirTopic(name=topic, partitions=[number for number, _ in entries])
+                    for topic, entries in group_by_topic(names)
+                ],
+            )
+            for path, names in by_path.items()
+        ]
+    )
+
+
+def parse_named_directories(
+    response: Any, partitions: Collection[TopicPartition], broker: int
+) -> dict[TopicPartition, KafkaRefused | None]:
+    """Return None, or Kafka's refusal, per partition of the request to `broker`.
+
+    A broker that does not have the replica yet answers so, and remembers the directory for when it gets the replica.
+    """
+    codes = {
+        TopicPartition(str(topic.topic_name), int(entry.partition_index)): int(entry.error_code)
+        for topic in response.results
+        for entry in topic.partitions
+    }
+    outcomes: dict[TopicPartition, tuple[int, str | None]] = {
+        name: (NONE if code in _NO_REPLICA_YET else code, None) for name, code in codes.items()
+    }
+    return _results_by_partition(partitions, outcomes, f"naming the log directory on broker {broker}")
 
 
 def log_ends_request(partitions: Collection[TopicPartition]) -> Any:

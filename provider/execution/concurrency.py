@@ -41,6 +41,7 @@ from kafka_steward.execution.preflight import LogDirRoom, place_replica
 from kafka_steward.execution.settled_moves import SettledMoves
 from kafka_steward.journal.records import MoveRow, PlanRecord
 from kafka_steward.maintenance import parse_window
+from kafka_steward.planning.files.reassignment import Replica
 from kafka_steward.settings import Settings
 
 
@@ -321,6 +322,22 @@ def chunk_pause_left_ms(rows: Sequence[MoveRow], settled: SettledMoves, *, pause
     return max(0, max(before) + pause_ms - now_ms) if before else 0
 
 
+def directories_by_partition(admission: Admission) -> dict[TopicPartition, str]:
+    """Return a clause for each partition about the log directories that are asked for."""
+    found: dict[TopicPartition, list[str]] = {}
+    for (name, broker), path in sorted(admission.directories.items()):
+        found.setdefault(name, []).append(f"{path} of broker {broker}")
+    return {name: f"into the log directory {', '.join(paths)} (KIP-113)" for name, paths in found.items()}
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The moves to submit now, and the log directories to ask for before, by partition and receiving broker."""
+
+    moves: list[Move]
+    directories: dict[Replica, str]
+
+
 def admit_moves(
     waiting: Sequence[Move],
     in_flight: Collection[ActiveTransfer],
@@ -330,7 +347,7 @@ def admit_moves(
     rooms: Mapping[int, tuple[LogDirRoom, ...]],
     sizes: Mapping[TopicPartition, int] | None = None,
     strained: Collection[int] = (),
-) -> list[Move]:
+) -> Admission:
     """Choose the moves to submit now, in plan order, so that no broker exceeds `caps` or its `rooms`.
 
     A move that exceeds a limit is skipped and does not block the moves behind it. A move that alone exceeds
@@ -358,7 +375,8 @@ def admit_moves(
             )
         }
         if load.window == before:
-            return [move for move in in_order if move.topic_partition in chosen]
+            moves = [move for move in in_order if move.topic_partition in chosen]
+            return Admission(moves, load.directories)
 
 
 @dataclass
@@ -376,6 +394,7 @@ class _BrokerLoad:
     #: The replicas in transfer, without those that have stalled, and those of them that were admitted.
     moving_into: Counter[int] = field(default_factory=Counter)
     admitted_into: Counter[int] = field(default_factory=Counter)
+    directories: dict[Replica, str] = field(default_factory=dict)
     bytes_into: Counter[int] = field(default_factory=Counter)
     bytes_out_of: Counter[int | None] = field(default_factory=Counter)
 
@@ -403,12 +422,15 @@ class _BrokerLoad:
             return False
         size = self.sizes.get(move.topic_partition, move.size_bytes) or 0
         after = {broker: place_replica(self.rooms[broker], size) for broker in flow.into & self.rooms.keys()}
-        fitting = {broker: rooms for broker, rooms in after.items() if rooms is not None}
+        fitting = {broker: placed for broker, placed in after.items() if placed is not None}
         if len(fitting) < len(after):
             return False
         self.add_transfer(flow)
         self.admitted_into.update(flow.into)
-        self.rooms |= fitting
+        for broker, placed in fitting.items():
+            self.rooms[broker] = placed.rooms
+            if placed.asked_path:
+                self.directories[move.topic_partition, broker] = placed.asked_path
         if self.window is not None:
             # The next step comes later by the submission, in which the throttle lets so many bytes through.
             self.window += self.least_bytes

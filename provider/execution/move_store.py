@@ -121,6 +121,11 @@ class MoveStore:
             Action.SUBMIT, row, MoveReason.in_words(row.move.purpose), before=before, after=after
         )
 
+    def build_place_record(self, row: MoveRow, broker: int, path: str) -> AuditRecord:
+        """Return the audit row of the log directory that is named for a replica, before its submission."""
+        why = f"Kafka's own choice of a log directory has no room for it: {path} is asked for (KIP-113)"
+        return self.build_audit_record(Action.PLACE, row, why, broker=broker, after=path)
+
     def record_observations(self, findings: Sequence[Observation]) -> None:
         """Record the state of submitted moves that a poll found."""
         for some in _split_into_transactions(findings):
@@ -150,9 +155,10 @@ class MoveStore:
         current = self.rows()
         return [current[place] for place in sorted(self._places[row.topic_partition] for row in rows)]
 
-    def record_accepted(self, rows: Sequence[MoveRow]) -> None:
-        """Record that Kafka accepted these moves."""
-        self._mark_accepted(rows)
+    def record_accepted(self, rows: Sequence[MoveRow], notes: Mapping[TopicPartition, str]) -> None:
+        """Record that Kafka accepted these moves, some with a note for users."""
+        for note, several in _group_by(rows, lambda row: notes.get(row.topic_partition, "")):
+            self._mark_accepted(several, note)
         self.steps_ahead += len(rows)
 
     def record_refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:

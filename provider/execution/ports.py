@@ -15,6 +15,7 @@ from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Sna
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal
+from kafka_steward.planning.files.reassignment import Replica
 from kafka_steward.settings import Settings
 
 
@@ -56,6 +57,9 @@ class ClusterPort(Protocol):
         self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
     ) -> dict[TopicPartition, KafkaRefused | None]:
         """Submit new assignments; with `keep_factor`, only such as change no replication factor (KIP-860)."""
+
+    def name_directories(self, wanted: Mapping[Replica, str]) -> dict[Replica, ClusterError | None]:
+        """Name the log directories of replicas that their brokers do not have yet (KIP-113)."""
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
         """Cancel the reassignments in flight of these partitions; the order of the replicas is lost."""

@@ -100,18 +100,32 @@ def compute_rooms(
     return found
 
 
-def place_replica(rooms: tuple[LogDirRoom, ...], size: int) -> tuple[LogDirRoom, ...] | None:
-    """Return the rooms after Kafka placed a replica of `size` bytes; None if it does not fit.
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A new replica's directory on one broker: the rooms afterwards, and its path if Kafka has to be asked for it."""
 
-    Kafka chooses the directory with the fewest logs, regardless of its free space. Among directories with equally few
-    logs, the fullest is assumed, since Kafka may choose it.
+    rooms: tuple[LogDirRoom, ...]
+    asked_path: str = ""
+
+
+def place_replica(rooms: tuple[LogDirRoom, ...], size: int) -> Placement | None:
+    """Return where a replica of `size` bytes is placed; None if no directory has room for it.
+
+    Kafka chooses the directory with the fewest logs, regardless of its free space. Where it does not fit there, the
+    directory with the most room is asked for (KIP-113).
     """
     at = choose_room(rooms)
-    return None if at.free_bytes < size else _take_room(rooms, at, size, logs=1)
+    if at.free_bytes >= size:
+        return Placement(_take_room(rooms, at, size, logs=1))
+    other = max(rooms, key=lambda room: (room.free_bytes, room.path))
+    return None if other.free_bytes < size else Placement(_take_room(rooms, other, size, logs=1), other.path)
 
 
 def choose_room(rooms: tuple[LogDirRoom, ...]) -> LogDirRoom:
-    """Return the directory in which Kafka places the next replica."""
+    """Return the directory in which Kafka places the next replica.
+
+    Among directories with equally few logs, the fullest is assumed, since Kafka may choose it.
+    """
     return min(rooms, key=lambda room: (room.logs, room.free_bytes))
 
 
@@ -309,8 +323,7 @@ def _check_disk_full(move: Move, _: Partition, inputs: PreflightInputs) -> _Foun
     for broker in sorted(move.adding & inputs.rooms.keys()):
         rooms = inputs.rooms[broker]
         if place_replica(rooms, size) is None:
-            path = choose_room(rooms).path
-            return f"{broker}, in the log directory {path} where Kafka would put it," if path else str(broker)
+            return f"{broker}, in whichever of its log directories," if len(rooms) > 1 else str(broker)
     return None
 
 

@@ -16,12 +16,14 @@ from kafka_steward.errors import ClusterError
 from kafka_steward.execution.cancel_restoration import CancelRestoration
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.concurrency import (
+    Admission,
     ConcurrencyLimits,
     LearnedWindow,
     Pressure,
     active_transfers,
     admit_moves,
     chunk_pause_left_ms,
+    directories_by_partition,
     find_pressure,
     pressure_message,
     select_chunk_moves,
@@ -423,7 +425,7 @@ class Step:
         )
         ready = [self._next_part(each.left, inputs) for each in verdicts if each.held is None]
         chosen = self._admit_ready_moves(ready, rows, inputs)
-        refused = self._submit_moves(chosen, snapshot) if chosen else []
+        refused = self._submit_moves(chosen, snapshot) if chosen.moves else []
         return [why for _, why in held if why.code.event is Event.HOLD] + refused
 
     def _name_changing_plans(
@@ -453,12 +455,12 @@ class Step:
             unclean=move.topic in inputs.unclean,
         )
 
-    def _admit_ready_moves(self, ready: Sequence[Move], rows: Sequence[MoveRow], inputs: PreflightInputs) -> list[Move]:
+    def _admit_ready_moves(self, ready: Sequence[Move], rows: Sequence[MoveRow], inputs: PreflightInputs) -> Admission:
         settings, snapshot = self._settings, inputs.snapshot
         barrier = settings.window == "chunk"
         pause_ms = int(settings.chunk_pause * 1000)
         if barrier and chunk_pause_left_ms(rows, self._moves.settled, pause_ms=pause_ms, now_ms=self._fence.now_ms):
-            return []
+            return Admission([], {})
         may = {row.topic_partition for row in select_chunk_moves(rows, barrier=barrier)}
         leaders = {move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready}
         strained = self._assess_pressure(ready, leaders)
@@ -508,17 +510,39 @@ class Step:
             starts_in_turn=self._cluster.zookeeper_mode,
         ).under(self._pressure if slow else None)
 
-    def _submit_moves(self, chosen: Sequence[Move], snapshot: Snapshot) -> list[Held]:
-        stages = {move.topic_partition: move for move in chosen}
+    def _name_directories(
+        self, admitted: Admission, rows: Mapping[TopicPartition, MoveRow]
+    ) -> dict[TopicPartition, ClusterError]:
+        """Name the log directories of `admitted` to the brokers; return the partitions for which one did not take it.
+
+        A move that is not submitted afterwards leaves a name behind, which its broker forgets when it restarts.
+        """
+        entries = {
+            (name, broker): [self._moves.build_place_record(rows[name], broker, path)]
+            for (name, broker), path in admitted.directories.items()
+        }
+        answers = self._calls.execute(
+            entries, lambda keys: self._cluster.name_directories({key: admitted.directories[key] for key in keys})
+        )
+        return {name: error for (name, _), error in answers.items() if error is not None}
+
+    def _submit_moves(self, admitted: Admission, snapshot: Snapshot) -> list[Held]:
+        stages = {move.topic_partition: move for move in admitted.moves}
         rows = self._moves.record_submission(
             [row for row in self._moves.rows() if row.topic_partition in stages], stages
         )
         if self._throttle:
-            need = throttle_demand(chosen, leaders=self._settings.throttle_leaders)
+            need = throttle_demand(admitted.moves, leaders=self._settings.throttle_leaders)
             self._leases.acquire(need, self._throttle)
         by_name = {row.topic_partition: row for row in rows}
+        unplaced = self._name_directories(admitted, by_name) if admitted.directories else {}
+        entries = {
+            name: [self._moves.build_submit_record(row, stages[name])]
+            for name, row in by_name.items()
+            if name not in unplaced
+        }
         answers = self._calls.execute(
-            {name: [self._moves.build_submit_record(row, stages[name])] for name, row in by_name.items()},
+            entries,
             lambda batch: alter_keeping_factor(
                 self._cluster,
                 {name: stages[name].after for name in batch},
@@ -526,8 +550,10 @@ class Step:
             ),
             late=lambda batch: self._retraction.retract_submissions({name: stages[name].after for name in batch}),
         )
-        refusals = {name: error for name, error in answers.items() if error is not None}
-        self._moves.record_accepted([row for name, row in by_name.items() if name not in refusals])
+        refusals = unplaced | {name: error for name, error in answers.items() if error is not None}
+        self._moves.record_accepted(
+            [row for name, row in by_name.items() if name not in refusals], directories_by_partition(admitted)
+        )
         self._memory.refused |= refusals.keys() & self._in_flight
         held = [
             Held.of(name, self._refusal_reason(stages[name], error), _error_message(error))

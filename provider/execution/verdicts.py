@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.moves import Held
-from kafka_steward.execution.preflight import PreflightInputs, choose_room, preflight
+from kafka_steward.execution.preflight import PreflightInputs, preflight
 from kafka_steward.execution.staging import remaining_move
 from kafka_steward.journal.records import MoveRow
 
@@ -46,7 +46,7 @@ class KnownVerdicts:
         """Return the verdict of `preflight` about each of the open moves of a plan."""
         shared = _without_partitions(inputs)
         known = self._found if shared == self._shared else {}
-        free = {broker: choose_room(rooms).free_bytes for broker, rooms in inputs.rooms.items()}
+        free = {broker: max(room.free_bytes for room in rooms) for broker, rooms in inputs.rooms.items()}
         self._shared, self._found, verdicts = shared, {}, []
         for row in rows:
             name = row.topic_partition

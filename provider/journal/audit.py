@@ -58,6 +58,8 @@ class Action(str, Enum):
     HOLD = "hold"
     #: A reassignment was submitted to Kafka.
     SUBMIT = "submit"
+    #: A log directory was named for a replica before its reassignment was submitted (KIP-113).
+    PLACE = "place"
     #: A reassignment was observed to be complete (KIP-46: caught up in the ISR, once).
     SETTLE = "settle"
     #: A reassignment in flight was cancelled (KIP-236).

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kafka.protocol.admin import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    AlterReplicaLogDirsResponse,
     DescribeClusterResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -234,6 +235,23 @@ def test_log_directories_are_asked_for_everything_nothing_or_some(asked: Any, se
     encoded = requests.log_dirs_request(asked).encode(version=5)
     read = DescribeLogDirsRequest.decode(encoded, version=5)
     assert (read.topics and [(each.topic, each.partitions) for each in read.topics]) == sent
+
+
+def test_a_directory_is_named_to_a_broker_that_does_not_have_the_replica_and_says_so() -> None:
+    """KIP-113: REPLICA_NOT_AVAILABLE, or an answer of a broker that has not heard of the topic; then it remembers."""
+    kind = requests.name_directories_request({T0: "/b", T1: "/b", TopicPartition("u", 3): "/c"})
+    assert [(each.path, [(topic.name, topic.partitions) for topic in each.topics]) for each in kind.dirs] == [
+        ("/b", [("t", [0, 1])]),
+        ("/c", [("u", [3])]),
+    ]
+    for code, refused in ((0, False), (9, False), (3, False), (6, False), (57, True), (31, True)):
+        of_topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
+        entry = of_topic.AlterReplicaLogDirPartitionResult(partition_index=0, error_code=code)
+        answer = AlterReplicaLogDirsResponse(results=[of_topic(topic_name="t", partitions=[entry])])
+        found = requests.parse_named_directories(answer, [T0, T1], 4)
+        assert (found[T0] is not None) is refused
+        assert "the response does not contain it" in str(found[T1])
+    assert "Alter on the cluster" in str(present(found[T0])), "the right is named"
 
 
 def test_log_ends_are_asked_as_no_brokers_replica_so_that_followers_answer() -> None:

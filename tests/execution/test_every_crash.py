@@ -115,7 +115,21 @@ def outdone() -> Place:
     return place
 
 
-SCENARIOS = {"healing": healing, "rescued": rescued, "came back": came_back, "cancelled": cancelled, "outdone": outdone}
+def placed() -> Place:
+    """Kafka would put the new replicas into a log directory without room: the other one of the broker is asked for."""
+    place = healing()
+    place.simulator.disks[4] = {"/small": 50, "/large": 1_000_000}
+    return place
+
+
+SCENARIOS = {
+    "healing": healing,
+    "rescued": rescued,
+    "came back": came_back,
+    "cancelled": cancelled,
+    "outdone": outdone,
+    "placed": placed,
+}
 
 
 def verify_nothing_left(place: Place) -> None:
@@ -142,6 +156,9 @@ def verify(place: Place, progress: Progress) -> None:
     assert cancelled == any(row.detail == "cancelled: enough" for row in moves.rows(place.plan.digest))
     assert progress.left == sum(row.state is MoveState.DROPPED for row in moves.rows(place.plan.digest))
     verify_nothing_left(place)
+    if place.simulator.disks:
+        place.simulator.log_dirs([4])
+        assert set(place.simulator.located.values()) == {"/large"}
     told = [row.entry.topic for row in audit._rows if row.entry.action is Action.SETTLE]
     assert len(told) == sum(row.state is MoveState.COMPLETED for row in moves.rows(place.plan.digest))
 

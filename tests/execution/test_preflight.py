@@ -9,6 +9,7 @@ import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
+from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution import verdicts
 from kafka_steward.execution.moves import Held
 from kafka_steward.execution.moves import HoldReason as Reason
@@ -16,6 +17,7 @@ from kafka_steward.execution.preflight import (
     CHECKS,
     IncomingReplica,
     LogDirRoom,
+    Placement,
     PreflightInputs,
     compute_rooms,
     find_out_of_sync_elsewhere,
@@ -25,6 +27,7 @@ from kafka_steward.execution.preflight import (
     preflight,
 )
 from kafka_steward.execution.verdicts import KnownVerdicts
+from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.settings import Settings
 from tests.execution.looks import brokers, look, part
@@ -156,7 +159,7 @@ def test_every_reason_has_a_case_a_sentence_and_a_check() -> None:
     assert [reason for reason, _ in CHECKS] == [reason for reason in CASES if reason not in NO_PARTITION]
 
 
-WIDE, IN_2 = move("t-0", "123", "451"), "4, in the log directory /2 where Kafka would put it,"
+WIDE = move("t-0", "123", "451")
 
 
 @pytest.mark.parametrize(
@@ -177,8 +180,7 @@ WIDE, IN_2 = move("t-0", "123", "451"), "4, in the log directory /2 where Kafka 
             Reason.UNDER_MIN_ISR_ELSEWHERE,
             "v-1",
         ),
-        (MOVE, outlook(rooms={4: free((3, 10_000), (2, 99))}), Reason.DISK_FULL, IN_2),
-        (MOVE, outlook(rooms={4: free((2, 10_000), (2, 99))}), Reason.DISK_FULL, IN_2),
+        (MOVE, outlook(rooms={4: free((3, 98), (2, 99))}), Reason.DISK_FULL, "4, in whichever of its log directories,"),
         (replace(MOVE, size_bytes=1), outlook(rooms={4: free((0, 99))}), Reason.DISK_FULL, 4),
         (WIDE, outlook(cordoned=frozenset({5, 1})), Reason.TARGET_CORDONED, 5),
     ],
@@ -276,8 +278,9 @@ def test_what_is_on_its_way_takes_room_where_it_is_or_where_kafka_will_put_it() 
     arriving = {3: [IncomingReplica(here, 40), IncomingReplica(there, 70)]}
     rooms = compute_rooms({3: BrokerLogDirs({}, directories=(first, second))}, min_free=0.1, arriving=arriving)
     assert rooms == {3: (LogDirRoom("/a", 1, 760), LogDirRoom("/b", 1, 630))}
-    assert place_replica(rooms[3], 630) == (LogDirRoom("/a", 1, 760), LogDirRoom("/b", 2, 0))
-    assert place_replica(rooms[3], 631) is None
+    assert place_replica(rooms[3], 630) == Placement((LogDirRoom("/a", 1, 760), LogDirRoom("/b", 2, 0)))
+    assert place_replica(rooms[3], 631) == Placement((LogDirRoom("/a", 2, 129), LogDirRoom("/b", 1, 630)), "/a")
+    assert place_replica(rooms[3], 761) is None
 
 
 def test_strained_are_those_outside_the_plan_whose_brokers_all_live() -> None:
@@ -451,3 +454,26 @@ def test_a_receiver_that_does_not_answer_is_judged_by_its_last_answer_less_what_
     simulator.now_ms += 300_000
     world.step()
     assert "since broker 4 did not answer DescribeLogDirs within 45 s" in world.row("t-2").detail
+
+
+def test_where_kafkas_own_choice_has_no_room_another_log_directory_is_asked_for_before_the_submission(
+    simulator: Simulator,
+) -> None:
+    """KIP-113. A broker that does not take it is not given the replica: it would land where it has no room."""
+    simulator.disks[4] = {"/small": 50, "/large": 100_000}
+    ask = simulator.name_directories
+    refusal = KafkaRefused(57, "no such log directory", "Kafka refused it.")
+    simulator.name_directories = lambda wanted: dict.fromkeys(wanted, refusal)  # type: ignore[method-assign]
+    world, detail = first_step(simulator, GROWN)
+    assert (detail, world.states()) == (Held.of(T0, Reason.KAFKA_REFUSED, refusal.message).sentence, {"t-0": "held"})
+    assert not simulator.reassignments()
+    simulator.name_directories = ask  # type: ignore[method-assign]
+    world.step()
+    assert "accepted: into the log directory /large of broker 4 (KIP-113)" in world.row("t-0").detail
+    assert world.run().completed == 1
+    rows = world.journal.audit.rows(plan=world.digest, action=Action.PLACE)
+    assert [(row.entry.broker, row.entry.after, row.outcome) for row in rows] == [
+        (4, "/large", Outcome.REFUSED),
+        (4, "/large", Outcome.DONE),
+    ]
+    assert {path for (_, broker), path in simulator.located.items() if broker == 4} == {"/large"}

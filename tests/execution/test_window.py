@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import astuple, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.execution import concurrency
 from kafka_steward.execution.concurrency import (
     ActiveTransfer,
     ConcurrencyLimits,
     LearnedWindow,
     Pressure,
     active_transfers,
-    admit_moves,
     chunk_pause_left_ms,
     find_pressure,
     pressure_message,
@@ -29,6 +30,12 @@ from tests.simulated_plan import move
 from tests.simulator import Simulator
 
 BROKERS = st.integers(1, 6)
+
+
+def admit(*given: Any, **more: Any) -> list[Move]:
+    return concurrency.admit_moves(*given, **more).moves
+
+
 flowing = st.lists(st.builds(ActiveTransfer, st.frozensets(BROKERS, max_size=2), st.none() | BROKERS), max_size=6)
 limits = st.builds(ConcurrencyLimits, st.integers(1, 3), st.integers(1, 3), st.integers(1, 8))
 
@@ -57,7 +64,7 @@ def leaders(moves: list[Move]) -> dict[TopicPartition, int | None]:
 def test_no_broker_is_given_more_than_its_cap_or_its_room(
     moves: list[Move], in_flight: list[ActiveTransfer], caps: ConcurrencyLimits, room: dict[int, int]
 ) -> None:
-    chosen = admit_moves(moves, in_flight, caps, leaders=leaders(moves), rooms=one_each(room))
+    chosen = admit(moves, in_flight, caps, leaders=leaders(moves), rooms=one_each(room))
     copying = [each for each in chosen if frozenset(each.before) != frozenset(each.after)]
     into = Counter(broker for flow in in_flight for broker in flow.into)
     received = Counter(broker for each in copying for broker in each.adding)
@@ -81,13 +88,13 @@ def test_the_order_of_the_input_does_not_matter(
 ) -> None:
     shuffled = list(moves)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    expected = admit_moves(moves, in_flight, caps, leaders=leaders(moves), rooms={})
-    assert admit_moves(shuffled, in_flight, caps, leaders=leaders(moves), rooms={}) == expected
+    expected = admit(moves, in_flight, caps, leaders=leaders(moves), rooms={})
+    assert admit(shuffled, in_flight, caps, leaders=leaders(moves), rooms={}) == expected
 
 
 @given(plans(), limits)
 def test_an_idle_cluster_always_gets_something_to_do(moves: list[Move], caps: ConcurrencyLimits) -> None:
-    assert bool(admit_moves(moves, [], caps, leaders=leaders(moves), rooms={})) == bool(moves)
+    assert bool(admit(moves, [], caps, leaders=leaders(moves), rooms={})) == bool(moves)
 
 
 windows = st.builds(
@@ -108,7 +115,7 @@ sized = st.lists(
 def test_no_broker_transfers_more_bytes_than_the_window_but_for_a_single_move_while_little_is_left(
     moves: list[Move], in_flight: list[ActiveTransfer], caps: ConcurrencyLimits
 ) -> None:
-    chosen = admit_moves(moves, in_flight, caps, leaders=leaders(moves), rooms={})
+    chosen = admit(moves, in_flight, caps, leaders=leaders(moves), rooms={})
     copying = [each for each in chosen if frozenset(each.before) != frozenset(each.after)]
     into, out_of = Counter[int | None](), Counter[int | None]()
     flows = [*in_flight, *(ActiveTransfer(each.adding, each.before[0], weight(each, caps)) for each in copying)]
@@ -132,7 +139,7 @@ def weight(move: Move, caps: ConcurrencyLimits) -> int:
 def test_every_move_is_admitted_in_the_end(moves: list[Move], caps: ConcurrencyLimits) -> None:
     waiting, steps = moves, 0
     while waiting:
-        chosen = admit_moves(waiting, [], caps, leaders=leaders(moves), rooms={})
+        chosen = admit(waiting, [], caps, leaders=leaders(moves), rooms={})
         waiting = [each for each in waiting if each not in chosen]
         steps += 1
         assert steps <= len(moves)
@@ -143,8 +150,8 @@ def test_a_window_wide_enough_for_all_admits_as_many_as_none(
     moves: list[Move], in_flight: list[ActiveTransfer], caps: ConcurrencyLimits
 ) -> None:
     wide = replace(caps, bytes_per_broker=10_000, unknown_bytes=1)
-    expected = admit_moves(moves, in_flight, caps, leaders=leaders(moves), rooms={})
-    assert admit_moves(moves, in_flight, wide, leaders=leaders(moves), rooms={}) == expected
+    expected = admit(moves, in_flight, caps, leaders=leaders(moves), rooms={})
+    assert admit(moves, in_flight, wide, leaders=leaders(moves), rooms={}) == expected
 
 
 @given(
@@ -184,16 +191,16 @@ def test_what_is_copied_sooner_than_it_is_accepted_does_not_wait_for_large_moves
     full = ActiveTransfer(frozenset({4}), None, 10**9)
     small, larger = into_4(300, size=1_000_000), into_4(300, size=1_000_001)
     nobody = dict.fromkeys(leaders(small))
-    assert len(admit_moves(small, [full], found, leaders=nobody, rooms={})) == 300
-    assert admit_moves(larger, [full], found, leaders=nobody, rooms={}) == []
-    assert len(admit_moves(larger, [], found, leaders=nobody, rooms={})) == 300, "each delays the next step by 20 ms"
+    assert len(admit(small, [full], found, leaders=nobody, rooms={})) == 300
+    assert admit(larger, [full], found, leaders=nobody, rooms={}) == []
+    assert len(admit(larger, [], found, leaders=nobody, rooms={})) == 300, "each delays the next step by 20 ms"
     large = into_4(300, size=2_000_000)
-    assert len(admit_moves(large, [], found, leaders=nobody, rooms={})) == 99, "100 MB is the window, and 99 for these"
-    assert large[0] in admit_moves(
+    assert len(admit(large, [], found, leaders=nobody, rooms={})) == 99, "100 MB is the window, and 99 for these"
+    assert large[0] in admit(
         [*large[:1], *small[1:]], [replace(full, left_bytes=99_000_000)], found, leaders=nobody, rooms={}
     )
     under = found.under(Pressure.CONTROLLER_SLOW)
-    assert admit_moves(small, [full], under, leaders=nobody, rooms={}) == []
+    assert admit(small, [full], under, leaders=nobody, rooms={}) == []
 
 
 def test_without_sizes_or_a_throttle_the_window_doubles_while_moves_end() -> None:
@@ -202,7 +209,7 @@ def test_without_sizes_or_a_throttle_the_window_doubles_while_moves_end() -> Non
 
     def admitted(throttle: int) -> int:
         found = caps.with_window(learned, throttle=throttle, interval_s=2, since_last_ms=0)
-        return len(admit_moves(unknown, [], found, leaders=dict.fromkeys(leaders(unknown)), rooms={}))
+        return len(admit(unknown, [], found, leaders=dict.fromkeys(leaders(unknown)), rooms={}))
 
     def after(ended: int, remained: int, slowest_ms: int = 0) -> LearnedWindow:
         return learned.update(ended=ended, remained=remained, slowest_call_ms=slowest_ms, stalled=())
@@ -220,12 +227,12 @@ def test_without_sizes_or_a_throttle_the_window_doubles_while_moves_end() -> Non
 def test_small_moves_start_by_the_hundred_and_a_huge_one_alone() -> None:
     caps = ConcurrencyLimits(1000, 1000, 3000, bytes_per_broker=1000)
     small = into_4(300, size=1)
-    assert len(admit_moves(small, [], caps, leaders=dict.fromkeys(leaders(small)), rooms={})) == 300
+    assert len(admit(small, [], caps, leaders=dict.fromkeys(leaders(small)), rooms={})) == 300
     huge = replace(small[0], size_bytes=5000)
-    assert admit_moves([huge, *small[1:]], [], caps, leaders={}, rooms={}) == [huge]
-    assert admit_moves([*small[1:], huge], [], caps, leaders={}, rooms={})[0] == huge, "it is the first in order"
+    assert admit([huge, *small[1:]], [], caps, leaders={}, rooms={}) == [huge]
+    assert admit([*small[1:], huge], [], caps, leaders={}, rooms={})[0] == huge, "it is the first in order"
     arriving = ActiveTransfer(frozenset({4}), None, 900)
-    assert len(admit_moves([huge, *small[1:]], [arriving], caps, leaders={}, rooms={})) == 100
+    assert len(admit([huge, *small[1:]], [arriving], caps, leaders={}, rooms={})) == 100
 
 
 @pytest.mark.parametrize("leaders_throttled", [False, True])
@@ -238,7 +245,7 @@ def test_the_next_large_move_starts_when_the_one_before_ends_before_the_next_ste
 
     def admitted(left: int, pressure: Pressure | None = None) -> int:
         moving = ActiveTransfer(frozenset({4}), 1, left)
-        return len(admit_moves(large, [moving], caps.under(pressure), leaders=led_by_1, rooms={}))
+        return len(admit(large, [moving], caps.under(pressure), leaders=led_by_1, rooms={}))
 
     assert [admitted(left) for left in (80_000_000, 40_000_000, 39_999_999, 0)] == [0, 0, 1, 1]
     assert (admitted(1, Pressure.OUT_OF_SYNC), admitted(0, Pressure.OUT_OF_SYNC)) == (0, 1)
@@ -252,7 +259,7 @@ def admitted_small(
         learned, throttle=50_000_000, interval_s=2, since_last_ms=0, starts_in_turn=in_turn
     )
     nobody = dict.fromkeys(leaders(small))
-    return len(admit_moves(small, in_flight, caps.under(pressure), leaders=nobody, rooms={}))
+    return len(admit(small, in_flight, caps.under(pressure), leaders=nobody, rooms={}))
 
 
 def test_few_of_many_small_moves_start_together_until_almost_all_end_before_the_next_step() -> None:
@@ -272,20 +279,20 @@ def test_few_of_many_small_moves_start_together_until_almost_all_end_before_the_
 
 
 def test_as_moves_end_those_that_two_steps_start_are_in_transfer() -> None:
-    def admitted(learned: LearnedWindow, moving: int, pressure: Pressure | None = None) -> int:
+    def admit(learned: LearnedWindow, moving: int, pressure: Pressure | None = None) -> int:
         in_flight = [ActiveTransfer(frozenset({4}), None, 1)] * moving
         return admitted_small(learned, *in_flight, pressure=pressure)
 
     def after(known: LearnedWindow, ended: int, slowest_ms: int = 0) -> LearnedWindow:
         return known.update(ended=ended, remained=50, slowest_call_ms=slowest_ms, stalled=())
 
-    assert admitted(after(LearnedWindow(), 0), 50) == 0
+    assert admit(after(LearnedWindow(), 0), 50) == 0
     one = after(LearnedWindow(), 1)
     two = after(one, 1)
-    assert [admitted(one, moving) for moving in (0, 50, 75)] == [50, 25, 0]
-    assert [admitted(two, moving) for moving in (0, 49, 50, 51, 99, 100)] == [50, 50, 50, 49, 1, 0]
+    assert [admit(one, moving) for moving in (0, 50, 75)] == [50, 25, 0]
+    assert [admit(two, moving) for moving in (0, 49, 50, 51, 99, 100)] == [50, 50, 50, 49, 1, 0]
     assert after(two, 1) == two, "more would start together"
-    assert (admitted(two, 12, Pressure.OUT_OF_SYNC), admitted(two, 24, Pressure.OUT_OF_SYNC)) == (12, 1)
+    assert (admit(two, 12, Pressure.OUT_OF_SYNC), admit(two, 24, Pressure.OUT_OF_SYNC)) == (12, 1)
     assert after(two, 1, slowest_ms=5001).overlaps == 1
 
 
@@ -322,7 +329,7 @@ def test_the_larger_of_the_planned_and_the_reported_size_counts_in_the_window() 
     several = [replace(each, size_bytes=60) for each in JOINED]
 
     def admitted(sizes: dict[TopicPartition, int]) -> int:
-        return len(admit_moves(several, [], caps, leaders=leaders(several), rooms={}, sizes=sizes))
+        return len(admit(several, [], caps, leaders=leaders(several), rooms={}, sizes=sizes))
 
     names = [each.topic_partition for each in several]
     assert admitted({}) == 1
@@ -379,7 +386,7 @@ def test_pressure_is_typed_and_said(strained: str, slowest_ms: int, pressure: Pr
 
 def test_a_move_without_a_place_holds_up_nothing_behind_it() -> None:
     moves = [move("t-0", "123", "423"), move("t-1", "123", "423", position=1), move("t-2", "231", "531", position=2)]
-    chosen = admit_moves(moves, [], ConcurrencyLimits(1, 5, 9), leaders=leaders(moves), rooms={})
+    chosen = admit(moves, [], ConcurrencyLimits(1, 5, 9), leaders=leaders(moves), rooms={})
     assert [each.partition for each in chosen] == [0, 2]
 
 
@@ -387,8 +394,7 @@ def chosen(
     moves: list[Move], caps: ConcurrencyLimits, *in_flight: ActiveTransfer, room: dict[int, int] | None = None
 ) -> list[int]:
     return [
-        each.partition
-        for each in admit_moves(moves, in_flight, caps, leaders=leaders(moves), rooms=one_each(room or {}))
+        each.partition for each in admit(moves, in_flight, caps, leaders=leaders(moves), rooms=one_each(room or {}))
     ]
 
 
@@ -438,13 +444,13 @@ def test_a_move_of_unknown_size_needs_no_room() -> None:
 
 def test_partitions_without_a_leader_share_no_sender() -> None:
     leaderless = dict.fromkeys(leaders(SPREAD))
-    assert admit_moves(SPREAD, [], ConcurrencyLimits(9, 1, 9), leaders=leaderless, rooms={}) == SPREAD
+    assert admit(SPREAD, [], ConcurrencyLimits(9, 1, 9), leaders=leaderless, rooms={}) == SPREAD
 
 
 def test_moves_start_in_plan_order_by_chunk_then_position_then_name() -> None:
     places = [("t-9", 0, 1), ("t-8", 0, 2), ("t-1", 1, 0), ("t-2", 1, 0), ("u-0", 1, 0), ("a-0", 1, 1)]
     moves = [move(name, "123", "423", chunk=chunk, position=position) for name, chunk, position in places]
-    assert admit_moves(moves[::-1], [], WIDE, leaders={}, rooms={}) == moves
+    assert admit(moves[::-1], [], WIDE, leaders={}, rooms={}) == moves
 
 
 def test_a_reorder_takes_no_place() -> None:
@@ -502,21 +508,23 @@ def test_the_pause_between_two_chunks(moves: list[MoveRow], now_ms: int, left_ms
     assert chunk_pause_left_ms(moves, SettledMoves(), pause_ms=500, now_ms=now_ms) == left_ms
 
 
-def test_each_replica_goes_where_kafka_puts_it_and_must_fit_there() -> None:
-    """Kafka fills the directory with the fewest logs: first /b, then either, and one that is full takes nothing."""
-    rooms = {4: (LogDirRoom("/a", 1, 60), LogDirRoom("/b", 0, 60))}
+def test_each_replica_goes_where_kafka_puts_it_or_is_asked_into_a_directory_with_room() -> None:
+    """Kafka fills the directory with the fewest logs: first /b, then either of them, for all that is known."""
     moves = [move(f"t-{number}", "123", "423", position=number, size=50) for number in range(4)]
-    found = admit_moves(moves, [], WIDE, leaders=leaders(moves), rooms=rooms)
-    assert [each.partition for each in found] == [0]  # the next is put into /b again, for all that is known
-    rooms = {4: (LogDirRoom("/a", 1, 60), LogDirRoom("/b", 0, 110))}
-    found = admit_moves(moves, [], WIDE, leaders=leaders(moves), rooms=rooms)
-    assert [each.partition for each in found] == [0, 1, 2]
+    for room_of_a, room_of_b, moved, asked in ((60, 60, 2, [1]), (60, 110, 3, []), (300, 0, 4, [0, 1, 2, 3])):
+        rooms = {4: (LogDirRoom("/a", 1, room_of_a), LogDirRoom("/b", 0, room_of_b))}
+        found = concurrency.admit_moves(moves, [], WIDE, leaders=leaders(moves), rooms=rooms)
+        assert [each.partition for each in found.moves] == list(range(moved))
+        assert found.directories == {(moves[number].topic_partition, 4): "/a" for number in asked}
+    assert concurrency.directories_by_partition(found)[moves[0].topic_partition] == (
+        "into the log directory /a of broker 4 (KIP-113)"
+    )
 
 
 def test_the_size_on_the_leader_counts_for_the_room_and_not_the_one_at_planning() -> None:
     sizes = {JOINED[0].topic_partition: 5_000}
-    assert admit_moves(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 300}), sizes=sizes) == []
-    assert admit_moves(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 5_000}), sizes=sizes)
+    assert admit(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 300}), sizes=sizes) == []
+    assert admit(JOINED[:1], [], WIDE, leaders=leaders(JOINED), rooms=one_each({4: 5_000}), sizes=sizes)
 
 
 def test_room_that_one_broker_gave_away_changes_none_of_the_others() -> None:
@@ -524,5 +532,5 @@ def test_room_that_one_broker_gave_away_changes_none_of_the_others() -> None:
     leaders = {each.topic_partition: each.before[0] for each in into}
     for left, numbers in ((100, [0, 1]), (99, [0])):
         rooms = {4: (LogDirRoom("", 0, 150),), 5: (LogDirRoom("", 0, left),)}
-        chosen = admit_moves(into, [], ConcurrencyLimits(9, 9, 9), leaders=leaders, rooms=rooms)
+        chosen = admit(into, [], ConcurrencyLimits(9, 9, 9), leaders=leaders, rooms=rooms)
         assert [each.partition for each in chosen] == numbers
