@@ -138,12 +138,12 @@ class Secured:
         }
 
     def config_with_certificate(self, name: str) -> dict[str, Any]:
-        """How the holder of a certificate for `name` connects; as a principal of Kafka, `CN=name`."""
+        """How the holder of a certificate for `name` connects, as text; as a principal of Kafka, `CN=name`."""
         return {
             "bootstrap_servers": list(self.mutual),
             "security_protocol": "SSL",
-            "ssl_cafile": str(self.authority.certificate),
-            "ssl_certfile": str(self.authority.client(name)),
+            "ssl_ca_pem": self.authority.certificate.read_text(),
+            "ssl_certificate_pem": self.authority.client(name).read_text(),
         }
 
 

@@ -286,9 +286,15 @@ class Simulator:
         self, wanted: Mapping[tuple[TopicPartition, int], str]
     ) -> dict[tuple[TopicPartition, int], ClusterError | None]:
         self._reached()
-        self.named |= {at: path for at, path in wanted.items() if at[1] in self.alive}
-        gone = {at: BrokerUnreachable(at[1], f"Broker {at[1]} cannot be reached.") for at in wanted}
-        return {at: None if at[1] in self.alive else gone[at] for at in wanted}
+        return {at: self._name_directory(at, path) for at, path in wanted.items()}
+
+    def _name_directory(self, at: tuple[TopicPartition, int], path: str) -> ClusterError | None:
+        if at[1] not in self.alive:
+            return BrokerUnreachable(at[1], f"Broker {at[1]} cannot be reached.")
+        if path not in self.disks.get(at[1], ()):
+            return _refusal(57, "The user-specified log directory is not found in the broker config.")
+        self.named[at] = path
+        return None
 
     @property
     def log_dirs_failures(self) -> Mapping[int, str]:

@@ -73,8 +73,8 @@ def shown(place: Place, number: int = 0) -> Partition:
     return found[name]
 
 
-def at_rest(place: Place) -> Partition:
-    partition = shown(place)
+def at_rest(place: Place, number: int = 0) -> Partition:
+    partition = shown(place, number)
     assert not partition.reassigning
     return partition
 
@@ -254,6 +254,19 @@ class ClusterContract:
         assert (again.code, many.code) == (36, 38)
         assert place.port.create_partitions(place.topic, 3) is None
         place.eventually(lambda: same(len(shown(place, 2).replicas), 3))
+
+    def test_a_replica_is_created_in_the_log_directory_that_was_named_before(self, place: Place) -> None:
+        """KIP-113. Kafka alone would spread the two; and a directory that the broker does not have is refused."""
+        names = [TopicPartition(place.topic, number) for number in range(2)]
+        place.create((1, 2, 3), (1, 2, 3), size=1)
+        path = place.port.log_dirs([4])[4].directories[-1].path
+        assert place.port.name_directories({(name, 4): path for name in names}) == {(name, 4): None for name in names}
+        unknown = place.port.name_directories({(names[0], 4): "/nowhere"})[names[0], 4]
+        assert (type(unknown), getattr(unknown, "code", None)) == (KafkaRefused, 57)
+        assert place.port.alter(dict.fromkeys(names, (4, 2, 3))) == dict.fromkeys(names)
+        place.eventually(lambda: same([at_rest(place, name.partition).isr for name in names], [{2, 3, 4}] * 2))
+        found = place.port.log_dirs([4])[4].directories
+        assert [{*names} & each.replica_bytes.keys() for each in found] == [set(), set(names)]
 
 
 def holders(place: Place, name: TopicPartition) -> set[int]:

@@ -50,6 +50,7 @@ class SimulatedPlace(Place):
 
     def __init__(self, mode: str) -> None:
         self._simulator = Simulator.of("1a 2b 3c 4a", mode=mode, bandwidth=FAST_BYTES_PER_S)
+        self._simulator.disks[4] = {"/disk-1": 10**9, "/disk-2": 10**9}
         super().__init__(self._simulator, mode, "t")
 
     def create(self, *replicas: Assignment, size: int = 0) -> None:

@@ -363,7 +363,7 @@ def test_a_client_with_a_certificate_may_do_what_its_name_may(secured: Secured, 
             cluster.alter({TopicPartition("certified", 0): (3, 4)})
 
 
-@pytest.mark.parametrize("without", ["ssl_certfile", "ssl_cafile"])
+@pytest.mark.parametrize("without", ["ssl_certificate_pem", "ssl_ca_pem"])
 def test_a_certificate_that_is_not_accepted_is_named_at_once(secured: Secured, without: str) -> None:
     config = secured.config_with_certificate("nobody")
     began_s = time.monotonic()
