@@ -14,7 +14,7 @@ from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution import lifecycle
 from kafka_steward.execution.named_directories import check_directories
-from kafka_steward.execution.plan_report import not_moved_lines
+from kafka_steward.execution.plan_report import bytes_to_copy_text, not_moved_lines
 from kafka_steward.execution.plan_resolution import resolve_plan
 from kafka_steward.execution.plan_slot import refuse_taken_slot
 from kafka_steward.execution.publishing import publish_plan
@@ -64,7 +64,7 @@ def _apply_document(foreground: Foreground, document: Any, partitions: Collectio
     proof = plan.proof
     print_error(
         f"Plan {plan.digest[:12]}: {len(plan.moves)} partitions, {proof['replicas_moved']} replicas, "
-        f"{proof['bytes_moved'] / 1e6:.1f} MB to copy."
+        f"{bytes_to_copy_text(plan.moves, proof['bytes_moved'])}."
     )
     return _execute_plan(foreground, plan.digest)
 

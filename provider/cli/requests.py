@@ -32,7 +32,7 @@ from kafka_steward.document_api.request_status import (
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.cancel_signal import send_cancel_signal
 from kafka_steward.execution.named_directories import check_directories
-from kafka_steward.execution.plan_report import not_moved_lines
+from kafka_steward.execution.plan_report import bytes_to_copy_text, not_moved_lines
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.hooks.steward import ClusterSession
@@ -129,7 +129,7 @@ def generate_reassignment(call: CommandContext) -> Exit | None:
         return None
     print_error(
         f"{len(moves)} of {proof['partitions']} partitions of {topics} change; {proof['replicas_moved']} replicas, "
-        f"{proof['bytes_moved'] / 1e6:.1f} MB to copy. Nothing was changed."
+        f"{bytes_to_copy_text(moves, proof['bytes_moved'])}. Nothing was changed."
     )
     return None
 

@@ -32,6 +32,13 @@ from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, min_isr_by_topic
 
 
+def bytes_to_copy_text(moves: Sequence[Move], bytes_moved: int) -> str:
+    """Return the megabytes that a plan copies, and of how many partitions the size is unknown. Pure."""
+    unknown = sum(move.size_bytes is None for move in moves if move.adding)
+    beside = f", beside {unknown} partitions whose leaders did not say their size" if unknown else ""
+    return f"{bytes_moved / 1e6:.1f} MB to copy{beside}"
+
+
 def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> list[str]:
     """Return a message for each regression: fewer racks, fewer replicas, fewer replicas than min.insync.replicas.
 

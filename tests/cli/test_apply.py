@@ -46,6 +46,13 @@ def test_a_reassignment_is_carried_out(scene: Scene, capsys: pytest.CaptureFixtu
     assert "[####################] 100% of 4 partitions." in said.err
 
 
+def test_sizes_that_no_leader_says_are_not_taken_for_nothing(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.simulator.mute = {1, 2, 3}
+    scene.interfere = lambda _: scene.simulator.mute.clear()
+    assert scene.call("apply", scene.file("t-0: 423", "t-1: 214")) == 0
+    assert "0.0 MB to copy, beside 2 partitions whose leaders did not say their size." in capsys.readouterr().err
+
+
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_reassignment_is_carried_out_with_the_workspace_in_a_store(scene: Scene, bucket: str) -> None:
