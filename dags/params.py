@@ -32,8 +32,9 @@ SECTION = "Settings (empty: as configured)"
 _WINDOW = frozenset({"maintenance_window", "maintenance_timezone"})
 #: The gate of workflows that can wait reads it.
 _GATE = frozenset({"stuck_after"})
-#: Heal alone compares the number of failed brokers with these.
-_OUTAGE = frozenset({"max_failed_brokers", "max_failed_fraction"})
+#: The settings that say how many failed brokers are an outage, and all those that heal alone reads.
+_OUTAGE = ("max_failed_brokers", "max_failed_fraction")
+_HEAL = frozenset({*_OUTAGE, "fail_incomplete_heal"})
 _BROKER_IDS: dict[str, Any] = {"items": {"type": "integer", "minimum": 0}, "uniqueItems": True}
 #: Brokers as a text that one can type, or as a list in JSON. With both types, Airflow shows a text field.
 _BROKERS: dict[str, Any] = {"type": ["null", "string", "array"], "pattern": "^[0-9, ]*$", **_BROKER_IDS}
@@ -58,7 +59,7 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
             **_BROKERS,
         ),
         "ignore_grace": Param(False, "Heal all brokers that are down, without a grace period.", **_TOGGLE),
-        **setting_params(settings, first=("throttle", *sorted(_OUTAGE)), without=_WINDOW | _GATE),
+        **setting_params(settings, first=("throttle", *_OUTAGE), without=_WINDOW | _GATE),
     }
 
 
@@ -74,7 +75,7 @@ def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
         ),
         "reason": _reason_param(),
         "even_if_disabled": Param(False, "Roll back although reassignments are disabled for this cluster.", **_TOGGLE),
-        **setting_params(settings, without=_WINDOW | _OUTAGE | _GATE),
+        **setting_params(settings, without=_WINDOW | _HEAL | _GATE),
     }
 
 
@@ -117,7 +118,7 @@ def control_params() -> dict[str, Param]:
 
 def fill_params(settings: Mapping[str, Any]) -> dict[str, Param]:
     """Return the form of a fill: the settings."""
-    return setting_params(settings, without=_WINDOW | _OUTAGE | _GATE)
+    return setting_params(settings, without=_WINDOW | _HEAL | _GATE)
 
 
 def rebalance_params(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Param]:
@@ -307,7 +308,7 @@ def setting_params(
 def _waiting_plan_params(settings: Mapping[str, Any], *, without: Collection[str] = ()) -> dict[str, Param]:
     """Return the settings of a plan that waits for its maintenance window."""
     first = ("throttle", *sorted(_WINDOW, reverse=True))
-    return setting_params(settings, first=first, without=_OUTAGE.union(without))
+    return setting_params(settings, first=first, without=_HEAL.union(without))
 
 
 def _read_configured_settings() -> Settings:

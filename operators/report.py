@@ -69,15 +69,16 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
     be empty, on disk too, unless the plan left replicas on them, which the report then states. Adds `not_done`,
     `not_done_count`, `empty`, `audit`.
 
-    `heal` (event `healed`) verifies that the cluster is fully replicated; if it is not, or after a cancel, the event is
-    `not_healable`, and `on_not_healable` is notified instead. `brokers` were healed. Adds `cluster_id`, `brokers`,
-    `under_replicated`, `left`, `audit`, `cancelled`.
+    `heal` (event `healed`) verifies that the cluster is fully replicated, but for what no plan can mend, which
+    `sentence` names; if it is not, or after a cancel, the event is `not_healable`, and `on_not_healable` is notified
+    instead. `brokers` were healed. Adds `cluster_id`, `brokers`, `under_replicated`, `left`, `audit`, `cancelled`.
 
     `fill` (event `filled`, or `done` if no replica was added) reconciles the pending replicas (KIP-409). Adds `settled`
     and `dropped`, which count partitions, and `pending`, which counts the replicas that still are.
 
     After the notification, the task fails without a retry if the plan has failed: none of its moves was made. So does a
-    heal that leaves partitions of its own undone, unless a user cancelled or abandoned it.
+    heal that leaves partitions of its own undone, unless a user cancelled or abandoned it, or the setting
+    `fail_incomplete_heal` is off.
 
     >>> ReportPlanOperator(task_id="report", verify="heal", brokers=[3], plan={"digest": "3f2a"}, submitted={"left": 0})
     <Task(ReportPlanOperator): report>
@@ -126,6 +127,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
                 event, found = self._report_heal(opened, ended)
             else:
                 event, found = self._report_fill(opened, ended, context)
+            may_leave = self.verify == "heal" and not opened.settings.fail_incomplete_heal
         numbers = {**self._count_moved(ended), "lower_bound": known.get("lower_bound", 0)}
         facts = {"digest": known.get("digest"), "status": self._final_status(ended), **numbers, **found}
         self.log.info("%s", printable(facts["sentence"]))
@@ -135,7 +137,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             self.log.info("Audit trail of the plan: %s", printable(ended.audit_sentence))
         notify(self.on_not_healable if event == "not_healable" else self.on_done, context, event, facts)
         undone = facts["status"] == "failed" or (facts["status"] == "completed" and facts.get("left"))
-        if undone and not ended.cancelled:
+        if undone and not ended.cancelled and not may_leave:
             context["ti"].xcom_push("return_value", facts)  # Airflow stores no result of a task that fails
             raise AirflowFailException(printable(facts["sentence"]))
         return facts
@@ -209,20 +211,27 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
 
     def _report_heal(self, opened: ClusterSession, ended: _EndedPlan) -> tuple[str, dict[str, Any]]:
         from kafka_steward.execution.leadership import describe_leader_shortfall
+        from kafka_steward.execution.readiness import readiness_of
 
         snapshot = opened.cluster.snapshot()
         behind = sum(partition.under_replicated for partition in snapshot.partitions.values())
+        # With ZooKeeper, the ISR of a partition without a live replica keeps the last one.
+        broken = {name for name, each in snapshot.partitions.items() if each.under_replicated or each.leader is None}
+        gate = readiness_of(snapshot, opened.journal, opened.settings) if broken else None
+        mendable = broken - (gate.left_out.keys() if gate else set())
         left = self.submitted["left"] if ended.record is None else ended.record.left
         done = self._final_status(ended) == "completed" and not (left or ended.cancelled)
-        message, healed = self._heal_message(ended, done=done), done and not behind
+        message, healed = self._heal_message(ended, done=done), done and not mendable
         if healed:
             rows = opened.journal.plans.rows(str(self.plan["digest"]))
             uneven = describe_leader_shortfall(snapshot, {broker for row in rows for broker in row.move.adding})
-            message += f" Every partition of the cluster is fully replicated.{uneven and f' {uneven}'}"
+            which = " that a plan can mend" if broken else ""
+            message += f" Every partition of the cluster{which} is fully replicated.{uneven and f' {uneven}'}"
         else:
             dead = ", ".join(str(broker) for broker in sorted(snapshot.hosting_brokers - snapshot.live)) or "none"
             message += f" {behind} partitions are still under-replicated, {left} that this plan left. "
             message += f"Dead brokers: {dead}."
+        message += gate.left_out_sentence if gate else ""
         return "healed" if healed else "not_healable", {
             "sentence": message,
             "cluster_id": snapshot.cluster_id,
@@ -235,6 +244,8 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
 
     def _heal_message(self, ended: _EndedPlan, *, done: bool) -> str:
         """Return the message about the brokers, which begins with what is missing if not all is `done`."""
+        from kafka_steward.execution.lifecycle import REPEATED
+
         brokers = name_brokers(sorted(self.brokers)) if self.brokers else "no broker"
         record, outcome, missing = ended.record, ended.outcome, f"Not all of {brokers} was healed"
         if ended.cancelled:
@@ -248,7 +259,8 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             )
         abandoned = f" {record.reason.rstrip('.')}." if self._final_status(ended) == "abandoned" else ""
         made = outcome.replica_sentence("replaced") if outcome.replicas_needed else "its plan had nothing to move."
-        return f"{missing}: {made}{abandoned}{self._unplaced_sentence()}"
+        repeated = f" {REPEATED.format(record.failed_brokers[0])}" if record.repeats and outcome.not_done else ""
+        return f"{missing}: {made}{repeated}{abandoned}{self._unplaced_sentence()}"
 
     def _report_fill(self, opened: ClusterSession, ended: _EndedPlan, context: Context) -> tuple[str, dict[str, Any]]:
         _, pending, missing = reconcile_and_log(self, opened, context)

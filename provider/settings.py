@@ -92,6 +92,9 @@ class Settings:
     max_failed_fraction: float = _setting_field(
         0.4, "More than this fraction of the brokers failed is an outage, too.", low=0, high=1
     )
+    fail_incomplete_heal: bool = _setting_field(
+        True, "Whether the run of a heal fails, after people are notified, if it leaves partitions of its own."
+    )
     stuck_after: float = _setting_field(
         86_400.0,
         (

@@ -23,6 +23,7 @@ from kafka_steward.execution.failure_records import (
     delete_entry,
     enter_failure,
     find_healed_brokers,
+    keep_ended_heals,
     read_failures,
     record_call_off,
 )
@@ -161,9 +162,15 @@ def decide_failures(
     restarts = announced_restarts(journal.tree)
     reported_ms = read.reported_ms | _named_ms(named, now_ms)
     healed = find_healed_brokers(
-        journal, view, now_ms, settings, first_seen_ms=read.first_seen_ms, reported_ms=reported_ms
+        journal,
+        view,
+        now_ms,
+        settings,
+        first_seen_ms=read.first_seen_ms,
+        reported_ms=reported_ms,
+        failures=read.failures,
     )
-    return decide_broker_failures(
+    decision = decide_broker_failures(
         view,
         first_seen_ms=read.first_seen_ms,
         entries=read.entries.keys(),
@@ -179,6 +186,11 @@ def decide_failures(
         named=named,
         finished=healed.finished,
     )
+    failures = read.failures
+    new = {
+        broker: heal for broker, heal in healed.ended.items() if broker in failures and failures[broker].healed != heal
+    }
+    return replace(decision, ended=new)
 
 
 class FailureDetector:
@@ -226,6 +238,7 @@ class FailureDetector:
             # The decision leads to an action: decide once more by the current state of the cluster and the journal.
         cleared = self._write_failures(view, decision, read, now_ms=now_ms)
         self._record_called_off(decision, read, now_ms)
+        keep_ended_heals(self._journal.tree, read, decision.ended)
         for broker in self._record_announcements(FAILURES, decision, now_ms) if announce else ():
             self._record_audit(
                 Action.ANNOUNCE, broker, f"broker {broker} has been down for longer than the grace period"
@@ -289,6 +302,7 @@ class FailureDetector:
             self._settings,
             first_seen_ms=first_seen_ms,
             reported_ms=reported_ms | _named_ms(named, now_ms),
+            failures=recorded,
         )
         decision = decide_log_dir_failures(
             view,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.failures import (
+    EndedHeal,
     Failure,
     HealedBrokers,
     LivenessView,
@@ -37,7 +38,7 @@ FAILURES = DocumentCollection("/steward/failures", (BROKER,), Failure.from_node,
 FAILED_LOG_DIRS = DocumentCollection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.rebuild_from_node)
 
 #: The number of latest plans that are searched for the newest heal of a broker.
-_PLANS = 200
+LATEST_PLANS = 200
 
 #: Attempts to change a record that other processes change at the same time.
 _ATTEMPTS = 5
@@ -122,6 +123,13 @@ def enter_failure(tree: Tree, broker: int, read: RecordedFailures, now_ms: int) 
     return created
 
 
+def keep_ended_heals(tree: Tree, read: RecordedFailures, ended: Mapping[int, EndedHeal]) -> None:
+    """Write the last heals of brokers into the records of their failures: plans are kept for `plan_retention` only."""
+    for broker, heal in ended.items():
+        known = read.records[broker]
+        replace_text(tree, known.node, replace(known.document, healed=heal).to_json())
+
+
 def record_call_off(tree: Tree, known: ListedDocument[Failure], now_ms: int) -> bool:
     """Record that the heal of a broker was called off; return False if another process changed the record."""
     failure = replace(known.document, entered=False, called_off_ms=now_ms, reported=False, reported_ms=None)
@@ -170,10 +178,20 @@ def find_healed_brokers(
     *,
     first_seen_ms: Mapping[int, int],
     reported_ms: Mapping[int, int],
+    failures: Mapping[int, Failure],
 ) -> HealedBrokers:
-    """Return the brokers that need no further plan, and those that count towards no outage, by the newest plans."""
+    """Return the brokers that need no further plan, and those that count towards no outage, by the newest plans.
+
+    Of plans that are not in the journal any more, the recorded `failures` have what counts.
+    """
     if not (view.replica_counts or first_seen_ms):
         return HealedBrokers()
+    kept = [each.healed.as_plan(broker) for broker, each in failures.items() if each.healed is not None]
     return healed_brokers(
-        journal.plans.latest(_PLANS), view, now_ms, settings, first_seen_ms=first_seen_ms, reported_ms=reported_ms
+        [*journal.plans.latest(LATEST_PLANS), *kept],
+        view,
+        now_ms,
+        settings,
+        first_seen_ms=first_seen_ms,
+        reported_ms=reported_ms,
     )

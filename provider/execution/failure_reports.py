@@ -54,12 +54,16 @@ def report_broker(context: ClusterContext, broker: int, *, reason: str = "") -> 
         context.settings,
         first_seen_ms=read.first_seen_ms,
         reported_ms={broker: now_ms + 1},
+        failures=read.failures,
     )
     if broker in healed.handled:
         raise RequestError(f"Broker {broker} was not reported as failed: a plan heals it already.")
     since_ms = read.first_seen_ms.get(broker, now_ms)
     entry = FailedBroker(since_ms, reported=True, person=context.actor.person, reason=sanitize_text(reason) or None)
-    failure = Failure(since_ms, entered=True, reported=True, reported_ms=now_ms)
+    known = read.failures.get(broker)
+    failure = Failure(
+        since_ms, entered=True, reported=True, reported_ms=now_ms, healed=None if known is None else known.healed
+    )
     path = paths.failed_broker(broker)
     written = put(journal.tree, path, journal.tree.get(path), entry.to_json()) is not None
     # The entry first: `failure_records` says why. Without a time of announcement, the next poll announces the failure.

@@ -24,6 +24,39 @@ from kafka_steward.settings import Settings
 
 
 @dataclass(frozen=True)
+class EndedHeal(Document):
+    """The last heal of a broker, which ended and left partitions, as a failure keeps it beyond its plan's retention.
+
+    The fields are those of `PlanRecord`; `cancelled` is True if a person ended it.
+    """
+
+    ended_ms: int
+    left: int
+    live_brokers: tuple[int, ...] = ()
+    repeats: Annotated[int, FieldPresence.OMITTED] = 0
+    cancelled: Annotated[bool, FieldPresence.OMITTED] = False
+
+    @classmethod
+    def of(cls, plan: PlanRecord) -> EndedHeal:
+        """Return what is kept of a plan."""
+        return cls(plan.stepped_ms, plan.left, plan.live_brokers, plan.repeats, not plan.status.ended_by_itself)
+
+    def as_plan(self, broker: int) -> PlanRecord:
+        """Return what is known of the plan."""
+        return PlanRecord(
+            "",
+            "",
+            Operation.HEAL.value,
+            PlanStatus.CANCELLED if self.cancelled else PlanStatus.COMPLETED,
+            failed_brokers=(broker,),
+            stepped_ms=self.ended_ms,
+            live_brokers=self.live_brokers,
+            left=self.left,
+            repeats=self.repeats,
+        )
+
+
+@dataclass(frozen=True)
 class Failure(Document):
     """The time of the first detection of a failure, and of its last announcement.
 
@@ -41,6 +74,7 @@ class Failure(Document):
     reported: Annotated[bool, FieldPresence.OMITTED] = False
     #: The time of the report: a heal that ended earlier does not count as the last one.
     reported_ms: int | None = None
+    healed: EndedHeal | None = None
 
     @classmethod
     def rebuild_from_node(cls, node: Node) -> str:
@@ -109,7 +143,7 @@ class NotCounted(str, Enum):
     """Why a broker that is down counts towards no outage, as words in brackets."""
 
     CALLED_OFF = "the heal was called off"
-    HEALED = "the last heal left only partitions that no plan can mend"
+    HEALED = "the last heal left only partitions that no further one would mend"
     HOPELESS = "no partition has a live replica"
 
 
@@ -134,6 +168,8 @@ class FailureDecision:
     called_off: tuple[int, ...] = ()
     outage: bool = False
     not_counted: Mapping[int, NotCounted] = field(default_factory=dict)
+    #: The last heals that the records of failures do not have yet.
+    ended: Mapping[int, EndedHeal] = field(default_factory=dict)
 
 
 def called_off_brokers(recorded: Mapping[int, Failure], entries: Collection[int]) -> frozenset[int]:
@@ -313,6 +349,8 @@ class HealedBrokers:
     finished: frozenset[int] = frozenset()
     #: Those of both whose heal ended by itself: what it left, no plan can mend with the brokers that are live.
     exhausted: frozenset[int] = frozenset()
+    #: The last heal of `finished` ones.
+    ended: Mapping[int, EndedHeal] = field(default_factory=dict)
 
 
 def healed_brokers(
@@ -344,14 +382,19 @@ def healed_brokers(
         broker
         for broker, plan in newest.items()
         if (
-            (reported_ms or {}).get(broker, 0) <= plan.stepped_ms and _can_heal_no_more(broker, plan, view)
+            (reported_ms or {}).get(broker, -1) < plan.stepped_ms and _can_heal_no_more(broker, plan, view, now_ms)
             if broker in finished
             else not (plan.status.finished or is_plan_abandoned(plan, now_ms, settings))
         )
     }
     settled = frozenset(broker for broker in finished if not newest[broker].postponed)
     exhausted = frozenset(broker for broker in settled & handled if newest[broker].status.ended_by_itself)
-    return HealedBrokers(frozenset(handled), settled, exhausted)
+    ended = {broker: EndedHeal.of(newest[broker]) for broker in sorted(settled)}
+    return HealedBrokers(frozenset(handled), settled, exhausted, ended)
+
+
+#: The time after which what two heals have left alike is planned again, in milliseconds.
+_REPEATED_AFTER_MS = 86_400_000
 
 
 def _is_mended(plan: PlanRecord) -> bool:
@@ -359,14 +402,17 @@ def _is_mended(plan: PlanRecord) -> bool:
     return plan.status.finished and plan.left > 0 and bool(plan.live_brokers)
 
 
-def _can_heal_no_more(broker: int, plan: PlanRecord, view: LivenessView) -> bool:
+def _can_heal_no_more(broker: int, plan: PlanRecord, view: LivenessView, now_ms: int) -> bool:
     """Return True if another plan could not do more than `plan`, which has ended.
 
     A plan that left partitions because they were being reassigned is followed by another when none of its broker is.
     The failure of a further broker does not make another plan worthwhile, a newly live broker does, except for
-    partitions that have no live replica to copy from.
+    partitions that have no live replica to copy from. One that left the same as the heal before, although its targets
+    were live, is followed by another a day later: somebody may have made room on a disk.
     """
     if plan.postponed and broker not in view.in_flight:
+        return False
+    if plan.repeats and now_ms - plan.stepped_ms >= _REPEATED_AFTER_MS:
         return False
     return broker in view.hopeless or view.live <= frozenset(plan.live_brokers)
 

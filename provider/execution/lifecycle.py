@@ -56,6 +56,13 @@ class PlanCompletion:
     status: PlanStatus = PlanStatus.COMPLETED
 
 
+#: What a heal says that left the same as the one before; `{}` is one of its brokers.
+REPEATED = (
+    "The heal before left the same partitions for the same targets; they are planned again after a day, when a broker "
+    "joins, or when the failure is reported: airflow kafka-steward failed {}."
+)
+
+
 def completion_of(
     record: PlanRecord,
     rows: Sequence[MoveRow],
@@ -72,9 +79,12 @@ def completion_of(
     broken = [row for row in rows if not is_fully_replicated(row, snapshot)]
     # Moves that a person cancelled must not be planned again without being requested. A partition that was moved, and
     # has a replica on another broker that is down, is left to the heal of that broker.
-    again = not cancelled and any(row.state not in DONE and row.cause not in _EXTERNAL_CAUSES for row in broken)
+    undone = any(row.state not in DONE and row.cause not in _EXTERNAL_CAUSES for row in broken)
+    again = undone and not cancelled and not record.repeats
     left = record.left + len(broken)
     sentence = _completion_message(record, rows, left, leased_brokers, _ENDS[status])
+    if undone and record.repeats:
+        sentence += f" {REPEATED.format(record.failed_brokers[0])}"
     return PlanCompletion(left, () if again else record.live_brokers, sentence, status)
 
 

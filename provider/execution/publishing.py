@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from kafka_steward.assignment import Move, Operation
 from kafka_steward.errors import DocumentError, NodeExists, PlanError
-from kafka_steward.execution.failure_records import delete_entry, read_failures
+from kafka_steward.execution.failure_records import LATEST_PLANS, delete_entry, read_failures
 from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
@@ -19,7 +19,7 @@ from kafka_steward.execution.progress_reports import report_answer, report_publi
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import MoveState, PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import remove
 from kafka_steward.planning.checker.check import check
@@ -156,14 +156,28 @@ def _refuse_wrong_plan(context: ClusterContext, plan: PlanFolder, snapshot: Snap
             f"Plan {name} was made for cluster {made_for}, and this is {this}; make a plan from a snapshot of this "
             "cluster."
         )
-    failed, most = _healed_brokers(plan), context.settings.max_failed_brokers
-    if len(failed) > most:
-        raise PlanError(
-            f"Plan {name} heals {len(failed)} brokers at once, and max_failed_brokers is {most}; bring some of them "
-            "back, or raise that setting."
-        )
+    _refuse_too_many_brokers(context, plan)
     if snapshot is not None:
         refuse_invalid_plan(plan, snapshot)
+
+
+def _refuse_too_many_brokers(context: ClusterContext, plan: PlanFolder) -> None:
+    """Raise PlanError for a heal of more brokers than `max_failed_brokers`.
+
+    Brokers that a person reported do not count, and neither do those that a heal has dealt with before.
+    """
+    healed, most = _healed_brokers(plan), context.settings.max_failed_brokers
+    if len(healed) <= most:
+        return
+    read = read_failures(context.journal.tree, context.journal.now_ms())
+    old = {broker for broker, failure in read.failures.items() if failure.healed is not None}
+    counted = set(healed) - read.reported - old
+    if len(counted) > most:
+        raise PlanError(
+            f"Plan {plan.digest[:12]} heals {len(counted)} brokers at once, and max_failed_brokers is {most}; bring "
+            "some of them back, run the DAG heal with a higher max_failed_brokers, or report those that will not "
+            f"return: airflow kafka-steward failed {min(counted)}."
+        )
 
 
 def _refuse_called_off(journal: Journal, plan: PlanFolder) -> None:
@@ -198,7 +212,24 @@ def _build_initial_record(context: ClusterContext, plan: PlanFolder, snapshot: S
         left=len(plan.proof.get("unplaced", ())) + len(plan.proof.get("pinned", ())),
         live_brokers=_usable_brokers(context.cluster, snapshot),
         postponed=postponed,
+        repeats=_count_repeats(context.journal, plan) if operation == Operation.HEAL.value else 0,
     )
+
+
+def _count_repeats(journal: Journal, plan: PlanFolder) -> int:
+    """Return how many heals in a row, up to the last one of these brokers, left all moves of `plan` undone."""
+    failed = frozenset(_healed_brokers(plan))
+    heals = (each for each in journal.plans.latest(LATEST_PLANS) if failed.intersection(each.failed_brokers))
+    last = next(heals, None) if plan.moves else None
+    if last is None or not last.status.ended_by_itself:
+        return 0
+    left = {
+        (row.topic_partition, row.move.after)
+        for row in journal.plans.rows(last.digest, last)
+        if row.state is MoveState.DROPPED
+    }
+    is_same = left.issuperset((move.topic_partition, move.after) for move in plan.moves)
+    return last.repeats + 1 if is_same else 0
 
 
 def _healed_brokers(plan: PlanFolder) -> tuple[int, ...]:

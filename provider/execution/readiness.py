@@ -321,10 +321,17 @@ def readiness_of(snapshot: Snapshot, journal: Journal, settings: Settings) -> Re
 def _exhausted_brokers(journal: Journal, snapshot: Snapshot, now_ms: int, settings: Settings) -> frozenset[int]:
     """Return the dead brokers whose last heal did what can be done with the live ones."""
     view = build_view(snapshot, _dead_brokers(snapshot), {})
-    seen_ms = read_failures(journal.tree, now_ms).first_seen_ms
-    return find_healed_brokers(
-        journal, view, now_ms, settings, first_seen_ms=seen_ms, reported_ms={}
-    ).exhausted.intersection(view.failed)
+    read = read_failures(journal.tree, now_ms)
+    healed = find_healed_brokers(
+        journal,
+        view,
+        now_ms,
+        settings,
+        first_seen_ms=read.first_seen_ms,
+        reported_ms={},
+        failures=read.failures,
+    )
+    return healed.exhausted & view.failed
 
 
 def _dead_brokers(snapshot: Snapshot) -> frozenset[int]:

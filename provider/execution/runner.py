@@ -329,7 +329,9 @@ class PlanRunner:
             unreleased = step.refused_releases
             ending = replace(stepped, rows=rows, settled=SettledMoves(), snapshot=found)
             return self._end_plan(record, fence, ending, leased_brokers, unreleased, cancelling=bool(cancelling))
-        if starting and stepped.no_progress_possible and record.attempts + 1 >= self._settings.max_attempts:
+        # What the last heal has tried as often as it may is held again: the first look suffices.
+        attempts = 1 if record.repeats else self._settings.max_attempts
+        if starting and stepped.no_progress_possible and record.attempts + 1 >= attempts:
             return self._defer_or_mark_stuck(record, fence, step, stepped)
         return self._record_progress(
             record, fence, stepped, why_not=why_not, resting=resting, cancelling=bool(cancelling)

@@ -119,7 +119,8 @@ class PlanRecord(Document):
     `reason` is a one-line message: the reason for the current status. `attempts` counts steps without progress.
     `live_brokers` lists the brokers that the planner could use, and is empty once a further plan could do more with
     them. `left` counts the partitions that the plan could not make fully replicated, `postponed` those among them that
-    another reassignment in flight kept out of it. `chunks` names the chunk documents, in order. `revision` is the
+    another reassignment in flight kept out of it. `repeats` counts the heals in a row that left all moves of this one,
+    to the same targets. `chunks` names the chunk documents, in order. `revision` is the
     node's version, which an update compares.
 
     `cancel` is the request to cancel the plan, from the time of the request on. If its scope is "plan",
@@ -156,6 +157,7 @@ class PlanRecord(Document):
     not_rolled_back: int | None = None
     earlier_rollback: Digest | None = None
     postponed: Annotated[int, FieldPresence.OMITTED] = 0
+    repeats: Annotated[int, FieldPresence.OMITTED] = 0
     revision: Annotated[int, FieldPresence.NEVER] = field(default=0, compare=False)
     #: Unknown fields of `who`, added by others: written back.
     who_extra: Annotated[Mapping[str, Any], FieldPresence.NEVER] = field(default_factory=dict, hash=False, repr=False)

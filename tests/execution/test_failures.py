@@ -206,8 +206,8 @@ DONE: dict[str, Any] = {"status": PlanStatus.COMPLETED, "left": 4}
         pytest.param(
             [plan(**DONE)], {"seen_ms": {1: 0, 2: 0}, "holding": {1: 4, 2: 5}}, (1,), (1,), id="it holds more"
         ),
-        pytest.param([plan(**DONE)], {"seen_ms": {1: 0}, "reported_ms": {1: 10_001}}, (), (1,), id="reported since"),
-        pytest.param([plan(**DONE)], {"seen_ms": {1: 0}, "reported_ms": {1: 10_000}}, (1,), (1,), id="reported before"),
+        pytest.param([plan(**DONE)], {"seen_ms": {1: 0}, "reported_ms": {1: 10_000}}, (), (1,), id="reported since"),
+        pytest.param([plan(**DONE)], {"seen_ms": {1: 0}, "reported_ms": {1: 9_999}}, (1,), (1,), id="reported before"),
         pytest.param([plan(**{**DONE, "left": 1})], {"seen_ms": {1: 0, 2: 0}}, (1, 2), (1, 2), id="one is left"),
         pytest.param([plan(**{**DONE, "left": 0})], {"seen_ms": {1: 0, 2: 0}}, (), (), id="nothing was left"),
         pytest.param([plan(**DONE, live_brokers=(2, 3, 4))], {"seen_ms": {1: 0}}, (1,), (1,), id="a further one died"),

@@ -13,6 +13,8 @@ from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.approval_request import make_approval_request
 from kafka_steward.execution.document_repair import repair_documents
 from kafka_steward.execution.failure_detector import FailureDetector
+from kafka_steward.execution.failure_records import FAILURES
+from kafka_steward.execution.failures import Failure
 from kafka_steward.execution.lifecycle import abandon_plan, request_cancel, resume_plan
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.plan_report import plan_summary
@@ -95,6 +97,8 @@ def test_a_heal_of_more_brokers_than_allowed_is_refused(simulator: Simulator, jo
     many = replace(plan, proof={**plan.proof, "brokers_failed": list(range(11))})
     with pytest.raises(PlanError, match="heals 11 brokers at once, and max_failed_brokers is 10"):
         publish(simulator, journal, many)
+    journal.tree.create(FAILURES.path(7), Failure(1, reported=True).to_json())
+    assert len(publish(simulator, journal, many).failed_brokers) == 11, "a person reported one of them"
 
 
 def test_a_heal_counts_only_for_the_brokers_that_failed(simulator: Simulator, journal: Journal, tmp_path: Path) -> None:

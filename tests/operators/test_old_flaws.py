@@ -23,6 +23,7 @@ from kafka_steward.settings import Settings
 from tests.airflow_home import context
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
 from tests.simulated_plan import WHO
+from tests.simulator import DISK
 
 RULES: dict[str, Any] = {"heal_failure_interval": 5, "step_interval": 0.1, "min_free": 0}
 TRIES = itertools.count(1)
@@ -87,16 +88,25 @@ def heal(cluster: Cluster, **given: Any) -> dict[str, Any]:
 
 def test_brokers_that_are_gone_for_good_keep_no_other_from_being_healed(cluster: Cluster) -> None:
     assert heal(cluster)["brokers"] == [6, 7]
+    look(cluster)
+    cluster.tick(3600)
+    cluster.journal.plans.purge(cluster.now_ms)
+    assert cluster.journal.plans.latest(1) == [], "plan_retention is over"
     fail(cluster, 3)
     seen, rack = look(cluster), " (all of rack c)" if not cluster.zookeeper_mode else ""
     assert (seen.outage, seen.failed, seen.handled) == (False, (3,), (6, 7))
     old = (
-        "Not counted towards an outage: brokers 6 and 7 (the last heal left only partitions that no plan can mend). "
-        "Bring such a broker back with its data, delete or restore the topics of its partitions, or have it healed "
-        "again: airflow kafka-steward failed 6."
+        "Not counted towards an outage: brokers 6 and 7 (the last heal left only partitions that no further one would "
+        "mend). Bring such a broker back with its data, delete or restore the topics of its partitions, or have it "
+        "healed again: airflow kafka-steward failed 6."
     )
     assert seen.sentence == (f"Brokers 3, 6 and 7 are down{rack} longer than the grace period: 3 will be healed. {old}")
-    assert (heal(cluster)["brokers"], cluster.replicas()["x-0"]) == ([3], (1, 2, 5))
+    healed = heal(cluster)
+    assert (healed["brokers"], cluster.replicas()["x-0"]) == ([3], (1, 2, 5))
+    assert healed["sentence"].startswith(
+        "Healed broker 3: 3 replicas of 3 partitions moved. Every partition of the cluster that a plan can mend is "
+        "fully replicated. Left out: 2 partitions (old-a-0 and 1 more) without a live replica: bring one of their"
+    )
     assert look(cluster).sentence == f"Brokers 6 and 7 are down. {old}"
     join(cluster, 8)
     assert look(cluster).failed == (), "it has nothing to copy from"
@@ -127,6 +137,35 @@ def test_lost_partitions_keep_no_rebalance_from_starting_and_no_broker_from_bein
     cluster.kill(3)
     with pytest.raises(AirflowSkipException, match="The cluster is not ready: broker 3 is not live; x-"):
         gate.execute(context())
+
+
+def test_a_heal_that_would_leave_the_same_again_says_so_at_the_first_look_and_is_not_planned_again(
+    make_cluster: MakeCluster, plans_in_process: None
+) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "t: 123 231", mode="kraft", **{**RULES, "min_free": 0.15, "max_attempts": 4})
+    cluster.create("huge", [(4,)], size=int(DISK * 0.9))
+    fail(cluster, 1)
+    began_ms = cluster.now_ms
+    sentences = [heal(cluster)["sentence"]]
+    took_ms = cluster.now_ms - began_ms
+    assert look(cluster).failed == (1,), "somebody may make room"
+    began_ms = cluster.now_ms
+    sentences.append(heal(cluster)["sentence"])
+    assert (took_ms, cluster.now_ms - began_ms) == (4000, 1000)
+    again = (
+        "The heal before left the same partitions for the same targets; they are planned again after a day, when a "
+        "broker joins, or when the failure is reported: airflow kafka-steward failed 1."
+    )
+    assert [again in sentence for sentence in sentences] == [False, True]
+    assert sentences[1].startswith("Not all of broker 1 was healed: 0 of 2 replicas were replaced: t-0, deferred to")
+    with pytest.raises(
+        AirflowSkipException, match=r"Nothing is to be healed now\. Broker 1 is down\. Not counted towards"
+    ):
+        find()
+    cluster.delete("huge")
+    desk = ClusterContext(cluster, cluster.journal, Settings(**RULES), WHO)
+    assert report_broker(desk, 1, reason="there is room").startswith("Broker 1 is reported as failed")
+    assert heal(cluster)["sentence"].startswith("Healed broker 1: 2 replicas of 2 partitions moved.")
 
 
 def test_in_an_outage_a_person_decides_and_the_run_says_so(make_cluster: MakeCluster, plans_in_process: None) -> None:

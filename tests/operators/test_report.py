@@ -23,6 +23,7 @@ from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.settings import Settings
 from tests.airflow_home import context
+from tests.memory_tree import MemoryTree
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
 from tests.simulated_plan import WHO, heal_moves, move
 
@@ -189,10 +190,16 @@ def journal_of(
     """Let the hook open a journal with one plan, and a cluster in the state of `snapshot`."""
     opened = SimpleNamespace(
         cluster=SimpleNamespace(snapshot=lambda: snapshot),
+        settings=Settings(),
         journal=SimpleNamespace(
+            tree=MemoryTree(lambda: 1),
+            now_ms=lambda: 1,
+            slot=SimpleNamespace(holders=lambda: ()),
             audit=SimpleNamespace(rows=lambda **_: []),
             plans=SimpleNamespace(
-                get=lambda digest: None if digest == record.rolled_back_by else record, rows=lambda *_: rows
+                get=lambda digest: None if digest == record.rolled_back_by else record,
+                rows=lambda *_: rows,
+                latest=lambda _: [],
             ),
         ),
     )
@@ -275,7 +282,12 @@ def test_a_heal_that_leaves_some_of_its_own_fails(make_cluster: MakeCluster) -> 
     assert (facts["status"], facts["partitions"], facts["replicas_moved"]) == ("completed", 1, 1)
 
 
-def test_a_heal_that_found_no_place_for_anything_fails(make_cluster: MakeCluster) -> None:
+def test_a_heal_that_found_no_place_for_anything_fails_unless_that_is_off(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c", "t: 123", fail_incomplete_heal=False)
+    cluster.lose(1)
+    ran = Ran(cluster, [], left=1).run()
+    assert ran.report(unplaced=1)["sentence"].startswith("Not all of broker 1 was healed")
+    assert ran.people.events == ["not_healable"]
     cluster = make_cluster("1a 2b 3c", "t: 123")
     cluster.lose(1)
     assert Ran(cluster, [], left=1).run().fail(unplaced=1)["sentence"] == (
