@@ -24,13 +24,15 @@ from kafka_steward.capacities import parse_capacities
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.errors import PlanError, RequestError
+from kafka_steward.errors import ClusterError, PlanError, RequestError
+from kafka_steward.execution.leftover_throttles import read_external_rates
 from kafka_steward.execution.pending_replicas import list_pending
 from kafka_steward.execution.pending_state import target_replication_factors
 from kafka_steward.execution.plan_report import constraint_regressions, plan_tables
 from kafka_steward.execution.plan_requests import no_op_reason, planner_options
 from kafka_steward.execution.readiness import check_readiness
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
+from kafka_steward.execution.throttle_rates import ExternalRate, external_rates_message
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.render import Table
 from kafka_steward.planning.checker.check import check
@@ -111,6 +113,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
                 if not inputs.nothing:
                     _take_snapshot(opened, folder, inputs)
                     _print_readiness(opened, operation)
+                    rates = _read_rates(opened)
         if inputs.nothing:
             return _report_nothing(call, operation, inputs.nothing)
         snapshot = read_snapshot(f"{folder}/snapshot")
@@ -124,6 +127,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
             plan = _make_plan(folder, snapshot, operation, {**of_settings, **options})
     if not plan.moves and not plan.proof.get("unplaced"):
         return _report_nothing(call, operation, "Nothing has to move: the cluster is as the plan would leave it.")
+    print_error(*_rates_of_others(plan, rates, settings.throttle))
     files = _write_files(given.file, plan)
     _print_plan(call, plan, snapshot, {"cluster_id": cluster_id, "folder": given.folder, "files": files})
     return Exit.FAILED if plan.proof.get("unplaced") else Exit.DONE
@@ -205,6 +209,20 @@ def _print_readiness(opened: ClusterSession, operation: Operation) -> None:
         print_error(f"The DAG would not start now. {readiness.sentence}")
     elif readiness.left_out:
         print_error(readiness.sentence)
+
+
+def _read_rates(opened: ClusterSession) -> list[ExternalRate]:
+    try:
+        return read_external_rates(opened.cluster, opened.journal)
+    except ClusterError:
+        return []  # a plan can be made without the right to read the settings of brokers
+
+
+def _rates_of_others(plan: PlanFolder, rates: Sequence[ExternalRate], throttle: int) -> list[str]:
+    """Return a line about stricter rates of others at brokers that the plan copies to, for its duration."""
+    receiving = {broker for move in plan.moves for broker in move.adding}
+    stricter = [rate for rate in rates if rate.broker in receiving and rate.bytes_per_s < throttle]
+    return [external_rates_message(stricter, throttle)] if stricter else []
 
 
 def _derive_options(

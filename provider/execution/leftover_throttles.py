@@ -95,18 +95,14 @@ def survey_throttles(
     Brokers that do not answer, and topics whose settings we may not read, are left out. Raises ClusterError.
     """
     snapshot = cluster.snapshot()
-    leased = {(broker, key) for broker, key in (each.key for each in RATES.list_all(journal.tree))}
+    leased = {each.key for each in RATES.list_all(journal.tree)}
     found, external = list[LeftoverThrottle](), list[ExternalRate]()
     for side in ThrottleSide:
         rates = cluster.broker_rates(sorted(snapshot.live), side.rate_key)
         others = {broker: rate for broker, rate in rates.items() if (broker, side.rate_key) not in leased}
         found += _leftover_rates(side, others, snapshot)
         if side is ThrottleSide.FOLLOWER:
-            external += [
-                ExternalRate(broker, side, int(applies), rate.own is None)
-                for broker, rate in others.items()
-                if (applies := rate.own or rate.inherited) is not None
-            ]
+            external = _rates_in_force(others)
     leases = {each.key: each.document for each in THROTTLED_TOPICS.list_all(journal.tree)}
     entries = {key: {entry for several in lease.entries.values() for entry in several} for key, lease in leases.items()}
     topics, keys = sorted(snapshot.topics), [side.replicas_key for side in ThrottleSide]
@@ -116,6 +112,22 @@ def survey_throttles(
         lists = ((topic, key, value) for topic, of in values.items() for key, value in of.items())
         found += filter(None, (_leftover_list(*each, entries.get(each[:2], set()), snapshot) for each in lists))
     return ThrottleSurvey(tuple(sorted(found)), tuple(sorted(external)))
+
+
+def read_external_rates(cluster: ClusterPort, journal: Journal) -> list[ExternalRate]:
+    """Return the rates of followers that others have set and that are in force, sorted. Raises ClusterError."""
+    key = ThrottleSide.FOLLOWER.rate_key
+    leased = {each.key for each in RATES.list_all(journal.tree)}
+    rates = cluster.broker_rates(sorted(cluster.live_brokers()), key)
+    return sorted(_rates_in_force({broker: rate for broker, rate in rates.items() if (broker, key) not in leased}))
+
+
+def _rates_in_force(rates: Mapping[int, BrokerRate]) -> list[ExternalRate]:
+    return [
+        ExternalRate(broker, ThrottleSide.FOLLOWER, int(applies), rate.own is None)
+        for broker, rate in rates.items()
+        if (applies := rate.own or rate.inherited) is not None
+    ]
 
 
 def _leftover_rates(side: ThrottleSide, rates: Mapping[int, BrokerRate], snapshot: Snapshot) -> list[LeftoverThrottle]:

@@ -89,11 +89,15 @@ def external_rates_message(rates: Sequence[ExternalRate], throttle: int, *, whos
         command = removal_command("" if for_all else str(brokers[0]), "brokers", side.rate_key)
         others = "" if for_all or len(brokers) == 1 else ", and so for each"
         parts.append(
-            f"{begin} {side.rate_key} {bytes_per_s:,} bytes/s, {where} by someone else: {effect}; to end that: "
+            f"{begin} {side.rate_key} {_rate_text(bytes_per_s)}, {where} by someone else: {effect}; to end that: "
             f"{command}{others}."
         )
     more = len(alike) - _NAMED
     return " ".join([*parts, *([f"{more} more such rates apply."] if more > 0 else [])])
+
+
+def _rate_text(bytes_per_s: int) -> str:
+    return "1 byte/s" if bytes_per_s == 1 else f"{bytes_per_s:,} bytes/s"
 
 
 def removal_command(name: str, kind: str, key: str) -> str:

@@ -44,6 +44,13 @@ def test_the_proof_is_printed_as_tables(scene: Scene, capsys: pytest.CaptureFixt
     out, err = capsys.readouterr()
     assert "(no plan can move fewer than " in out
     assert "predicted duration" in out
+    for settings in scene.simulator.broker_settings.values():
+        settings["follower.replication.throttled.rate"] = "1"
+    words = ("plan", "drain", "--brokers", "1", "--throttle")
+    for throttle, named in (("0", False), ("1", False), ("3M", True)):
+        capsys.readouterr()
+        assert scene.call(*words, throttle) == 0
+        assert ("1 byte/s, set by someone else: this plan's 3,000,000 bytes/s do" in capsys.readouterr().err) == named
     assert "at 100 B/s into each broker" in out
     assert "broker  replicas" in out
     assert "a replica is on a broker that is being drained" in out
