@@ -234,9 +234,10 @@ def _goal_params() -> dict[str, Param]:
         ),
         "balance": Param(
             "replicas",
-            "The measure to balance: the number of replicas, or the bytes on the disks.",
+            "The measure to balance: the number of replicas, or the bytes on the disks. racks: only partitions move "
+            "that are not spread over the racks as well as can be.",
             type="string",
-            enum=["replicas", "bytes"],
+            enum=["replicas", "bytes", "racks"],
             section=_GOALS,
         ),
         "tolerance": Param(
@@ -256,7 +257,7 @@ def _goal_params() -> dict[str, Param]:
         ),
         "internal_topics": Param(
             False,
-            "Include Kafka's internal topics and the service topics; a drain always does.",
+            "Include Kafka's internal topics and the service topics; a drain always does, and racks the internal ones.",
             section=_GOALS,
             **_TOGGLE,
         ),

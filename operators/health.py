@@ -89,9 +89,10 @@ class ReportHealthOperator(StewardOperator):
     def _measure_health(self, opened: ClusterSession) -> Health:
         from kafka_steward.execution.health import check_health
 
-        health, copies = check_health(opened.cluster, opened.journal, thorough=True)
+        service_topics = opened.settings.service_topic_patterns
+        health, copies = check_health(opened.cluster, opened.journal, thorough=True, service_topics=service_topics)
         if not health.reassigning or self.sample_s <= 0:
             return health
         time.sleep(self.sample_s)
-        later, _ = check_health(opened.cluster, opened.journal, copies)
+        later, _ = check_health(opened.cluster, opened.journal, copies, service_topics=service_topics)
         return replace(later, hidden_topics=health.hidden_topics)

@@ -11,7 +11,6 @@ from kafka_steward.hooks.context import hook_of, is_scheduled
 from kafka_steward.operators.base import StewardOperator, fail_without_retry, refuse_unknown_keys, skip_downstream
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.rebalance_request import RebalanceRequest
-from kafka_steward.service_topics import parse_service_topics
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -88,7 +87,7 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
         self._require_snapshot()
         with fail_without_retry():
             request, snapshot = RebalanceRequest.of(self.request), self._read_snapshot()
-            service_topics = parse_service_topics(hook_of(self, context).settings.service_topics)
+            service_topics = hook_of(self, context).settings.service_topic_patterns
             options = planner_options(request, snapshot, scheduled=is_scheduled(context), service_topics=service_topics)
         nothing = no_op_reason(request, snapshot)
         if nothing:

@@ -93,7 +93,6 @@ def take_task_snapshot(
     from kafka_steward.capacities import parse_capacities
     from kafka_steward.execution.failure_records import reported_log_dirs
     from kafka_steward.execution.snapshot import begun_moves, take_snapshot
-    from kafka_steward.service_topics import parse_service_topics
 
     leave_out_pandas()
     uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
@@ -109,7 +108,7 @@ def take_task_snapshot(
             begun=begun_moves(opened.journal),
             failed_disks_of=failed if opened.settings.heal_failed_disks else reported.intersection(failed),
             capacities=parse_capacities(opened.settings.capacity),
-            service_topics=parse_service_topics(opened.settings.service_topics),
+            service_topics=opened.settings.service_topic_patterns,
         )
     log.info("Snapshot %s of cluster %s is at %s.", digest[:12], printable(opened.cluster.cluster_id), printable(uri))
     return {"uri": uri, "digest": digest}

@@ -80,6 +80,11 @@ class RebalanceRequest:
         if self.operation not in _EVEN and (self.max_moves or self.max_bytes):
             raise RequestError(self._wrong_operation_message("max_moves or max_bytes", ", ".join(_EVEN)))
 
+        if self.balance == "racks" and self.operation != Operation.REBALANCE.value:
+            raise RequestError(
+                self._wrong_operation_message("balance, with the value racks,", Operation.REBALANCE.value)
+            )
+
     def _wrong_operation_message(self, field: str, operation: str) -> str:
         return (
             f"The field {field} is only for {operation}, and the operation is {self.operation}; leave the field "

@@ -251,10 +251,15 @@ class Settings:
         parse_service_topics(settings.service_topics)
         _refuse_contradictions(settings, set(given))
 
+    @property
+    def service_topic_patterns(self) -> tuple[str, ...]:
+        """The regular expressions of `service_topics`."""
+        return parse_service_topics(self.service_topics)
+
     def planner_options(self, *, balances: bool = False) -> dict[str, Any]:
         """Return the planner's options that the settings give for every operation; `balances` for one that balances."""
         caps = {"max_in_per_broker": self.max_in_per_broker, "max_out_per_broker": self.max_out_per_broker}
-        topics = {"service_topics": list(parse_service_topics(self.service_topics))} if balances else {}
+        topics = {"service_topics": list(self.service_topic_patterns)} if balances else {}
         return {"chunk_size": self.heal_chunk_size, **caps, "throttle": self.throttle, **topics}
 
 

@@ -490,7 +490,8 @@ kafka-reassign-partitions take it, and beside it, in FILE.rollback.json, the way
 
 The planner is that of the DAGs; it runs in this process, and needs neither Spark nor Java.
 
-Exit code 0: there is a plan, or nothing to do; 1: it cannot be planned, or not all of it can."""
+Exit code 0: there is a plan, or nothing to do; 1: it cannot be planned, no topic takes part, or partitions that
+need a change stay as they are. These are named, and the plan and its files are of the others."""
 
 
 def _build_planning_group() -> GroupCommand:
@@ -639,8 +640,9 @@ def _balance_args() -> tuple[tuple[Arg, ...], tuple[Arg, ...]]:
     even = (
         Arg(
             ("--balance",),
-            help="replicas: their number (the default). bytes: what is on the disks",
-            choices=("replicas", "bytes"),
+            help="replicas: their number (the default). bytes: what is on the disks. racks: with rebalance, move only "
+            "partitions that are not spread over the racks as well as can be",
+            choices=("replicas", "bytes", "racks"),
         ),
         Arg(
             ("--tolerance",),

@@ -47,7 +47,6 @@ from kafka_steward.planning.files.formats import (
 from kafka_steward.planning.files.reassignment import reassignment_json
 from kafka_steward.planning.local import plan_locally
 from kafka_steward.rebalance_request import RebalanceRequest
-from kafka_steward.service_topics import parse_service_topics
 
 _ENGINE = (
     "Made in this process, which needs neither Spark nor Java; the Spark job of the DAG makes the same plan of this "
@@ -117,9 +116,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
         if inputs.nothing:
             return _report_nothing(call, operation, inputs.nothing)
         snapshot = read_snapshot(f"{folder}/snapshot")
-        options, nothing = _derive_options(
-            operation, vars(given), snapshot, parse_service_topics(settings.service_topics)
-        )
+        options, nothing = _derive_options(operation, vars(given), snapshot, settings.service_topic_patterns)
         if nothing:
             return _report_nothing(call, operation, nothing)
         with _working(f"Planning {len(snapshot.partitions)} partitions"):
@@ -130,7 +127,17 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
     print_error(*_rates_of_others(plan, rates, settings.throttle))
     files = _write_files(given.file, plan)
     _print_plan(call, plan, snapshot, {"cluster_id": cluster_id, "folder": given.folder, "files": files})
-    return Exit.FAILED if plan.proof.get("unplaced") else Exit.DONE
+    return _judge_completeness(plan)
+
+
+def _judge_completeness(plan: PlanFolder) -> Exit:
+    """Return the exit code: a script has to notice that partitions are left, also if the plan of the others is good."""
+    left = len(plan.proof.get("unplaced") or ())
+    if not left:
+        return Exit.DONE
+    named = "1 partition that needs a change stays" if left == 1 else f"{left} partitions that need a change stay"
+    print_error(f'{named} as before; the lines that begin with "left as it is" say why, and what to do.')
+    return Exit.FAILED
 
 
 @contextmanager
@@ -196,7 +203,7 @@ def _take_snapshot(opened: ClusterSession, folder: str, inputs: _Inputs) -> None
         begun=begun_moves(opened.journal),
         failed_disks_of=inputs.failed_disks_of,
         capacities=parse_capacities(opened.settings.capacity),
-        service_topics=parse_service_topics(opened.settings.service_topics),
+        service_topics=opened.settings.service_topic_patterns,
     )
 
 

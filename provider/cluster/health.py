@@ -19,12 +19,13 @@ producers write to a replica between its completion and the next check is counte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot, lag
+from kafka_steward.service_topics import matches_any
 
 DOWN_QUORUM = 2
 
@@ -142,6 +143,7 @@ class Health:
     unknown.
     `failed_log_dirs` lists the failed log directories of live brokers, by broker, without a path if a broker reports
     none. `cordoned` lists the live brokers without a log directory that accepts new replicas (KIP-1066).
+    `rack_violations` lists the partitions whose replicas, all of them live, could be spread better over the racks.
     `hidden_topics` lists the topics that are in log directories and may not be described, None if that was not checked.
     Imbalance is the excess of the fullest live broker over the mean, as a fraction of the mean: in replicas, and in
     leaders. `loads` has each broker that is registered or hosts replicas.
@@ -166,6 +168,7 @@ class Health:
     cordoned: tuple[int, ...] = ()
     hidden_topics: tuple[str, ...] | None = None
     loads: Mapping[int, BrokerLoad] = field(default_factory=dict)
+    rack_violations: tuple[TopicPartition, ...] = ()
 
     @property
     def measures(self) -> dict[str, float]:
@@ -183,6 +186,7 @@ class Health:
             "cordoned_brokers": len(self.cordoned),
             **hidden_known,
             "pending_replicas": self.pending,
+            "rack_violations": len(self.rack_violations),
             "replica_imbalance": round(self.replica_imbalance, 4),
             "leader_imbalance": round(self.leader_imbalance, 4),
             **_measures_by_broker("under_replicated_partitions", self.under_replicated_by_leader),
@@ -213,6 +217,7 @@ def measure_health(
     disks: Mapping[int, BrokerLogDirs] | None = None,
     hidden_topics: tuple[str, ...] | None = None,
     sizes: Mapping[int, BrokerLogDirs] | None = None,
+    service_topics: Sequence[str] = (),
 ) -> Health:
     """Return the health of a cluster.
 
@@ -224,6 +229,7 @@ def measure_health(
     partitions = snapshot.partitions
     under_replicated = [each for each in partitions.values() if each.under_replicated]
     into, out_of = _copy_rates(snapshot, copies, before)
+    cordoned = tuple(sorted(broker for broker, dirs in (disks or {}).items() if dirs.cordoned))
     return Health(
         partitions=len(partitions),
         live=tuple(sorted(snapshot.live)),
@@ -243,10 +249,55 @@ def measure_health(
         bytes_in=into,
         bytes_out=out_of,
         failed_log_dirs=failed_log_dirs(snapshot, disks or {}),
-        cordoned=tuple(sorted(broker for broker, dirs in (disks or {}).items() if dirs.cordoned)),
+        cordoned=cordoned,
         hidden_topics=hidden_topics,
         loads=_broker_loads(snapshot, disks or {}, sizes or {}),
+        rack_violations=_sorted_names(rack_violations(snapshot, cordoned, service_topics)),
     )
+
+
+def rack_violations(
+    snapshot: Snapshot, cordoned: Collection[int] = (), service_topics: Sequence[str] = ()
+) -> list[Partition]:
+    """Return the partitions that could be spread better over the racks of the live brokers, as a rebalance would. Pure.
+
+    Brokers without a rack collide with none. A partition that is being reassigned, or has a replica on a broker that is
+    not live, is not judged, nor is one of `service_topics`, which no rebalance moves. A rack that is down breaks no
+    rule, and one that is back does.
+    """
+    racks = {broker: snapshot.brokers[broker].rack for broker in snapshot.live}
+    if len(set(racks.values())) < 2:
+        return []
+    able = snapshot.live.difference(cordoned)
+    own = {topic for topic in snapshot.topics if matches_any(topic, service_topics)}
+    judged: dict[frozenset[int], bool] = {}
+    found = []
+    for partition in snapshot.partitions.values():
+        replicas = frozenset(partition.replicas)
+        if partition.reassigning or partition.topic in own or not replicas <= snapshot.live:
+            continue
+        if replicas not in judged:
+            judged[replicas] = _is_spread_worse(replicas, able, racks)
+        if judged[replicas]:
+            found.append(partition)
+    return found
+
+
+def _is_spread_worse(replicas: frozenset[int], able: frozenset[int], racks: Mapping[int, str | None]) -> bool:
+    """Return whether a rack holds more replicas than the best spread needs, or fewer, on `able` brokers and its own."""
+    held, sizes = (Counter(racks[broker] for broker in some) for some in (replicas, able | replicas))
+    without = sizes.pop(None, 0)
+    held.pop(None, None)
+    level = next(
+        (each for each in range(1, len(replicas)) if _room(sizes.values(), each) + without >= len(replicas)),
+        len(replicas),
+    )
+    return any(held[rack] > level or held[rack] < min(level - 1, size) for rack, size in sizes.items())
+
+
+def _room(sizes: Iterable[int], level: int) -> int:
+    """Return the replicas that racks of these sizes hold, at most `level` each."""
+    return sum(min(level, size) for size in sizes)
 
 
 def _broker_loads(

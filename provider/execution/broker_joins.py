@@ -32,7 +32,6 @@ from kafka_steward.journal.document import parse_valid_nodes
 from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS, EmptyBrokersDocument, FillEvent
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, put, remove
-from kafka_steward.service_topics import parse_service_topics
 from kafka_steward.settings import Settings
 
 T = TypeVar("T")
@@ -195,7 +194,7 @@ def poll_empty_brokers(
 
 def _hosting(snapshot: Snapshot, settings: Settings) -> frozenset[int]:
     """Return the brokers that hold replicas of other topics than service topics."""
-    return snapshot.hosting_besides(parse_service_topics(settings.service_topics))
+    return snapshot.hosting_besides(settings.service_topic_patterns)
 
 
 def _poll_empty_brokers(

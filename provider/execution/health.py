@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from kafka_steward.assignment import TopicPartition, begin_with_brokers
@@ -22,6 +22,7 @@ from kafka_steward.execution.pending_state import count_missing
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import record_unsettled
 from kafka_steward.journal.store import Journal
+from kafka_steward.service_topics import SERVICE_TOPICS
 
 #: Default limits: the maximum of each measure in a healthy cluster. A hidden topic is one that brokers host and Kafka
 #: does not let us describe.
@@ -32,6 +33,7 @@ DEFAULT_LIMITS: Mapping[str, float] = {
     "failed_log_dirs": 0,
     "hidden_topics": 0,
     "pending_replicas": 0,
+    "rack_violations": 0,
 }
 
 #: The measures for which limits may be given.
@@ -66,13 +68,14 @@ def check_health(
     *,
     thorough: bool = False,
     sized: bool = False,
+    service_topics: Sequence[str] = SERVICE_TOPICS,
 ) -> tuple[Health, CopiedBytes]:
     """Return the cluster's health, and the bytes copied so far.
 
     Pass the copied bytes to the next check as `before`, which makes bytes per second possible. Sizes are requested only
     while partitions are being reassigned, or when they have been since `before`; log ends only in the former case. A
     `thorough` check asks every broker for its log directories, and so detects the topics that we may not describe; a
-    `sized` one asks them too, for the bytes of each broker's replicas.
+    `sized` one asks them too, for the bytes of each broker's replicas. Of `service_topics`, the racks do not matter.
     Raises ClusterError, JournalError.
     """
     snapshot = cluster.snapshot()
@@ -94,6 +97,7 @@ def check_health(
         disks=cluster.directories(sorted(snapshot.live)),
         hidden_topics=tuple(find_hidden_topics(cluster, snapshot, log_dirs)) if thorough else None,
         sizes=log_dirs,
+        service_topics=service_topics,
     )
     return health, copies
 
@@ -123,25 +127,27 @@ def health_message(health: Health) -> str:
     )
     gone = f" {begin_with_brokers(health.gone, 'is', 'are')} down." if health.gone else ""
     pending = f" {health.pending} replicas are pending." if health.pending else ""
-    rest = f"{gone}{_disk_message(health)}{_hidden_topics_message(health)}{pending}"
+    rest = f"{gone}{_disk_message(health)}{_hidden_topics_message(health)}{pending}{_rack_message(health)}"
     return f"{message}.{_reassigning_message(health)}{rest}"
 
 
 def partition_names(health: Health) -> dict[str, list[str]]:
     """Return the names of the partitions by condition, at most `NAMED_IN_RESULT` for each: for a task's result."""
-    return {
-        condition.value: [str(name) for name in names[:NAMED_IN_RESULT]]
-        for condition, names in health.by_condition.items()
-    }
+    return {condition: [str(name) for name in names[:NAMED_IN_RESULT]] for condition, names in _named(health).items()}
+
+
+def _named(health: Health) -> dict[str, tuple[TopicPartition, ...]]:
+    conditions = {condition.value: names for condition, names in health.by_condition.items()}
+    return {**conditions, "rack_violations": health.rack_violations}
 
 
 def partition_lines(health: Health) -> Iterator[str]:
     """Yield the lines of the log that name every partition that meets a condition."""
-    for condition, names in health.by_condition.items():
+    for condition, names in _named(health).items():
         for start in range(0, len(names), _NAMED_IN_LINE):
             some = names[start : start + _NAMED_IN_LINE]
             counted = f"{start + 1} to {start + len(some)} of {len(names)}"
-            yield f"{condition.value.replace('_', ' ')}, {counted}: {', '.join(map(str, some))}"
+            yield f"{condition.replace('_', ' ')}, {counted}: {', '.join(map(str, some))}"
 
 
 def _disk_message(health: Health) -> str:
@@ -150,6 +156,15 @@ def _disk_message(health: Health) -> str:
         for broker, paths in health.failed_log_dirs.items()
     )
     return failed + (f" {begin_with_brokers(health.cordoned, 'is', 'are')} cordoned." if health.cordoned else "")
+
+
+def _rack_message(health: Health) -> str:
+    count = len(health.rack_violations)
+    if not count:
+        return ""
+    some = ", ".join(map(str, health.rack_violations[:_NAMED])) + (", …" if count > _NAMED else "")
+    subject = f"1 partition ({some}) is" if count == 1 else f"{count} partitions ({some}) are"
+    return f" {subject} not spread over the racks as well as can be; rebalance with balance=racks repairs only that."
 
 
 def _hidden_topics_message(health: Health) -> str:

@@ -7,7 +7,7 @@ The outcome has every partition, in one message and a list. What a drain and a f
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ from kafka_steward.assignment import (
     Assignment,
     Move,
     MoveReason,
+    Operation,
     TopicPartition,
     begin_with_brokers,
     name_brokers,
@@ -42,11 +43,45 @@ def bytes_to_copy_text(moves: Sequence[Move], bytes_moved: int) -> str:
 def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> list[str]:
     """Return a message for each regression: fewer racks, fewer replicas, fewer replicas than min.insync.replicas.
 
-    Producers with acks=all fail in the last case.
+    Producers with acks=all fail in the last case. One more for each broker that will lead every partition of a topic,
+    and for each that is to receive more bytes than it has room for, come first.
     """
     racks = {row["broker"]: row["rack"] for row in snapshot.brokers.to_pylist()}
     min_isr = min_isr_by_topic(snapshot.partitions)
-    return [sentence for move in moves for sentence in _move_regressions(move, racks, min_isr.get(move.topic))]
+    return [
+        *_leader_regressions(moves, snapshot),
+        *_room_regressions(moves, snapshot),
+        *(sentence for move in moves for sentence in _move_regressions(move, racks, min_isr.get(move.topic))),
+    ]
+
+
+def _leader_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> Iterator[str]:
+    """Yield a message for each broker that will be the preferred leader of all partitions of a topic, and was not."""
+    after = {move.topic_partition: move.after[0] for move in moves if move.after[:1] != move.before[:1]}
+    topics = pa.array(sorted({name.topic for name in after}), pa.string())
+    chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], topics))
+    was, will = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    for row in chosen.select(["topic", "partition", "replicas"]).to_pylist():
+        name, first = TopicPartition(row["topic"], row["partition"]), row["replicas"][0]
+        was[name.topic].append(first)
+        will[name.topic].append(after.get(name, first))
+    for topic, leaders in sorted(will.items()):
+        if len(leaders) >= _FEW_PARTITIONS and len(set(leaders)) == 1 < len(set(was[topic])):
+            yield f"Broker {leaders[0]} will be the preferred leader of all {len(leaders)} partitions of {topic}."
+
+
+def _room_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> Iterator[str]:
+    """Yield a message for each broker that is to receive more bytes than its log directories have room for."""
+    into = Counter[int]()
+    for move in moves:
+        into.update(dict.fromkeys(move.adding, move.size_bytes or 0))
+    for row in snapshot.brokers.sort_by("broker").select(["broker", "usable_bytes"]).to_pylist():
+        coming, room = into[row["broker"]], row["usable_bytes"]
+        if room is not None and coming > room:
+            yield (
+                f"Broker {row['broker']} is to receive {format_bytes(coming)} and has {format_bytes(room)} free: what "
+                "does not fit is not moved; free some, or exclude the broker."
+            )
 
 
 def _move_regressions(move: Move, racks: Mapping[int, str | None], min_isr: int | None) -> Iterator[str]:
@@ -64,6 +99,9 @@ def _count_racks(replicas: Assignment, racks: Mapping[int, str | None]) -> int:
     """Return the number of racks that hold the replicas; a broker without a rack counts as a rack of its own."""
     return len({racks.get(broker) or broker for broker in replicas})
 
+
+#: Partitions of a topic from which on it is worth saying that one broker will lead all.
+_FEW_PARTITIONS = 4
 
 #: The number of moves and regressions that are listed; the others are only counted.
 _SHOWN = 20
@@ -125,12 +163,25 @@ def _cost_rows(plan: PlanFolder) -> list[tuple[str, str]]:
     racks = proof.get("rack_violations") or {}
     return [
         ("replicas moved", f"{proof.get('replicas_moved')} (no plan can move fewer than {proof.get('lower_bound')})"),
+        *_drained_row(plan),
         ("bytes copied", format_bytes(proof.get("bytes_moved") or 0)),
         ("partitions touched", f"{len(plan.moves)} of {proof.get('partitions')}"),
         ("preferred leaders that change", f"{proof.get('leader_changes')}"),
         ("predicted duration", _predicted_duration(proof)),
         ("partitions not spread over the racks", f"{racks.get('before', 0)} before, {racks.get('after', 0)} after"),
     ]
+
+
+def _drained_row(plan: PlanFolder) -> list[tuple[str, str]]:
+    """Return how many replicas of a drain are on the brokers that it empties, and how many more move to even out."""
+    draining = plan.proof.get("brokers_draining")
+    if plan.proof.get("operation") != Operation.DRAIN.value or not draining:
+        return []
+    there = sum(len(move.removing.intersection(draining)) for move in plan.moves)
+    more = max(sum(len(move.adding) for move in plan.moves) - there, 0)
+    replicas = "1 replica is" if there == 1 else f"{there} replicas are"
+    evens = "evens" if more == 1 else "even"
+    return [("of these", f"{replicas} on {name_brokers(draining)}; {more} more {evens} out")]
 
 
 def _predicted_duration(proof: Mapping[str, Any]) -> str:

@@ -110,6 +110,7 @@ def _find_matching_topics(
         exclude=tuple(request.exclude),
         internal_topics=bool(request.internal_topics),
         service_topics=tuple(service_topics),
+        balance=request.balance or "replicas",
     )
     try:
         chosen = options.with_topics(known, balances)

@@ -17,6 +17,7 @@ MEASURES = (
     "under_min_isr_partitions",
     "offline_partitions",
     "reassigning_partitions",
+    "rack_violations",
     "failed_brokers",
     "failed_log_dirs",
     "cordoned_brokers",

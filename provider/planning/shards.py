@@ -43,7 +43,7 @@ from kafka_steward.planning.solver.fill_missing import OtherShards, fill_missing
 from kafka_steward.planning.solver.flow import Infeasible
 from kafka_steward.planning.solver.plan_rows import MOVES, planned_moves
 from kafka_steward.planning.solver.problem import Brokers, Disposition, PartitionTable, Problem, combine_shards
-from kafka_steward.planning.solver.proof import Measures, measure_candidate, proof_fields
+from kafka_steward.planning.solver.proof import Measures, measure_candidate, proof_fields, rack_notes
 from kafka_steward.planning.solver.sharded.plan import (
     MAX_LEADER_CELLS,
     MergedQuota,
@@ -167,14 +167,17 @@ class PlanningJob:
         """Return the shard boundaries; there are none if all partitions have to be planned as one."""
         scarce = has_scarce_racks(self.brokers, _largest_factor(partitions))
         one_flow = scarce or not is_shardable(self.operation, self.options, len(partitions))
-        if self.operation in EVEN_OPERATIONS and one_flow:
+        if self.operation in EVEN_OPERATIONS and one_flow and self.options.balance != "racks":
             return []
         return shard_boundaries(partitions.column("topic"), shard_rows)
 
     def build_proof(self, measures: Measures, snapshot: SnapshotFolder) -> dict[str, Any]:
         """Return the proof of the plan, without its digest."""
+        fields = proof_fields(measures, self.brokers, self.operation, self.options)
+        racks = self.broker_table.sort_by("broker")["rack"].to_pylist() if self.options.rack_aware else []
         return {
-            **proof_fields(measures, self.brokers, self.operation, self.options),
+            **fields,
+            "notes": [*fields["notes"], *(rack_notes(measures, self.brokers, racks) if racks else ())],
             "largest_factor": _largest_factor(snapshot.partitions),
             "log_dirs_failed": brokers_with_lost_replicas(snapshot.partitions),
             "cluster_id": snapshot.cluster_id,
@@ -218,6 +221,8 @@ def solve_shards(
         )
     if job.options.balance == "bytes":
         return _solve_disk_shards(shards, job)
+    if job.options.balance == "racks":
+        return _solve_rack_shards(shards, job)
     return _solve_even_shards(shards, job, topics=len(pc.unique(partitions.column("topic"))))
 
 
@@ -250,6 +255,20 @@ def _solve_disk_shards(shards: Shards[Moves], job: PlanningJob) -> tuple[Moves, 
         notes.append(budget_note(left, exact=False))
     counts = {**measures.counts, "lower_bound": max(measures.counts["lower_bound"] - left, 0)}
     return moves, replace(measures, counts=counts, notes=notes)
+
+
+def _solve_rack_shards(shards: Shards[Moves], job: PlanningJob) -> tuple[Moves, Measures]:
+    """Repair the racks: as for a heal, each shard places its own, and a budget chooses over all shards."""
+    others = views_of_others(shards.collect_answers(partial(totals_of_shard, job)))
+    found = _plan_within_budget(shards, job, others, lambda _complete: False)
+    if found is None:
+        raise PlanError(_NO_PLACEMENT)
+    moves, measures, complete = found
+    left = complete.replicas - measures.counts["replicas_moved"]
+    if not left:
+        return moves, measures
+    counts = {**measures.counts, "lower_bound": max(measures.counts["lower_bound"] - left, 0)}
+    return moves, replace(measures, counts=counts, notes=[*measures.notes, budget_note(left, exact=True)])
 
 
 def _plan_within_budget(
@@ -369,7 +388,11 @@ def _solve_shard(problem: Problem, part: Part | None) -> CandidatePlan:
     return SOLVERS[problem.operation](problem, part)
 
 
-def _balance_shard(problem: Problem, _others: OtherShards | None) -> CandidatePlan:
+def _balance_shard(problem: Problem, others: OtherShards | None) -> CandidatePlan:
+    if problem.options.balance == "racks":
+        repaired = fill_missing(problem, others)
+        # Of several shards, a budget chooses over all.
+        return cut_to_budget(repaired, problem) if others is None else repaired
     balance = balance_disks if problem.options.balance == "bytes" else balance_replicas
     return cut_to_budget(balance(problem), problem)
 

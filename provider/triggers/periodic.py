@@ -366,7 +366,13 @@ class ClusterHealthCheck(PeriodicCheck[None]):
             return None, None, OFF_S
         now_s = time.monotonic()
         sized = self._sized_s is None or now_s - self._sized_s >= SIZED_EVERY_S
-        health, self._before = check_health(opened.cluster, opened.journal, self._before, sized=sized)
+        health, self._before = check_health(
+            opened.cluster,
+            opened.journal,
+            self._before,
+            sized=sized,
+            service_topics=opened.settings.service_topic_patterns,
+        )
         self._sized_s = now_s if sized else self._sized_s
         emit_health(self.conn_id, health.measures)
         if opened.journal.health is not None:

@@ -124,7 +124,8 @@ def check_health_limits(opened: ClusterSession, arguments: Mapping[str, Any]) ->
     )
 
     limits = validate_limits(arguments.get("limits"))
-    health, _ = check_health(opened.cluster, opened.journal)
+    service_topics = opened.settings.service_topic_patterns
+    health, _ = check_health(opened.cluster, opened.journal, service_topics=service_topics)
     return CheckResult(not violated_limits(health, limits), health_message(health), health.measures)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
@@ -20,6 +22,8 @@ from kafka_steward.execution.plan_report import (
     DrainStatus,
     constraint_regressions,
     drain_status,
+    plan_summary,
+    plan_tables,
     refuse_invalid_drain,
 )
 from kafka_steward.execution.plan_requests import (
@@ -41,6 +45,7 @@ from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal import paths
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import read_snapshot
+from kafka_steward.planning.shards import SHARD_ROWS
 from kafka_steward.rebalance_request import RebalanceRequest as Request
 from kafka_steward.settings import Settings
 from tests.builders import cluster, planned, snapshot_of
@@ -288,6 +293,61 @@ def test_what_a_plan_breaks_is_named() -> None:
     assert constraint_regressions(moves[1:2], rows) == ["t-1 will have 1 replicas instead of 2."], (
         "min.insync.replicas is unknown"
     )
+
+
+def test_what_a_plan_does_to_one_broker_is_named_before_what_it_does_to_partitions() -> None:
+    wide = cluster("1a 2a 3b 4b", "t: 12 21 31 41", "few: 12 21 31", "same: 12 12 12 12")
+    brokers = pa.Table.from_pylist(
+        [row | {"usable_bytes": 4000 if row["broker"] == 4 else 10**9} for row in wide.brokers.to_pylist()],
+        wide.brokers.schema,
+    )
+    targets = {"t": "42 42 43 41", "few": "42 42 43", "same": "12 12 12 12"}
+    document = {
+        "version": 1,
+        "partitions": [
+            {"topic": topic, "partition": number, "replicas": [int(digit) for digit in word]}
+            for topic, words in targets.items()
+            for number, word in enumerate(words.split())
+        ],
+    }
+    snapshot = replace(wide, brokers=brokers)
+    plan = planned(snapshot, "apply", {"reassignment": document})
+    room = (
+        "Broker 4 is to receive 6.0 kB and has 4.0 kB free: what does not fit is not moved; free some, or exclude the"
+    )
+    assert constraint_regressions(plan.moves, snapshot)[:2] == [
+        "Broker 4 will be the preferred leader of all 4 partitions of t.",
+        f"{room} broker.",
+    ]
+    assert not [line for line in constraint_regressions(plan.moves, snapshot)[2:] if "preferred leader" in line]
+
+
+def test_the_review_of_a_drain_tells_what_is_on_its_brokers_from_what_evens_out() -> None:
+    snapshot = cluster("1 2 3 4-", "t: " + "12 " * 11 + "41")
+    plan = planned(snapshot, "drain")
+    row = ("of these", "1 replica is on broker 4; 7 more even out")
+    assert row in plan_tables(plan, snapshot).costs
+    assert "| of these | 1 replica is on broker 4; 7 more even out |" in plan_summary(plan, snapshot)
+    assert row[0] not in dict(plan_tables(planned(snapshot, "rebalance"), snapshot).costs)
+
+
+def test_notes_name_a_lost_rack_and_the_first_broker_of_a_rack() -> None:
+    zone = "All brokers of rack a are down: each of 9 partitions will have two copies in one rack."
+    parts = " ".join(f"{1 + n % 3}{4 + n % 3}{7 + n % 3}" for n in range(9))
+    lost = "1a! 2a! 3a! 4b 5b 6b 7c 8c 9c"
+    alone = "Broker 5 will hold a replica of all 8 partitions: it is alone in rack c."
+    pairs = "t: " + "123 234 341 412 " * 2
+    for brokers, topics, operation, options, notes in (
+        (lost, f"t: {parts}", "heal", {}, [zone]),
+        (lost.replace("3a!", "3a"), f"t: {parts}", "heal", {}, [alone.replace("5", "3").replace("8", "9")[:-2] + "a."]),
+        (lost, "t: 14 15", "heal", {}, []),
+        (lost, f"t: {parts}", "heal", {"rack_aware": False}, []),
+        ("1a 2b 3a 4b 5c+", pairs, "expand", {}, [alone]),
+        ("1a 2b 3a 4b 5c+", "t: 12 23 34 41", "expand", {}, []),
+        ("1a 2b 3c", "t: 12 23 31", "set-replication-factor", {"topics": ["t"], "replication_factor": 3}, []),
+    ):
+        for rows in (SHARD_ROWS, 3):
+            assert planned(cluster(brokers, topics), operation, options, rows).proof["notes"] == notes
 
 
 DOCUMENT = {

@@ -558,6 +558,7 @@ def test_every_partition_is_named_by_its_condition_in_the_log_and_the_first_hund
         "under_min_isr": 0,
         "offline": 0,
         "reassigning": 1,
+        "rack_violations": 0,
     }
     assert (names["under_replicated"][99], names["reassigning"]) == ("t-99", ["t-7"])
     lines = list(partition_lines(health))

@@ -355,6 +355,7 @@ def test_the_partitions_are_named_in_the_result_for_the_notification_and_in_the_
     notified: list[Any] = []
     facts = report(on_unhealthy=notified.append)
     names = {"under_replicated": ["orders-0", "orders-1"], "under_min_isr": [], "offline": [], "reassigning": []}
+    names["rack_violations"] = []
     assert facts["partitions"] == notified[0]["kafka_steward"]["partitions"] == names
     assert "under replicated, 1 to 2 of 2: orders-0, orders-1" in capsys.readouterr().out
 

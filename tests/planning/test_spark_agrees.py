@@ -107,6 +107,8 @@ def cases() -> Iterator[Case]:
         )
         if operation in BALANCING_OPERATIONS:
             yield Case(operation, {"service_topics": ["[tu]"]})
+        if operation is Operation.REBALANCE:
+            yield Case(operation, {"balance": "racks", "max_moves": 9})
         if operation in EVEN_OPERATIONS:
             yield Case(operation, {"prefer": "isr-order", "rack_aware": False})
             yield Case(operation, {**barred, "max_moves": 5})

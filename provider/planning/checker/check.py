@@ -45,6 +45,7 @@ from kafka_steward.planning.checker.leaders import (
     replicas_by_topic,
     topic_leader_problems,
 )
+from kafka_steward.planning.checker.racks import rack_repair_problems
 from kafka_steward.planning.checker.rules import (
     LEADERLESS,
     CheckContext,
@@ -169,6 +170,7 @@ def check_topics(
     for move in moves:
         problems += [f"{move.topic_partition}: {problem}" for problem in move_violations(move, context)]
     problems += _completeness_problems(moves, context)
+    problems += rack_repair_problems(moves, brokers, context)
     # A row that is no move of this snapshot, or that appears twice, gives no outcome that could be checked.
     checkable = (
         promises_evenness(proof) and not twice and all(move.topic_partition in context.partitions for move in moves)
@@ -375,8 +377,8 @@ class EvennessFindings:
 
 def promises_evenness(proof: Mapping[str, Any]) -> bool:
     """Return True if a plan promises an even number of replicas everywhere."""
-    by_bytes = (proof.get("options") or {}).get("balance") == "bytes"
-    return proof.get("operation") in EVEN_OPERATIONS and not by_bytes
+    by = (proof.get("options") or {}).get("balance", "replicas")
+    return proof.get("operation") in EVEN_OPERATIONS and by == "replicas"
 
 
 def check_evenness(brokers: pa.Table, touched: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> EvennessFindings:

@@ -155,7 +155,7 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
 
 def _lacks_brokers(part: SnapshotPartition, context: CheckContext) -> bool:
     """Return whether an even plan finds fewer brokers than the partition is to have replicas."""
-    if context.operation not in EVEN_OPERATIONS or context.options.get("balance") == "bytes":
+    if context.operation not in EVEN_OPERATIONS or context.options.get("balance", "replicas") != "replicas":
         return False
     holding = {broker for broker in part.replicas if context.state.get(broker) in ("live", "new")}
     return part.target_rf > len(context.receivers | holding)
@@ -165,7 +165,9 @@ def _takes_part(topic: str, options: Mapping[str, Any]) -> bool:
     """Return whether the options let a plan touch a topic: a full name wins over all but `exclude`."""
     named, include = options.get("named_topics") or (), options.get("include") or ()
     if topic not in named:
-        reserved = topic in INTERNAL_TOPICS or _matches_any(topic, options.get("service_topics") or ())
+        # The repair of racks takes Kafka's own topics along.
+        internal = topic in INTERNAL_TOPICS and options.get("balance") != "racks"
+        reserved = internal or _matches_any(topic, options.get("service_topics") or ())
         # Only operations that leave such topics out have the option.
         if reserved and options.get("internal_topics") is False:
             return False
@@ -332,8 +334,8 @@ def _check_target_factor(move: Move, part: SnapshotPartition, context: CheckCont
 
     For balanced disks, a number between the current one and the due one is accepted.
     """
-    by_bytes = context.options.get("balance") == "bytes"
-    due = {part.target_rf, len(part.replicas)} if by_bytes else {part.target_rf}
+    by = str(context.options.get("balance"))
+    due = {"bytes": {part.target_rf, len(part.replicas)}, "racks": {len(part.replicas)}}.get(by, {part.target_rf})
     if not min(due) <= len(move.after) <= max(due):
         yield f"its target has {len(move.after)} replicas; {part.target_rf} are due."
 

@@ -76,9 +76,9 @@ class Options:
     internal_topics: bool = _declare_option(False, of=BALANCING_OPERATIONS)
     #: Regular expressions of topics that, like Kafka's internal ones, take no part.
     service_topics: tuple[str, ...] = _declare_option(SERVICE_TOPICS, items=str, of=BALANCING_OPERATIONS)
-    #: Quantity to balance: the number of replicas, also per topic ("replicas"), or the bytes on the brokers' disks
-    #: ("bytes").
-    balance: str = _declare_option("replicas", choices=("replicas", "bytes"), of=EVEN_OPERATIONS)
+    #: Quantity to balance: the number of replicas, also per topic ("replicas"), the bytes on the brokers' disks
+    #: ("bytes"), or nothing but the racks of the partitions that break the rack rule ("racks", only for a rebalance).
+    balance: str = _declare_option("replicas", choices=("replicas", "bytes", "racks"), of=EVEN_OPERATIONS)
     #: Tolerance around a broker's share of the bytes, as a fraction.
     tolerance: float = _declare_option(0.05, low=0, high=1, of=EVEN_OPERATIONS)
     #: Goal that comes first: leaders that stay ("leader-stability"), or an even failover ("isr-order", KAFKA-19048's
@@ -110,7 +110,13 @@ class Options:
         for name in _REQUIRED.get(operation, ()):
             if not given.get(name):
                 raise PlanError(f"The operation {operation.value} needs the option {name}.")
-        return cls(**{name: _check_value(name, value, known[name]) for name, value in given.items()})
+        chosen = cls(**{name: _check_value(name, value, known[name]) for name, value in given.items()})
+        if chosen.balance == "racks" and (operation is not Operation.REBALANCE or not chosen.rack_aware):
+            raise PlanError(
+                "The option balance is 'racks', which is only for the operation rebalance, with rack_aware; change one "
+                "of them."
+            )
+        return chosen
 
     @property
     def has_budget(self) -> bool:
@@ -120,7 +126,7 @@ class Options:
     @property
     def leaves_uneven(self) -> bool:
         """Return True if an even operation does not make every topic and the whole cluster even."""
-        return self.has_budget or self.balance == "bytes" or bool(self.exclude_brokers)
+        return self.has_budget or self.balance != "replicas" or bool(self.exclude_brokers)
 
     def with_topics(self, known: Collection[str], operation: Operation) -> Options:
         """Return these options for a cluster with these topics, with the full names in `include` as `named_topics`.
@@ -139,10 +145,13 @@ class Options:
             return False
         if topic in self.named_topics:
             return True
-        leaves_out_reserved = operation in BALANCING_OPERATIONS and not self.internal_topics
-        if leaves_out_reserved and (topic in INTERNAL_TOPICS or matches_any(topic, self.service_topics)):
+        if operation in BALANCING_OPERATIONS and not self.internal_topics and self._is_reserved(topic):
             return False
         return not (self.include or self.named_topics) or matches_any(topic, self.include)
+
+    def _is_reserved(self, topic: str) -> bool:
+        """Return True for a topic that takes part only if asked. To repair racks, internal topics are as any other."""
+        return (topic in INTERNAL_TOPICS and self.balance != "racks") or matches_any(topic, self.service_topics)
 
     def with_excluded(self, brokers: Collection[int]) -> Options:
         """Return these options with `brokers` excluded from receiving replicas: the cordoned brokers (KIP-1066)."""

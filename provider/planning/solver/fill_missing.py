@@ -45,8 +45,10 @@ from kafka_steward.planning.solver.problem import (
     combine_shards,
     count_pairs,
     dispositions,
+    held_dispositions,
     is_pair_in,
 )
+from kafka_steward.planning.solver.racks import find_crowded_replicas
 
 _MAX_LEVEL_ARCS = 1_000_000
 
@@ -123,6 +125,8 @@ class _MissingReplicas:
     optional: Bools
     #: The fewest replicas that must be added.
     bound: int
+    #: Notes for readers of the proof.
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def missing_count(self) -> int:
@@ -185,11 +189,13 @@ def fill_missing(problem: Problem, others: OtherShards | None = None) -> Candida
     need = replace(need, kept=need.kept | stays)
     row, broker = _assemble_replicas(need, row[new], broker[new])
     broker = _put_leaders_first(need, row, broker, others.scale_to_shard(others.total.led, need.missing_count))
-    return CandidatePlan(rows, need.disposition, row, broker, bound=need.bound)
+    return CandidatePlan(rows, need.disposition, row, broker, bound=need.bound, notes=need.notes)
 
 
 def _find_missing(problem: Problem) -> _MissingReplicas:
     rows, brokers = problem.rows, problem.brokers
+    if problem.options.balance == "racks":
+        return _find_misplaced(problem)
     # To balance disks, draining brokers are emptied first.
     gone = ("failed", "draining") if problem.operation in EVEN_OPERATIONS else ("failed",)
     alive = ~brokers.state_mask(*gone)[rows.broker] & ~rows.lost
@@ -208,6 +214,20 @@ def _find_missing(problem: Problem) -> _MissingReplicas:
     planned = disposition == Disposition.PLANNED
     bound = int(np.maximum(factor - keeps, 0)[planned].sum())
     return _MissingReplicas(problem, kept, np.where(planned, missing, 0), disposition, factor, shrinks, optional, bound)
+
+
+def _find_misplaced(problem: Problem) -> _MissingReplicas:
+    """Return the replicas that crowd a rack as missing; nothing else changes."""
+    rows, crowded = problem.rows, find_crowded_replicas(problem)
+    disposition = held_dispositions(problem)
+    # Excluded partitions were not requested: their state is no shortcoming of the plan.
+    disposition[disposition == Disposition.EXCLUDED] = Disposition.UNTOUCHED
+    disposition[crowded.row] = Disposition.PLANNED
+    missing = np.bincount(rows.row[crowded.give_way], minlength=len(rows))
+    none, nowhere = np.zeros(len(rows), bool), np.zeros(len(rows.row), bool)
+    kept, bound = ~crowded.give_way, int(missing.sum())
+    found = _MissingReplicas(problem, kept, missing, disposition, rows.replica_count, none, nowhere, bound)
+    return replace(found, notes=crowded.notes)
 
 
 def _refuse_large_factor(problem: Problem, short: Bools, factor: Ints) -> None:

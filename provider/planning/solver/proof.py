@@ -5,7 +5,7 @@ The measures of a candidate plan are counts of one shard, which add up over the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,8 @@ _COUNTED = (
 LEADER_EVENNESS = ("even", "topic-even", "global-even", "proportional")
 #: Number of topics to name, of those that are spread worst.
 _NAMED = 5
+#: The part of all partitions from which on a broker that is alone in its rack is named.
+_MOST = 0.75
 #: Replicas out of sync that the notes of a shard name; the others are counted.
 _NOTED = 10
 
@@ -173,7 +175,51 @@ def _count_changes(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]
         "rack_violations_before": int(rack_spread_violated(rows.row, rows.broker, len(rows), brokers).sum()),
         "rack_violations_after": int(rack_spread_violated(candidate.row, candidate.broker, len(rows), brokers).sum()),
         "partitions_without_size": int(rows.unsized.sum()),
+        **_count_lost_racks(candidate, brokers),
     }
+
+
+def _lost_racks(brokers: Brokers) -> list[int]:
+    """Return the racks of which no broker is live, and some have failed."""
+    failed, usable = brokers.state_mask("failed"), brokers.usable
+    return sorted(set(brokers.rack[failed & (brokers.rack >= 0)].tolist()) - set(brokers.rack[usable].tolist()))
+
+
+def _count_lost_racks(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]:
+    """Return for each lost rack how many partitions, of those that had a replica there, get two copies in one rack."""
+    rows, racks = candidate.rows, int(brokers.rack.max(initial=-1)) + 1
+    lost = _lost_racks(brokers)
+    if not lost:
+        return {}
+    racked = brokers.rack[candidate.broker] >= 0
+    held = count_pairs(candidate.row[racked], brokers.rack[candidate.broker[racked]], (len(rows), racks))
+    twice = np.asarray((held > 1).any(axis=1), bool)
+    gone = {rack: np.unique(rows.row[candidate.removed & (brokers.rack[rows.broker] == rack)]) for rack in lost}
+    return {f"lost_rack_{rack}": int(twice[row].sum()) for rack, row in gone.items()}
+
+
+def rack_notes(measures: Measures, brokers: Brokers, names: Sequence[str | None]) -> Iterator[str]:
+    """Yield notes on racks that are lost, and on brokers that are alone in theirs and get a replica of most partitions.
+
+    `names` has the rack of each broker.
+    """
+    name_of = {int(rack): name for rack, name in zip(brokers.rack, names, strict=True)}
+    for rack in _lost_racks(brokers):
+        if count := measures.counts[f"lost_rack_{rack}"]:
+            copies = "1 partition" if count == 1 else f"each of {count} partitions"
+            yield f"All brokers of rack {name_of[rack]} are down: {copies} will have two copies in one rack."
+    partitions, usable = measures.counts["partitions"], brokers.usable & (brokers.rack >= 0)
+    sizes = np.bincount(brokers.rack[usable], minlength=int(brokers.rack.max(initial=-1)) + 1)
+    if sizes.max(initial=0) < 2:
+        return
+    for at in np.flatnonzero(usable & (sizes[brokers.rack] == 1)):
+        before, after = int(measures.before.replicas[at]), int(measures.after.replicas[at])
+        if before < after and after >= _MOST * partitions:
+            which = f"all {partitions}" if after == partitions else f"{after} of {partitions}"
+            yield (
+                f"Broker {brokers.ids[at]} will hold a replica of {which} partitions: it is alone in rack "
+                f"{name_of[int(brokers.rack[at])]}."
+            )
 
 
 def _catching_up_notes(candidate: CandidatePlan, brokers: Brokers) -> Iterator[str]:

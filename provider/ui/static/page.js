@@ -187,7 +187,7 @@
   });
 
   const CHARTS = [
-    ["Partitions", ["under_replicated_partitions", "under_min_isr_partitions", "offline_partitions", "reassigning_partitions"]],
+    ["Partitions", ["under_replicated_partitions", "under_min_isr_partitions", "offline_partitions", "reassigning_partitions", "rack_violations"]],
     ["Brokers and disks", ["failed_brokers", "failed_log_dirs", "cordoned_brokers"]],
     ["Imbalance", ["replica_imbalance", "leader_imbalance"]],
   ];

@@ -1,0 +1,147 @@
+"""Racks: a plan that moves only what breaks the rack rule, and the health check that counts it, once a rack is back."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.health import rack_violations
+from kafka_steward.cluster.state import Broker, Partition, Snapshot
+from kafka_steward.errors import PlanError, RequestError
+from kafka_steward.execution.health import DEFAULT_LIMITS, check_health, health_message, violated_limits
+from kafka_steward.execution.plan_requests import planner_options
+from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.planning.checker.check import check
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot
+from kafka_steward.rebalance_request import RebalanceRequest
+from tests.builders import cluster, plan_with, planned, snapshot_of
+from tests.rings import tried
+from tests.simulated_plan import lose, memory_journal
+from tests.simulator import Simulator
+
+RACKS = {"balance": "racks"}
+
+
+def test_once_a_lost_rack_is_back_health_counts_what_breaks_the_rule_and_a_rebalance_moves_only_that(
+    tmp_path: Path,
+) -> None:
+    simulator = Simulator.of("1a 2a 3b 4b 5c 6c", "t: 135 246 153 264", "u: 46", "__consumer_offsets: 135")
+    simulator.create("__strimzi_canary", [(3, 4)])
+    journal = memory_journal(simulator)
+
+    def health() -> tuple[list[str], str]:
+        found, _ = check_health(simulator, journal)
+        return violated_limits(found, DEFAULT_LIMITS), health_message(found)
+
+    def carry_out(operation: str, options: dict[str, Any], *failed: int) -> PlanFolder:
+        folder = tmp_path / f"{operation}-{simulator.now_ms}"
+        take_snapshot(simulator, str(folder), failed=failed, now_ms=1)
+        plan = planned(read_snapshot(str(folder)), operation, options)
+        assert check(read_snapshot(str(folder)), plan).problems == []
+        simulator.alter({move.topic_partition: move.after for move in plan.moves})
+        simulator.run()
+        return plan
+
+    assert health()[0] == []
+    lose(simulator, journal, 1, 2)
+    carry_out("heal", {}, 1, 2)
+    assert health()[0] == [], "no rack but two is there"
+    for broker in (1, 2):
+        simulator.restart(broker)
+    above, message = health()
+    assert above == ["rack_violations"]
+    assert message.endswith(
+        " 5 partitions (__consumer_offsets-0, t-0, t-1, …) are not spread over the racks as well as can be; rebalance "
+        "with balance=racks repairs only that."
+    )
+    plan = carry_out("rebalance", RACKS)
+    assert (plan.proof["replicas_moved"], plan.proof["lower_bound"], plan.proof["gap"]) == (5, 5, 0)
+    assert {move.topic for move in plan.moves} == {"t", "__consumer_offsets"}
+    assert {move.purpose for move in plan.moves} == {"rack_spread"}
+    assert health()[0] == []
+
+
+def random_case(seed: int) -> tuple[SnapshotFolder, dict[str, Any], Snapshot]:
+    """Brokers of racks, some without, some cordoned; and the same cluster as the health check sees it."""
+    dice = random.Random(seed)
+    racks: list[str | None] = dice.choice([["a", "b"], ["a", "b", "c"], ["a", "b", "c", None], ["a", None]])
+    ids = range(1, dice.randint(4, 9))
+    rack_of = {broker: dice.choice(racks) for broker in ids}
+    cordoned = {broker for broker in ids if dice.random() < 0.15}
+    held = {
+        TopicPartition(topic, n): tuple(dice.sample(ids, dice.randint(1, min(4, len(ids)))))
+        for topic in "tuv"
+        for n in range(dice.randint(1, 6))
+    }
+    options = {**RACKS, **dice.choice([{}, {"rackless": "own-rack"}]), **dice.choice([{}, {}, {"max_moves": 2}])}
+    known = {broker: Broker(broker, "h", 1, rack) for broker, rack in rack_of.items()}
+    seen = Snapshot("c", 1, known, {name: Partition(*name, each, frozenset(), 1) for name, each in held.items()})
+    table = [
+        {"broker": broker, "rack": rack, "state": "live", "cordoned": broker in cordoned}
+        for broker, rack in rack_of.items()
+    ]
+    rows = [{**name._asdict(), "replicas": list(each), "bytes": 7} for name, each in held.items()]
+    return snapshot_of(table, rows), options, seen
+
+
+@settings(max_examples=tried(150), deadline=None)
+@given(st.integers(0, 100_000), st.sampled_from([3, 30_000]))
+def test_every_plan_moves_what_health_counts_as_little_as_can_be_and_no_more(seed: int, shard_rows: int) -> None:
+    snapshot, options, seen = random_case(seed)
+    plan = planned(snapshot, "rebalance", options, shard_rows)
+    found = check(snapshot, plan)
+    assert (found.problems, found.unproven, plan.proof["gap"]) == ([], (), 0)
+    cordoned = {row["broker"] for row in snapshot.brokers.to_pylist() if row["cordoned"]}
+    counted = {part.topic_partition for part in rack_violations(seen, cordoned)}
+    moved = {move.topic_partition for move in plan.moves}
+    assert moved == counted if "max_moves" not in options else moved <= counted
+    left = {
+        **seen.partitions,
+        **{m.topic_partition: replace(seen.partitions[m.topic_partition], replicas=m.after) for m in plan.moves},
+    }
+    assert {
+        each.topic_partition for each in rack_violations(replace(seen, partitions=left), cordoned)
+    } == counted - moved
+
+
+def test_what_a_repair_may_not_do_is_caught() -> None:
+    snapshot = cluster("1a 2a 3b 4b 5c 6c", "t: 135 123 341")
+    plan = planned(snapshot, "rebalance", RACKS)
+    assert [(str(m.topic_partition), m.before, m.after) for m in plan.moves] == [
+        ("t-1", (1, 2, 3), (1, 6, 3)),
+        ("t-2", (3, 4, 1), (3, 6, 1)),
+    ]
+    one, two = plan.moves
+    needless = replace(one, partition=0, before=(1, 3, 5), after=(2, 3, 5))
+    for moves, sentence in (
+        ([needless, one, two], "t-0: it breaks no rack rule, and moves."),
+        ([one], "t-2: its replicas are not spread over the racks as they could be, and it does not move."),
+        ([one, replace(two, after=(5, 2, 3))], "t-2: it adds 2 replicas; 1 repair its racks."),
+        (
+            [one, replace(two, after=(3, 2, 1))],
+            "t-2: its replicas are not spread over the racks as they could be after the plan.",
+        ),
+    ):
+        assert sentence in check(snapshot, plan_with(plan.digest, plan.proof, moves)).problems
+
+
+def test_a_dead_replica_is_left_to_a_heal_and_other_operations_repair_no_racks() -> None:
+    snapshot = cluster("1a 2a 3b 4c-", "t: 124 12")
+    plan = planned(snapshot, "rebalance", RACKS)
+    assert [str(move.topic_partition) for move in plan.moves] == ["t-1"]
+    assert plan.proof["notes"] == [
+        "Partitions that break the rack rule and have a replica on a broker that is not live are left to a heal."
+    ]
+    for operation, options in (("expand", RACKS), ("drain", RACKS), ("rebalance", {**RACKS, "rack_aware": False})):
+        with pytest.raises(PlanError, match="which is only for the operation rebalance, with rack_aware"):
+            planned(snapshot, operation, options)
+    with pytest.raises(RequestError, match="The field balance, with the value racks, is only for rebalance"):
+        planner_options(RebalanceRequest("expand", balance="racks"), snapshot, scheduled=False)
+    assert TopicPartition("t", 0) not in {move.topic_partition for move in plan.moves}
