@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.errors import RequestError, SettingError
-from kafka_steward.value_parsing import parse_broker_ids
+from kafka_steward.value_parsing import parse_broker_ids, shorten_value
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -60,7 +60,8 @@ class RebalanceRequest:
     def validate(self) -> None:
         """Raise RequestError for invalid or conflicting fields; the cluster is not considered."""
         drain, factor = Operation.DRAIN.value, Operation.SET_REPLICATION_FACTOR.value
-        compile_patterns((*self.topics, *self.exclude))
+        compile_patterns(self.topics)
+        compile_patterns(self.exclude)
         if self.operation not in REBALANCE_OPERATIONS:
             raise RequestError(
                 f"There is no operation {self.operation!r}; there are {', '.join(REBALANCE_OPERATIONS)}."
@@ -92,8 +93,13 @@ class RebalanceRequest:
         )
 
 
-def compile_patterns(patterns: Collection[str]) -> list[re.Pattern[str]]:
+def compile_patterns(patterns: Collection[Any]) -> list[re.Pattern[str]]:
     """Return the compiled regular expressions of topic names. Raises RequestError for an invalid one."""
+    wrong = [pattern for pattern in patterns if not isinstance(pattern, str)]
+    if wrong or isinstance(patterns, str):
+        raise RequestError(
+            f'topics or exclude is {shorten_value(patterns)}; it takes a list of texts, such as ["orders", "logs-.*"].'
+        )
     try:
         return [re.compile(pattern) for pattern in patterns]
     except re.error as error:

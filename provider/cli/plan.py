@@ -132,11 +132,13 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
 
 def _judge_completeness(plan: PlanFolder) -> Exit:
     """Return the exit code: a script has to notice that partitions are left, also if the plan of the others is good."""
-    left = len(plan.proof.get("unplaced") or ())
+    left = [TopicPartition(one["topic"], one["partition"]) for one in plan.proof.get("unplaced") or ()]
     if not left:
         return Exit.DONE
-    named = "1 partition that needs a change stays" if left == 1 else f"{left} partitions that need a change stay"
-    print_error(f'{named} as before; the lines that begin with "left as it is" say why, and what to do.')
+    named = (
+        f"{left[0]} needs a change and stays" if len(left) == 1 else f"{len(left)} partitions need a change and stay"
+    )
+    print_error(f"{named} as before; the plan has the reason of each, and is of the others.")
     return Exit.FAILED
 
 

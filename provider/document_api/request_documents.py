@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.document_plans import document_id_of
@@ -163,13 +164,17 @@ def parse_reassignment_text(text: str) -> tuple[ChunkPartition, ...]:
     """Return the partitions of a reassignment that a user submits, in either format of KIP-236.
 
     `text` may also be the output of kafka-reassign-partitions. Raises DocumentError for any other text; RequestError if
-    it has several assignments, no partition, a partition without brokers, one that is named twice, or log directories
-    that are not one for each replica (KIP-113).
+    it is a file of topics, or has several assignments, no partition, a partition without brokers, one that is named
+    twice, a key that is not known, or log directories that are not one for each replica (KIP-113).
     """
     found = find_assignment(text, "The reassignment")
-    asked = Request.from_json(found, "The reassignment").partitions
-    if not asked:
-        raise RequestError(no_partition_message(json.loads(found) if found.strip() else {}))
+    asked = _read_request(found)
+    unknown = next(((each.topic_partition, key) for each in asked for key in each.extra), None)
+    if unknown is not None:
+        raise RequestError(
+            f"The reassignment of {unknown[0]} has the key {json.dumps(unknown[1])}, which is not known; known are "
+            "topic, partition, replicas, log_dirs."
+        )
     names = [each.topic_partition for each in asked]
     twice = _find_repeated(names)
     if twice is not None:
@@ -181,6 +186,25 @@ def parse_reassignment_text(text: str) -> tuple[ChunkPartition, ...]:
     if fault:
         raise RequestError(f"The reassignment {fault}.")
     return asked
+
+
+def _read_request(text: str) -> tuple[ChunkPartition, ...]:
+    try:
+        asked = Request.from_json(text, "The reassignment").partitions
+    except DocumentError as error:
+        if '"topics"' in text and "topics" in (document := _load_or_none(text) or {}):
+            raise RequestError(no_partition_message(document)) from error
+        raise
+    if not asked:
+        raise RequestError(no_partition_message({}))
+    return asked
+
+
+def _load_or_none(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def named_directories(asked: Iterable[ChunkPartition]) -> dict[Replica, str]:

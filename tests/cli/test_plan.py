@@ -143,6 +143,24 @@ def test_nothing_to_do_is_said_and_is_no_failure(
     assert (found["plan"], sentence in found["sentence"]) == (None, True)
 
 
+def test_every_verb_takes_the_flag_and_topics_that_do_not_take_part_are_no_success(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.create("__consumer_offsets", [(1, 2)] * 4)
+    scene.simulator.create("__strimzi_canary", [(2, 1)])
+    factor = ("set-replication-factor", "--factor", "3", "--topics")
+    for words in (("rebalance", "--topics"), ("expand", "--topics"), factor):
+        assert scene.call("plan", *words, "__cons.*") == 1
+        assert "__consumer_offsets is one of Kafka's own topics; switch internal_topics on." in capsys.readouterr().err
+        for more in (("__consumer_offsets",), ("__cons.*", "--internal-topics")):
+            assert {each["topic"] for each in planned(scene, capsys, *words, *more)["moves"]} == {"__consumer_offsets"}
+    moved = planned(scene, capsys, "drain", "--brokers", "1", "--internal-topics")["moves"]
+    assert {each["topic"] for each in moved} >= {"__consumer_offsets", "__strimzi_canary"}
+    scene.simulator.kill(1)
+    assert scene.call("plan", "heal", "--internal-topics", "--topics", "nope") == 1
+    assert "No topic has a full name that matches nope; correct topics." in capsys.readouterr().err
+
+
 def test_another_replication_factor_and_a_budget(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     found = planned(scene, capsys, "set-replication-factor", "--topics", "t", "--factor", "2")
     assert {len(each["replicas"]) for each in found["moves"]} == {2}
@@ -211,8 +229,9 @@ def test_a_partition_without_a_live_replica_is_left_named_and_in_nobodys_way(
     scene.simulator.kill(4)
     file = scene.folder / "plan.json"
     assert scene.call("plan", *words, "--file", str(file)) == 1
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
     assert f"left as it is: old-0: {GONE.format(4)}, or delete the topic" in out
+    assert "old-0 needs a change and stays as before; the plan has the reason of each, and is of the others.\n" in err
     if words[0] == "heal":
         assert not file.exists()
         return

@@ -243,6 +243,7 @@ OWN = "__consumer_offsets is one of Kafka's own topics; switch internal_topics o
 UNCLOSED = (
     "'(' is not a regular expression: missing ), unterminated subpattern at position 0; correct topics or exclude."
 )
+NO_LIST = 'topics or exclude is {}; it takes a list of texts, such as ["orders", "logs-.*"].'
 NO_PATTERN = "'*' is not a regular expression: nothing to repeat at position 0; correct topics or exclude."
 
 
@@ -261,6 +262,8 @@ NO_PATTERN = "'*' is not a regular expression: nothing to repeat at position 0; 
         *((Request(each, topics=["x", "y"]), UNKNOWN_TOPICS) for each in ("rebalance", "expand")),
         (Request(FACTOR, topics=["("], replication_factor=3), UNCLOSED),
         (Request("rebalance", topics=["o.*"], exclude=["*"]), NO_PATTERN),
+        (Request("rebalance", topics="orders"), NO_LIST.format("'orders'")),
+        (Request("rebalance", exclude=[5]), NO_LIST.format("[5]")),  # type: ignore[list-item]
         (Request(FACTOR, topics=["t"], replication_factor=3, max_moves=1), NO_BUDGET),
         (Request(FACTOR, topics=["t"], replication_factor=3, max_bytes=1), NO_BUDGET),
     ],
