@@ -263,6 +263,10 @@ REASONS_TO_LEAVE = {
         "its topic"
     ),
     "in_flight": "a reassignment of it is in flight; make another plan when that has ended",
+    "out_of_sync": (
+        "a live replica of it is out of sync, and a move would wait for it; look for a throttle that somebody left "
+        "(doctor), or a fault of its broker, and make another plan when it is in sync"
+    ),
     "pinned": "the option pin keeps it as it is",
     "excluded": "the plan leaves out its topic, by include, exclude, internal_topics or service_topics",
 }

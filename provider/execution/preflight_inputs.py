@@ -29,7 +29,7 @@ from kafka_steward.execution.preflight import (
     find_under_min_isr_elsewhere,
 )
 from kafka_steward.execution.publishing import is_approved
-from kafka_steward.execution.readiness import announced_restarts, disabled_reason
+from kafka_steward.execution.readiness import announced_restarts, disabled_reason, find_stuck
 from kafka_steward.execution.staging import UNCLEAN_ELECTIONS
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
@@ -160,17 +160,20 @@ def load_preflight_inputs(
 
 
 def assess_strain(
-    cluster: ClusterPort, snapshot: Snapshot, plan: Collection[TopicPartition], facts: KnownFacts, *, fence: Fence
+    context: ClusterContext, snapshot: Snapshot, plan: Collection[TopicPartition], facts: KnownFacts, *, fence: Fence
 ) -> ClusterStrain:
     """Return the strain outside `plan` that `snapshot`, of the whole cluster, shows.
 
-    May raise ClusterError, LockLost.
+    A partition that has been under its min.insync.replicas for longer than `stuck_after` holds nothing: it would hold
+    for ever. May raise ClusterError, JournalError, LockLost.
     """
     out_of_sync = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
-    min_isr = _fetch_min_isr(cluster, out_of_sync, facts, fence)
+    min_isr = _fetch_min_isr(context.cluster, out_of_sync, facts, fence)
+    under = find_under_min_isr_elsewhere(snapshot, plan, min_isr)
+    stuck = find_stuck(context.journal, context.settings, fence.now_ms) if under else frozenset()
     facts.strain = ClusterStrain(
         fence.now_ms,
-        find_under_min_isr_elsewhere(snapshot, plan, min_isr),
+        {name: brokers for name, brokers in under.items() if str(name) not in stuck},
         find_out_of_sync_elsewhere(snapshot, plan),
     )
     return facts.strain

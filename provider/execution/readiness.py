@@ -415,10 +415,7 @@ def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledSince:
     What is settled again is forgotten. Whoever looks first dates it: the watch's health check looks every minute.
     """
     node, now_ms = journal.tree.get(paths.UNSETTLED), journal.now_ms()
-    before = UnsettledPartitions()
-    if node is not None:
-        with suppress(DocumentError):  # an unreadable one is replaced
-            before = UnsettledPartitions.from_node(node)
+    before = _parse_unsettled(node)
     unsettled = [name for name, each in snapshot.partitions.items() if each.reassigning or each.lagging(snapshot)]
     times = {name: min(before.since_ms.get(str(name), now_ms), now_ms) for name in unsettled}
     since_ms = dict(sorted(times.items(), key=lambda item: (item[1], item[0]))[:_KEPT])
@@ -433,3 +430,16 @@ def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledSince:
         # If another process writes it at the same time, the next look adds what is missing.
         put(journal.tree, paths.UNSETTLED, node, after.to_json())
     return UnsettledSince(since_ms, down_ms)
+
+
+def find_stuck(journal: Journal, settings: Settings, now_ms: int) -> frozenset[str]:
+    """Return the names of partitions unsettled for `stuck_after` and longer, as far as that is recorded."""
+    since_ms = _parse_unsettled(journal.tree.get(paths.UNSETTLED)).since_ms
+    return frozenset(name for name, at_ms in since_ms.items() if now_ms - at_ms >= settings.stuck_after * 1000)
+
+
+def _parse_unsettled(node: Node | None) -> UnsettledPartitions:
+    if node is not None:
+        with suppress(DocumentError):  # an unreadable one is replaced
+            return UnsettledPartitions.from_node(node)
+    return UnsettledPartitions()

@@ -256,7 +256,7 @@ class Step:
             return facts.strain
         whole = snapshot if self._sees_all else self._cluster.snapshot()
         plan = [*self._moves.settled.names, *(row.topic_partition for row in rows)]
-        return assess_strain(self._cluster, whole, plan, facts, fence=self._fence)
+        return assess_strain(self._context, whole, plan, facts, fence=self._fence)
 
     @property
     def slowest_call_ms(self) -> int:

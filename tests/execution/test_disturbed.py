@@ -20,6 +20,7 @@ from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.errors import KafkaRefused, KafkaTimeout, VersionConflict
 from kafka_steward.execution.concurrency import Pressure
 from kafka_steward.execution.moves import HoldReason
+from kafka_steward.execution.readiness import record_unsettled
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.settings import Settings
@@ -552,6 +553,18 @@ def test_a_partition_that_stays_under_min_isr_concerns_the_moves_of_its_brokers_
     assert len(progress.held) == (20 if shared and not urgent else 0)
     simulator.bandwidth = 1000
     assert not urgent or world.run().completed == 40
+
+
+def test_a_partition_that_has_been_under_min_isr_for_longer_than_stuck_after_holds_nothing() -> None:
+    simulator = of(Simulator, bandwidth=0)
+    world = twenty(simulator, EIGHT_AT_ONCE)
+    simulator.topics[OUTSIDE].isr.discard(3)
+    simulator.topic_settings["u"]["min.insync.replicas"] = "3"
+    record_unsettled(world.journal, simulator.snapshot())
+    assert len(world.step().held) == 20
+    simulator.now_ms += int(EIGHT_AT_ONCE.stuck_after * 1000)
+    progress = world.step()
+    assert (progress.in_flight, progress.held, progress.pressure) == (2, (), Pressure.OUT_OF_SYNC)
 
 
 @pytest.mark.parametrize("why", ["a dead broker", "a failed disk", "a reassignment", "a partition of the plan"])

@@ -54,16 +54,17 @@ def random_plan(seed: int) -> tuple[SnapshotFolder, PlanFolder]:
 
 
 def carried_out(snapshot: SnapshotFolder, plan: PlanFolder) -> SnapshotFolder:
-    """The cluster once every move has ended, and every replica is in sync and led by its preferred leader.
+    """The cluster once every move has ended, its replicas in sync, and each partition led by its preferred leader.
 
-    A partition without a leader is moved by no plan, and still has none.
+    A partition without a leader is moved by no plan, and still has none. What was out of sync and not moved still is.
     """
     new = {(move.topic, move.partition): list(move.after) for move in plan.moves}
     rows = snapshot.partitions.to_pylist()
     for row in rows:
-        row["replicas"] = new.get((row["topic"], row["partition"]), row["replicas"])
+        if (moved := new.get((row["topic"], row["partition"]))) is not None:
+            row.update(isr=moved, replicas=moved)
         if row["leader"] >= 0:
-            row.update(isr=row["replicas"], leader=row["replicas"][0])
+            row["leader"] = row["replicas"][0]
     return snapshot_of(snapshot.brokers.to_pylist(), rows)
 
 

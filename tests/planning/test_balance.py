@@ -89,6 +89,25 @@ def test_partitions_of_more_replicas_than_brokers_are_left_named_and_in_nobodys_
     ]
 
 
+@pytest.mark.parametrize("operation", ["rebalance", "drain"])
+@pytest.mark.parametrize("shard_rows", [SHARD_ROWS, 2])
+def test_a_partition_with_a_replica_out_of_sync_is_left_and_named_unless_that_replica_goes(
+    operation: str, shard_rows: int
+) -> None:
+    snapshot = cluster("1 2 3- 4 5!", "t: 12/1 13/1 15/1", "u: 12 12 12 12", "v: 12/1")
+    plan = planned(snapshot, operation, {}, shard_rows)
+    assert plan.proof["pinned"] == [{"topic": topic, "partition": 0, "reason": "out_of_sync"} for topic in "tv"]
+    moved = {str(move.topic_partition) for move in plan.moves}
+    assert moved > {"t-1", "t-2"}
+    assert not moved & {"t-0", "v-0"}
+    assert (check(snapshot, plan).problems, check(snapshot, plan).unproven) == ([], ())
+    by_bytes = planned(snapshot, operation, {"balance": "bytes", "tolerance": 0.01}, shard_rows)
+    assert not {"t-0", "v-0"} & {str(move.topic_partition) for move in by_bytes.moves}
+    crowded = cluster("1a 2a 3b", "t: 12/1 12")
+    for_racks = planned(crowded, "rebalance", {"balance": "racks"}, shard_rows)
+    assert ([move.partition for move in for_racks.moves], check(crowded, for_racks).problems) == ([1], [])
+
+
 def test_a_drain_takes_internal_topics_along() -> None:
     snapshot = cluster("1 2 3-", "__consumer_offsets: 32")
     plan = planned(snapshot, "drain")

@@ -294,7 +294,7 @@ def order_problems(partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any
 
 
 #: Why an even plan lists a partition although it would not have to move for its number of replicas.
-_LEFT_OUT = LEADERLESS | {"too_few_brokers"}
+_LEFT_OUT = LEADERLESS | {"too_few_brokers", "out_of_sync"}
 
 
 def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:

@@ -41,9 +41,9 @@ def rack_repair_problems(moves: Sequence[Move], brokers: pa.Table, context: Chec
 
 
 def count_crowded_replicas(replicas: Assignment, part: SnapshotPartition, constraints: BrokerConstraints) -> int:
-    """Count the replicas of an assignment that have to move; 0 with one on a broker or a disk that is not live."""
+    """Count the replicas that have to move; 0 if one is out of sync, or on a broker or a disk that is not live."""
     holds = np.isin(constraints.ids, replicas)
-    if part.offline or holds.sum() < len(replicas):
+    if part.offline or holds.sum() < len(replicas) or (part.isr and not part.isr.issuperset(part.replicas)):
         return 0
     reach = ~constraints.receive_excluded | np.isin(constraints.ids, part.replicas)
     low, high = constraints.reachable_rack_bounds(len(replicas), reach, spread=True)

@@ -35,6 +35,7 @@ _STAYS = {
     "no_leader": "it has no leader, so that nothing can be copied from it.",
     "below_min_isr": "it would have fewer replicas than min.insync.replicas, and fewer than it has.",
     "too_few_brokers": "it is to have more replicas than there are brokers for it.",
+    "out_of_sync": "a live replica of it is out of sync, for which Kafka would wait.",
 }
 #: Those of partitions that nothing can be copied from.
 LEADERLESS = frozenset({"all_replicas_lost", "no_leader"})
@@ -147,6 +148,7 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
         "all_replicas_lost": lost,
         "no_leader": part.leaderless and not lost,
         "too_few_brokers": _lacks_brokers(part, context),
+        "out_of_sync": _lags(part, context),
         "below_min_isr": context.operation == Operation.SET_REPLICATION_FACTOR.value
         and bool(below_min_isr_reason(len(part.replicas), count_replicas_due(name, context), part.min_isr)),
     }
@@ -159,6 +161,14 @@ def _lacks_brokers(part: SnapshotPartition, context: CheckContext) -> bool:
         return False
     holding = {broker for broker in part.replicas if context.state.get(broker) in ("live", "new")}
     return part.target_rf > len(context.receivers | holding)
+
+
+def _lags(part: SnapshotPartition, context: CheckContext) -> bool:
+    """Return whether an even plan finds a replica out of sync that it could not move off its broker."""
+    if context.operation not in EVEN_OPERATIONS or context.options.get("balance") == "bytes" or not part.isr:
+        return False
+    behind = frozenset(part.replicas) - part.isr - part.offline
+    return any(context.state.get(broker) in ("live", "new") for broker in behind)
 
 
 def _takes_part(topic: str, options: Mapping[str, Any]) -> bool:

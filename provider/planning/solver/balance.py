@@ -53,6 +53,7 @@ from kafka_steward.planning.solver.problem import (
     equal_pairs,
     held_dispositions,
     positions_in,
+    rows_that_lag,
 )
 
 #: The note of a proof if fair shares are out of reach.
@@ -218,6 +219,7 @@ class BalanceSetup:
 def _balance_dispositions(problem: Problem, usable: Bools) -> Ints:
     rows, brokers = problem.rows, problem.brokers
     disposition = held_dispositions(problem)
+    disposition[(disposition == Disposition.UNTOUCHED) & rows_that_lag(problem)] = Disposition.OUT_OF_SYNC
     disposition[disposition == Disposition.UNTOUCHED] = Disposition.PLANNED
     room = np.full(len(rows), int(brokers.receivers.sum()))
     np.add.at(room, rows.row, (usable & ~brokers.receivers)[rows.broker])

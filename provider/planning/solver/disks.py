@@ -32,6 +32,7 @@ from kafka_steward.planning.solver.problem import (
     count_pairs,
     held_dispositions,
     leaderless_dispositions,
+    rows_that_lag,
     sum_by,
 )
 
@@ -169,7 +170,7 @@ def _large_partition_notes(problem: Problem, band: DiskBand) -> Iterator[str]:
 
 def _movable_replicas(problem: Problem, first: CandidatePlan) -> Bools:
     """Return a mask of the replicas that may move."""
-    free = held_dispositions(problem) == Disposition.UNTOUCHED
+    free = (held_dispositions(problem) == Disposition.UNTOUCHED) & ~rows_that_lag(problem)
     # A partition that could not be fully replicated keeps a lost replica in its list: Kafka would never complete a move
     # of it.
     free[first.row[problem.brokers.state_mask("failed")[first.broker]]] = False

@@ -250,6 +250,8 @@ class Disposition(IntEnum):
     IN_FLIGHT = 6
     PINNED = 7
     EXCLUDED = 8
+    #: A live replica of it is out of sync. Kafka completes a move only once all its replicas are in sync.
+    OUT_OF_SYNC = 9
 
     @property
     def reason_word(self) -> str:
@@ -280,6 +282,13 @@ def held_dispositions(problem: Problem) -> Ints:
     """Return the disposition of each row that no search for balance may touch, and UNTOUCHED elsewhere."""
     by_options = static_dispositions(problem)
     return np.where(by_options == Disposition.UNTOUCHED, leaderless_dispositions(problem), by_options)
+
+
+def rows_that_lag(problem: Problem) -> Bools:
+    """Return a mask of the rows with a replica out of sync on a broker that may keep it."""
+    rows = problem.rows
+    lags = rows.behind & ~rows.lost & problem.brokers.usable[rows.broker]
+    return np.asarray(np.bincount(rows.row[lags], minlength=len(rows)) > 0, bool)
 
 
 def dispositions(problem: Problem, kept: Bools, missing: Ints, room: Ints, changes: Bools) -> Ints:

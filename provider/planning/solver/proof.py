@@ -29,7 +29,7 @@ from kafka_steward.planning.solver.problem import (
 )
 
 #: Reasons that mean "not now" rather than "impossible".
-_PINNED = ("in_flight", "pinned", "excluded")
+_PINNED = ("in_flight", "pinned", "excluded", "out_of_sync")
 #: The counts that a proof has as they are.
 _COUNTED = (
     *("partitions", "partitions_moved", "replicas_moved", "bytes_moved"),

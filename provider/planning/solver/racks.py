@@ -5,7 +5,8 @@ rack give way, and are placed as a heal places missing replicas: on the racks th
 How many give way is counted: those beyond the most that a rack may hold, or as many as the racks lack, whichever are
 more. No plan that repairs the partition moves fewer.
 
-A partition with a replica on a broker that is not live is left alone: it is for a heal, which may repair it too.
+A partition with a replica on a broker that is not live is left alone: it is for a heal, which may repair it too. So is
+one with a live replica out of sync, for which Kafka would wait.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from kafka_steward.planning.solver.fair_shares import rack_bounds, rack_spread_violated
-from kafka_steward.planning.solver.problem import Bools, Disposition, Ints, Problem, held_dispositions
+from kafka_steward.planning.solver.problem import Bools, Disposition, Ints, Problem, held_dispositions, rows_that_lag
 
 #: The note of a proof about partitions that are left to a heal.
 _HEAL_NOTE = "Partitions that break the rack rule and have a replica on a broker that is not live are left to a heal."
@@ -43,6 +44,7 @@ def find_crowded_replicas(problem: Problem) -> CrowdedReplicas:
     unhealthy = np.zeros(len(rows), bool)
     unhealthy[rows.row[~brokers.usable[rows.broker] | rows.lost]] = True
     notes = (_HEAL_NOTE,) if (suspect & unhealthy).any() else ()
+    unhealthy |= rows_that_lag(problem)
     give_way, load = np.zeros(len(rows.row), bool), np.bincount(rows.broker, minlength=len(brokers))
     for row in np.flatnonzero(suspect & ~unhealthy).tolist():
         chosen = _choose_of_row(problem, np.arange(rows.row_starts[row], rows.row_starts[row + 1]), load)
