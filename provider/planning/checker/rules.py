@@ -165,7 +165,11 @@ def _lacks_brokers(part: SnapshotPartition, context: CheckContext) -> bool:
 
 def _lags(part: SnapshotPartition, context: CheckContext) -> bool:
     """Return whether an even plan finds a replica out of sync that it could not move off its broker."""
-    if context.operation not in EVEN_OPERATIONS or context.options.get("balance") == "bytes" or not part.isr:
+    if (
+        context.operation not in EVEN_OPERATIONS
+        or context.options.get("balance", "replicas") != "replicas"
+        or not part.isr
+    ):
         return False
     behind = frozenset(part.replicas) - part.isr - part.offline
     return any(context.state.get(broker) in ("live", "new") for broker in behind)
