@@ -36,6 +36,11 @@ DEFAULT_LIMITS: Mapping[str, float] = {
     "rack_violations": 0,
 }
 
+#: Default limits of a wait: nothing spreads replicas over the racks by itself, so that a wait for it would not end.
+AWAITED_LIMITS: Mapping[str, float] = {
+    name: limit for name, limit in DEFAULT_LIMITS.items() if name != "rack_violations"
+}
+
 #: The measures for which limits may be given.
 _MEASURES = (
     *DEFAULT_LIMITS,
@@ -102,12 +107,14 @@ def check_health(
     return health, copies
 
 
-def validate_limits(given: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the limits to check: the given ones, or HEALTHY. Raises RequestError for an unknown measure."""
+def validate_limits(
+    given: Mapping[str, float] | None, default: Mapping[str, float] = DEFAULT_LIMITS
+) -> dict[str, float]:
+    """Return the limits to check: the given ones, or the default. Raises RequestError for an unknown measure."""
     for name in given or ():
         if name not in _MEASURES:
             raise RequestError(f"There is no measure {name!r}; there are {', '.join(_MEASURES)}.")
-    return {name: float(value) for name, value in (DEFAULT_LIMITS if given is None else given).items()}
+    return {name: float(value) for name, value in (default if given is None else given).items()}
 
 
 def violated_limits(health: Health, limits: Mapping[str, float]) -> list[str]:

@@ -117,13 +117,14 @@ def check_broker_joins(opened: ClusterSession, arguments: Mapping[str, Any]) -> 
 def check_health_limits(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Check that no measure of the cluster exceeds its limit (KIP-352). `limits` are by measure."""
     from kafka_steward.execution.health import (
+        AWAITED_LIMITS,
         check_health,
         health_message,
         validate_limits,
         violated_limits,
     )
 
-    limits = validate_limits(arguments.get("limits"))
+    limits = validate_limits(arguments.get("limits"), AWAITED_LIMITS)
     service_topics = opened.settings.service_topic_patterns
     health, _ = check_health(opened.cluster, opened.journal, service_topics=service_topics)
     return CheckResult(not violated_limits(health, limits), health_message(health), health.measures)

@@ -115,6 +115,10 @@ def test_a_cluster_is_healthy_when_no_measure_is_above_its_limit() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123")
     place = opened(simulator)
     assert evaluate_check("healthy", place, {}).met
+    # Nothing spreads replicas over the racks by itself: only who asks for it waits.
+    crowded = opened(Simulator.of("1a 2b 3a", "t: 13"))
+    assert evaluate_check("healthy", crowded, {}).met
+    assert not evaluate_check("healthy", crowded, {"limits": {"rack_violations": 0}}).met
     simulator.kill(3)
     told = evaluate_check("healthy", place, {})
     assert (told.met, told.value["under_replicated_partitions"]) == (False, 1)
