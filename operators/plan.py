@@ -60,6 +60,8 @@ _SUBMIT_ARGUMENTS = tuple(
     for name, parameter in signature(SparkSubmitOperator.__init__).parameters.items()
     if parameter.default in (None, "", False) and name not in ("durable", "reconnect_on_retry")
 )
+#: Notes of a proof that are logged; the page about the plan has all.
+_NOTES_LOGGED = 20
 #: `26/11/21 09:02:37 INFO SparkContext: ...`
 _LOG_LINE = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN) ")
 
@@ -252,6 +254,8 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
             printable(str(numbers["lower_bound"])),
             printable(f"; {unplaced} partitions cannot be fully replicated" if unplaced else ""),
         )  # fmt: skip
+        for note in (proof.get("notes") or ())[:_NOTES_LOGGED]:
+            self.log.info("%s", printable(str(note)))
         return {"uri": uri, "digest": plan.digest, **numbers, "partitions": len(plan.moves), "unplaced": unplaced}
 
 

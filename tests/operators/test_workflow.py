@@ -423,6 +423,17 @@ def test_a_broker_that_joined_is_taken_up_and_the_plan_gives_it_replicas(desk: D
     assert find()["brokers"] == [5], "a retry of the same run goes on"
 
 
+def test_the_notes_of_a_plan_and_topics_that_take_no_part_are_in_the_log(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = desk.snapshot(2)
+    desk.plan(taken, operation="drain", brokers=[2])
+    assert "Broker 3 will hold a replica of all 4 partitions: it is alone in rack c." in capsys.readouterr().out
+    for operation in ("rebalance", "expand"):
+        with pytest.raises(AirflowFailException, match=r"No topic has a full name that matches typo; correct topics\."):
+            desk.plan(desk.snapshot(), operation=operation, topics=["typo"])
+
+
 def test_once_it_holds_something_a_rebalance_does_what_an_expand_would(desk: Desk) -> None:
     with_a_new_broker(desk)
     desk.simulator.alter({TopicPartition("orders", 0): (5, 2, 3)})
