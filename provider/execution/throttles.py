@@ -231,7 +231,7 @@ class ThrottleLeases:
             change = rate_restoring_change(shown.own, lease, side.rate_key)
             if change is not None and lease.entries.keys() == {self._plan}:
                 changes[broker], before[broker] = change, shown.own
-            elif change is None and lease.ours is not None:
+            elif change is None and (lease.ours is not None or lease.earlier):
                 gone[broker] = rate_change(lease.before, side.rate_key)
         self._complete_intents(self._build_rate_audit(Action.UNTHROTTLE, gone, dict.fromkeys(gone)))
         entries = self._build_rate_audit(Action.UNTHROTTLE, changes, before)
