@@ -55,7 +55,7 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
         ),
         "brokers": Param(
             None,
-            "Ids of the failed brokers to heal, such as 3, 4. Empty: all that are due.",
+            "Ids of the failed brokers to heal, such as 3, 4, also in an outage. Empty: all that are due.",
             **_BROKERS,
         ),
         "ignore_grace": Param(False, "Heal all brokers that are down, without a grace period.", **_TOGGLE),

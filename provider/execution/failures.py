@@ -531,7 +531,7 @@ def check_state(view: LivenessView, brokers: FailureDecision, log_dirs: FailureD
         CheckState.DUE: any(each.due for each in both),
         CheckState.GRACE_PERIOD: any(each.waiting for each in both),
         CheckState.CALLED_OFF: bool(brokers.called_off),
-        CheckState.HANDLED: any(each.handled for each in both),
+        CheckState.HANDLED: any(set(each.handled).difference(each.not_counted) for each in both),
     }
     return next((state for state, found in holds.items() if found), CheckState.NOT_HEALED)
 

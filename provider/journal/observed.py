@@ -20,13 +20,14 @@ class CheckState(str, Enum):
 
     #: Nothing is wrong, or the check has no result of its own.
     FINE = "fine"
-    #: A broker or a log directory has failed, and `heal_failure_interval` is -1 or `heal_failed_disks` is off.
+    #: A broker or a log directory has failed, and `heal_failure_interval` is -1, `heal_failed_disks` is off, or the
+    #: last heal did what can be done.
     NOT_HEALED = "not_healed"
     #: A broker has failed, and its grace period lasts until `due_ms`.
     GRACE_PERIOD = "grace_period"
     #: The grace period is over, and the event was emitted: a run of `heal` is to make the plan.
     DUE = "due"
-    #: A plan heals the failed brokers, or has healed all that it could.
+    #: A plan heals the failed brokers.
     HANDLED = "handled"
     #: An operator called the heal off.
     CALLED_OFF = "called_off"

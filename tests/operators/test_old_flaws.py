@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.failure_reports import report_broker
 from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.journal.observed import CheckState
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.gate import ClusterReadyOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
@@ -107,7 +108,8 @@ def test_brokers_that_are_gone_for_good_keep_no_other_from_being_healed(cluster:
         "Healed broker 3: 3 replicas of 3 partitions moved. Every partition of the cluster that a plan can mend is "
         "fully replicated. Left out: 2 partitions (old-a-0 and 1 more) without a live replica: bring one of their"
     )
-    assert look(cluster).sentence == f"Brokers 6 and 7 are down. {old}"
+    seen = look(cluster)
+    assert (seen.sentence, seen.state) == (f"Brokers 6 and 7 are down. {old}", CheckState.NOT_HEALED)
     join(cluster, 8)
     assert look(cluster).failed == (), "it has nothing to copy from"
     cluster.restart(7)
