@@ -133,9 +133,11 @@ def test_what_a_repair_may_not_do_is_caught() -> None:
 
 
 def test_a_dead_replica_is_left_to_a_heal_and_other_operations_repair_no_racks() -> None:
-    snapshot = cluster("1a 2a 3b 4c-", "t: 124 12")
+    snapshot = cluster("1a 2a 3b 4c-", "t: 124 12 12/1 13/1")
     plan = planned(snapshot, "rebalance", RACKS)
     assert [str(move.topic_partition) for move in plan.moves] == ["t-1"]
+    assert plan.proof["pinned"] == [{"topic": "t", "partition": 2, "reason": "out_of_sync"}]
+    assert check(snapshot, plan).problems == []
     assert plan.proof["notes"] == [
         "Partitions that break the rack rule and have a replica on a broker that is not live are left to a heal."
     ]

@@ -223,6 +223,7 @@ def _find_misplaced(problem: Problem) -> _MissingReplicas:
     # Excluded partitions were not requested: their state is no shortcoming of the plan.
     disposition[disposition == Disposition.EXCLUDED] = Disposition.UNTOUCHED
     disposition[crowded.row] = Disposition.PLANNED
+    disposition[crowded.lagging] = Disposition.OUT_OF_SYNC
     missing = np.bincount(rows.row[crowded.give_way], minlength=len(rows))
     none, nowhere = np.zeros(len(rows), bool), np.zeros(len(rows.row), bool)
     kept, bound = ~crowded.give_way, int(missing.sum())

@@ -27,10 +27,14 @@ _bounds = lru_cache(maxsize=4096)(rack_bounds)
 
 @dataclass(frozen=True)
 class CrowdedReplicas:
-    """A mask of the replicas that give way, the rows that lose them, and notes for the readers of the proof."""
+    """A mask of the replicas that give way, the rows that lose them, and notes for the readers of the proof.
+
+    `lagging` are the rows that break the rule and stay, because a live replica is out of sync.
+    """
 
     give_way: Bools
     row: Ints
+    lagging: Ints
     notes: tuple[str, ...] = ()
 
 
@@ -44,13 +48,16 @@ def find_crowded_replicas(problem: Problem) -> CrowdedReplicas:
     unhealthy = np.zeros(len(rows), bool)
     unhealthy[rows.row[~brokers.usable[rows.broker] | rows.lost]] = True
     notes = (_HEAL_NOTE,) if (suspect & unhealthy).any() else ()
-    unhealthy |= rows_that_lag(problem)
+    lags, lagging = rows_that_lag(problem), list[int]()
     give_way, load = np.zeros(len(rows.row), bool), np.bincount(rows.broker, minlength=len(brokers))
     for row in np.flatnonzero(suspect & ~unhealthy).tolist():
         chosen = _choose_of_row(problem, np.arange(rows.row_starts[row], rows.row_starts[row + 1]), load)
+        if lags[row]:
+            lagging += [row] if chosen else []
+            continue
         give_way[chosen] = True
         load[rows.broker[chosen]] -= 1
-    return CrowdedReplicas(give_way, np.unique(rows.row[give_way]), notes)
+    return CrowdedReplicas(give_way, np.unique(rows.row[give_way]), np.array(lagging, np.int64), notes)
 
 
 def _choose_of_row(problem: Problem, replicas: Ints, load: Ints) -> list[int]:
