@@ -222,9 +222,10 @@ class Simulator:
         self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
     ) -> dict[TopicPartition, KafkaRefused | None]:
         self._reached()
-        guarded = keep_factor and self.mode == "kraft"  # ZooKeeper mode knows no such guard
         changing = {
-            name for name, target in targets.items() if guarded and name in self.topics and self._changes(name, target)
+            name
+            for name, target in targets.items()
+            if keep_factor and name in self.topics and self._changes(name, target)
         }
         refused = {name: _refusal(38, "The replication factor would change.") for name in changing}
         return {**refused, **self._apply({name: each for name, each in targets.items() if name not in changing})}

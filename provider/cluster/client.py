@@ -188,7 +188,7 @@ class KafkaCluster:
 
         With `keep_factor` Kafka refuses, with code 38, a target that would change a replication factor (KIP-860), for
         example because another client has changed the factor since our last poll. Kafka before 4.1 does not support
-        this check, and accepts such a target.
+        this check, and kafka-python leaves it out without an error: the factor is then read just before the request.
 
         Raises KafkaTimeout when a batch was not confirmed: it, and the batches before it, may have been applied. Do not
         use it to revert a reassignment in flight, which wedges a KRaft partition: `cancel` first.
@@ -196,7 +196,26 @@ class KafkaCluster:
         # ZooKeeper-mode brokers learn of topic settings late, and do not throttle copies that begin before that.
         if self.zookeeper_mode:
             time.sleep(max(0.0, self._configs_changed_s + _PROPAGATION_DELAY_S - time.monotonic()))
-        return self._alter_in_batches(dict(targets), "the new assignment", keep_factor=keep_factor)
+        refused: dict[TopicPartition, KafkaRefused | None] = {}
+        if keep_factor and not self._transport.controller_supports(*requests.FACTOR_GUARD):
+            refused = self._refuse_changed_factors(targets)
+        wanted = {name: target for name, target in targets.items() if name not in refused}
+        return refused | self._alter_in_batches(wanted, "the new assignment", keep_factor=keep_factor)
+
+    def _refuse_changed_factors(
+        self, targets: Mapping[TopicPartition, Assignment]
+    ) -> dict[TopicPartition, KafkaRefused | None]:
+        """Return the refusals of KIP-860 for the targets with another number of replicas than Kafka shows now."""
+        metadata = self._transport.metadata(sorted({name.topic for name in targets}))
+        partitions, _ = requests.parse_partitions(metadata)
+        in_flight = self.reassignments()
+        counts = {name: len(each.replicas) for name, each in partitions.items()}
+        counts |= {name: len(each.target) for name, each in in_flight.items()}
+        return {
+            name: requests.changed_factor_refusal(name, counts[name], len(target))
+            for name, target in targets.items()
+            if name in counts and counts[name] != len(target)
+        }
 
     def name_directories(
         self, wanted: Mapping[tuple[TopicPartition, int], str]

@@ -39,7 +39,9 @@ UNKNOWN_ERROR, NONE, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, ELECTION_NOT_NEE
 #: The answers of a broker that does not have a replica: REPLICA_NOT_AVAILABLE; of one that has not heard of its topic.
 _NO_REPLICA_YET = frozenset({3, 6, 9})
 #: A target that Kafka cannot give a partition: it names a broker that is not registered, or twice the same one.
-INVALID_ASSIGNMENT = 39
+INVALID_ASSIGNMENT, INVALID_REPLICATION_FACTOR = 39, 38
+#: The API key of AlterPartitionReassignments, and the first version that carries KIP-860's guard.
+FACTOR_GUARD = (45, 1)
 
 #: Kafka's errors for a missing right, with the resource of the ACL.
 _RESOURCES = {NOT_AUTHORIZED: "every topic", 31: "the cluster"}
@@ -185,6 +187,12 @@ def alter_reassignments_request(
     return AlterPartitionReassignmentsRequest(
         timeout_ms=timeout_ms, allow_replication_factor_change=not keep_factor, topics=topics
     )
+
+
+def changed_factor_refusal(name: TopicPartition, now: int, asked: int) -> KafkaRefused:
+    """Return the refusal of a target that would change a replication factor, as Kafka 4.1 and later give it."""
+    words = f"the replication factor is changed from {now} to {asked}"
+    return refusal_error(INVALID_REPLICATION_FACTOR, words, f"the new assignment of {name}")
 
 
 def parse_alterations(

@@ -109,6 +109,12 @@ class Session:
         connection = self.manager._conns.get(broker)  # noqa: SLF001 - a public look would connect where it is gone
         return bool((connection or self.manager).broker_version >= _APPLIES_DEFAULT_RATES)
 
+    def supports(self, broker: int, api_key: int, version: int) -> bool:
+        """Return whether a connected broker knows this version of a request; False while it is not connected."""
+        connection = self.manager._conns.get(broker)  # noqa: SLF001 - a public look would connect where it is gone
+        known = None if connection is None else connection.broker_version_data
+        return known is not None and known.api_versions.get(api_key, (0, 0))[1] >= version
+
     def describe_unreachable(self, broker: int | None = None) -> str:
         """Return why no broker can be reached at its advertised address, as a clause; of `broker`, only if unresolved.
 

@@ -168,6 +168,13 @@ class KafkaTransport:
             self._controller = None  # a cached controller that has failed since would use up the only attempt
         return self._send_with_failover(request, self._find_controller, attempt_ms, change=change, once=once)
 
+    def controller_supports(self, api_key: int, version: int) -> bool:
+        """Return whether the controller knows this version of a request; each connection has versions of its own.
+
+        False while there is no connection to it: kafka-python then sends what the bootstrap server knows.
+        """
+        return self.session().supports(self._find_controller(set()), api_key, version)
+
     def send_to_each(
         self, asked: Mapping[int, Request], *, timeout_ms: int | None = None, setting: str = _TIMEOUT
     ) -> dict[int, Any]:

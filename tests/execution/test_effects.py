@@ -184,11 +184,8 @@ def test_a_factor_that_someone_changes_in_the_last_moment_stays(
 
     monkeypatch.setattr(simulator, "alter", raced)
     progress = world.run()
-    if simulator.mode == "kraft":
-        assert simulator.topics[T0].replicas == (1, 2)
-        assert (progress.completed, world.rows()[0].state) == (1, MoveState.DROPPED)
-    else:  # which does not know the guard
-        assert simulator.topics[T0].replicas == (4, 2, 3)
+    assert simulator.topics[T0].replicas == (1, 2)
+    assert (progress.completed, world.rows()[0].state) == (1, MoveState.DROPPED)
     assert simulator.topics[T1].replicas == (4, 3, 1)
 
 
