@@ -30,8 +30,6 @@ __all__ = [
 SECTION = "Settings (empty: as configured)"
 #: Heal, fill and cancel ignore the maintenance window.
 _WINDOW = frozenset({"maintenance_window", "maintenance_timezone"})
-#: The gate of workflows that can wait reads it.
-_GATE = frozenset({"stuck_after"})
 #: The settings that say how many failed brokers are an outage, and all those that heal alone reads.
 _OUTAGE = ("max_failed_brokers", "max_failed_fraction")
 _HEAL = frozenset({*_OUTAGE, "fail_incomplete_heal"})
@@ -59,7 +57,7 @@ def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
             **_BROKERS,
         ),
         "ignore_grace": Param(False, "Heal all brokers that are down, without a grace period.", **_TOGGLE),
-        **setting_params(settings, first=("throttle", *_OUTAGE), without=_WINDOW | _GATE),
+        **setting_params(settings, first=("throttle", *_OUTAGE), without=_WINDOW),
     }
 
 
@@ -75,7 +73,7 @@ def cancel_params(settings: Mapping[str, Any]) -> dict[str, Param]:
         ),
         "reason": _reason_param(),
         "even_if_disabled": Param(False, "Roll back although reassignments are disabled for this cluster.", **_TOGGLE),
-        **setting_params(settings, without=_WINDOW | _HEAL | _GATE),
+        **setting_params(settings, without=_WINDOW | _HEAL),
     }
 
 
@@ -118,7 +116,7 @@ def control_params() -> dict[str, Param]:
 
 def fill_params(settings: Mapping[str, Any]) -> dict[str, Param]:
     """Return the form of a fill: the settings."""
-    return setting_params(settings, without=_WINDOW | _HEAL | _GATE)
+    return setting_params(settings, without=_WINDOW | _HEAL)
 
 
 def rebalance_params(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Param]:
@@ -154,7 +152,7 @@ def apply_params(settings: Mapping[str, Any]) -> dict[str, Param]:
             },
         ),
         "dry_run": _dry_run_param(),
-        **_waiting_plan_params(settings, without=_GATE),
+        **_waiting_plan_params(settings),
     }
 
 
@@ -306,10 +304,10 @@ def setting_params(
     }
 
 
-def _waiting_plan_params(settings: Mapping[str, Any], *, without: Collection[str] = ()) -> dict[str, Param]:
+def _waiting_plan_params(settings: Mapping[str, Any]) -> dict[str, Param]:
     """Return the settings of a plan that waits for its maintenance window."""
     first = ("throttle", *sorted(_WINDOW, reverse=True))
-    return setting_params(settings, first=first, without=_HEAL.union(without))
+    return setting_params(settings, first=first, without=_HEAL)
 
 
 def _read_configured_settings() -> Settings:
