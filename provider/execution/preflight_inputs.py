@@ -137,6 +137,7 @@ def load_preflight_inputs(
     beside = _other_arrivals(in_flight, snapshot, log_dirs.keys())
     copied = [row.topic_partition for row in (*in_flight, *waiting) if row.move.adding]
     sizes, silent_leaders = _fetch_partition_sizes(cluster, [*copied, *beside], snapshot, log_dirs, facts)
+    fence.check_after_wait()
     unapproved = record.needs_approval and not is_approved(journal, record.digest)
     arrived = facts.arrived_since(log_dirs.keys(), rows)
     arriving = _incoming_replicas(in_flight, beside, log_dirs, sizes, arrived)

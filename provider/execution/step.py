@@ -385,9 +385,7 @@ class Step:
     def _fetch_log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
         brokers = {broker for row in rows if not row.state.settled for broker in row.move.adding} & snapshot.live
         answers = self._cluster.log_dirs(sorted(brokers)) if brokers else {}
-        if brokers - answers.keys():
-            # The request took its whole time-out, most of the lock's lifetime: the check renews the lock.
-            self._fence.check()
+        self._fence.check_after_wait()  # brokers may take most of the lock's lifetime to answer
         return self._memory.facts.keep_log_dirs(answers, brokers, rows, self._fence.now_ms)
 
     def _fetch_arrived(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:

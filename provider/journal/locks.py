@@ -19,6 +19,7 @@ import hashlib
 import os
 import platform
 import re
+import time
 import uuid
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -197,6 +198,7 @@ class Fence:
         self._claim = claim
         self._node = node
         self._guard = guard
+        self._renewed_s = time.monotonic()
 
     @property
     def token(self) -> int:
@@ -217,8 +219,17 @@ class Fence:
         if renewed is None or renewed.created_id != self._node.created_id:
             raise _lock_lost_error(self._tree)
         self._node = renewed
+        self._renewed_s = time.monotonic()
         if self._guard is not None:
             self._guard.check_token(self.token)
+
+    def check_after_wait(self) -> None:
+        """Do what `check` does if the last renewal is a third of the time to live ago: after a request that took long.
+
+        Raises LockLost.
+        """
+        if (time.monotonic() - self._renewed_s) * 1000 >= TTL_MS / 3:
+            self.check()
 
     def release(self) -> None:
         """Release the lock if this process still holds it."""

@@ -465,3 +465,15 @@ def test_where_neither_boot_nor_namespaces_are_known_no_process_is_dead() -> Non
 def test_of_what_is_not_known_nothing_is_said(change: str) -> None:
     host, pid, mark = named(PID_OF_NO_PROCESS).rsplit(":", 2)
     assert not is_dead_process(change.format(host=host, pid=pid, mark=mark, tail=mark[8:], huge=10**30))
+
+
+def test_after_a_request_that_took_long_the_lock_is_renewed_and_after_others_not(
+    timed: MemoryTree, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("kafka_steward.journal.locks.time.monotonic", lambda: now_s)
+    with StepLock(timed, "one:1:0000000000000000") as fence:
+        for waited_s, renewed in ((19, False), (1, True), (19, False), (45, True)):
+            clock.ms, now_s, before_ms = clock.ms + waited_s * 1000, now_s + waited_s, fence.now_ms
+            fence.check_after_wait()
+            assert (fence.now_ms > before_ms) is renewed
