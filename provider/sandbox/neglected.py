@@ -24,7 +24,7 @@ RACKS = ("a", "b", "a", "b", "c", None, "a", "c", "a")
 GHOSTS = (8, 9)
 #: It has joined, and has nothing but a partition of the canary.
 JOINED = 7
-#: Its own follower rate of 1 byte/s holds its replica of `stuck-0` and the replica that `foreign-0` is to get.
+#: It lags in `stuck-0`, and is to get `foreign-0`: the leader of both, broker 1, has a leader's rate of 1 byte/s.
 STUCK = 3
 #: Its second disk is full, and nearly empty of logs.
 FULL_DISK = 4
@@ -36,8 +36,6 @@ MIN_ISR = 2
 _FOLLOWER, _LEADER = "follower.replication.throttled", "leader.replication.throttled"
 _MIN_ISR_KEY = "min.insync.replicas"
 _MB = 1_000_000
-# A quota lets one fetch through in eleven of these windows: what it holds is held for an hour.
-_QUOTA_WINDOW_S = 300
 _DISK = SmallDisk(16 * _MB, used=13 * _MB)
 _WITHIN_S = 120.0
 
@@ -88,9 +86,9 @@ def start_neglected(mode: str = "kraft", *, folder: Path | None = None, heap_mb:
     - Brokers 8 and 9 are dead for good, and listed in the replicas of several topics.
     - `lost-0` had its only replica on broker 8. `scratch` has a replication factor of 1, under a cluster-wide
       `min.insync.replicas` of 2. `wide-0` has 8 replicas, more than racks, and than live brokers.
-    - `stuck-0` is under its minimum ISR: broker 3 lags, and its follower rate of 1 byte/s keeps it so.
+    - `stuck-0` is under its minimum ISR: broker 3 lags, and the leader's rate of 1 byte/s of broker 1 keeps it so.
     - A reassignment of somebody else, of `foreign-0` from 1, 2 to 1, 3, stays in flight for the same reason.
-    - Rates that nobody needs are left: of brokers 3 and 6, of all brokers by default, and in the file of broker 4, for
+    - Rates that nobody needs are left: of brokers 1 and 3, of all brokers by default, and in the file of broker 4, for
       followers and leaders; so are the lists of throttled replicas of `stuck`, `foreign` and `throttled-once`.
     - Each broker has a partition of `__amazon_msk_canary`, and broker 7, which joined last, has nothing else.
     - The second log directory of broker 4 is full, and has the fewest logs.
@@ -111,7 +109,6 @@ def start_neglected(mode: str = "kraft", *, folder: Path | None = None, heap_mb:
             # A dynamic setting outranks it in KRaft mode, where the controller's own file gives a default.
             properties={_MIN_ISR_KEY: str(MIN_ISR)},
             properties_of={
-                STUCK: {"replication.quota.window.size.seconds": str(_QUOTA_WINDOW_S)},
                 FULL_DISK: {f"{side}.rate": str(10 * _MB) for side in (_FOLLOWER, _LEADER)},
             },
             small_disks=disks,
@@ -165,12 +162,12 @@ def _set_left_overs(sandbox: Sandbox, *, kraft: bool) -> None:
     joined = ",".join(f"{key}={value}" for key, value in default.items())
     for_all = ("--alter", "--entity-type", "brokers", "--entity-default", "--add-config", joined)
     sandbox.kafka_tool("kafka.admin.ConfigCommand", "--bootstrap-server", sandbox.bootstrap, *for_all)
-    brokers = {STUCK: [_set(f"{_FOLLOWER}.rate", "1")], 6: [_set(f"{_LEADER}.rate", str(4 * _MB))]}
+    brokers = {1: [_set(f"{_LEADER}.rate", "1")], STUCK: [_set(f"{_FOLLOWER}.rate", str(4 * _MB))]}
     if kraft:
         brokers[CORDONED] = [_set("cordoned.log.dirs", "*")]
     topics = {
-        "stuck": [_set(f"{_FOLLOWER}.replicas", f"0:{STUCK}")],
-        "foreign": [_set(f"{_FOLLOWER}.replicas", f"0:{STUCK}")],
+        "stuck": [_set(f"{_LEADER}.replicas", "0:1")],
+        "foreign": [_set(f"{_LEADER}.replicas", "0:1")],
         "throttled-once": [_set(f"{_FOLLOWER}.replicas", "0:2,0:4"), _set(f"{_LEADER}.replicas", "*")],
     }
     # Not when the topics are created: with ZooKeeper, such a list throttles nothing.
@@ -206,9 +203,8 @@ def _lose_brokers(sandbox: Sandbox, *, kraft: bool) -> None:
 
 
 def _begin_foreign_move(sandbox: Sandbox) -> None:
-    """Move `foreign-0` to broker 3, once that broker has used up its quota; return when the cluster is at rest."""
+    """Move `foreign-0` to broker 3, which gets nothing of it from broker 1; return when the cluster is at rest."""
     live, moved = sandbox.live_bootstrap, TopicPartition("foreign", 0)
-    _wait(live, lambda admin: [] if _bytes_of_stuck(admin) else ["broker 3 has copied nothing of stuck-0"])
     client.retry_on_admin(live, lambda admin: admin.alter_partition_reassignments({moved: [1, STUCK]}))
     _wait(live, lambda admin: [] if moved in admin.list_partition_reassignments() else ["foreign-0 does not move"])
     _wait(live, _unsettled)
@@ -236,12 +232,6 @@ def _logs(admin: Any, broker: int) -> dict[str, list[tuple[str, int]]]:
         for answer in admin.describe_log_dirs(brokers=[broker])
         for folder in answer["log_dirs"]
     }
-
-
-def _bytes_of_stuck(admin: Any) -> int:
-    answers = admin.describe_log_dirs({"stuck": [0]}, [STUCK])
-    found = [topic for answer in answers for folder in answer["log_dirs"] for topic in folder["topics"]]
-    return sum(each["partition_size"] for topic in found for each in topic["partitions"])
 
 
 def _unsettled(admin: Any) -> list[str]:
