@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.cli import Exit
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import ClusterError
@@ -37,8 +38,9 @@ from tests.cli.airflow_command import throttles, written
 from tests.cli.calling import run
 from tests.eventually import eventually
 from tests.local_plan import plan_folder
+from tests.manual_plan import plan_by_hand
 from tests.pace import Deadline
-from tests.stepping import to_the_end
+from tests.stepping import step_until, to_the_end
 
 __all__ = ["connect"]
 
@@ -285,6 +287,20 @@ def test_replication_factors_are_raised_and_lowered(desk: Desk) -> None:
     desk.execute("set-replication-factor", "--topics", "orders|lost", "--factor", "2")
     assert {len(replicas) for replicas in desk.at("orders").values()} == {2}
     assert desk.behind() == LEFT
+
+
+def test_a_plan_is_cancelled_and_rolled_back_in_the_middle(desk: Desk) -> None:
+    before = {topic: desk.at(topic) for topic in ("large", "scratch")}
+    after = {topic: {0: (*several[0][:-1], 7)} for topic, several in before.items()}
+    moves = [
+        Move(topic, 0, before[topic][0], after[topic][0], 0, number, "given") for number, topic in enumerate(before)
+    ]
+    context = replace(desk.context, settings=replace(desk.opened.settings, throttle=20_000))
+    plan = plan_by_hand(desk.cluster, desk.opened.journal, desk.place / "cancelled", moves)
+    runner = PlanRunner(context, publish_plan(context, plan).digest)
+    step_until(runner, lambda progress: progress.in_flight > 0, within=20)
+    printed = desk.run("cancel", plan.digest[:12], "--scope", "plan", "--reason", "too slow")
+    assert {topic: desk.at(topic) for topic in before} == before, printed
 
 
 def heal(desk: Desk, *brokers: int) -> None:
