@@ -21,8 +21,7 @@ class CheckReassignmentOperator(StewardOperator):
     partition or broker that does not exist, a broker that is not live, or that is cordoned and would receive a replica,
     a partition or a broker that is listed twice, a partition that is being reassigned already, one that would have
     fewer replicas than it has, and than min.insync.replicas, a replica that would move to another log directory of its
-    broker. A directory that is named for an added replica is logged: the broker chooses
-    it.
+    broker. A directory that is named for an added replica is logged: the broker chooses it.
     Returns `{"reassignment", "partitions"}`: the document in the planner's format, and the number of partitions.
 
     >>> CheckReassignmentOperator(

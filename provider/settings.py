@@ -111,7 +111,10 @@ class Settings:
     )
     service_topics: str = _setting_field(
         "; ".join(SERVICE_TOPICS),
-        "Regular expressions of topics that, like Kafka's own, take no part in an even plan; ; between. Canaries, say.",
+        (
+            "Regular expressions, with semicolons between them, of topics that take no part in an even plan, like "
+            "Kafka's own: canaries, for example."
+        ),
         per_run=False,
     )
     throttle: int = _setting_field(
@@ -333,17 +336,14 @@ def _canonical_settings(source: Mapping[str, Any]) -> dict[str, Any]:
         name = key.removeprefix("kafka.").replace(".", "_")
         if name not in SETTINGS or value is None:
             continue
-        value = _AS_TEXT.get(name, _unchanged)(value)  # noqa: PLW2901 - the connection may have a map or a list
+        if name in _AS_TEXT:
+            value = _AS_TEXT[name](value)  # noqa: PLW2901 - the connection may have a map or a list
         if name in known and known[name] != value:
             raise SettingError(
                 f"The setting {name} is given twice, as {shorten_value(known[name])} and as {shorten_value(value)}."
             )
         known[name] = value
     return known
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 #: Settings whose value may be JSON in a connection's extra.

@@ -120,8 +120,8 @@ class PlanRecord(Document):
     `live_brokers` lists the brokers that the planner could use, and is empty once a further plan could do more with
     them. `left` counts the partitions that the plan could not make fully replicated, `postponed` those among them that
     another reassignment in flight kept out of it. `repeats` counts the heals in a row that left all moves of this one,
-    to the same targets. `chunks` names the chunk documents, in order. `revision` is the
-    node's version, which an update compares.
+    to the same targets. `chunks` names the chunk documents, in order. `revision` is the node's version, which an update
+    compares.
 
     `cancel` is the request to cancel the plan, from the time of the request on. If its scope is "plan",
     `rolled_back_by` is the rollback that was published for it, and `earlier_rollback` the one that had ended before the
