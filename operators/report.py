@@ -228,7 +228,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             which = " that a plan can mend" if broken else ""
             message += f" Every partition of the cluster{which} is fully replicated.{uneven and f' {uneven}'}"
         else:
-            dead = ", ".join(str(broker) for broker in sorted(snapshot.hosting_brokers - snapshot.live)) or "none"
+            dead = ", ".join(str(broker) for broker in sorted(snapshot.dead_hosting_brokers)) or "none"
             message += f" {behind} partitions are still under-replicated, {left} that this plan left. "
             message += f"Dead brokers: {dead}."
         message += gate.left_out_sentence if gate else ""

@@ -183,8 +183,7 @@ def find_failures(snapshot: Snapshot, brokers: tuple[int, ...], *, heal_failed_d
     A live broker is healed if it has failed log directories, when it is named, or with `heal_failed_disks`. Raises
     RequestError for a named broker without a failure.
     """
-    down = {broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0}
-    disks = set(snapshot.offline_on_live_brokers)
+    down, disks = snapshot.dead_hosting_brokers, set(snapshot.offline_on_live_brokers)
     for broker in sorted(set(brokers) - down - disks):
         why = "it is live; to empty it, `plan drain`" if broker in snapshot.live else "no partition has a replica on it"
         raise RequestError(f"Broker {broker} has nothing to heal: {why}.")

@@ -134,7 +134,7 @@ def late_step_lines(record: PlanRecord, now_ms: int, settings: Settings) -> list
 def _status_facts(opened: ClusterSession) -> dict[str, Any]:
     snapshot, journal, now_ms = opened.cluster.snapshot(), opened.journal, opened.journal.now_ms()
     failures = read_failures(journal.tree, now_ms)
-    dead = frozenset(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
+    dead = snapshot.dead_hosting_brokers
     view = build_view(snapshot, dead, {})
     decision = decide_failures(journal, view, failures, now_ms=now_ms, settings=opened.settings)
     why = outage_text(dead, view.known, decision.not_counted, opened.settings)

@@ -49,7 +49,8 @@ def _is_confirmed(count: int) -> bool:
     if not sys.stdin.isatty():
         print_error("There is no terminal to ask at: give --yes to remove them.")
         return False
-    print(f"Remove these {count} settings? [y/N] ", end="", file=sys.stderr, flush=True)
+    what = "this setting" if count == 1 else f"these {count} settings"
+    print(f"Remove {what}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 

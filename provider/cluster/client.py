@@ -234,12 +234,12 @@ class KafkaCluster:
         results: dict[tuple[TopicPartition, int], ClusterError | None] = {}
         for broker, answer in answers.items():
             several = list(by_broker[broker])
-            told: Mapping[TopicPartition, ClusterError | None] = (
+            outcomes: Mapping[TopicPartition, ClusterError | None] = (
                 dict.fromkeys(several, answer)
                 if isinstance(answer, ClusterError)
                 else requests.parse_named_directories(answer, several, broker)
             )
-            results |= {(name, broker): told[name] for name in several}
+            results |= {(name, broker): outcomes[name] for name in several}
         return results
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:

@@ -39,11 +39,9 @@ def failed_brokers(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> f
 
 def down_votes(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> dict[int, frozenset[int]]:
     """Return, for each broker that has replicas and is not live, the live brokers that do not list it as live."""
-    # -1 in a ZooKeeper-mode assignment is a placeholder for a pending replica, not a broker.
-    missing = {broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0}
     return {
         broker: frozenset(witness for witness in snapshot.live & set(views) if broker not in views[witness])
-        for broker in sorted(missing)
+        for broker in sorted(snapshot.dead_hosting_brokers)
     }
 
 

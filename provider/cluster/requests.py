@@ -36,7 +36,7 @@ from kafka_steward.escaping import printable
 #: Errors for a topic that does not exist, and for an invalid topic name: the rest of the request is not affected.
 NO_SUCH_TOPIC = frozenset({3, 17})
 UNKNOWN_ERROR, NONE, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, ELECTION_NOT_NEEDED = -1, 0, 7, 29, 41, 84
-#: The answers of a broker that does not have a replica: REPLICA_NOT_AVAILABLE; of one that has not heard of its topic.
+#: The answers of a broker that does not have a replica: REPLICA_NOT_AVAILABLE; of one that does not know its topic.
 _NO_REPLICA_YET = frozenset({3, 6, 9})
 #: A target that Kafka cannot give a partition: it names a broker that is not registered, or twice the same one.
 INVALID_ASSIGNMENT, INVALID_REPLICATION_FACTOR = 39, 38

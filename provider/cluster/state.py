@@ -168,6 +168,12 @@ class Snapshot:
         """The brokers in any partition's assignment, live or not."""
         return frozenset(broker for partition in self.partitions.values() for broker in partition.replicas)
 
+    @cached_property
+    def dead_hosting_brokers(self) -> frozenset[int]:
+        """The brokers in any partition's assignment that are not live."""
+        # -1 in a ZooKeeper-mode assignment is a placeholder for a pending replica, not a broker.
+        return frozenset(broker for broker in self.hosting_brokers - self.live if broker >= 0)
+
     def hosting_besides(self, service_topics: Sequence[str]) -> frozenset[int]:
         """Return the brokers in an assignment of a topic that matches none of these regular expressions.
 

@@ -73,7 +73,7 @@ def inspect_cluster(cluster: KafkaCluster, commands: Commands, *, throttled: boo
 
 def describe_cluster(snapshot: Snapshot, version: str, commands: Commands, *, mode: str) -> Finding:
     """Return what the cluster is; a fault while partitions have no leader, a note while brokers are down."""
-    dead = sorted(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
+    dead = sorted(snapshot.dead_hosting_brokers)
     under = sum(partition.under_replicated for partition in snapshot.partitions.values())
     offline = sum(partition.leader is None for partition in snapshot.partitions.values())
     sentence = (

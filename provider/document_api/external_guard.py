@@ -64,23 +64,23 @@ class ExternalReassignmentGuard:
         Raises ClusterError, JournalError, LockLost.
         """
         unrestored = self._restore_replica_orders()
-        switch, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), self._journal.tree.get(paths.DISABLE_OBSERVED)
-        if switch is None:
+        disabled, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), self._journal.tree.get(paths.DISABLE_OBSERVED)
+        if disabled is None:
             if seen is not None:
                 remove(self._journal.tree, seen)
             self._at_rest = {}
             return unrestored
         snapshot = self._cluster.snapshot()
-        known = _read_exemptions(switch, seen)
+        known = _read_exemptions(disabled, seen)
         if known is None:
-            self._store_exemptions(switch, seen, {str(name) for name in snapshot.reassigning})
+            self._store_exemptions(disabled, seen, {str(name) for name in snapshot.reassigning})
             self._remember_replica_orders(snapshot)
             return unrestored
         ours = {name for name, each in list_in_flight(self._journal.tree).items() if each.plan is not None}
         new = {name: each for name, each in snapshot.reassigning.items() if name not in ours and str(name) not in known}
         messages = unrestored + (self._report_or_cancel(new, snapshot) if new else [])
         if new and not self._cancels:
-            self._store_exemptions(switch, seen, known | {str(name) for name in new})
+            self._store_exemptions(disabled, seen, known | {str(name) for name in new})
         self._remember_replica_orders(snapshot)
         return messages
 
@@ -147,8 +147,8 @@ class ExternalReassignmentGuard:
         resting = {name: each.replicas for name, each in snapshot.partitions.items() if not each.reassigning}
         self._at_rest = {**self._at_rest, **resting}
 
-    def _store_exemptions(self, switch: Node, seen: Node | None, known: Collection[str]) -> None:
-        text = DisableObserved(switch.created_id, tuple(sorted(known))).to_json()
+    def _store_exemptions(self, disabled: Node, seen: Node | None, known: Collection[str]) -> None:
+        text = DisableObserved(disabled.created_id, tuple(sorted(known))).to_json()
         if seen is None:
             self._journal.tree.create(paths.DISABLE_OBSERVED, text)
         else:
@@ -158,7 +158,7 @@ class ExternalReassignmentGuard:
         return AuditRecord(action, reason, topic=name.topic, partition=name.partition, who=self._who)
 
 
-def _read_exemptions(switch: Node, seen: Node | None) -> set[str] | None:
+def _read_exemptions(disabled: Node, seen: Node | None) -> set[str] | None:
     """Return the reassignments that are exempt for this disable node.
 
     None when the node is seen for the first time, or the persisted record is unreadable.
@@ -167,7 +167,7 @@ def _read_exemptions(switch: Node, seen: Node | None) -> set[str] | None:
         written = None if seen is None else DisableObserved.from_node(seen)
     except DocumentError:
         return None
-    return None if written is None or written.created_id != switch.created_id else set(written.known)
+    return None if written is None or written.created_id != disabled.created_id else set(written.known)
 
 
 def _original_replicas(partition: Partition) -> Assignment:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from kafka_steward.assignment import begin_with_brokers
+from kafka_steward.assignment import begin_with_brokers, name_brokers
 from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers
 from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
@@ -120,7 +120,8 @@ class DetectionResult:
     announced or not. `waiting` maps the brokers within their grace period to its end. `handled` are down and handled by
     a heal; the heal of `called_off` was called off; `cleared` came back; `down` are all that are down. `disks` are the
     failed log directories, by live broker: with `heal_failed_disks`, such a broker is due and failed like one that is
-    down, as long as it has replicas there. In an outage nothing is due. `abandoned` has a message for each plan that
+    down, as long as it has replicas there. In an outage only
+    brokers that a person reported or named are due. `abandoned` has a message for each plan that
     this poll found idle. `state` sums all of it up, `stated` is the sentence with the time at which a grace period ends
     in place of the seconds that are left, and `due_ms` is the end of the first one.
     """
@@ -160,7 +161,7 @@ def decide_failures(
 ) -> FailureDecision:
     """Return the decision about failed brokers by `view` and the journal. Changes nothing. Raises JournalError."""
     restarts = announced_restarts(journal.tree)
-    reported_ms = read.reported_ms | _named_ms(named, now_ms)
+    reported_ms = read.reported_ms | dict.fromkeys(named, now_ms)
     healed = find_healed_brokers(
         journal,
         view,
@@ -301,7 +302,7 @@ class FailureDetector:
             now_ms,
             self._settings,
             first_seen_ms=first_seen_ms,
-            reported_ms=reported_ms | _named_ms(named, now_ms),
+            reported_ms=reported_ms | dict.fromkeys(named, now_ms),
             failures=recorded,
         )
         decision = decide_log_dir_failures(
@@ -418,10 +419,6 @@ class FailureDetector:
         self._journal.audit.record(AuditRecord(action, reason, broker=broker, after=after, who=self._who))
 
 
-def _named_ms(named: Collection[int], now_ms: int) -> dict[int, int]:
-    return dict.fromkeys(named, now_ms)
-
-
 def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
     return {broker: each.announced_ms for broker, each in recorded.items() if each.announced_ms is not None}
 
@@ -440,8 +437,15 @@ def _failure_message(view: LivenessView, decision: FailureDecision, settings: Se
         return f"{brokers} longer than the grace period: {', '.join(map(str, decision.due))} will be healed."
     if decision.waiting:
         return f"{brokers}; {grace_end_text(min(decision.waiting.values()), now_ms)}."
+    return f"{brokers}{_handled_clause(view, decision)}."
+
+
+def _handled_clause(view: LivenessView, decision: FailureDecision) -> str:
     healing = sorted(set(decision.handled).difference(decision.not_counted))
-    return f"{brokers}, and a plan handles {'it' if len(healing) == 1 else 'them'}." if healing else f"{brokers}."
+    if not healing:
+        return ""
+    whom = name_brokers(healing) if len(healing) < len(view.failed) else "it" if len(healing) == 1 else "them"
+    return f", and a plan handles {whom}"
 
 
 def _lost_racks_clause(racks: Sequence[str]) -> str:

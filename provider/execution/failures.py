@@ -376,7 +376,7 @@ def healed_brokers(
     finished = frozenset(
         broker
         for broker, plan in newest.items()
-        if _is_mended(plan) and not _has_recovered(broker, plan, view, first_seen_ms.get(broker, now_ms))
+        if _has_ended_incomplete(plan) and not _has_recovered(broker, plan, view, first_seen_ms.get(broker, now_ms))
     )
     handled = {
         broker
@@ -397,7 +397,7 @@ def healed_brokers(
 _REPEATED_AFTER_MS = 86_400_000
 
 
-def _is_mended(plan: PlanRecord) -> bool:
+def _has_ended_incomplete(plan: PlanRecord) -> bool:
     """Return True if a heal has ended, and left partitions that it could not heal with the brokers that it had."""
     return plan.status.finished and plan.left > 0 and bool(plan.live_brokers)
 

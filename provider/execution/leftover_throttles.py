@@ -21,7 +21,7 @@ from kafka_steward.errors import ClusterError
 from kafka_steward.execution.cluster_queries import readable_topic_configs
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.throttle_rates import ALL, ExternalRate, ThrottleSide, removal_command
+from kafka_steward.execution.throttle_rates import ALL, ExternalRate, ThrottleSide, rates_in_force, removal_command
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.records import RATES, THROTTLED_TOPICS
 from kafka_steward.journal.store import Journal
@@ -102,7 +102,7 @@ def survey_throttles(
         others = {broker: rate for broker, rate in rates.items() if (broker, side.rate_key) not in leased}
         found += _leftover_rates(side, others, snapshot)
         if side is ThrottleSide.FOLLOWER:
-            external = _rates_in_force(others)
+            external = rates_in_force(side, others)
     leases = {each.key: each.document for each in THROTTLED_TOPICS.list_all(journal.tree)}
     entries = {key: {entry for several in lease.entries.values() for entry in several} for key, lease in leases.items()}
     topics, keys = sorted(snapshot.topics), [side.replicas_key for side in ThrottleSide]
@@ -116,18 +116,11 @@ def survey_throttles(
 
 def read_external_rates(cluster: ClusterPort, journal: Journal) -> list[ExternalRate]:
     """Return the rates of followers that others have set and that are in force, sorted. Raises ClusterError."""
-    key = ThrottleSide.FOLLOWER.rate_key
+    side = ThrottleSide.FOLLOWER
     leased = {each.key for each in RATES.list_all(journal.tree)}
-    rates = cluster.broker_rates(sorted(cluster.live_brokers()), key)
-    return sorted(_rates_in_force({broker: rate for broker, rate in rates.items() if (broker, key) not in leased}))
-
-
-def _rates_in_force(rates: Mapping[int, BrokerRate]) -> list[ExternalRate]:
-    return [
-        ExternalRate(broker, ThrottleSide.FOLLOWER, int(applies), rate.own is None)
-        for broker, rate in rates.items()
-        if (applies := rate.own or rate.inherited) is not None
-    ]
+    rates = cluster.broker_rates(sorted(cluster.live_brokers()), side.rate_key)
+    others = {broker: rate for broker, rate in rates.items() if (broker, side.rate_key) not in leased}
+    return sorted(rates_in_force(side, others))
 
 
 def _leftover_rates(side: ThrottleSide, rates: Mapping[int, BrokerRate], snapshot: Snapshot) -> list[LeftoverThrottle]:
@@ -196,8 +189,8 @@ def _remove(cluster: ClusterPort, batch: Sequence[LeftoverThrottle]) -> dict[Lef
     for several in changes[ThrottleLevel.ALL_BROKERS].values():
         answers[ThrottleLevel.ALL_BROKERS, ""] = cluster.change_default_broker_configs(several)
     if of_brokers := changes[ThrottleLevel.BROKER]:
-        told = cluster.change_broker_configs({int(broker): several for broker, several in of_brokers.items()})
-        answers |= {(ThrottleLevel.BROKER, str(broker)): error for broker, error in told.items()}
+        results = cluster.change_broker_configs({int(broker): several for broker, several in of_brokers.items()})
+        answers |= {(ThrottleLevel.BROKER, str(broker)): error for broker, error in results.items()}
     if of_topics := changes[ThrottleLevel.TOPIC]:
         refused = cluster.change_topic_configs(of_topics)
         answers |= {(ThrottleLevel.TOPIC, topic): error for topic, error in refused.items()}

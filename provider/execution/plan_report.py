@@ -36,7 +36,8 @@ from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cor
 def bytes_to_copy_text(moves: Sequence[Move], bytes_moved: int) -> str:
     """Return the megabytes that a plan copies, and of how many partitions the size is unknown. Pure."""
     unknown = sum(move.size_bytes is None for move in moves if move.adding)
-    beside = f", beside {unknown} partitions whose leaders did not say their size" if unknown else ""
+    of = "1 partition whose leader" if unknown == 1 else f"{unknown} partitions whose leaders"
+    beside = f", beside {of} did not report a size" if unknown else ""
     return f"{bytes_moved / 1e6:.1f} MB to copy{beside}"
 
 

@@ -196,9 +196,9 @@ def _fetch_min_isr(cluster: ClusterPort, topics: Collection[str], facts: KnownFa
         fence.check()
         some = asked[start : start + _TOPICS]
         values = cluster.topic_configs(some, [MIN_ISR, UNCLEAN_ELECTIONS])
-        told = {topic: values.get(topic, {}).get(MIN_ISR) for topic in some}
+        answers = {topic: values.get(topic, {}).get(MIN_ISR) for topic in some}
         facts.unclean |= {topic for topic in some if values.get(topic, {}).get(UNCLEAN_ELECTIONS) == "true"}
-        facts.min_isr |= {topic: None if value is None else int(value) for topic, value in told.items()}
+        facts.min_isr |= {topic: None if value is None else int(value) for topic, value in answers.items()}
     found = ((topic, facts.min_isr[topic]) for topic in topics)
     return {topic: value for topic, value in found if value is not None}
 
@@ -221,10 +221,10 @@ def _fetch_partition_sizes(
             led.setdefault(partition.leader, []).append(name)
     unknown = {leader: [name for name in names if name not in facts.sizes] for leader, names in led.items()}
     asked = {leader: names for leader, names in unknown.items() if names and leader not in log_dirs}
-    told = cluster.log_sizes(asked) if asked else {}
+    answers = cluster.log_sizes(asked) if asked else {}
     unanswered = dict(cluster.log_dirs_failures) if asked else {}
-    facts.sizes |= {name: size for (name, _), size in told.items()}
-    facts.last_sizes |= {name: (facts.read_ms, size) for (name, _), size in told.items()}
+    facts.sizes |= {name: size for (name, _), size in answers.items()}
+    facts.last_sizes |= {name: (facts.read_ms, size) for (name, _), size in answers.items()}
     for name in (name for leader in unanswered.keys() & asked.keys() for name in asked[leader]):
         at_ms, size = facts.last_sizes.get(name, (0, 0))
         if at_ms and 0 <= facts.read_ms - at_ms < _KEPT_MS:

@@ -310,7 +310,7 @@ def readiness_of(snapshot: Snapshot, journal: Journal, settings: Settings) -> Re
         now_ms,
         disabled=disabled_reason(journal.tree),
         holders=[plan.digest for plan in current_plans(journal)],
-        gone=frozenset(int(broker) for broker, since_ms in down_ms.items() if now_ms - since_ms >= grace_ms),
+        gone=frozenset(broker for broker, since_ms in down_ms.items() if now_ms - since_ms >= grace_ms),
         exhausted=_exhausted_brokers(journal, snapshot, now_ms, settings) if down_ms else frozenset(),
         since_ms=unsettled.since_ms,
         stuck_after_ms=int(settings.stuck_after * 1000),
@@ -320,7 +320,7 @@ def readiness_of(snapshot: Snapshot, journal: Journal, settings: Settings) -> Re
 
 def _exhausted_brokers(journal: Journal, snapshot: Snapshot, now_ms: int, settings: Settings) -> frozenset[int]:
     """Return the dead brokers whose last heal did what can be done with the live ones."""
-    view = build_view(snapshot, _dead_brokers(snapshot), {})
+    view = build_view(snapshot, snapshot.dead_hosting_brokers, {})
     read = read_failures(journal.tree, now_ms)
     healed = find_healed_brokers(
         journal,
@@ -332,11 +332,6 @@ def _exhausted_brokers(journal: Journal, snapshot: Snapshot, now_ms: int, settin
         failures=read.failures,
     )
     return healed.exhausted & view.failed
-
-
-def _dead_brokers(snapshot: Snapshot) -> frozenset[int]:
-    # -1 in a ZooKeeper-mode assignment is a placeholder for a pending replica, not a broker.
-    return frozenset(broker for broker in snapshot.hosting_brokers - snapshot.live if broker >= 0)
 
 
 def _left_out_reason(partition: Partition, snapshot: Snapshot, known: KnownState) -> LeftOut | None:
@@ -368,8 +363,8 @@ def _name_first(names: Sequence[TopicPartition]) -> str:
 
 
 def _dead_brokers_reason(partitions: Sequence[Partition], snapshot: Snapshot) -> str:
-    hosting = {broker for each in partitions for broker in each.replicas if broker >= 0}
-    dead = sorted(hosting - snapshot.live)
+    hosting = {broker for each in partitions for broker in each.replicas}
+    dead = sorted(hosting & snapshot.dead_hosting_brokers)
     return f"{name_brokers(dead)} {'is' if len(dead) == 1 else 'are'} not live" if dead else ""
 
 
@@ -412,14 +407,15 @@ class UnsettledSince:
 def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledSince:
     """Record since when partitions are unsettled and brokers are down; return the times, in ms.
 
-    What is settled again is forgotten. Whoever looks first dates it: the watch's health check looks every minute.
+    What is settled again is forgotten. The first process that finds it records the time: the watch's health check polls
+    every `health_interval`.
     """
     node, now_ms = journal.tree.get(paths.UNSETTLED), journal.now_ms()
     before = _parse_unsettled(node)
     unsettled = [name for name, each in snapshot.partitions.items() if each.reassigning or each.lagging(snapshot)]
     times = {name: min(before.since_ms.get(str(name), now_ms), now_ms) for name in unsettled}
     since_ms = dict(sorted(times.items(), key=lambda item: (item[1], item[0]))[:_KEPT])
-    down = sorted(_dead_brokers(snapshot))
+    down = sorted(snapshot.dead_hosting_brokers)
     down_ms = {broker: min(before.down_ms.get(str(broker), now_ms), now_ms) for broker in down}
     after = replace(
         before,
@@ -427,7 +423,7 @@ def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledSince:
         down_ms={str(broker): at_ms for broker, at_ms in down_ms.items()},
     )
     if after != before:
-        # If another process writes it at the same time, the next look adds what is missing.
+        # If another process writes it at the same time, the next poll adds what is missing.
         put(journal.tree, paths.UNSETTLED, node, after.to_json())
     return UnsettledSince(since_ms, down_ms)
 

@@ -329,7 +329,7 @@ class PlanRunner:
             unreleased = step.refused_releases
             ending = replace(stepped, rows=rows, settled=SettledMoves(), snapshot=found)
             return self._end_plan(record, fence, ending, leased_brokers, unreleased, cancelling=bool(cancelling))
-        # What the last heal has tried as often as it may is held again: the first look suffices.
+        # What the last heal has tried as often as it may is held again: one attempt suffices.
         attempts = 1 if record.repeats else self._settings.max_attempts
         if starting and stepped.no_progress_possible and record.attempts + 1 >= attempts:
             return self._defer_or_mark_stuck(record, fence, step, stepped)
@@ -394,7 +394,7 @@ class PlanRunner:
         throttle = self._requested_throttle(record, cancelling=False) or 0
         stalls = self._stall_warning(stepped, throttle, now_ms)
         external = external_rates_message(stepped.external_rates, throttle)
-        self._look_at_rates_of_stalled(stepped, now_ms, throttled=throttle > 0)
+        self._read_rates_of_stalled(stepped, now_ms, throttled=throttle > 0)
         slowing = external_rates_message(self._stalling_rates, 0)
         warning = " ".join(filter(None, (stepped.unfinishable, stalls, external, slowing)))
         progress = progress_of(
@@ -513,14 +513,14 @@ class PlanRunner:
         }
         return stall_message(self._stalled, behind, after_s=settings.stall_after, throttle=throttle, external=external)
 
-    def _look_at_rates_of_stalled(self, stepped: StepResult, now_ms: int, *, throttled: bool) -> None:
-        """Look at the rates of others that may stop stalled moves: when they stall, and then as often as at the lag."""
+    def _read_rates_of_stalled(self, stepped: StepResult, now_ms: int, *, throttled: bool) -> None:
+        """Read the rates of others that may stop stalled moves: when they stall, and then as often as the lag."""
         stalled = [move for move in stepped.parts_in_flight if move.topic_partition in self._stalled]
         if not stalled:
             self._stalling_rates, self._stalling_ms = (), None
         elif self._stalling_ms is None or now_ms >= self._stalling_ms + EVERY_S * 1000:
             self._stalling_ms = now_ms
-            with suppress(ClusterError):  # a later step looks again
+            with suppress(ClusterError):  # a later step reads them
                 self._stalling_rates = find_stalling_rates(
                     self._cluster, self._journal, stepped.snapshot, stalled, throttled=throttled
                 )

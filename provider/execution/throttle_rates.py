@@ -27,7 +27,7 @@ from itertools import chain
 from typing import Any
 
 from kafka_steward.assignment import Move, begin_with_brokers
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp, parse_list
+from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
 from kafka_steward.journal.records import ThrottleLease
 
 #: Kafka's list entry for all replicas of a topic.
@@ -53,10 +53,7 @@ class ThrottleSide(str, Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class ExternalRate:
-    """A rate of another client that is stricter than what a plan requests, and therefore applies at `broker`.
-
-    With `for_all`, it is the one that is set for all brokers.
-    """
+    """A rate of another client that applies at `broker`; with `for_all`, it is the one that is set for all brokers."""
 
     broker: int
     side: ThrottleSide
@@ -67,6 +64,15 @@ class ExternalRate:
         """Return it as JSON values."""
         named = {"broker": self.broker, "key": self.side.rate_key, "bytes_per_s": self.bytes_per_s}
         return named | {"for_all_brokers": self.for_all}
+
+
+def rates_in_force(side: ThrottleSide, rates: Mapping[int, BrokerRate]) -> list[ExternalRate]:
+    """Return the rates that apply at brokers where no plan has set its own. Pure."""
+    return [
+        ExternalRate(broker, side, int(applies), rate.own is None)
+        for broker, rate in rates.items()
+        if (applies := rate.own or rate.inherited) is not None
+    ]
 
 
 #: Rates that a message about a plan names; the others are only counted.

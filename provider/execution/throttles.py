@@ -40,6 +40,7 @@ from kafka_steward.execution.throttle_rates import (
     note_external,
     rate_change,
     rate_restoring_change,
+    rates_in_force,
     stricter_external_rates,
 )
 from kafka_steward.journal import paths
@@ -519,7 +520,7 @@ def find_stalling_rates(
     asked = {move.topic_partition: move for move in moves if move.adding and move.topic not in snapshot.hidden}
     if not asked:
         return ()
-    names, found = sorted({name.topic for name in asked}), []
+    names, found = sorted({name.topic for name in asked}), list[ExternalRate]()
     lists = cluster.topic_configs(names, [side.replicas_key for side in ThrottleSide])
     leased = set(list_leased_rates(journal, [each.digest for each in journal.plans.unfinished()]))
     for side in (ThrottleSide.LEADER,) if throttled else ThrottleSide:
@@ -531,10 +532,7 @@ def find_stalling_rates(
             entries = parse_list(lists.get(name.topic, {}).get(side.replicas_key))
             brokers |= {each for each in copying if ALL in entries or f"{name.partition}:{each}" in entries}
         rates = cluster.broker_rates(sorted(brokers & snapshot.live), side.rate_key) if brokers else {}
-        for broker, rate in rates.items():
-            applies = rate.own or rate.inherited
-            if applies is not None and (broker, side) not in leased:
-                found.append(ExternalRate(broker, side, int(applies), rate.own is None))
+        found += rates_in_force(side, {broker: rate for broker, rate in rates.items() if (broker, side) not in leased})
     return tuple(sorted(found))
 
 

@@ -50,7 +50,7 @@ def test_sizes_that_no_leader_says_are_not_taken_for_nothing(scene: Scene, capsy
     scene.simulator.mute = {1, 2, 3}
     scene.interfere = lambda _: scene.simulator.mute.clear()
     assert scene.call("apply", scene.file("t-0: 423", "t-1: 214")) == 0
-    assert "0.0 MB to copy, beside 2 partitions whose leaders did not say their size." in capsys.readouterr().err
+    assert "0.0 MB to copy, beside 2 partitions whose leaders did not report a size." in capsys.readouterr().err
 
 
 @pytest.mark.process
