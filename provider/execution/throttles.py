@@ -403,13 +403,15 @@ class ThrottleLeases:
     ) -> dict[int, list[AuditRecord]]:
         """Return one audit row for each broker. A rate that is leased again gets a row of its own.
 
-        A change that a killed process intended and this one makes is one row.
+        A change that a killed process intended and this one makes is one row, unless the rate was changed in between.
         """
         written = self._journal.audit.rows(plan=self._plan, action=action) if changes else []
+        newest = {row.entry.broker: row for row in written if row.entry.topic is None}
         attempts = {
-            row.entry.broker: row.entry.attempt + (row.outcome is not Outcome.INTENDED)
-            for row in written
-            if row.entry.topic is None
+            broker: row.entry.attempt
+            + (row.outcome is not Outcome.INTENDED or row.entry.after != changes[broker].value)
+            for broker, row in newest.items()
+            if broker in changes
         }
         return {
             broker: [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,7 +15,7 @@ from kafka_steward.execution.lifecycle import change_plan_throttle, throttle_mes
 from kafka_steward.execution.throttle_rates import ExternalRate, ThrottleSide, ineffective_message
 from kafka_steward.execution.throttles import list_external_rates
 from kafka_steward.execution.upkeep import pause_idle_plans
-from kafka_steward.journal.audit import Action
+from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator
@@ -153,6 +154,26 @@ def test_a_throttle_that_is_taken_off_or_put_on_in_the_middle(simulator: Simulat
     assert world.throttles() == ["t:0:4", "4:30"]
     end(world)
     assert (world.throttles(), world.leases()) == ([], [])
+
+
+class Killed(BaseException):
+    """The end of a process in the middle."""
+
+
+@pytest.mark.parametrize("rate", [50, 20])
+def test_a_rate_is_recorded_as_it_was_set_if_it_changed_after_a_process_was_killed(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch, rate: int
+) -> None:
+    world = slow(simulator)
+    with monkeypatch.context() as dying:
+        dying.setattr(simulator, "change_broker_configs", Mock(side_effect=Killed))
+        with pytest.raises(Killed):
+            world.step()
+    change_plan_throttle(world.journal, world.digest, rate, WHO, "why")
+    world.step()
+    rows = [row for row in world.journal.audit.rows(plan=world.digest, action=Action.THROTTLE) if not row.entry.topic]
+    wanted = [(0, "50", Outcome.DONE if rate == 50 else Outcome.INTENDED), (1, str(rate), Outcome.DONE)]
+    assert [(row.entry.attempt, row.entry.after, row.outcome) for row in rows] == wanted[: 1 + (rate != 50)]
 
 
 def clear_all(simulator: Simulator) -> None:
