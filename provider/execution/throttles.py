@@ -408,10 +408,9 @@ class ThrottleLeases:
         written = self._journal.audit.rows(plan=self._plan, action=action) if changes else []
         newest = {row.entry.broker: row for row in written if row.entry.topic is None}
         attempts = {
-            broker: row.entry.attempt
-            + (row.outcome is not Outcome.INTENDED or row.entry.after != changes[broker].value)
-            for broker, row in newest.items()
-            if broker in changes
+            broker: row.entry.attempt + (row.outcome is not Outcome.INTENDED or row.entry.after != change.value)
+            for broker, change in changes.items()
+            if (row := newest.get(broker)) is not None
         }
         return {
             broker: [
