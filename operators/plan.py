@@ -81,9 +81,9 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
 
     The plan is written beside the snapshot and read back from there. Its digest is verified, and a checker that does
     not trust the solver checks it against the snapshot. Returns `{"uri", "digest", "replicas_moved", "bytes_moved",
-    "lower_bound", "partitions", "unplaced", "page_digest"}`; the last is of the page about the plan, `review.md` in its
-    folder. Raises PlanningFailed when the job ends without a plan, and SettingError
-    for a configuration that cannot work.
+    "lower_bound", "partitions", "unplaced", "nothing", "page_digest"}`: `nothing` names the partitions that a plan
+    without moves leaves for now, the last is of the page about the plan, `review.md` in its folder. Raises
+    PlanningFailed when the job ends without a plan, and SettingError for a configuration that cannot work.
 
     >>> PlanReassignmentOperator(task_id="plan", snapshot={"uri": "/snapshot"}, operation="heal")
     <Task(PlanReassignmentOperator): plan>
@@ -256,7 +256,15 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
         )  # fmt: skip
         for note in (proof.get("notes") or ())[:_NOTES_LOGGED]:
             self.log.info("%s", printable(str(note)))
-        return {"uri": uri, "digest": plan.digest, **numbers, "partitions": len(plan.moves), "unplaced": unplaced}
+        counts = {"partitions": len(plan.moves), "unplaced": unplaced}
+        return {"uri": uri, "digest": plan.digest, **numbers, **counts, "nothing": _nothing_sentence(plan)}
+
+
+def _nothing_sentence(plan: PlanFolder) -> str:
+    """Return why a plan without moves may not be the whole truth; empty for any other."""
+    from kafka_steward.execution.plan_report import held_sentence
+
+    return "" if plan.moves else held_sentence(plan.proof)
 
 
 def _default_conf(spark: SparkCluster, env: Mapping[str, str]) -> dict[str, str]:

@@ -66,7 +66,7 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
     PlanReassignmentOperator.
 
     If the snapshot alone shows that there is nothing to do, no job is run, and `uri` and `digest` are None. Returns the
-    result of PlanReassignmentOperator plus `operation` and `nothing` (the reason why there is nothing to do, or empty).
+    result of PlanReassignmentOperator plus `operation`; `nothing` is the reason why there is nothing to do, or empty.
 
     >>> PlanRebalanceOperator(
     ...     task_id="plan", snapshot={"uri": "/snapshot"}, request={"operation": "drain", "brokers": [4]}
@@ -94,7 +94,7 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
             self.log.info("%s", printable(nothing))
             return {**_NO_PLAN, "operation": request.operation, "nothing": nothing}
         self.operation, self.options = request.operation, {**options, **self.options}
-        return {**self._plan_snapshot(lambda: snapshot, context), "operation": request.operation, "nothing": ""}
+        return {**self._plan_snapshot(lambda: snapshot, context), "operation": request.operation}
 
 
 def refuse_wrong_form(context: Context) -> None:

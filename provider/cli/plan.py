@@ -28,7 +28,7 @@ from kafka_steward.errors import ClusterError, PlanError, RequestError
 from kafka_steward.execution.leftover_throttles import read_external_rates
 from kafka_steward.execution.pending_replicas import list_pending
 from kafka_steward.execution.pending_state import target_replication_factors
-from kafka_steward.execution.plan_report import constraint_regressions, plan_tables
+from kafka_steward.execution.plan_report import constraint_regressions, held_sentence, plan_tables
 from kafka_steward.execution.plan_requests import no_op_reason, planner_options
 from kafka_steward.execution.readiness import check_readiness
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
@@ -123,7 +123,9 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
             of_settings = settings.planner_options(balances=operation in BALANCING_OPERATIONS)
             plan = _make_plan(folder, snapshot, operation, {**of_settings, **options})
     if not plan.moves and not plan.proof.get("unplaced"):
-        return _report_nothing(call, operation, "Nothing has to move: the cluster is as the plan would leave it.")
+        held = held_sentence(plan.proof)
+        usual = "Nothing has to move: the cluster is as the plan would leave it."
+        return _report_nothing(call, operation, f"Nothing else has to move. {held}" if held else usual)
     print_error(*_rates_of_others(plan, rates, settings.throttle))
     files = _write_files(given.file, plan)
     _print_plan(call, plan, snapshot, {"cluster_id": cluster_id, "folder": given.folder, "files": files})

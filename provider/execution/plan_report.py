@@ -273,6 +273,24 @@ REASONS_TO_LEAVE = {
 }
 
 
+#: Partitions that a sentence names; the others are only counted.
+_NAMED = 3
+
+#: Why a partition stays for now that may need a change, by the reason in the proof.
+_HELD = {"in_flight": "it is being reassigned", "out_of_sync": "a live replica of it is out of sync"}
+
+
+def held_sentence(proof: Mapping[str, Any]) -> str:
+    """Return which partitions a plan leaves for now although they may need a change; empty without any."""
+    held = [
+        f"{TopicPartition(one['topic'], one['partition'])} ({_HELD[one['reason']]})"
+        for one in proof.get("pinned") or ()
+        if one["reason"] in _HELD
+    ]
+    more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
+    return f"Left as it is for now: {', '.join(held[:_NAMED])}{more}." if held else ""
+
+
 def not_moved_lines(proof: Mapping[str, Any], snapshot: SnapshotFolder) -> list[str]:
     """Return a clause for each partition that needs a change and does not get it: why, and what a person can do."""
     left = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.assignment import Assignment
+from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.sandbox import Sandbox
@@ -240,6 +240,20 @@ def test_a_partition_without_a_live_replica_is_left_named_and_in_nobodys_way(
     assert scene.call("apply", str(file)) == 0
     assert scene.plan.status is PlanStatus.COMPLETED
     assert scene.replicas("old") == [(4,)]
+
+
+def test_a_plan_that_moves_nothing_names_what_it_only_leaves_for_now(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.delete("t")
+    scene.simulator.create("t", [(1, 2), (3, 4)], size=1000)
+    scene.simulator.topics[TopicPartition("t", 0)].isr = {1}
+    scene.simulator.alter({TopicPartition("t", 1): (3, 1)})
+    found = planned(scene, capsys, "rebalance")
+    assert found["sentence"] == (
+        "Nothing else has to move. Left as it is for now: t-0 (a live replica of it is out of sync), t-1 (it is being "
+        "reassigned)."
+    )
 
 
 def test_what_is_left_is_named_beside_many_regressions(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

@@ -303,6 +303,29 @@ def test_a_plan_is_cancelled_and_rolled_back_in_the_middle(desk: Desk) -> None:
     assert {topic: desk.at(topic) for topic in before} == before, printed
 
 
+def test_one_more_death_is_healed_and_is_no_outage(desk: Desk, neglected: Neglected) -> None:
+    neglected.sandbox.kill(2)
+    heal(desk, 2)
+    # Somebody else's reassignment is about to take `foreign-0` off it.
+    assert desk.holds(2) == {"wide-0", "foreign-0"}
+    assert desk.behind() == LEFT
+
+
+def test_nothing_that_others_left_was_touched_and_what_nobody_needs_is_removed_on_request(
+    desk: Desk, neglected: Neglected
+) -> None:
+    assert IN_FLIGHT in tool(neglected, _REASSIGN, "--list")
+    assert throttles(neglected.sandbox) == THROTTLES
+    assert "throttled-once" in desk.run("throttles")
+    desk.run("throttles", "--remove", "--yes", "--reason", "of May")
+    desk.asked_to_remove = True
+    # What may be in use stays as long as the reassignment of somebody else is in flight.
+    assert throttles(neglected.sandbox).keys() == {
+        "topic foreign", "broker 1", f"broker {STUCK}", "brokers in the cluster",
+    }  # fmt: skip
+    assert IN_FLIGHT in tool(neglected, _REASSIGN, "--list")
+
+
 def heal(desk: Desk, *brokers: int) -> None:
     """As the DAG does, from the detection to the end."""
 

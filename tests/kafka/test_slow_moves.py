@@ -101,7 +101,7 @@ def test_236_a_stalled_partition_is_named_and_fails_the_run_while_the_rest_goes_
     progress = step_until(runner, lambda each: each.stops)
     assert (progress.completed, progress.in_flight) == (3, 1)
     assert progress.stalled == (hung,)
-    assert progress.sentence.endswith(f"{hung} made no progress for {STALL_S} s.")
+    assert f"{hung} made no progress for {STALL_S} s." in progress.sentence
     # Another try of the task goes on.
     let_go(cluster, 4)
     assert step_until(runner, lambda each: each.ended).completed == 4

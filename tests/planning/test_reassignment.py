@@ -381,6 +381,9 @@ def test_what_may_receive_nothing_goes_first_unless_what_is_out_of_sync_would_st
     assert kept(lowered(lagging("1 2 3", "123", isr=[1, 2], leader=1), 2, exclude_brokers=[1])) == [{1, 2}]
     assert kept(lowered(lagging("1 2 3", "123", isr=[1, 2], leader=1), 1, exclude_brokers=[1])) == [{2}]
     assert kept(lowered(lagging("1- 2 3", "123", isr=[1, 2], leader=2), 2)) == [{2, 3}]
+    # A broker that is down can neither stay nor lead: what may receive nothing keeps what it has.
+    dead = lagging("1 2 3-", "132", isr=[1, 2], leader=2)
+    assert kept(lowered(dead, 2, exclude_brokers=[1])) == [{1, 2}]
 
 
 @pytest.mark.parametrize(

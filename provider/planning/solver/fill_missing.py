@@ -266,11 +266,10 @@ def _choose_staying(problem: Problem, held: Bools, factor: Ints) -> tuple[Bools,
     rows, brokers = problem.rows, problem.brokers
     receives, usable = brokers.receivers[rows.broker], brokers.usable[rows.broker]
     ranks = [held & receives & ~rows.behind, held & usable & ~receives & ~rows.behind, held & receives & rows.behind]
-    synced, spare, late = (np.bincount(rows.row[rank], minlength=len(rows)) for rank in ranks)
+    synced, spare = (np.bincount(rows.row[rank], minlength=len(rows)) for rank in ranks[:2])
     last = np.where(synced >= factor, 0, 2)
-    last[(synced < factor) & (synced + spare >= factor) & (synced + late >= factor)] = 1
-    # Where even those out of sync are too few, nothing is planned, and an excluded broker is no way out.
-    ranks[1] &= ((synced < factor) & (synced + late >= factor))[rows.row]
+    last[(synced < factor) & (synced + spare >= factor)] = 1
+    ranks[1] &= (synced < factor)[rows.row]
     rank = np.select(ranks, [0, 1, 2], 3)
     stays = rank < last[rows.row]
     open_here = (rank == last[rows.row]) & (rank < 3)
