@@ -91,13 +91,13 @@ def take_task_snapshot(
     AirflowFailException for what no retry would change.
     """
     from kafka_steward.capacities import parse_capacities
-    from kafka_steward.execution.failure_records import reported_log_dirs
+    from kafka_steward.execution.failure_records import read_log_dir_failures
     from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 
     leave_out_pandas()
     uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
     with fail_without_retry(but=(PlanError,)):  # the storage may be reachable again on a retry
-        reported = reported_log_dirs(opened.journal.tree)
+        reported = read_log_dir_failures(opened.journal.tree).reported
         digest = take_snapshot(
             opened.cluster,
             uri,

@@ -137,7 +137,7 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
     dead = snapshot.dead_hosting_brokers
     view = build_view(snapshot, dead, {})
     decision = decide_failures(journal, view, failures, now_ms=now_ms, settings=opened.settings)
-    why = outage_text(dead, view.known, decision.not_counted, opened.settings)
+    why = outage_text(dead, view.known, decision.not_counted, opened.settings, healing=decision.due)
     notes = filter(
         None,
         (

@@ -23,8 +23,10 @@ from kafka_steward.execution.failure_records import (
     delete_entry,
     enter_failure,
     find_healed_brokers,
+    find_new_ended_heals,
     keep_ended_heals,
     read_failures,
+    read_log_dir_failures,
     record_call_off,
 )
 from kafka_steward.execution.failures import (
@@ -162,15 +164,7 @@ def decide_failures(
     """Return the decision about failed brokers by `view` and the journal. Changes nothing. Raises JournalError."""
     restarts = announced_restarts(journal.tree)
     reported_ms = read.reported_ms | dict.fromkeys(named, now_ms)
-    healed = find_healed_brokers(
-        journal,
-        view,
-        now_ms,
-        settings,
-        first_seen_ms=read.first_seen_ms,
-        reported_ms=reported_ms,
-        failures=read.failures,
-    )
+    healed = find_healed_brokers(journal, view, read, reported_ms, now_ms=now_ms, settings=settings)
     decision = decide_broker_failures(
         view,
         first_seen_ms=read.first_seen_ms,
@@ -187,11 +181,7 @@ def decide_failures(
         named=named,
         finished=healed.finished,
     )
-    failures = read.failures
-    new = {
-        broker: heal for broker, heal in healed.ended.items() if broker in failures and failures[broker].healed != heal
-    }
-    return replace(decision, ended=new)
+    return replace(decision, ended=find_new_ended_heals(healed, read))
 
 
 class FailureDetector:
@@ -292,31 +282,23 @@ class FailureDetector:
         named: frozenset[int],
     ) -> FailureDecision:
         """Decide about the log directories of live brokers, and record the decision."""
-        recorded = {each.key[0]: each.document for each in FAILED_LOG_DIRS.list_valid(self._journal.tree)}
-        first_seen_ms = {broker: failure.first_seen_ms for broker, failure in recorded.items()}
-        reported_ms = {broker: each.reported_ms for broker, each in recorded.items() if each.reported_ms is not None}
+        read = read_log_dir_failures(self._journal.tree)
         counted = replace(view, replica_counts=view.lost)
-        healed = find_healed_brokers(
-            self._journal,
-            counted,
-            now_ms,
-            self._settings,
-            first_seen_ms=first_seen_ms,
-            reported_ms=reported_ms | dict.fromkeys(named, now_ms),
-            failures=recorded,
-        )
+        reported_ms = read.reported_ms | dict.fromkeys(named, now_ms)
+        healed = find_healed_brokers(self._journal, counted, read, reported_ms, now_ms=now_ms, settings=self._settings)
         decision = decide_log_dir_failures(
             view,
-            first_seen_ms=first_seen_ms,
-            announced_ms=_announced_ms(recorded),
+            first_seen_ms=read.first_seen_ms,
+            announced_ms=_announced_ms(read.failures),
             handled=healed.handled,
             finished=healed.finished,
             not_counted=brokers.not_counted,
             named=named,
-            reported=frozenset(broker for broker, failure in recorded.items() if failure.reported),
+            reported=read.reported,
             now_ms=now_ms,
             settings=self._settings,
         )
+        keep_ended_heals(self._journal.tree, read, find_new_ended_heals(healed, read))
         for broker in decision.write:
             if put_new(self._journal.tree, FAILED_LOG_DIRS.path(broker), Failure(now_ms).to_json()) is not None:
                 name = f"{', '.join(view.disks.get(broker, ())) or 'a log directory'} of broker {broker}"
@@ -430,7 +412,7 @@ def _failure_message(view: LivenessView, decision: FailureDecision, settings: Se
     if settings.heal_failure_interval < 0:
         return f"{brokers}; healing is disabled (heal_failure_interval is -1)."
     if decision.outage:
-        why = outage_text(view.failed, view.known, decision.not_counted, settings)
+        why = outage_text(view.failed, view.known, decision.not_counted, settings, healing=decision.due)
         reported = f" {begin_with_brokers(decision.due, 'is', 'are')} healed all the same." if decision.due else ""
         return f"{brokers}: {why}{reported}"
     if decision.due:

@@ -13,7 +13,7 @@ of these changes leaves an entry without the field, which counts as an entry.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.failures import (
@@ -48,12 +48,14 @@ _ATTEMPTS = 5
 class RecordedFailures:
     """The records of broker failures and KIP-46's entries, by broker, as one poll reads them.
 
-    `entered_ms` maps the brokers that have an entry to its time of failure.
+    `entered_ms` maps the brokers that have an entry to its time of failure, `written_ms` to the time at which it was
+    written last. Log directories of live brokers have records only.
     """
 
     records: Mapping[int, ListedDocument[Failure]]
-    entries: Mapping[int, FailedBroker]
-    entered_ms: Mapping[int, int]
+    entries: Mapping[int, FailedBroker] = field(default_factory=dict)
+    entered_ms: Mapping[int, int] = field(default_factory=dict)
+    written_ms: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def failures(self) -> dict[int, Failure]:
@@ -72,14 +74,20 @@ class RecordedFailures:
 
     @property
     def reported(self) -> frozenset[int]:
-        """The brokers that an operator reported as failed."""
+        """The brokers that an operator reported as failed, or whose log directories an operator reported."""
         by_entry = {broker for broker, each in self.entries.items() if each.reported}
         return frozenset(by_entry | {broker for broker, each in self.failures.items() if each.reported})
 
     @property
     def reported_ms(self) -> dict[int, int]:
-        """The times of the reports, by broker, as far as they are known."""
-        return {broker: each.reported_ms for broker, each in self.failures.items() if each.reported_ms is not None}
+        """The times of the reports, by broker, as far as they are known.
+
+        Another tool reports a broker by its entry, which has no time: the time at which the entry was written counts.
+        """
+        known = {broker: each.reported_ms for broker, each in self.failures.items() if each.reported_ms is not None}
+        noted = self.noted & known.keys()
+        entries = {broker for broker, each in self.entries.items() if each.reported}
+        return known | {broker: self.written_ms[broker] for broker in entries - noted}
 
     @property
     def noted(self) -> frozenset[int]:
@@ -103,7 +111,13 @@ def read_failures(tree: Tree, now_ms: int) -> RecordedFailures:
         each.key[0]: ms if (ms := each.document.failure_timestamp_ms) <= now_ms else min(each.node.created_ms, now_ms)
         for each in listed
     }
-    return RecordedFailures(records, entries, entered_ms)
+    written_ms = {each.key[0]: min(each.node.modified_ms, now_ms) for each in listed}
+    return RecordedFailures(records, entries, entered_ms, written_ms)
+
+
+def read_log_dir_failures(tree: Tree) -> RecordedFailures:
+    """Read the records of failed log directories of live brokers."""
+    return RecordedFailures({each.key[0]: each for each in FAILED_LOG_DIRS.list_valid(tree)})
 
 
 def enter_failure(tree: Tree, broker: int, read: RecordedFailures, now_ms: int) -> bool:
@@ -112,13 +126,15 @@ def enter_failure(tree: Tree, broker: int, read: RecordedFailures, now_ms: int) 
     Documents of an earlier poll or of another process keep their time.
     """
     first_seen_ms, reported = read.first_seen_ms.get(broker, now_ms), broker in read.reported
+    reported_ms = read.reported_ms.get(broker)
     entry = FailedBroker(first_seen_ms, reported)
     created = put_new(tree, paths.failed_broker(broker), entry.to_json()) is not None
     known = read.records.get(broker)
     if known is None:
-        put_new(tree, FAILURES.path(broker), Failure(first_seen_ms, entered=True, reported=reported).to_json())
+        failure = Failure(first_seen_ms, entered=True, reported=reported, reported_ms=reported_ms)
+        put_new(tree, FAILURES.path(broker), failure.to_json())
     else:
-        failure = replace(known.document, entered=True, called_off_ms=None, reported=reported)
+        failure = replace(known.document, entered=True, called_off_ms=None, reported=reported, reported_ms=reported_ms)
         replace_text(tree, known.node, failure.to_json())
     return created
 
@@ -134,11 +150,6 @@ def record_call_off(tree: Tree, known: ListedDocument[Failure], now_ms: int) -> 
     """Record that the heal of a broker was called off; return False if another process changed the record."""
     failure = replace(known.document, entered=False, called_off_ms=now_ms, reported=False, reported_ms=None)
     return replace_text(tree, known.node, failure.to_json()) is not None
-
-
-def reported_log_dirs(tree: Tree) -> frozenset[int]:
-    """Return the live brokers whose failed log directories an operator reported."""
-    return frozenset(each.key[0] for each in FAILED_LOG_DIRS.list_valid(tree) if each.document.reported)
 
 
 def delete_entry(tree: Tree, broker: int) -> bool:
@@ -173,25 +184,33 @@ def _parse_failure(node: Node) -> Failure | None:
 def find_healed_brokers(
     journal: Journal,
     view: LivenessView,
+    read: RecordedFailures,
+    reported_ms: Mapping[int, int],
+    *,
     now_ms: int,
     settings: Settings,
-    *,
-    first_seen_ms: Mapping[int, int],
-    reported_ms: Mapping[int, int],
-    failures: Mapping[int, Failure],
 ) -> HealedBrokers:
     """Return the brokers that need no further plan, and those that count towards no outage, by the newest plans.
 
-    Of plans that are not in the journal any more, the recorded `failures` have what counts.
+    Of plans that are not in the journal any more, the records of failures have what counts. `reported_ms` has the times
+    of the reports that count.
     """
-    if not (view.replica_counts or first_seen_ms):
+    if not (view.replica_counts or read.first_seen_ms):
         return HealedBrokers()
-    kept = [each.healed.as_plan(broker) for broker, each in failures.items() if each.healed is not None]
+    kept = [each.healed.as_plan(broker) for broker, each in read.failures.items() if each.healed is not None]
     return healed_brokers(
         [*journal.plans.latest(LATEST_PLANS), *kept],
         view,
         now_ms,
         settings,
-        first_seen_ms=first_seen_ms,
+        first_seen_ms=read.first_seen_ms,
         reported_ms=reported_ms,
     )
+
+
+def find_new_ended_heals(healed: HealedBrokers, read: RecordedFailures) -> dict[int, EndedHeal]:
+    """Return the last heals of brokers that the records of their failures do not have yet."""
+    failures = read.failures
+    return {
+        broker: heal for broker, heal in healed.ended.items() if broker in failures and failures[broker].healed != heal
+    }

@@ -21,7 +21,7 @@ from kafka_steward.execution.failure_records import (
     FAILURES,
     find_healed_brokers,
     read_failures,
-    reported_log_dirs,
+    read_log_dir_failures,
 )
 from kafka_steward.execution.failures import Failure, LivenessView, outage_text
 from kafka_steward.execution.ports import ClusterContext
@@ -47,15 +47,8 @@ def report_broker(context: ClusterContext, broker: int, *, reason: str = "") -> 
     if refusal:
         raise RequestError(f"Broker {broker} was not reported as failed: {refusal}.")
     read = read_failures(journal.tree, now_ms)
-    healed = find_healed_brokers(
-        journal,
-        view,
-        now_ms,
-        context.settings,
-        first_seen_ms=read.first_seen_ms,
-        reported_ms={broker: now_ms + 1},
-        failures=read.failures,
-    )
+    reported_ms = {broker: now_ms + 1}
+    healed = find_healed_brokers(journal, view, read, reported_ms, now_ms=now_ms, settings=context.settings)
     if broker in healed.handled:
         raise RequestError(f"Broker {broker} was not reported as failed: a plan heals it already.")
     since_ms = read.first_seen_ms.get(broker, now_ms)
@@ -71,7 +64,7 @@ def report_broker(context: ClusterContext, broker: int, *, reason: str = "") -> 
         raise RequestError(f"Broker {broker} was not reported: {path} was changed concurrently; report it again.")
     sentence = f"Broker {broker} is reported as failed: its heal is due at once, without the grace period."
     _record_request(journal, broker, sentence, reason, context.actor)
-    return f"{sentence}{_outage_clause(view, context)}"
+    return f"{sentence}{_outage_clause(broker, view, context)}"
 
 
 def report_log_dirs(context: ClusterContext, broker: int, log_dirs: Collection[str], *, reason: str = "") -> str:
@@ -85,9 +78,9 @@ def report_log_dirs(context: ClusterContext, broker: int, log_dirs: Collection[s
     refusal = _refuse_log_dirs(broker, log_dirs, view)
     if refusal:
         raise RequestError(f"{', '.join(log_dirs)} of broker {broker} was not reported as failed: {refusal}.")
-    known = {each.key[0]: each for each in FAILED_LOG_DIRS.list_valid(journal.tree)}.get(broker)
-    since_ms = now_ms if known is None else known.document.first_seen_ms
-    failure = Failure(since_ms, reported=True, reported_ms=now_ms)
+    known = read_log_dir_failures(journal.tree).records.get(broker)
+    before = Failure(now_ms) if known is None else known.document
+    failure = Failure(before.first_seen_ms, reported=True, reported_ms=now_ms, healed=before.healed)
     if not _replace_failure(journal.tree, FAILED_LOG_DIRS, broker, known, failure):
         raise RequestError(f"The report of broker {broker} was changed concurrently; report it again.")
     sentence = (
@@ -95,7 +88,7 @@ def report_log_dirs(context: ClusterContext, broker: int, log_dirs: Collection[s
         f"of its {view.lost[broker]} replicas is due at once, without the grace period."
     )
     _record_request(journal, broker, sentence, reason, context.actor)
-    return f"{sentence}{_outage_clause(view, context)}"
+    return f"{sentence}{_outage_clause(broker, view, context)}"
 
 
 def withdraw_report(journal: Journal, broker: int, *, who: Actor, reason: str = "") -> str:
@@ -126,7 +119,7 @@ def withdraw_log_dirs(journal: Journal, broker: int, *, who: Actor, reason: str 
     The cluster is not needed. Raises RequestError if none is reported.
     """
     node = journal.tree.get(FAILED_LOG_DIRS.path(broker))
-    if node is None or broker not in reported_log_dirs(journal.tree):
+    if node is None or broker not in read_log_dir_failures(journal.tree).reported:
         raise RequestError(
             f"No log directory of broker {broker} is reported as failed, so there is nothing to withdraw."
         )
@@ -181,11 +174,12 @@ def _refuse_log_dirs(broker: int, log_dirs: Collection[str], view: LivenessView)
     return "" if view.lost.get(broker) else "no replica is left in it"
 
 
-def _outage_clause(view: LivenessView, context: ClusterContext) -> str:
+def _outage_clause(broker: int, view: LivenessView, context: ClusterContext) -> str:
     """Return what holds for the brokers that were not reported if so many are down that it is an outage."""
     journal, now_ms, settings = context.journal, context.journal.now_ms(), context.settings
     decision = decide_failures(journal, view, read_failures(journal.tree, now_ms), now_ms=now_ms, settings=settings)
-    why = outage_text(view.failed | view.lost.keys(), view.known, decision.not_counted, settings)
+    down = view.failed | view.lost.keys()
+    why = outage_text(down, view.known, decision.not_counted, settings, healing=(broker,))
     return why and f" It is healed all the same, although others are down: {why}"
 
 

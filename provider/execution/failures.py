@@ -465,10 +465,17 @@ def _exceeded_settings(
     return {name: value for name, (value, most) in bounds.items() if counted > most}
 
 
-def outage_text(down: Collection[int], known: Collection[int], not_counted: Collection[int], settings: Settings) -> str:
+def outage_text(
+    down: Collection[int],
+    known: Collection[int],
+    not_counted: Collection[int],
+    settings: Settings,
+    *,
+    healing: Collection[int] = (),
+) -> str:
     """Return why so many brokers are an outage, and what overrules it; empty if they are none.
 
-    It follows a colon: `3 of 7 brokers, more than …`.
+    It follows a colon: `3 of 7 brokers, more than …`. The brokers of `healing` are healed all the same.
     """
     exceeded = _exceeded_settings(down, known, not_counted, settings)
     if not exceeded:
@@ -476,10 +483,12 @@ def outage_text(down: Collection[int], known: Collection[int], not_counted: Coll
     counted = sorted(set(down).difference(not_counted))
     of, names = len(set(known).difference(not_counted)), " and ".join(exceeded)
     allowed = " and ".join(f"{name} ({value:g})" for name, value in exceeded.items())
+    nothing = "nothing else" if healing else "nothing"
+    first = next((broker for broker in counted if broker not in healing), counted[0])
     return (
         f"{len(counted)} of {of} brokers, more than {allowed} {'allow' if len(exceeded) > 1 else 'allows'}; this "
-        "counts as an outage, and nothing is healed until some brokers return. To heal all the same, run the DAG heal "
-        f"with a higher {names}, or report a broker that will not return: airflow kafka-steward failed {counted[0]}."
+        f"counts as an outage, and {nothing} is healed until some brokers return. To heal all the same, run the DAG "
+        f"heal with a higher {names}, or report a broker that will not return: airflow kafka-steward failed {first}."
     )
 
 
@@ -565,4 +574,5 @@ def _describe_heal_state(
         return f"; {grace_end_text(decision.waiting[broker], now_ms)}"
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
         return "; they are not healed (heal_failed_disks)"
-    return f": {outage_text(view.failed | view.lost.keys(), view.known, decision.not_counted, settings)[:-1]}"
+    down = view.failed | view.lost.keys()
+    return f": {outage_text(down, view.known, decision.not_counted, settings, healing=decision.due)[:-1]}"

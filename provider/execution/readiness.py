@@ -322,15 +322,7 @@ def _exhausted_brokers(journal: Journal, snapshot: Snapshot, now_ms: int, settin
     """Return the dead brokers whose last heal did what can be done with the live ones."""
     view = build_view(snapshot, snapshot.dead_hosting_brokers, {})
     read = read_failures(journal.tree, now_ms)
-    healed = find_healed_brokers(
-        journal,
-        view,
-        now_ms,
-        settings,
-        first_seen_ms=read.first_seen_ms,
-        reported_ms={},
-        failures=read.failures,
-    )
+    healed = find_healed_brokers(journal, view, read, {}, now_ms=now_ms, settings=settings)
     return healed.exhausted & view.failed
 
 

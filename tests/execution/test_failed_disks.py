@@ -123,6 +123,37 @@ def test_it_is_healed_as_a_brokers_replicas_are(simulator: Simulator, journal: J
     assert journal.tree.get(NODE) is None
 
 
+def test_a_disk_whose_heal_did_what_it_could_stays_handled_when_the_plan_is_archived(
+    simulator: Simulator, journal: Journal
+) -> None:
+    rules: dict[str, Any] = {"max_failed_fraction": 0.3}
+    simulator.fail_disk(2, T0)
+    look(simulator, journal)
+    simulator.tick(GRACE_S)
+    assert look(simulator, journal).failed == (2,)
+    plan = plan_of(
+        simulator, [move("t-1", "231", "431")], log_dirs_failed=[2], unplaced=[{"topic": "t", "partition": 0}]
+    )
+    record = publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan)
+    runner = PlanRunner(ClusterContext(simulator, journal, Settings(), WHO), record.digest)
+    run_to_end(runner, lambda _: simulator.tick(), interval_s=lambda: 1)
+    for purge in (False, True):
+        if purge:
+            journal.plans.purge(simulator.now_ms + 1)
+            assert journal.plans.latest(1) == []
+        simulator.tick(100)
+        verdict = look(simulator, journal, **rules)
+        assert verdict.failed == ()
+        assert verdict.sentence.endswith("1 replicas, which a plan handles."), purge
+    report_log_dirs(ClusterContext(simulator, journal, Settings(), WHO), 2, ["/disk-2"])
+    verdict = look(simulator, journal, **rules)
+    assert verdict.failed == (2,), "a person reported it since"
+    assert json.loads(present(journal.tree.get(NODE)).data)["healed"]["left"] == 1
+    simulator.kill(1)
+    look(simulator, journal, **rules)
+    assert not look(simulator, journal, **rules, heal_failure_interval=0).outage, "it counts towards no outage"
+
+
 def test_without_the_option_a_heal_leaves_a_live_brokers_disk_alone(simulator: Simulator, tmp_path: Path) -> None:
     simulator.fail_disk(2, T0)
     for number, (failed, asked) in enumerate((([2], []), ([1], [1]))):
@@ -295,8 +326,21 @@ def test_an_announced_restart_does_not_delay_it(simulator: Simulator, journal: J
 
 def test_an_entry_written_by_hand_may_say_the_same(simulator: Simulator, journal: Journal) -> None:
     simulator.kill(1)
-    journal.tree.create(ENTRY, f'{{"failure_timestamp": {simulator.now_ms}, "reported": true}}')
+    by_hand = f'{{"failure_timestamp": {simulator.now_ms}, "reported": true}}'
+    journal.tree.create(ENTRY, by_hand)
     assert look_after(simulator, journal).due == (1,)
+    published = publish_plan(
+        context(simulator, journal),
+        plan_of(simulator, heal_moves(simulator, 1, 4)[1:], failed=(1,), unplaced=[{"topic": "t", "partition": 0}]),
+    )
+    runner = PlanRunner(context(simulator, journal), published.digest)
+    run_to_end(runner, lambda _: simulator.tick(), interval_s=lambda: 1)
+    assert look_after(simulator, journal).handled == (1,), "the heal that did what it could is newer than the report"
+    simulator.tick()
+    journal.tree.create(ENTRY, by_hand)
+    assert look_after(simulator, journal).failed == (1,), "the entry was written again, which reports it again"
+    record = json.loads(present(journal.tree.get("/steward/failures/1")).data)
+    assert record["reported_ms"] == simulator.now_ms
 
 
 def test_the_report_outlives_a_heal_that_was_abandoned(simulator: Simulator, journal: Journal) -> None:
@@ -353,7 +397,9 @@ def test_in_an_outage_a_report_is_taken_at_its_word_and_says_what_holds_for_the_
     assert report_broker(context(simulator, journal), 1).startswith(words)
     verdict = look_after(simulator, journal)
     assert (verdict.due, verdict.outage) == ((1,), True)
-    assert verdict.sentence.endswith("failed 1. Broker 1 is healed all the same.")
+    assert verdict.sentence.endswith("failed 2. Broker 1 is healed all the same.")
+    for told in (report_broker(context(simulator, journal), 1), verdict.sentence):
+        assert "and nothing else is healed until some brokers return" in told
 
 
 def test_a_withdrawn_report_calls_the_heal_off_until_another_report(simulator: Simulator, journal: Journal) -> None:
