@@ -387,9 +387,10 @@ def healed_brokers(
             else not (plan.status.finished or is_plan_abandoned(plan, now_ms, settings))
         )
     }
-    settled = frozenset(broker for broker in finished if not newest[broker].postponed)
+    waits = frozenset(broker for broker in finished if broker in newest[broker].postponed)
+    settled = finished - waits | waits & view.in_flight
     exhausted = frozenset(broker for broker in settled & handled if newest[broker].status.ended_by_itself)
-    ended = {broker: EndedHeal.of(newest[broker]) for broker in sorted(settled)}
+    ended = {broker: EndedHeal.of(newest[broker]) for broker in sorted(finished - waits)}
     return HealedBrokers(frozenset(handled), settled, exhausted, ended)
 
 
@@ -405,12 +406,12 @@ def _has_ended_incomplete(plan: PlanRecord) -> bool:
 def _can_heal_no_more(broker: int, plan: PlanRecord, view: LivenessView, now_ms: int) -> bool:
     """Return True if another plan could not do more than `plan`, which has ended.
 
-    A plan that left partitions because they were being reassigned is followed by another when none of its broker is.
+    A plan that left partitions of the broker because they were being reassigned is followed by another when none is.
     The failure of a further broker does not make another plan worthwhile, a newly live broker does, except for
     partitions that have no live replica to copy from. One that left the same as the heal before, although its targets
     were live, is followed by another a day later: somebody may have made room on a disk.
     """
-    if plan.postponed and broker not in view.in_flight:
+    if broker in plan.postponed and broker not in view.in_flight:
         return False
     if plan.repeats and now_ms - plan.stepped_ms >= _REPEATED_AFTER_MS:
         return False

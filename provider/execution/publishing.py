@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from kafka_steward.assignment import Move, Operation
 from kafka_steward.errors import DocumentError, NodeExists, PlanError
 from kafka_steward.execution.failure_records import LATEST_PLANS, delete_entry, read_failures
@@ -200,7 +203,6 @@ def refuse_invalid_plan(plan: PlanFolder, snapshot: SnapshotFolder) -> None:
 def _build_initial_record(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder | None) -> PlanRecord:
     """Return the initial record. `live_brokers` are the brokers that the planner could use."""
     operation = str(plan.proof["operation"])
-    postponed = sum(each.get("reason") == "in_flight" for each in plan.proof.get("pinned", ()))
     return PlanRecord(
         plan.digest,
         context.cluster.cluster_id,
@@ -211,9 +213,21 @@ def _build_initial_record(context: ClusterContext, plan: PlanFolder, snapshot: S
         who=context.actor,
         left=len(plan.proof.get("unplaced", ())) + len(plan.proof.get("pinned", ())),
         live_brokers=_usable_brokers(context.cluster, snapshot),
-        postponed=postponed,
+        postponed=_postponed_brokers(plan, snapshot),
         repeats=_count_repeats(context.journal, plan) if operation == Operation.HEAL.value else 0,
     )
+
+
+def _postponed_brokers(plan: PlanFolder, snapshot: SnapshotFolder | None) -> tuple[int, ...]:
+    """Return the healed brokers of which somebody else reassigns a partition; all of them without a snapshot."""
+    healed = _healed_brokers(plan)
+    moving = {(row["topic"], row["partition"]) for row in plan.proof.get("pinned", ()) if row["reason"] == "in_flight"}
+    if not moving or snapshot is None:
+        return healed if moving else ()
+    topics = pa.array(sorted({topic for topic, _ in moving}))
+    rows = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], topics)).to_pylist()
+    held = {broker for row in rows if (row["topic"], row["partition"]) in moving for broker in row["replicas"]}
+    return tuple(broker for broker in healed if broker in held)
 
 
 def _count_repeats(journal: Journal, plan: PlanFolder) -> int:

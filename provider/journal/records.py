@@ -118,10 +118,10 @@ class PlanRecord(Document):
 
     `reason` is a one-line message: the reason for the current status. `attempts` counts steps without progress.
     `live_brokers` lists the brokers that the planner could use, and is empty once a further plan could do more with
-    them. `left` counts the partitions that the plan could not make fully replicated, `postponed` those among them that
-    another reassignment in flight kept out of it. `repeats` counts the heals in a row that left all moves of this one,
-    to the same targets. `chunks` names the chunk documents, in order. `revision` is the node's version, which an update
-    compares.
+    them. `left` counts the partitions that the plan could not make fully replicated, `postponed` lists the failed
+    brokers of those among them that another reassignment in flight kept out of it. `repeats` counts the heals in a row
+    that left all moves of this one, to the same targets. `chunks` names the chunk documents, in order. `revision` is
+    the node's version, which an update compares.
 
     `cancel` is the request to cancel the plan, from the time of the request on. If its scope is "plan",
     `rolled_back_by` is the rollback that was published for it, and `earlier_rollback` the one that had ended before the
@@ -156,7 +156,7 @@ class PlanRecord(Document):
     throttle: int | None = None
     not_rolled_back: int | None = None
     earlier_rollback: Digest | None = None
-    postponed: Annotated[int, FieldPresence.OMITTED] = 0
+    postponed: Annotated[tuple[int, ...], FieldPresence.OMITTED] = ()
     repeats: Annotated[int, FieldPresence.OMITTED] = 0
     revision: Annotated[int, FieldPresence.NEVER] = field(default=0, compare=False)
     #: Unknown fields of `who`, added by others: written back.

@@ -216,10 +216,13 @@ DONE: dict[str, Any] = {"status": PlanStatus.COMPLETED, "left": 4}
             [plan(**DONE, live_brokers=(3,))], {"seen_ms": {1: 0}, "hopeless": (1,)}, (1,), (1,), id="in vain"
         ),
         pytest.param([plan(**DONE, live_brokers=())], {"seen_ms": {1: 0}}, (), (), id="another plan could do more"),
-        pytest.param([plan(**DONE, postponed=1)], {"seen_ms": {1: 0}, "in_flight": (1,)}, (1,), (), id="postponed"),
         pytest.param(
-            [plan(**DONE, postponed=1)], {"seen_ms": {1: 0}}, (), (), id="what it was postponed for has ended"
+            [plan(**DONE, postponed=(1,))], {"seen_ms": {1: 0}, "in_flight": (1,)}, (1,), (1,), id="postponed"
         ),
+        pytest.param(
+            [plan(**DONE, postponed=(1,))], {"seen_ms": {1: 0}}, (), (), id="what it was postponed for has ended"
+        ),
+        pytest.param([plan(**DONE, postponed=(2,))], {"seen_ms": {1: 0}}, (1,), (1,), id="another was postponed"),
         pytest.param([plan("drain"), plan(failed_brokers=(2,)), plan()], {}, (1, 2), (), id="each by its newest heal"),
         pytest.param(
             [plan(status=PlanStatus.COMPLETED, failed_brokers=(2,)), plan()], {}, (1,), (), id="not by an older heal"

@@ -117,7 +117,21 @@ def test_a_heal_counts_only_for_the_brokers_that_failed(simulator: Simulator, jo
 def test_what_was_in_flight_is_not_what_cannot_be_healed(simulator: Simulator, journal: Journal) -> None:
     plan = a_heal(simulator, pinned=[{"topic": "t", "partition": 2, "reason": "in_flight"}])
     record = publish(simulator, journal, plan)
-    assert (record.left, record.postponed, record.live_brokers) == (1, 1, (1, 2, 3, 4))
+    assert (record.left, record.postponed, record.live_brokers) == (1, record.failed_brokers, (1, 2, 3, 4))
+    assert record.postponed
+
+
+def test_only_the_brokers_of_what_is_in_flight_wait_for_another_heal(
+    simulator: Simulator, journal: Journal, tmp_path: Path
+) -> None:
+    simulator.create("u", [(3, 1), (4, 1)], size=1000)
+    simulator.alter({TopicPartition("u", 0): (3, 2)})
+    for broker in (3, 4):
+        simulator.kill(broker)
+    take_snapshot(simulator, str(tmp_path), failed={3, 4}, now_ms=simulator.now_ms)
+    snapshot = read_snapshot(str(tmp_path))
+    record = publish(simulator, journal, planned(snapshot), snapshot=snapshot)
+    assert (record.failed_brokers, record.postponed) == ((3, 4), (3,))
 
 
 def test_a_second_plan_waits_for_the_first(simulator: Simulator, journal: Journal) -> None:
