@@ -47,7 +47,7 @@ from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
 from tests.builders import cluster, plan_with, snapshot_of
 from tests.local_plan import planned
-from tests.simulated_plan import WHO, delete, move, overwrite, plan_of, simulated
+from tests.simulated_plan import WHO, delete, memory_journal, move, overwrite, plan_of, simulated
 from tests.simulator import Simulator
 
 
@@ -121,16 +121,14 @@ def test_what_was_in_flight_is_not_what_cannot_be_healed(simulator: Simulator, j
     assert record.postponed
 
 
-def test_only_the_brokers_of_what_is_in_flight_wait_for_another_heal(
-    simulator: Simulator, journal: Journal, tmp_path: Path
-) -> None:
-    simulator.create("u", [(3, 1), (4, 1)], size=1000)
+def test_only_the_brokers_of_what_is_in_flight_wait_for_another_heal(tmp_path: Path) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b 6c", "u: 31 41", size=1000)
     simulator.alter({TopicPartition("u", 0): (3, 2)})
     for broker in (3, 4):
         simulator.kill(broker)
     take_snapshot(simulator, str(tmp_path), failed={3, 4}, now_ms=simulator.now_ms)
     snapshot = read_snapshot(str(tmp_path))
-    record = publish(simulator, journal, planned(snapshot), snapshot=snapshot)
+    record = publish(simulator, memory_journal(simulator), planned(snapshot), snapshot=snapshot)
     assert (record.failed_brokers, record.postponed) == ((3, 4), (3,))
 
 
