@@ -283,8 +283,12 @@ def validate_config(config: Mapping[str, Any]) -> dict[str, Any]:
     check_security(checked)
     for name in (name for name in _FILES if checked.get(name)):
         _check_file(name, checked[name])
-    if any(checked.get(name) for name in TEXTS):
+    texts = any(checked.get(name) for name in TEXTS)
+    if texts or checked.get("ssl_certfile"):
+        # Also where kafka-python builds its own: without a password, it would ask for one on the terminal.
         context = build_context(checked)
+        checked["ssl_password"] = checked.get("ssl_password") or ""
+    if texts:
         checked = {name: value for name, value in checked.items() if not name.startswith("ssl_")}
         checked["ssl_context"] = context
     return {name: _to_client_value(name, value, checked) for name, value in checked.items() if name != _OAUTH_CONFIG}

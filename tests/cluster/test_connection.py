@@ -322,6 +322,23 @@ def test_a_store_in_pem_is_a_file_and_any_other_is_refused_with_the_command_that
         assert "s3cret" not in str(refused.value)
 
 
+def test_an_encrypted_key_in_a_file_is_refused_without_its_password_and_nobody_is_asked_for_it(
+    pem: dict[str, str], tmp_path: Path
+) -> None:
+    files = {name: tmp_path / name for name in ("chain", "key", "other key", "both")}
+    for name, path in files.items():
+        path.write_text(pem["chain"] + pem["other key"] if name == "both" else pem[name])
+    config = {"bootstrap_servers": "a:1", "security_protocol": "SSL"}
+    java = client_config({"ssl.keystore.type": "PEM", "ssl.keystore.location": str(files["both"])})
+    apart = {"ssl_certfile": str(files["chain"]), "ssl_keyfile": str(files["other key"])}
+    for given in (java, apart, {**java, "ssl_password": "wr0ng"}, {**apart, "ssl_password": "wr0ng"}):
+        with pytest.raises(SettingError, match="ssl_certfile cannot be loaded .* its ssl_password") as refused:
+            validate_config({**config, **given})
+        assert "wr0ng" not in str(refused.value)
+    checked = validate_config({**config, **apart, "ssl_keyfile": str(files["key"])})
+    assert (checked["ssl_certfile"], checked["ssl_password"]) == (str(files["chain"]), ""), "kafka-python loads it"
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
