@@ -130,7 +130,7 @@ class MoveReason(str, Enum):
     BROKER_FAILED = "broker_failed"
     #: A replica was in a failed log directory of a live broker.
     LOG_DIR_FAILED = "log_dir_failed"
-    #: A replica was on a broker that is to be drained.
+    #: A replica was on a broker that is to be drained, or that is down: plans other than a heal empty both.
     BROKER_DRAINING = "broker_draining"
     #: It had fewer replicas than its target (KIP-409), or more.
     REPLICATION_FACTOR = "replication_factor"
@@ -152,7 +152,7 @@ class MoveReason(str, Enum):
 _WORDS: dict[str, str] = {
     MoveReason.BROKER_FAILED: "a replica was on a broker that failed",
     MoveReason.LOG_DIR_FAILED: "a replica was in a log directory that failed",
-    MoveReason.BROKER_DRAINING: "a replica is on a broker that is being drained",
+    MoveReason.BROKER_DRAINING: "a replica is on a broker that is down or being drained",
     MoveReason.REPLICATION_FACTOR: "its number of replicas is not its replication factor",
     MoveReason.RACK_SPREAD: "its replicas are not spread over as many racks as possible",
     MoveReason.BALANCE: "another broker held less than its share",

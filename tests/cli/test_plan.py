@@ -53,7 +53,7 @@ def test_the_proof_is_printed_as_tables(scene: Scene, capsys: pytest.CaptureFixt
         assert ("1 byte/s, set by someone else: this plan's 3,000,000 bytes/s do" in capsys.readouterr().err) == named
     assert "at 100 B/s into each broker" in out
     assert "broker  replicas" in out
-    assert "a replica is on a broker that is being drained" in out
+    assert "a replica is on a broker that is down or being drained" in out
     assert "Nothing was submitted." in err
 
 
