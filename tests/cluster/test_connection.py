@@ -332,7 +332,7 @@ def test_an_encrypted_key_in_a_file_is_refused_without_its_password_and_nobody_i
     java = client_config({"ssl.keystore.type": "PEM", "ssl.keystore.location": str(files["both"])})
     apart = {"ssl_certfile": str(files["chain"]), "ssl_keyfile": str(files["other key"])}
     for given in (java, apart, {**java, "ssl_password": "wr0ng"}, {**apart, "ssl_password": "wr0ng"}):
-        with pytest.raises(SettingError, match="ssl_certfile cannot be loaded .* its ssl_password") as refused:
+        with pytest.raises(SettingError, match=r"ssl_certfile cannot be loaded .* its ssl_password") as refused:
             validate_config({**config, **given})
         assert "wr0ng" not in str(refused.value)
     checked = validate_config({**config, **apart, "ssl_keyfile": str(files["key"])})
