@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,11 +11,10 @@ from kafka_steward.assignment import TopicPartition, name_brokers
 from kafka_steward.cli import Exit
 from kafka_steward.cli.foreground import Foreground, exit_code, open_foreground, print_result
 from kafka_steward.cli.verb import CommandContext, print_error
-from kafka_steward.errors import PlanError
 from kafka_steward.execution.cancel_restoration import find_externally_reordered, restore_externally_reordered
 from kafka_steward.execution.cancel_signal import cancel_everything
 from kafka_steward.execution.external_reassignments import ExternalCancel
-from kafka_steward.execution.lifecycle import Scope, change_plan_throttle, request_cancel
+from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.plan_resolution import resolve_plan
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.rollback import SkippedPartition
@@ -111,13 +109,9 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
     ask = partial(
         request_cancel, journal, record.digest, who=call.who, reason=request.reason or "a user requested it",
         scope=scope, even_if_disabled=request.even_if_disabled, number=call.request_number,
+        throttle=call.arguments.throttle,
     )  # fmt: skip
     foreground.retry(ask, stays="Ctrl-C stops, and the plan stays unchanged.")
-    if call.arguments.throttle is not None:
-        with suppress(PlanError):  # it has ended, and nothing is to be rolled back
-            change_plan_throttle(
-                journal, record.digest, call.arguments.throttle, call.who, "set on the command line of cancel"
-            )
     progress = foreground.run_plan(record.digest)
     ended = journal.plans.get(record.digest)
     rolled_back = ended is not None and (ended.status.value == "rolled_back" or ended.not_rolled_back is not None)
@@ -181,7 +175,10 @@ def _cancel_everything(foreground: Foreground, request: CancelRequest) -> Exit:
 def _request_all_cancels(foreground: Foreground, request: CancelRequest) -> tuple[list[str], list[ExternalCancel]]:
     """Request the cancel of each plan and cancel external reassignments; repeat until Kafka shows their end."""
     call, opened = foreground.call, foreground.opened
-    ask = partial(cancel_everything, opened.cluster, opened.journal, request, call.who, number=call.request_number)
+    ask = partial(
+        cancel_everything, opened.cluster, opened.journal, request, call.who, number=call.request_number,
+        throttle=call.arguments.throttle,
+    )  # fmt: skip
     plans: dict[str, None] = {}
     external: dict[TopicPartition, ExternalCancel] = {}
     for _ in range(_POLLS):

@@ -89,7 +89,7 @@ def consume_cancel_signal(
     request = replace(request, reason=request.reason or f"{paths.CANCEL_IN_PROGRESS} was created")
     number = event_number(node.path, node.modified_id)  # it is read until the cluster shows the end of the cancels
     if request.plan:
-        outcome = _request_cancels(journal, [request.plan], request, who, number)
+        outcome = _request_cancels(journal, [request.plan], request, who, number=number)
     else:
         outcome = cancel_everything(cluster, journal, request, who, fence=fence, number=number)
     if outcome.is_pending and journal.tree.now_ms() - node.modified_ms < _PENDING_MS:
@@ -112,14 +112,15 @@ def cancel_everything(
     *,
     fence: Fence | None = None,
     number: int | None = None,
+    throttle: int | None = None,
 ) -> CancelOutcome:
     """Request the cancel of each pending plan, and cancel external reassignments; the steps of the plans do the rest.
 
     `who` executes the request, which `request.person` made. A call that is repeated with the same `number` requests
-    nothing twice. Raises the errors of `consume_cancel_signal`.
+    nothing twice. `throttle` is as in `request_cancel`. Raises the errors of `consume_cancel_signal`.
     """
     plans = pending_plans(journal)
-    outcome = _request_cancels(journal, plans, request, who, number)
+    outcome = _request_cancels(journal, plans, request, who, number=number, throttle=throttle)
     external = find_external_reassignments(cluster, journal, plans)
     if not external:
         return outcome
@@ -140,15 +141,15 @@ def pending_plans(journal: Journal) -> list[str]:
 
 
 def _request_cancels(
-    journal: Journal, plans: Sequence[str], request: CancelRequest, who: Actor, number: int | None
+    journal: Journal, plans: Sequence[str], request: CancelRequest, who: Actor, **given: int | None
 ) -> CancelOutcome:
-    refusals = {digest: _try_request_cancel(journal, digest, request, who, number) for digest in plans}
+    refusals = {digest: _try_request_cancel(journal, digest, request, who, **given) for digest in plans}
     reason = _cancel_reason(request)
     messages = [refusal or f"Plan {digest[:12]} is cancelled: {reason}." for digest, refusal in refusals.items()]
     return CancelOutcome(tuple(digest for digest in plans if not refusals[digest]), (), tuple(messages))
 
 
-def _try_request_cancel(journal: Journal, digest: str, request: CancelRequest, who: Actor, number: int | None) -> str:
+def _try_request_cancel(journal: Journal, digest: str, request: CancelRequest, who: Actor, **given: int | None) -> str:
     """Request the cancel of one plan; return why it cannot be cancelled, or an empty string."""
     scope: Scope = "plan" if request.scope == "plan" else "pending"
     try:
@@ -159,7 +160,7 @@ def _try_request_cancel(journal: Journal, digest: str, request: CancelRequest, w
             reason=_cancel_reason(request),
             scope=scope,
             even_if_disabled=request.even_if_disabled,
-            number=number,
+            **given,
         )
     except PlanError as error:
         return str(error)

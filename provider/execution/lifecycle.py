@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kafka_steward.assignment import Operation, name_brokers
@@ -37,6 +37,9 @@ from kafka_steward.settings import Settings
 _HOUR_MS = 3_600_000
 
 _DAY_MS = 24 * _HOUR_MS
+
+#: Why a rate is changed that is given with a cancel.
+_WITH_CANCEL = "requested with the cancel"
 
 #: Causes set by an external actor; a new plan would conflict with it.
 _EXTERNAL_CAUSES = {Cause.CANCELLED_ELSEWHERE, Cause.REASSIGNED_ELSEWHERE}
@@ -171,6 +174,7 @@ def request_cancel(
     scope: Scope = "pending",
     even_if_disabled: bool = False,
     number: int | None = None,
+    throttle: int | None = None,
 ) -> PlanRecord:
     """Request that the pending moves of a plan are cancelled; return the plan's record with the request.
 
@@ -178,6 +182,10 @@ def request_cancel(
     requests the rollback of the completed moves; the plan may have ended, and may have been rolled back before. A
     repeated request can extend an earlier one, but never narrows it. Moves that an abandoned plan left in flight are
     pending too.
+
+    With `throttle`, in bytes per second into one broker, the plan and its rollback get that rate together with the
+    request, or a rollback that has begun before it: no move begins at the old one. A plan that has ended, and is not
+    rolled back, keeps its rate.
 
     Each request has a row in the audit trail, also one that adds nothing. A caller that repeats one request passes its
     `number` each time (`event_number`): it then has one row.
@@ -189,26 +197,45 @@ def request_cancel(
     words = "cancel" if scope == "pending" else "cancel, and roll back completed moves"
     attempt = event_number() if number is None else number
     entry = AuditRecord(Action.REQUEST, f"{words}: {reason}", plan=digest, attempt=attempt, who=who)
-    return run_with_repair(journal, who, lambda: _write_cancel_request(journal, digest, wanted, entry))
+    return run_with_repair(journal, who, lambda: _write_cancel_request(journal, digest, wanted, entry, throttle))
 
 
-def _write_cancel_request(journal: Journal, digest: str, wanted: CancelRequest, entry: AuditRecord) -> PlanRecord:
+def _write_cancel_request(
+    journal: Journal, digest: str, wanted: CancelRequest, entry: AuditRecord, throttle: int | None
+) -> PlanRecord:
     scope = wanted.scope
     for _ in range(_TRIES):
         record = _require_cancellable(journal, digest, scope)
         both = wanted if record.cancel is None else record.cancel.merge(wanted)
         status, earlier = _status_if_reopened(journal, record), _rollback_to_repeat(journal, record, scope)
-        if (both, status, earlier) == (record.cancel, record.status, record.earlier_rollback):
+        asked = replace(record, cancel=both, status=status, earlier_rollback=earlier)
+        rate = record.throttle if throttle is None else _rate_with_cancel(journal, asked, throttle, entry.who)
+        if (asked, rate) == (record, record.throttle):
             journal.audit.record_request(entry, has_effect=False)
             return record
         with journal.together():
             journal.audit.record_request(entry, has_effect=True)
-            updated = journal.plans.try_update(record, cancel=both, status=status, earlier_rollback=earlier)
+            if rate != record.throttle:
+                number = event_number("throttle", entry.attempt)
+                journal.audit.record_request(_throttle_entry(record, rate, number, entry.who), has_effect=True)
+            updated = journal.plans.try_update(
+                record, cancel=both, status=status, earlier_rollback=earlier, throttle=rate
+            )
         if updated is not None:
             return updated
     raise PlanError(
         f"Plan {digest[:12]} was changed by other processes at every attempt, and was not cancelled; try again."
     )
+
+
+def _rate_with_cancel(journal: Journal, asked: PlanRecord, throttle: int, who: Actor) -> int | None:
+    """Return the rate that a plan gets with the request to cancel it, `asked`; change that of a running rollback."""
+    moving = _moving_plan(journal, asked)
+    if moving is not None and moving.digest == asked.digest:
+        return throttle
+    if moving is not None:
+        change_plan_throttle(journal, moving.digest, throttle, who, _WITH_CANCEL)
+    return asked.throttle
 
 
 def _require_cancellable(journal: Journal, digest: str, scope: str) -> PlanRecord:
@@ -279,15 +306,7 @@ def change_plan_throttle(journal: Journal, digest: str, throttle: int, who: Acto
     number = event_number()
     for _ in range(_TRIES):
         record = _find_moving_plan(journal, digest)
-        entry = AuditRecord(
-            Action.REQUEST,
-            f"throttle: {reason}",
-            plan=record.digest,
-            attempt=number,
-            before=record.throttle,
-            after={"throttle": throttle},
-            who=who,
-        )
+        entry = _throttle_entry(record, throttle, number, who, reason)
         if record.throttle == throttle:
             journal.audit.record_request(entry, has_effect=False)
             return record
@@ -297,6 +316,20 @@ def change_plan_throttle(journal: Journal, digest: str, throttle: int, who: Acto
     raise VersionConflict(
         f"Plan {digest[:12]} was changed by other processes at every attempt, and its throttle was not "
         "changed; try again."
+    )
+
+
+def _throttle_entry(
+    record: PlanRecord, throttle: int | None, number: int, who: Actor, reason: str = _WITH_CANCEL
+) -> AuditRecord:
+    return AuditRecord(
+        Action.REQUEST,
+        f"throttle: {reason}",
+        plan=record.digest,
+        attempt=number,
+        before=record.throttle,
+        after={"throttle": throttle},
+        who=who,
     )
 
 
@@ -318,9 +351,15 @@ def throttle_message(journal: Journal, record: PlanRecord) -> str:
 def _find_moving_plan(journal: Journal, digest: str) -> PlanRecord:
     """Return the plan, or its unfinished rollback once it has ended; the plan while its rollback is yet to begin."""
     record = journal.plans.get(digest)
-    if record is not None and is_rollback_unfinished(journal, record):
+    moving = None if record is None else _moving_plan(journal, record)
+    return moving or _require_unfinished(journal, digest)
+
+
+def _moving_plan(journal: Journal, record: PlanRecord) -> PlanRecord | None:
+    """Return the same for a plan's record; None if the plan has ended and is not rolled back."""
+    if is_rollback_unfinished(journal, record):
         return find_unfinished_rollback(journal, record) or record
-    return _require_unfinished(journal, digest)
+    return None if record.status.finished else record
 
 
 def _require_unfinished(journal: Journal, digest: str) -> PlanRecord:

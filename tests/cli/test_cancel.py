@@ -13,6 +13,7 @@ from getpass import getuser
 import pytest
 
 from kafka_steward.assignment import TopicPartition
+from kafka_steward.cli.foreground import Foreground
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.lifecycle import change_plan_throttle, request_cancel
@@ -23,6 +24,7 @@ from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.sandbox import Sandbox
+from kafka_steward.settings import Settings
 from tests.airflow_home import Connect
 from tests.cli.airflow_command import assignments, call
 from tests.cli.scene import CLUSTER, Scene
@@ -180,6 +182,46 @@ def test_the_rate_that_cancel_is_given_is_that_of_the_rollback(half: Scene) -> N
     change_plan_throttle(half.journal, half.plan.digest, 20, Actor(), "peak hour")
     assert half.call("cancel", "--scope", "plan", "--throttle", "77k", "--reason", "wrong racks") == 0
     assert (half.plan.operation, half.plan.throttle) == ("rollback", 77_000)
+
+
+def die_after_the_request(_: Foreground, act: Callable[[], object], *, stays: str) -> None:
+    assert "Ctrl-C stops" in stays
+    act()
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("words", [["--scope", "plan"], ["--all"]])
+@pytest.mark.parametrize("first", ["cancel", "rollback", "nothing"])
+def test_no_move_begins_at_the_old_rate_if_a_cancel_is_killed(
+    half: Scene, monkeypatch: pytest.MonkeyPatch, words: list[str], first: str
+) -> None:
+    """The rate is there with the request, or before it, also in an ended plan and in a rollback that has begun."""
+    digest = half.plan.digest
+    with monkeypatch.context() as killed:
+        killed.setattr("kafka_steward.cli.foreground.Foreground.retry", die_after_the_request)
+        if first == "cancel":
+            assert half.call("cancel", "--scope", "plan") == 130
+        elif first == "rollback":
+            request_cancel(half.journal, digest, who=Actor(), reason="why", scope="plan")
+            settings, cluster = Settings(throttle=10), half.simulator
+            for _ in range(4):
+                PlanRunner(ClusterContext(cluster, half.journal, settings, Actor()), digest).step()
+                cluster.tick()
+        assert half.call("cancel", *words, "--throttle", "77k") == 130
+    (plan,) = half.journal.plans.unfinished()
+    assert (plan.operation == "rollback", plan.throttle) == (first == "rollback", 77_000)
+    assert plan.cancel is not None or first == "rollback"
+    (row,) = [row for row in half.journal.audit.rows(plan=plan.digest) if row.entry.after == {"throttle": 77_000}]
+    assert (row.entry.action, row.entry.reason) == (Action.REQUEST, "throttle: requested with the cancel")
+
+
+def test_a_plan_that_has_ended_keeps_its_rate_until_it_is_rolled_back(scene: Scene) -> None:
+    assert scene.call("apply", scene.file(*ALL), "--throttle", "10") == 0
+    ended = scene.plan
+    assert scene.call("cancel", ended.digest, "--throttle", "77k") == 1
+    assert scene.plan == ended
+    assert scene.call("cancel", ended.digest, "--scope", "plan", "--throttle", "77k") == 0
+    assert {plan.throttle for plan in scene.journal.plans.latest(9)} == {77_000}
 
 
 def test_a_throttle_that_waits_for_a_dead_broker_is_named(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
