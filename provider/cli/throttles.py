@@ -35,6 +35,8 @@ def list_leftover_throttles(call: CommandContext) -> Exit | None:
                 print_error("No throttle is left over.")
             return None
         if not shown:
+            if call.out.form != "table":
+                call.out.print_rows([], _result_table([], []))
             print_error("No throttle is left over, so nothing was changed.")
             return None
         if not call.arguments.yes:
@@ -57,8 +59,7 @@ def _is_confirmed(count: int) -> bool:
 def _remove(call: CommandContext, opened: ClusterSession, shown: Sequence[LeftoverThrottle]) -> Exit:
     answers = _remove_between_steps(call, opened, shown)
     rows = [_result(each, answers) for each in shown]
-    cells: list[tuple[str, ...]] = [(*_cells(each), row["result"]) for each, row in zip(shown, rows, strict=True)]
-    call.out.print_rows(rows, Table((*_COLUMNS, "result"), cells))
+    call.out.print_rows(rows, _result_table(shown, rows))
     return Exit.FAILED if any(error is not None for error in answers.values()) else Exit.DONE
 
 
@@ -78,6 +79,11 @@ def _result(each: LeftoverThrottle, answers: dict[LeftoverThrottle, ClusterError
     if each in answers:
         result = "removed" if answers[each] is None else f"not removed: {answers[each]}"
     return {**each.to_json(), "result": result}
+
+
+def _result_table(shown: Sequence[LeftoverThrottle], rows: Sequence[dict[str, Any]]) -> Table:
+    cells: list[tuple[str, ...]] = [(*_cells(each), row["result"]) for each, row in zip(shown, rows, strict=True)]
+    return Table((*_COLUMNS, "result"), cells)
 
 
 _COLUMNS = ("level", "entity", "key", "value")
