@@ -106,7 +106,9 @@ _APART = ("plans", "external_rates", "hosts", "polls", "failures")
 def show_status(call: CommandContext) -> None:
     """Print the state of the cluster and its unfinished plans."""
     with call.hook.open() as opened:
-        facts, stored = _status_facts(opened), opened.journal.plans
+        unfinished = opened.journal.plans.unfinished()
+        external = {record.digest: list_external_rates(opened.journal, record) for record in unfinished}
+        facts, stored = _status_facts(opened, unfinished, external), opened.journal.plans
         lines = [
             f"{name.replace('_', ' ')}: {_value_text(value)}" for name, value in facts.items() if name not in _APART
         ]
@@ -116,9 +118,9 @@ def show_status(call: CommandContext) -> None:
         lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
         polls = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["polls"]]
         lines += polls or ["watched: never; no watch has polled this journal"]
-        for record in stored.unfinished():
+        for record in unfinished:
             lines += plan_lines(record, stored.existing_rows(record.digest))
-            lines += _external_lines(record, list_external_rates(opened.journal, record))
+            lines += _external_lines(record, external[record.digest])
             lines += late_step_lines(record, opened.journal.now_ms(), opened.settings)
         call.out.print_facts({**facts, **document_facts(documents)}, lines)
 
@@ -131,7 +133,9 @@ def late_step_lines(record: PlanRecord, now_ms: int, settings: Settings) -> list
     return [f"  no process has stepped it for {late_s:.0f} s: look at the triggerer and the workers, or resume it"]
 
 
-def _status_facts(opened: ClusterSession) -> dict[str, Any]:
+def _status_facts(
+    opened: ClusterSession, plans: Sequence[PlanRecord], external: Mapping[str, Sequence[ExternalRate]]
+) -> dict[str, Any]:
     snapshot, journal, now_ms = opened.cluster.snapshot(), opened.journal, opened.journal.now_ms()
     failures = read_failures(journal.tree, now_ms)
     dead = snapshot.dead_hosting_brokers
@@ -147,7 +151,6 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
     )
     openings = [] if journal.openings is None else journal.openings.rows()
     polls = [] if journal.poll_times is None else journal.poll_times.rows()
-    plans = journal.plans.unfinished()
     return {
         "cluster_id": snapshot.cluster_id,
         "mode": opened.cluster.mode_text.replace(" mode", ""),
@@ -162,11 +165,7 @@ def _status_facts(opened: ClusterSession) -> dict[str, Any]:
         "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
         "reassigning": len(snapshot.reassigning),
         "plans": [record.digest for record in plans],
-        "external_rates": [
-            {"plan": record.digest, **rate.to_json()}
-            for record in plans
-            for rate in list_external_rates(journal, record)
-        ],
+        "external_rates": [{"plan": digest, **rate.to_json()} for digest, rates in external.items() for rate in rates],
         "journal": (opened.origin or {}).get("place"),
         "hosts": [
             {"host": row["host"], "first": iso_time(row["first_ms"]), "last": iso_time(row["last_ms"])}
@@ -299,9 +298,9 @@ def show_plan(call: CommandContext) -> None:
 
 
 def _external_lines(record: PlanRecord, external: Sequence[ExternalRate]) -> list[str]:
-    """Return a line about rates of others, unless the reason of the plan's state has the same."""
+    """Return a line about the rates of others that apply instead of the plan's; none without such."""
     sentence = external_rates_message(external, record.throttle or 0)
-    return [f"  {sentence}"] if sentence and external[0].side.rate_key not in record.reason else []
+    return [f"  {sentence}"] if sentence else []
 
 
 def list_audit_rows(call: CommandContext) -> None:
