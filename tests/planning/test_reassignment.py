@@ -295,6 +295,9 @@ def lowered(snapshot: SnapshotFolder, factor: int, **options: Any) -> PlanFolder
     return plan
 
 
+LOWER = ("set-replication-factor", {"replication_factor": 2, "topics": ["t"]})
+
+
 def kept(plan: PlanFolder) -> list[set[int]]:
     return [set(each.after) for each in plan.moves]
 
@@ -356,6 +359,25 @@ def test_what_would_fall_below_min_isr_is_left_and_listed() -> None:
     assert [each.partition for each in lowered(snapshot, 2).moves] == [0]
     forged = plan_with(plan.digest, {**plan.proof, "unplaced": []}, [move(snapshot, "t-0 1")])
     assert any("fewer replicas than min.insync.replicas" in each for each in check(snapshot, forged).problems)
+
+
+@pytest.mark.parametrize("brokers", ["1! 2 3 4", "1- 2 3 4", "1 2 3 4"], ids=["failed", "draining", "disk"])
+def test_a_lower_factor_takes_the_replica_that_is_not_live_away(brokers: str) -> None:
+    whole = cluster(brokers, "t: 123 231 312 23", "u: 123")
+    rows = [row | {"isr": [2, 3], "leader": 2, "min_isr": 2} for row in whole.partitions.to_pylist()]
+    if brokers.startswith("1 "):
+        rows = [row | {"offline": [1] if 1 in row["replicas"] else []} for row in rows]
+    snapshot = snapshot_of(whole.brokers.to_pylist(), rows)
+    plan = lowered(snapshot, 2)
+    assert [(str(each.topic_partition), set(each.after)) for each in plan.moves] == [
+        (f"t-{number}", {2, 3}) for number in range(3)
+    ]
+    assert plan.proof["unplaced"] == []
+    silent = plan_with(plan.digest, plan.proof, plan.moves[1:])
+    problems = check(snapshot, silent).problems
+    assert "t-0 has 3 replicas, not its target number, and is neither in the plan nor listed." in problems
+    refused = planned(snapshot_of(whole.brokers.to_pylist(), [row | {"min_isr": 3} for row in rows]), *LOWER)
+    assert (refused.moves, {each["reason"] for each in refused.proof["unplaced"]}) == ([], {"below_min_isr"})
 
 
 def test_only_what_is_copied_is_counted() -> None:

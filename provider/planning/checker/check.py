@@ -314,6 +314,9 @@ def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iter
         left_out = (
             context.operation in EVEN_OPERATIONS and "excluded" not in reasons and _LEFT_OUT.intersection(reasons)
         )
+        # A replica that is not live counts, too, where a replication factor was requested.
+        if name.topic in context.requested_factors:
+            held = max(held, min(due + 1, len(part.replicas)))
         if due == held and as_given and not left_out:
             continue
         reasons += ["too_few_brokers"] if count_available_brokers(name, context) < due else []

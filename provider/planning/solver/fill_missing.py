@@ -206,9 +206,11 @@ def _find_missing(problem: Problem) -> _MissingReplicas:
     kept = (alive & ~shrinks[rows.row]) | stays
     missing = factor - np.bincount(rows.row[kept], minlength=len(rows))
     room = np.where(shrinks, np.bincount(rows.row[optional], minlength=len(rows)), len(brokers))
-    disposition = dispositions(problem, kept, missing, room, changes=shrinks)
+    # Where as many are live as requested, the others leave the list of replicas.
+    trims = _named_rows(problem) & (factor == keeps) & (keeps < rows.replica_count)
+    disposition = dispositions(problem, kept, missing, room, changes=shrinks | trims)
     if problem.operation is Operation.SET_REPLICATION_FACTOR:
-        below = (disposition == Disposition.PLANNED) & shrinks & (factor < np.minimum(rows.min_isr, rows.replica_count))
+        below = (disposition == Disposition.PLANNED) & (factor < np.minimum(rows.min_isr, rows.replica_count))
         disposition[below] = Disposition.BELOW_MIN_ISR
         _refuse_large_factor(problem, (disposition == Disposition.TOO_FEW_BROKERS) & (factor > keeps), factor)
     planned = disposition == Disposition.PLANNED
@@ -251,8 +253,14 @@ def _wanted_factor(problem: Problem, keeps: Ints) -> Ints:
         return rows.replica_count
     if problem.operation is not Operation.SET_REPLICATION_FACTOR:
         return np.maximum(rows.target_rf, keeps)
-    named = np.isin(np.array(rows.topics), problem.options.topics)[rows.topic]
-    return np.where(named, problem.options.replication_factor, keeps)
+    return np.where(_named_rows(problem), problem.options.replication_factor, keeps)
+
+
+def _named_rows(problem: Problem) -> Bools:
+    """Return a mask of the rows whose topics are to have another replication factor."""
+    if problem.operation is not Operation.SET_REPLICATION_FACTOR:
+        return np.zeros(len(problem.rows), bool)
+    return np.isin(np.array(problem.rows.topics), problem.options.topics)[problem.rows.topic]
 
 
 def _choose_staying(problem: Problem, held: Bools, factor: Ints) -> tuple[Bools, Bools]:
