@@ -29,10 +29,10 @@ from kafka_steward.execution.preflight import (
     find_under_min_isr_elsewhere,
 )
 from kafka_steward.execution.publishing import is_approved
-from kafka_steward.execution.readiness import announced_restarts, disabled_reason, find_stuck
+from kafka_steward.execution.readiness import announced_restarts, disabled_reason, find_stuck, record_unsettled
 from kafka_steward.execution.staging import UNCLEAN_ELECTIONS
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, UnsettledPartitions
 from kafka_steward.journal.tree import Tree
 
 #: Topics whose settings are read between two checks of the step lock.
@@ -171,7 +171,8 @@ def assess_strain(
     out_of_sync = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
     min_isr = _fetch_min_isr(context.cluster, out_of_sync, facts, fence)
     under = find_under_min_isr_elsewhere(snapshot, plan, min_isr)
-    stuck = find_stuck(context.journal, context.settings, fence.now_ms) if under else frozenset()
+    unsettled = record_unsettled(context.journal, snapshot) if under else UnsettledPartitions()
+    stuck = find_stuck(unsettled, context.settings, fence.now_ms)
     facts.strain = ClusterStrain(
         fence.now_ms,
         {name: brokers for name, brokers in under.items() if str(name) not in stuck},

@@ -17,7 +17,7 @@ and no plan can mend does not keep it waiting: such partitions are left out, and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -255,8 +255,8 @@ class KnownState:
 
     `holders` are the digests of the plans that hold the plan slot. `disabled` states by whom reassignments are
     disabled, and is empty while they are not (KIP-236). `gone` are dead brokers whose grace period is over, `exhausted`
-    those whose last heal did what can be done. `since_ms` has the time since which partitions are out of sync or being
-    reassigned.
+    those whose last heal did what can be done. `unsettled` has the times since which partitions are out of sync or
+    being reassigned.
     """
 
     now_ms: int = 0
@@ -264,12 +264,13 @@ class KnownState:
     holders: Sequence[str] = ()
     gone: frozenset[int] = frozenset()
     exhausted: frozenset[int] = frozenset()
-    since_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    unsettled: UnsettledPartitions = field(default_factory=UnsettledPartitions)
     stuck_after_ms: int = 0
 
-    def is_stuck(self, name: TopicPartition) -> bool:
-        """Return True if the partition has been out of sync or in flight for too long to wait for it."""
-        since_ms = self.since_ms.get(name)
+    def is_stuck(self, partition: Partition) -> bool:
+        """Return True if the partition has been in flight, or else out of sync, for too long to wait for it."""
+        times = self.unsettled.reassigning_ms if partition.reassigning else self.unsettled.out_of_sync_ms
+        since_ms = times.get(str(partition.topic_partition))
         return since_ms is not None and self.now_ms - since_ms >= self.stuck_after_ms
 
 
@@ -304,7 +305,7 @@ def readiness_of(snapshot: Snapshot, journal: Journal, settings: Settings) -> Re
     """Return the readiness of a cluster that is in this state, as `check_readiness` does."""
     now_ms = journal.now_ms()
     unsettled = record_unsettled(journal, snapshot)
-    down_ms = unsettled.down_ms
+    down_ms = {int(broker): since_ms for broker, since_ms in unsettled.down_ms.items()}
     grace_ms = _grace_ms(settings)
     known = KnownState(
         now_ms,
@@ -312,7 +313,7 @@ def readiness_of(snapshot: Snapshot, journal: Journal, settings: Settings) -> Re
         holders=[plan.digest for plan in current_plans(journal)],
         gone=frozenset(broker for broker, since_ms in down_ms.items() if now_ms - since_ms >= grace_ms),
         exhausted=_exhausted_brokers(journal, snapshot, now_ms, settings) if down_ms else frozenset(),
-        since_ms=unsettled.since_ms,
+        unsettled=unsettled,
         stuck_after_ms=int(settings.stuck_after * 1000),
     )
     return evaluate_readiness(snapshot, known)
@@ -330,7 +331,7 @@ def _left_out_reason(partition: Partition, snapshot: Snapshot, known: KnownState
     """Return why a partition closes nothing; None if it is settled, or if a plan can mend it, or time."""
     if not partition.live_replicas(snapshot):
         return LeftOut.LOST
-    is_stuck = known.is_stuck(partition.topic_partition)
+    is_stuck = known.is_stuck(partition)
     if partition.reassigning:
         return LeftOut.IN_FLIGHT if is_stuck and not known.holders else None
     lagging = partition.lagging(snapshot)
@@ -365,7 +366,7 @@ def _under_replicated_reason(partitions: Sequence[Partition], snapshot: Snapshot
     if not behind:
         return ""
     since_ms = [
-        known.since_ms.get(name, known.now_ms)
+        known.unsettled.out_of_sync_ms.get(str(name), known.now_ms)
         for name, each in behind.items()
         if each.live_replicas(snapshot) >= frozenset(each.replicas)
     ]
@@ -384,46 +385,66 @@ def _in_flight_reason(partitions: Sequence[Partition], holders: Sequence[str]) -
     return f"{moving} partition{' is' if moving == 1 else 's are'} being reassigned" if moving else ""
 
 
-#: The most partitions of which the time is kept, those that are unsettled the longest: the document stays small.
+#: The most partitions of which a time is kept, those that are unsettled the longest: the document stays small.
 _KEPT = 1_000
 
+#: The longest time between two polls that find the same, in milliseconds, for it to have lasted in between. Nobody
+#: knows whether what was found days ago was mended since. The watch polls every `health_interval`, a minute, but a
+#: cluster may have no watch: what only a daily gate polls, and not to the minute, must be able to last `stuck_after`.
+_GAP_MS = 172_800_000
 
-@dataclass(frozen=True, slots=True)
-class UnsettledSince:
-    """The times since which partitions are out of sync on live brokers or being reassigned, and brokers are down."""
-
-    since_ms: Mapping[TopicPartition, int]
-    down_ms: Mapping[int, int]
+#: How old the recorded time of the last poll becomes, in milliseconds: most polls that find the same write nothing.
+_RECORDED_MS = 3_600_000
 
 
-def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledSince:
+def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledPartitions:
     """Record since when partitions are unsettled and brokers are down; return the times, in ms.
 
-    What is settled again is forgotten. The first process that finds it records the time: the watch's health check polls
-    every `health_interval`.
+    What is settled again is forgotten, and so is everything when nothing has polled for two days. The first process
+    that finds it records the time: the watch's health check polls every `health_interval`, the gate when it asks, and a
+    plan while a partition outside it is under its min ISR.
     """
     node, now_ms = journal.tree.get(paths.UNSETTLED), journal.now_ms()
-    before = _parse_unsettled(node)
-    unsettled = [name for name, each in snapshot.partitions.items() if each.reassigning or each.lagging(snapshot)]
-    times = {name: min(before.since_ms.get(str(name), now_ms), now_ms) for name in unsettled}
-    since_ms = dict(sorted(times.items(), key=lambda item: (item[1], item[0]))[:_KEPT])
-    down = sorted(snapshot.dead_hosting_brokers)
-    down_ms = {broker: min(before.down_ms.get(str(broker), now_ms), now_ms) for broker in down}
+    read = _parse_unsettled(node)
+    before, partitions = _forget_after_gap(read, now_ms), snapshot.partitions
+    lagging = [str(name) for name, each in partitions.items() if each.lagging(snapshot)]
+    down = [str(broker) for broker in snapshot.dead_hosting_brokers]
     after = replace(
         before,
-        since_ms={str(name): at_ms for name, at_ms in since_ms.items()},
-        down_ms={str(broker): at_ms for broker, at_ms in down_ms.items()},
+        out_of_sync_ms=_update_times(before.out_of_sync_ms, lagging, now_ms),
+        reassigning_ms=_update_times(before.reassigning_ms, map(str, snapshot.reassigning), now_ms),
+        down_ms=_update_times(before.down_ms, down, now_ms),
     )
-    if after != before:
+    is_recent = 0 <= now_ms - before.polled_ms < _RECORDED_MS
+    if not (after.out_of_sync_ms or after.reassigning_ms or after.down_ms):
+        after = replace(after, polled_ms=0)
+    elif not is_recent:
+        after = replace(after, polled_ms=now_ms)
+    if after != read:
         # If another process writes it at the same time, the next poll adds what is missing.
         put(journal.tree, paths.UNSETTLED, node, after.to_json())
-    return UnsettledSince(since_ms, down_ms)
+    return after
 
 
-def find_stuck(journal: Journal, settings: Settings, now_ms: int) -> frozenset[str]:
-    """Return the names of partitions unsettled for `stuck_after` and longer, as far as that is recorded."""
-    since_ms = _parse_unsettled(journal.tree.get(paths.UNSETTLED)).since_ms
-    return frozenset(name for name, at_ms in since_ms.items() if now_ms - at_ms >= settings.stuck_after * 1000)
+def _update_times(before: Mapping[str, int], names: Iterable[str], now_ms: int) -> dict[str, int]:
+    times = {name: min(before.get(name, now_ms), now_ms) for name in names}
+    return dict(sorted(times.items(), key=lambda item: (item[1], item[0]))[:_KEPT])
+
+
+def find_stuck(known: UnsettledPartitions, settings: Settings, now_ms: int) -> frozenset[str]:
+    """Return the names of partitions out of sync for `stuck_after` and longer, as far as that is recorded. Pure.
+
+    Of a partition all of whose old replicas are in sync, the time since which it is being reassigned counts.
+    """
+    times = {**known.reassigning_ms, **known.out_of_sync_ms}
+    return frozenset(name for name, at_ms in times.items() if now_ms - at_ms >= settings.stuck_after * 1000)
+
+
+def _forget_after_gap(known: UnsettledPartitions, now_ms: int) -> UnsettledPartitions:
+    """Return `known`, without any time if the last poll was too long ago."""
+    if now_ms - known.polled_ms <= _GAP_MS:
+        return known
+    return replace(known, out_of_sync_ms={}, reassigning_ms={}, down_ms={}, polled_ms=0)
 
 
 def _parse_unsettled(node: Node | None) -> UnsettledPartitions:

@@ -349,12 +349,15 @@ def _read_times(fields: FieldReader, key: str) -> dict[str, int]:
 class UnsettledPartitions(Document):
     """`/steward/unsettled`: what keeps a cluster from being fully replicated, with the time since which it does.
 
-    `since_ms` has partitions, as `t-0`, that are out of sync on live brokers or being reassigned, `down_ms` has dead
-    brokers. Times are by the journal's clock, in milliseconds since 1970.
+    `out_of_sync_ms` has partitions, as `t-0`, with a replica out of sync on a live broker, `reassigning_ms` those that
+    are being reassigned, `down_ms` has dead brokers. `polled_ms` is the time of the last poll that found any of them.
+    Times are by the journal's clock, in milliseconds since 1970.
     """
 
-    since_ms: Annotated[Mapping[str, int], _read_times] = field(default_factory=dict, hash=False)
+    out_of_sync_ms: Annotated[Mapping[str, int], _read_times] = field(default_factory=dict, hash=False)
+    reassigning_ms: Annotated[Mapping[str, int], _read_times] = field(default_factory=dict, hash=False)
     down_ms: Annotated[Mapping[str, int], _read_times] = field(default_factory=dict, hash=False)
+    polled_ms: int = 0
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,46 @@ def test_the_gate_leaves_out_what_no_plan_can_mend_and_names_it(
     assert check_readiness(simulator, journal, rules).sentence.startswith(
         "The cluster is fully replicated, and nothing"
     )
-    assert journal.tree.get(paths.UNSETTLED).data == '{"version":1,"since_ms":{},"down_ms":{}}'  # type: ignore[union-attr]
+    kept = json.loads(journal.tree.get(paths.UNSETTLED).data)  # type: ignore[union-attr]
+    assert set(map(str, kept.values())) == {"1", "{}", "0"}
+
+
+@pytest.mark.parametrize(
+    ("happens", "ready"),
+    [
+        # Hours at which the gate is asked, and what happens before: the replica lags (-), is mended (+), a move begins
+        # (>) or ends (|).
+        ("0- 24", True),
+        ("0- 24> 25", False),
+        ("0- 24> 48", True),
+        ("0> 30|- 31", False),
+        ("0> 30|- 54", True),
+        ("0- 24+ 25- 26", False),
+        ("0- 47 71", True),
+        ("0- 49", False),
+        ("0- 49 73", True),
+        ("0- 24 48 72 96", True),
+    ],
+)
+def test_the_time_of_a_partition_restarts_with_another_kind_and_after_days_without_a_poll(
+    happens: str, *, ready: bool
+) -> None:
+    simulator, journal = simulated("1a 2b 3c 4a", "t: 123 231", size=1000)
+    simulator.bandwidth, partition = 0, simulator.topics[TopicPartition("t", 1)]
+    acts: dict[str, Callable[[], object]] = {
+        "-": lambda: partition.isr.discard(3),
+        "+": lambda: partition.isr.add(3),
+        ">": lambda: simulator.alter({TopicPartition("t", 1): (2, 3, 4)}),
+        "|": lambda: simulator.cancel([TopicPartition("t", 1)]),
+    }
+    start_ms = simulator.now_ms
+    for each in happens.split():
+        hours = each.rstrip("-+>|")
+        simulator.now_ms = start_ms + int(hours) * 3_600_000
+        for act in each[len(hours) :]:
+            acts[act]()
+        found = check_readiness(simulator, journal, Settings(stuck_after=86_400))
+    assert found.is_ready is ready
 
 
 def test_the_page_of_the_gates_has_each_reason_to_hold_to_leave_and_to_leave_out() -> None:

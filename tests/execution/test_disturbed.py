@@ -560,8 +560,13 @@ def test_a_partition_that_has_been_under_min_isr_for_longer_than_stuck_after_hol
     world = twenty(simulator, EIGHT_AT_ONCE)
     simulator.topics[OUTSIDE].isr.discard(3)
     simulator.topic_settings["u"]["min.insync.replicas"] = "3"
+    simulator.alter({OUTSIDE: (1, 2, 3, 4)})
+    simulator.topics[OUTSIDE].isr.add(3)
     record_unsettled(world.journal, simulator.snapshot())
-    assert len(world.step().held) == 20
+    simulator.now_ms += int(EIGHT_AT_ONCE.stuck_after * 1000)
+    simulator.cancel([OUTSIDE])
+    simulator.topics[OUTSIDE].isr.discard(3)
+    assert len(world.step().held) == 20, "it was reassigned for long, and is out of sync for a moment"
     simulator.now_ms += int(EIGHT_AT_ONCE.stuck_after * 1000)
     progress = world.step()
     assert (progress.in_flight, progress.held, progress.pressure) == (2, (), Pressure.OUT_OF_SYNC)

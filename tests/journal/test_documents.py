@@ -295,7 +295,10 @@ STORED: list[tuple[Document, str]] = [
     (PendingReplicas((2, 1, -1), "id-1"), '{"version":1,"replicas":[2,1,-1],"topic_id":"id-1"}'),
     (DeferredPartitions(12, "id-1", "ada"), '{"version":1,"count":12,"topic_id":"id-1","asked_by":"ada"}'),
     (FillEvent(5, (4,)), '{"version":1,"announced_ms":5,"brokers":[4]}'),
-    (UnsettledPartitions({"t-0": 5}, {"3": 6}), '{"version":1,"since_ms":{"t-0":5},"down_ms":{"3":6}}'),
+    (
+        UnsettledPartitions({"t-0": 5}, {"t-1": 4}, {"3": 6}, 7),
+        '{"version":1,"out_of_sync_ms":{"t-0":5},"reassigning_ms":{"t-1":4},"down_ms":{"3":6},"polled_ms":7}',
+    ),
     (QuarantinedDocument("/a/b", "invalid JSON", 5), '{"version":1,"path":"/a/b","reason":"invalid JSON","at_ms":5}'),
     (DisableObserved(7, ("t-0",)), '{"version":1,"created_id":7,"known":["t-0"]}'),
 ]
