@@ -126,7 +126,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
         held = held_sentence(plan.proof)
         usual = "Nothing has to move: the cluster is as the plan would leave it."
         return _report_nothing(call, operation, f"Nothing else has to move. {held}" if held else usual)
-    print_error(*_rates_of_others(plan, rates, settings.throttle))
+    print_error(*_rates_of_others(call, plan, rates, settings.throttle))
     files = _write_files(given.file, plan)
     _print_plan(call, plan, snapshot, {"cluster_id": cluster_id, "folder": given.folder, "files": files})
     return _judge_completeness(plan)
@@ -228,11 +228,11 @@ def _read_rates(opened: ClusterSession) -> list[ExternalRate]:
         return []  # a plan can be made without the right to read the settings of brokers
 
 
-def _rates_of_others(plan: PlanFolder, rates: Sequence[ExternalRate], throttle: int) -> list[str]:
+def _rates_of_others(call: CommandContext, plan: PlanFolder, rates: Sequence[ExternalRate], throttle: int) -> list[str]:
     """Return a line about stricter rates of others at brokers that the plan copies to, for its duration."""
     receiving = {broker for move in plan.moves for broker in move.adding}
     stricter = [rate for rate in rates if rate.broker in receiving and rate.bytes_per_s < throttle]
-    return [external_rates_message(stricter, throttle)] if stricter else []
+    return [external_rates_message(stricter, throttle, connection=call.connection)] if stricter else []
 
 
 def _derive_options(

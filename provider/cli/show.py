@@ -120,7 +120,7 @@ def show_status(call: CommandContext) -> None:
         lines += polls or ["watched: never; no watch has polled this journal"]
         for record in unfinished:
             lines += plan_lines(record, stored.existing_rows(record.digest))
-            lines += _external_lines(record, external[record.digest])
+            lines += _external_lines(call, record, external[record.digest])
             lines += late_step_lines(record, opened.journal.now_ms(), opened.settings)
         call.out.print_facts({**facts, **document_facts(documents)}, lines)
 
@@ -293,13 +293,13 @@ def show_plan(call: CommandContext) -> None:
     if call.out.form == "csv":
         call.out.print_rows(moves, moves_table(rows))
     else:
-        lines = [*plan_lines(record, rows), *_external_lines(record, external), "", *moves_table(rows).lines()]
+        lines = [*plan_lines(record, rows), *_external_lines(call, record, external), "", *moves_table(rows).lines()]
         call.out.print_facts({**plan_facts(record, external), "moves": moves}, lines)
 
 
-def _external_lines(record: PlanRecord, external: Sequence[ExternalRate]) -> list[str]:
+def _external_lines(call: CommandContext, record: PlanRecord, external: Sequence[ExternalRate]) -> list[str]:
     """Return a line about the rates of others that apply instead of the plan's; none without such."""
-    sentence = external_rates_message(external, record.throttle or 0)
+    sentence = external_rates_message(external, record.throttle or 0, connection=call.connection)
     return [f"  {sentence}"] if sentence else []
 
 

@@ -28,7 +28,7 @@ def list_leftover_throttles(call: CommandContext) -> Exit | None:
     with call.hook.open() as opened:
         shown = survey_throttles(opened.cluster, opened.journal).leftovers
         if not call.arguments.remove:
-            call.out.print_rows([each.to_json() for each in shown], _table(shown))
+            call.out.print_rows([each.to_json(call.connection) for each in shown], _table(call, shown))
             if shown:
                 print_error("To remove all of them:", f"  {call.command_line('throttles --remove')}")
             else:
@@ -40,7 +40,7 @@ def list_leftover_throttles(call: CommandContext) -> Exit | None:
             print_error("No throttle is left over, so nothing was changed.")
             return None
         if not call.arguments.yes:
-            print_error(*_table(shown).lines())
+            print_error(*_table(call, shown).lines())
             if not _is_confirmed(len(shown)):
                 print_error("Nothing was changed.")
                 return Exit.FAILED
@@ -58,7 +58,7 @@ def _is_confirmed(count: int) -> bool:
 
 def _remove(call: CommandContext, opened: ClusterSession, shown: Sequence[LeftoverThrottle]) -> Exit:
     answers = _remove_between_steps(call, opened, shown)
-    rows = [_result(each, answers) for each in shown]
+    rows = [{**each.to_json(call.connection), "result": _result(each, answers)} for each in shown]
     call.out.print_rows(rows, _result_table(shown, rows))
     return Exit.FAILED if any(error is not None for error in answers.values()) else Exit.DONE
 
@@ -74,11 +74,10 @@ def _remove_between_steps(
     return remove_leftover_throttles(opened.cluster, opened.journal, shown, call.who, call.reason)
 
 
-def _result(each: LeftoverThrottle, answers: dict[LeftoverThrottle, ClusterError | None]) -> dict[str, Any]:
-    result = "not left over any more"
-    if each in answers:
-        result = "removed" if answers[each] is None else f"not removed: {answers[each]}"
-    return {**each.to_json(), "result": result}
+def _result(each: LeftoverThrottle, answers: dict[LeftoverThrottle, ClusterError | None]) -> str:
+    if each not in answers:
+        return "not left over any more"
+    return "removed" if answers[each] is None else f"not removed: {answers[each]}"
 
 
 def _result_table(shown: Sequence[LeftoverThrottle], rows: Sequence[dict[str, Any]]) -> Table:
@@ -93,5 +92,5 @@ def _cells(each: LeftoverThrottle) -> tuple[str, ...]:
     return each.level.value, each.entity or "default", each.key, each.value or "(empty)"
 
 
-def _table(shown: Sequence[LeftoverThrottle]) -> Table:
-    return Table((*_COLUMNS, "command"), [(*_cells(each), each.command) for each in shown])
+def _table(call: CommandContext, shown: Sequence[LeftoverThrottle]) -> Table:
+    return Table((*_COLUMNS, "command"), [(*_cells(each), each.command(call.connection)) for each in shown])

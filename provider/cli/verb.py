@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from kafka_steward.cli import Exit
+from kafka_steward.doctor.commands import Commands
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import escape_csv_cell, printable
 from kafka_steward.hooks import steward
@@ -92,6 +93,12 @@ class CommandContext:
     def journal(self, *, compare: bool = True) -> AbstractContextManager[Journal]:
         """Open the cluster's journal; the cluster itself need not respond."""
         return self.hook.journal(self.hook.cluster_id(), compare=compare)
+
+    @cached_property
+    def connection(self) -> str:
+        """The options by which Kafka's own tools connect to the cluster."""
+        access = self.hook.access
+        return Commands.of(access.conn_id, access.client, access.bootstrap).connection
 
     @cached_property
     def out(self) -> Output:

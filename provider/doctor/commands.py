@@ -59,9 +59,14 @@ class Commands:
             "broker1:9092,broker2:9092"
         )
 
-    def _tool(self, tool: str, words: str) -> str:
+    @property
+    def connection(self) -> str:
+        """The options by which Kafka's own tools connect to this cluster."""
         settings = " --command-config admin.properties" if self.secured else ""
-        return f"{tool} --bootstrap-server {shlex.quote(self.servers)}{settings} {words}"
+        return f"--bootstrap-server {shlex.quote(self.servers)}{settings}"
+
+    def _tool(self, tool: str, words: str) -> str:
+        return f"{tool} {self.connection} {words}"
 
 
 def set_for_airflow(name: str, value: str) -> str:

@@ -18,9 +18,8 @@ def throttle_finding(survey: ThrottleSurvey, throttle: int, commands: Commands) 
             "in flight needs them, and the next one is limited by them."
         )
     stricter = [rate for rate in survey.rates if rate.bytes_per_s < throttle]
-    sentences += filter(
-        None, (external_rates_message(stricter, throttle, whose="a plan's"), ineffective_message(throttle))
-    )
+    external = external_rates_message(stricter, throttle, whose="a plan's", connection=commands.connection)
+    sentences += filter(None, (external, ineffective_message(throttle)))
     if not sentences:
         return Finding("throttles", Level.OK, "No throttle is left over, and no rate is stricter than that of plans.")
     command = commands.steward("throttles") if survey.leftovers else ""

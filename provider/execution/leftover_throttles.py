@@ -21,7 +21,14 @@ from kafka_steward.errors import ClusterError
 from kafka_steward.execution.cluster_queries import readable_topic_configs
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.throttle_rates import ALL, ExternalRate, ThrottleSide, rates_in_force, removal_command
+from kafka_steward.execution.throttle_rates import (
+    ALL,
+    ExternalRate,
+    ThrottleSide,
+    configs_command,
+    rates_in_force,
+    removal_command,
+)
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.records import RATES, THROTTLED_TOPICS
 from kafka_steward.journal.store import Journal
@@ -52,14 +59,13 @@ class LeftoverThrottle:
     value: str
     kept: tuple[str, ...] = ()
 
-    @property
-    def command(self) -> str:
-        """The command of Kafka's tools that removes it."""
+    def command(self, connection: str) -> str:
+        """Return the command of Kafka's tools that removes it; `connection` are the options by which it connects."""
         if not self.kept:
             kind = "topics" if self.level is ThrottleLevel.TOPIC else "brokers"
-            return removal_command(self.entity, kind, self.key)
+            return removal_command(self.entity, kind, self.key, connection)
         kept = shlex.quote(f"{self.key}=[{','.join(self.kept)}]")
-        return f"kafka-configs.sh --alter --entity-type topics --entity-name {self.entity} --add-config {kept}"
+        return configs_command(f"--entity-type topics --entity-name {self.entity} --add-config {kept}", connection)
 
     @property
     def change(self) -> ConfigChange:
@@ -68,14 +74,14 @@ class LeftoverThrottle:
             return ConfigChange(self.key, ConfigOp.SUBTRACT, self.value)
         return ConfigChange(self.key, ConfigOp.DELETE)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, connection: str) -> dict[str, Any]:
         """Return it as JSON values, with the command."""
         return {
             "level": self.level.value,
             "entity": self.entity or None,
             "key": self.key,
             "value": self.value,
-            "command": self.command,
+            "command": self.command(connection),
         }
 
 

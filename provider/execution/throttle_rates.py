@@ -79,10 +79,17 @@ def rates_in_force(side: ThrottleSide, rates: Mapping[int, BrokerRate]) -> list[
 _NAMED = 2
 
 
-def external_rates_message(rates: Sequence[ExternalRate], throttle: int, *, whose: str = "this plan's") -> str:
+#: The options by which Kafka's tools connect, where the servers are not known: whoever runs the command names them.
+UNKNOWN_SERVERS = "--bootstrap-server HOST:PORT"
+
+
+def external_rates_message(
+    rates: Sequence[ExternalRate], throttle: int, *, whose: str = "this plan's", connection: str = UNKNOWN_SERVERS
+) -> str:
     """Return which rates of other clients apply instead of `throttle`, in bytes per second, and how to end that.
 
-    With a `throttle` of 0, they slow moves all the same. `whose` says whose throttle it is. Empty without rates.
+    With a `throttle` of 0, they slow moves all the same. `whose` says whose throttle it is, and
+    `connection` is as in `configs_command`. Empty without rates.
     """
     alike: dict[tuple[ThrottleSide, int, bool], list[int]] = {}
     for rate in sorted(rates):
@@ -92,7 +99,7 @@ def external_rates_message(rates: Sequence[ExternalRate], throttle: int, *, whos
     for (side, bytes_per_s, for_all), brokers in list(alike.items())[:_NAMED]:
         begin = begin_with_brokers(brokers, "has", "have")
         where = "set for all brokers" if for_all else "set"
-        command = removal_command("" if for_all else str(brokers[0]), "brokers", side.rate_key)
+        command = removal_command("" if for_all else str(brokers[0]), "brokers", side.rate_key, connection)
         others = "" if for_all or len(brokers) == 1 else ", and so for each"
         parts.append(
             f"{begin} {side.rate_key} {_rate_text(bytes_per_s)}, {where} by someone else: {effect}; to end that: "
@@ -106,10 +113,15 @@ def _rate_text(bytes_per_s: int) -> str:
     return "1 byte/s" if bytes_per_s == 1 else f"{bytes_per_s:,} bytes/s"
 
 
-def removal_command(name: str, kind: str, key: str) -> str:
+def removal_command(name: str, kind: str, key: str, connection: str) -> str:
     """Return the command of Kafka's tools that removes a setting; `kind` is topics or brokers, no `name` is for all."""
     entity = f"--entity-name {shlex.quote(name)}" if name else "--entity-default"
-    return f"kafka-configs.sh --alter --entity-type {kind} {entity} --delete-config {key}"
+    return configs_command(f"--entity-type {kind} {entity} --delete-config {key}", connection)
+
+
+def configs_command(words: str, connection: str) -> str:
+    """Return the command of Kafka's tools that changes settings; `connection` are the options by which it connects."""
+    return f"kafka-configs.sh {connection} --alter {words}"
 
 
 #: The bytes per second that pass a throttle for each partition: one fetch of replica.fetch.max.bytes, 1 MB by default,

@@ -47,6 +47,7 @@ class Scene:
         settings = Settings.of(overrides or {}, {"throttle": 0})
         return SimpleNamespace(
             conn_id=conn_id,
+            access=SimpleNamespace(conn_id=conn_id, client={}, bootstrap="kafka:9092"),
             open=lambda: self._opened(settings),
             journal=partial(self._opened_journal, self.others.get(conn_id, self.journal)),
             cluster_id=lambda: self.simulator.cluster_id,

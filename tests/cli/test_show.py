@@ -417,7 +417,7 @@ def test_the_throttle_of_a_plan_is_changed(in_flight: Scene, capsys: pytest.Capt
 def test_a_stricter_rate_of_somebody_is_named_wherever_the_rate_of_the_plan_is(
     in_flight: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    digest, why = in_flight.plan.digest, "do not apply there; to end that: kafka-configs.sh --alter --entity-type"
+    digest, why = in_flight.plan.digest, "do not apply there; to end that: kafka-configs.sh --bootstrap-server"
     in_flight.simulator.broker_settings[4][RATE] = "2"
     PlanRunner(ClusterContext(in_flight.simulator, in_flight.journal, Settings(throttle=10), Actor()), digest).step()
     capsys.readouterr()
@@ -425,7 +425,7 @@ def test_a_stricter_rate_of_somebody_is_named_wherever_the_rate_of_the_plan_is(
     told = capsys.readouterr().out
     assert f"Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 3,000 bytes/s {why}" in told
     assert "3,000 bytes/s limit nothing" in told
-    line = f"  Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 3,000 bytes/s {why}"
+    line = f"  Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 3,000 bytes/s {why} kafka:9092 -"
     in_flight.journal.plans.update(in_flight.plan, reason=f"Somebody wrote {RATE} here.")
     for words in (["show", digest], ["status"]):
         assert in_flight.call(*words) == 0

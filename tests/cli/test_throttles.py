@@ -20,7 +20,7 @@ from tests.simulated_plan import FOLLOWERS, RATE, memory_journal
 from tests.simulator import Simulator
 
 LEADER_RATE, LEADERS = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
-ALTER = "kafka-configs.sh --alter --entity-type"
+ALTER = "kafka-configs.sh --bootstrap-server kafka:9092 --alter --entity-type"
 
 
 @pytest.fixture(params=("kraft", "zookeeper"))
@@ -94,7 +94,7 @@ def test_the_default_of_all_brokers_is_left_over_once_nothing_moves(
     assert ("all brokers", None, RATE, "30", f"{ALTER} brokers --entity-default --delete-config {RATE}") in rows
     assert len(rows) == 9
     survey = survey_throttles(simulator, scene.journal)
-    found = throttle_finding(survey, 15, Commands("kafka"))
+    found = throttle_finding(survey, 15, Commands("kafka", "k:1", secured=True))
     assert found.level is Level.NOTE
     assert found.command == "airflow kafka-steward throttles --cluster kafka"
     assert found.sentence.startswith("5 rates and 4 lists of throttled replicas are left over: no reassignment in")
@@ -102,6 +102,7 @@ def test_the_default_of_all_brokers_is_left_over_once_nothing_moves(
         f"Broker 3 has {RATE} 10 bytes/s, set by someone else: a plan's 15 bytes/s do not apply there" in found.sentence
     )
     assert "15 bytes/s limit nothing" in found.sentence
+    assert "kafka-configs.sh --bootstrap-server k:1 --command-config admin.properties --alter" in found.sentence
     assert throttle_finding(ThrottleSurvey((), survey.rates), 0, Commands("kafka")).level is Level.OK
     assert scene.call("throttles", "--remove", "--yes") == 0
     assert (simulator.broker_defaults, shown(scene, capsys)) == ({}, [])

@@ -335,7 +335,8 @@ def test_a_stricter_rate_of_someone_else_is_named_in_the_progress_and_wherever_t
     where, entity = ("set for all brokers", "default") if for_all else ("set", "name 4")
     named = (
         f"Broker 4 has {RATE} {{}} bytes/s, {where} by someone else: this plan's {{}} bytes/s do not apply there; to "
-        f"end that: kafka-configs.sh --alter --entity-type brokers --entity-{entity} --delete-config {RATE}."
+        f"end that: kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type brokers --entity-{entity} "
+        f"--delete-config {RATE}."
     )
     for rate, applies in (("7", True), ("70", False), ("49", True)):
         settings[RATE] = rate
