@@ -416,7 +416,11 @@ def _failure_message(view: LivenessView, decision: FailureDecision, settings: Se
         reported = f" {begin_with_brokers(decision.due, 'is', 'are')} healed all the same." if decision.due else ""
         return f"{brokers}: {why}{reported}"
     if decision.due:
-        return f"{brokers} longer than the grace period: {', '.join(map(str, decision.due))} will be healed."
+        due = f"{', '.join(map(str, decision.due))} will be healed"
+        if not decision.waiting:
+            return f"{brokers} longer than the grace period: {due}."
+        left = grace_end_text(min(decision.waiting.values()), now_ms)
+        return f"{brokers}: {due}; of {name_brokers(sorted(decision.waiting))} {left}."
     if decision.waiting:
         return f"{brokers}; {grace_end_text(min(decision.waiting.values()), now_ms)}."
     return f"{brokers}{_handled_clause(view, decision)}."
