@@ -415,15 +415,12 @@ def _failure_message(view: LivenessView, decision: FailureDecision, settings: Se
         why = outage_text(view.failed, view.known, decision.not_counted, settings, healing=decision.due)
         reported = f" {begin_with_brokers(decision.due, 'is', 'are')} healed all the same." if decision.due else ""
         return f"{brokers}: {why}{reported}"
+    left = grace_end_text(min(decision.waiting.values()), now_ms) if decision.waiting else ""
     if decision.due:
         due = f"{', '.join(map(str, decision.due))} will be healed"
-        if not decision.waiting:
-            return f"{brokers} longer than the grace period: {due}."
-        left = grace_end_text(min(decision.waiting.values()), now_ms)
-        return f"{brokers}: {due}; of {name_brokers(sorted(decision.waiting))} {left}."
-    if decision.waiting:
-        return f"{brokers}; {grace_end_text(min(decision.waiting.values()), now_ms)}."
-    return f"{brokers}{_handled_clause(view, decision)}."
+        waits = f"; of {name_brokers(sorted(decision.waiting))} {left}" if left else ""
+        return f"{brokers}{'' if left else ' longer than the grace period'}: {due}{waits}."
+    return f"{brokers}; {left}." if left else f"{brokers}{_handled_clause(view, decision)}."
 
 
 def _handled_clause(view: LivenessView, decision: FailureDecision) -> str:
