@@ -244,7 +244,9 @@ class FailureDetector:
                     (
                         _failure_message(view, decision, self._settings, at_ms),
                         _called_off_message(decision.called_off),
-                        not_counted_text({**decision.not_counted, **disks.not_counted}, but=decision.called_off),
+                        not_counted_text(
+                            {**decision.not_counted, **disks.not_counted}, but=decision.called_off, disks=view.disks
+                        ),
                         log_dir_message(view, disks, self._settings, at_ms),
                         *idle,
                     ),

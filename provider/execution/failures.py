@@ -502,10 +502,12 @@ def overruled_text(
     return f"By the usual settings this would be an outage; this run has {' and '.join(fields)}." if fields else ""
 
 
-def not_counted_text(not_counted: Mapping[int, NotCounted], *, but: Collection[int] = ()) -> str:
+def not_counted_text(
+    not_counted: Mapping[int, NotCounted], *, but: Collection[int] = (), disks: Collection[int] = ()
+) -> str:
     """Return a message about the brokers that count towards no outage, without those of `but`; empty if none is left.
 
-    It says what a person can do about them.
+    It says what a person can do about them. Those of `disks` are live, and have failed log directories.
     """
     groups = [
         (sorted(broker for broker, reason in not_counted.items() if reason is why and broker not in but), why)
@@ -515,9 +517,10 @@ def not_counted_text(not_counted: Mapping[int, NotCounted], *, but: Collection[i
     if not clauses:
         return ""
     first = min(broker for brokers, _ in groups for broker in brokers)
+    again = f"{first} --disk DIR" if first in disks else str(first)
     return (
         f"Not counted towards an outage: {', '.join(clauses)}. Bring such a broker back with its data, delete or "
-        f"restore the topics of its partitions, or have it healed again: airflow kafka-steward failed {first}."
+        f"restore the topics of its partitions, or have it healed again: airflow kafka-steward failed {again}."
     )
 
 
@@ -570,7 +573,8 @@ def _describe_heal_state(
     if broker in decision.due:
         return ", which will be healed"
     if broker in decision.handled:
-        return ", which a plan handles"
+        done = ", of which the last heal left only what no further one would mend"
+        return done if broker in decision.not_counted else ", which a plan handles"
     if broker in decision.waiting:
         return f"; {grace_end_text(decision.waiting[broker], now_ms)}"
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:

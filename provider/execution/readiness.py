@@ -21,12 +21,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import accumulate
 
 from kafka_steward.assignment import TopicPartition, name_brokers
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.escaping import utc_text
-from kafka_steward.execution.failure_records import find_healed_brokers, read_failures
+from kafka_steward.execution.failure_records import find_healed_brokers, read_failures, read_log_dir_failures
 from kafka_steward.execution.failures import build_view
 from kafka_steward.execution.plan_slot import current_plans
 from kafka_steward.execution.ports import ClusterPort
@@ -255,8 +256,8 @@ class KnownState:
 
     `holders` are the digests of the plans that hold the plan slot. `disabled` states by whom reassignments are
     disabled, and is empty while they are not (KIP-236). `gone` are dead brokers whose grace period is over, `exhausted`
-    those whose last heal did what can be done. `unsettled` has the times since which partitions are out of sync or
-    being reassigned.
+    dead ones, and live ones with offline replicas, whose last heal did what can be done. `unsettled` has the times
+    since which partitions are out of sync or being reassigned.
     """
 
     now_ms: int = 0
@@ -312,7 +313,7 @@ def readiness_of(snapshot: Snapshot, journal: Journal, settings: Settings) -> Re
         disabled=disabled_reason(journal.tree),
         holders=[plan.digest for plan in current_plans(journal)],
         gone=frozenset(broker for broker, since_ms in down_ms.items() if now_ms - since_ms >= grace_ms),
-        exhausted=_exhausted_brokers(journal, snapshot, now_ms, settings) if down_ms else frozenset(),
+        exhausted=_exhausted_brokers(journal, snapshot, now_ms, settings),
         unsettled=unsettled,
         stuck_after_ms=int(settings.stuck_after * 1000),
     )
@@ -320,11 +321,21 @@ def readiness_of(snapshot: Snapshot, journal: Journal, settings: Settings) -> Re
 
 
 def _exhausted_brokers(journal: Journal, snapshot: Snapshot, now_ms: int, settings: Settings) -> frozenset[int]:
-    """Return the dead brokers whose last heal did what can be done with the live ones."""
+    """Return the brokers that are dead, or have offline replicas, and whose last heal did what can be done."""
     view = build_view(snapshot, snapshot.dead_hosting_brokers, {})
-    read = read_failures(journal.tree, now_ms)
-    healed = find_healed_brokers(journal, view, read, {}, now_ms=now_ms, settings=settings)
-    return healed.exhausted & view.failed
+    exhausted: frozenset[int] = frozenset()
+    if view.failed:
+        dead = find_healed_brokers(
+            journal, view, read_failures(journal.tree, now_ms), {}, now_ms=now_ms, settings=settings
+        )
+        exhausted |= dead.exhausted & view.failed
+    if view.lost:
+        disks = replace(view, replica_counts=view.lost)
+        found = find_healed_brokers(
+            journal, disks, read_log_dir_failures(journal.tree), {}, now_ms=now_ms, settings=settings
+        )
+        exhausted |= found.exhausted & view.lost.keys()
+    return exhausted
 
 
 def _left_out_reason(partition: Partition, snapshot: Snapshot, known: KnownState) -> LeftOut | None:
@@ -385,8 +396,11 @@ def _in_flight_reason(partitions: Sequence[Partition], holders: Sequence[str]) -
     return f"{moving} partition{' is' if moving == 1 else 's are'} being reassigned" if moving else ""
 
 
-#: The most partitions of which a time is kept, those that are unsettled the longest: the document stays small.
-_KEPT = 1_000
+#: The most bytes for the partitions of which a time is kept, those that are unsettled the longest. ZooKeeper's nodes
+#: hold 1 MB, and the document has three such lists.
+_KEPT_BYTES = 250_000
+#: The bytes of an entry beside its name, at most.
+_ENTRY_BYTES = 24
 
 #: The longest time between two polls that find the same, in milliseconds, for it to have lasted in between. Nobody
 #: knows whether what was found days ago was mended since. The watch polls every `health_interval`, a minute, but a
@@ -428,7 +442,9 @@ def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledPartition
 
 def _update_times(before: Mapping[str, int], names: Iterable[str], now_ms: int) -> dict[str, int]:
     times = {name: min(before.get(name, now_ms), now_ms) for name in names}
-    return dict(sorted(times.items(), key=lambda item: (item[1], item[0]))[:_KEPT])
+    oldest = sorted(times.items(), key=lambda item: (item[1], item[0]))
+    sizes = accumulate(len(name) + _ENTRY_BYTES for name, _ in oldest)
+    return dict(item for item, size in zip(oldest, sizes, strict=True) if size <= _KEPT_BYTES)
 
 
 def find_stuck(known: UnsettledPartitions, settings: Settings, now_ms: int) -> frozenset[str]:

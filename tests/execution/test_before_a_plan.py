@@ -182,6 +182,18 @@ def test_the_time_of_a_partition_restarts_with_another_kind_and_after_days_witho
     assert found.is_ready is ready
 
 
+def test_a_broker_that_lags_in_thousands_of_partitions_closes_the_gate_for_no_longer() -> None:
+    simulator, journal = simulated("1a 2b 3c", "t: 12", size=1000)
+    simulator.bandwidth = 0
+    simulator.create("lagging", [(1, 2)] * 3_000, size=1000)
+    for name, partition in simulator.topics.items():
+        partition.isr = {1} if name.topic == "lagging" else partition.isr
+    assert not check_readiness(simulator, journal, Settings()).is_ready
+    simulator.now_ms += 86_400_000
+    found = check_readiness(simulator, journal, Settings())
+    assert (found.is_ready, len(found.left_out)) == (True, 3_000)
+
+
 def test_the_page_of_the_gates_has_each_reason_to_hold_to_leave_and_to_leave_out() -> None:
     page = (Path(__file__).parents[2] / "docs" / "gates.md").read_text()
     reasons = [each.value for each in HoldReason] + [each.name.lower() for each in LeftOut] + list(REASONS_TO_LEAVE)

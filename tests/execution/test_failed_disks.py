@@ -28,7 +28,7 @@ from kafka_steward.execution.health import (
 from kafka_steward.execution.lifecycle import abandon_plan, is_fully_replicated
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.readiness import announce_restart
+from kafka_steward.execution.readiness import LeftOut, announce_restart, check_readiness
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import TopicSpec, create_topic
@@ -144,7 +144,10 @@ def test_a_disk_whose_heal_did_what_it_could_stays_handled_when_the_plan_is_arch
         simulator.tick(100)
         verdict = look(simulator, journal, **rules)
         assert verdict.failed == ()
-        assert verdict.sentence.endswith("1 replicas, which a plan handles."), purge
+        assert verdict.sentence.endswith(", of which the last heal left only what no further one would mend."), purge
+        assert "airflow kafka-steward failed 2 --disk DIR." in verdict.sentence
+        found = check_readiness(simulator, journal, Settings())
+        assert (found.reasons, found.left_out) == ((), {T0: LeftOut.HEALED})
     report_log_dirs(ClusterContext(simulator, journal, Settings(), WHO), 2, ["/disk-2"])
     verdict = look(simulator, journal, **rules)
     assert verdict.failed == (2,), "a person reported it since"
