@@ -66,6 +66,8 @@ CANARY = "__amazon_msk_canary"
 WHO = Actor(person="ada")
 #: What no plan can mend: it is left out, and named.
 LEFT = {"lost-0", "stuck-0", "wide-0"}
+#: With ZooKeeper its deletion waits for a broker that is dead for good.
+DELETED = {"doomed-0"}
 #: No command waits longer, on a quiet machine.
 BOUND_S = 30.0
 
@@ -129,12 +131,12 @@ class Desk:
 
     def holds(self, broker: int) -> set[str]:
         snapshot = self.cluster.snapshot()
-        return {str(name) for name, each in snapshot.partitions.items() if broker in each.replicas}
+        return {str(name) for name, each in snapshot.partitions.items() if broker in each.replicas} - DELETED
 
     def behind(self) -> set[str]:
         # With ZooKeeper, the ISR keeps the last replica in sync although its broker is dead.
         found = self.cluster.snapshot().partitions.items()
-        return {str(name) for name, each in found if each.under_replicated or each.leader is None}
+        return {str(name) for name, each in found if each.under_replicated or each.leader is None} - DELETED
 
     def left_by_others(self) -> Any:
         """Rates, lists and cordons that are set, and what is in flight."""
@@ -341,7 +343,7 @@ def heal(desk: Desk, *brokers: int) -> None:
     where = desk.place / f"heal-{brokers}"
     take_snapshot(desk.cluster, f"{where}/snapshot", failed=verdict.failed, now_ms=verdict.now_ms)
     plan = plan_folder(where / "snapshot", where / "plan")
-    unplaced = [f"{each['topic']}-{each['partition']}" for each in plan.proof["unplaced"]]
+    unplaced = {f"{each['topic']}-{each['partition']}" for each in plan.proof["unplaced"]} - DELETED
     assert sorted(unplaced) == (["lost-0", "wide-0"] if brokers == GHOSTS else [])
     record = publish_plan(desk.context, plan, snapshot=read_snapshot(f"{where}/snapshot"))
     progress = to_the_end(PlanRunner(desk.context, record.digest), within_s=BOUND_S)
