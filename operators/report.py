@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_steward.assignment import name_brokers
+from kafka_steward.assignment import TopicPartition, name_brokers
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
 from kafka_steward.operators.links import LinkedToPlan
@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 
     from kafka_steward.execution.plan_report import DrainStatus, PlanOutcome
     from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.journal.observed import ProofSummary
     from kafka_steward.journal.records import PlanRecord
 
 __all__ = ["ReportPlanOperator"]
 
 #: The most partitions not moved that a report lists; the rest is only counted.
 _LISTED = 50
+#: Partitions that a sentence names; the others are only counted.
+_NAMED = 3
 #: Kafka deletes removed replicas asynchronously: seconds to wait for that, and seconds between two polls.
 _DELETED_WITHIN_S, _POLL_S = 120.0, 2.0
 
@@ -38,13 +41,15 @@ _NO_ROWS = "The journal no longer has the moves of the plan, so what it moved is
 class _EndedPlan:
     """The journal's facts about the plan: its record, what it did, the effect of a cancel, and audit rows by action.
 
-    `record` and `outcome` are None if the plan was not published, or is no longer in the journal.
+    `record` and `outcome` are None if the plan was not published, or is no longer in the journal. `proof` is None if it
+    is not stored.
     """
 
     record: PlanRecord | None
     outcome: PlanOutcome | None
     cancelled: str
     audit: Mapping[str, int]
+    proof: ProofSummary | None = None
 
     @property
     def is_reverted(self) -> bool:
@@ -165,7 +170,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             sentence = ended.cancelled or f"Plan {digest[:12]}, {status}:"
             if not (ended.cancelled and ended.is_reverted):
                 sentence += f" {ended.outcome.sentence if ended.outcome else _NO_ROWS}"
-            sentence += self._unplaced_sentence()
+            sentence += self._unplaced_sentence(ended)
         drained = self._wait_for_drain(opened, complete=status == "completed" and not left)
         return {
             "sentence": sentence if drained is None else f"{sentence} {drained.sentence}",
@@ -176,8 +181,13 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             "audit": sum(ended.audit.values()),
         }
 
-    def _unplaced_sentence(self) -> str:
+    def _unplaced_sentence(self, ended: _EndedPlan) -> str:
+        from kafka_steward.execution.plan_report import left_sentence
+
         number = self.plan.get("unplaced")
+        if ended.proof is not None and ended.proof.left and (number or self.verify == "heal"):
+            listed = f"`airflow kafka-steward show {self.plan['digest'][:12]}` lists them with what to do."
+            return f" {left_sentence(ended.proof)} {listed}"
         if not number:
             return ""
         return f" {number} partitions could not be placed; review.md at {self.plan['uri']} says why, and what to do."
@@ -214,7 +224,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         from kafka_steward.execution.readiness import readiness_of
 
         snapshot = opened.cluster.snapshot()
-        behind = sum(partition.under_replicated for partition in snapshot.partitions.values())
+        behind = {name for name, each in snapshot.partitions.items() if each.under_replicated}
         # With ZooKeeper, the ISR of a partition without a live replica keeps the last one.
         broken = {name for name, each in snapshot.partitions.items() if each.under_replicated or each.leader is None}
         gate = readiness_of(snapshot, opened.journal, opened.settings) if broken else None
@@ -229,14 +239,16 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             message += f" Every partition of the cluster{which} is fully replicated.{uneven and f' {uneven}'}"
         else:
             dead = ", ".join(str(broker) for broker in sorted(snapshot.dead_hosting_brokers)) or "none"
-            message += f" {behind} partitions are still under-replicated, {left} that this plan left. "
-            message += f"Dead brokers: {dead}."
-        message += gate.left_out_sentence if gate else ""
+            message += f" {_behind_clause(behind, broken, ended, left)} Dead brokers: {dead}."
+        if gate:
+            named = (not ended.cancelled and _left_by(ended)) or set()
+            others = {name: why for name, why in gate.left_out.items() if str(name) not in named}
+            message += replace(gate, left_out=others).left_out_sentence
         return "healed" if healed else "not_healable", {
             "sentence": message,
             "cluster_id": snapshot.cluster_id,
             "brokers": sorted(self.brokers),
-            "under_replicated": behind,
+            "under_replicated": len(behind),
             "left": left,
             "audit": ended.audit_sentence,
             "cancelled": bool(ended.cancelled),
@@ -258,9 +270,12 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
                 f"Healed {brokers}: {outcome.replicas_placed} replicas of {outcome.moved} partitions moved{returned}."
             )
         abandoned = f" {record.reason.rstrip('.')}." if self._final_status(ended) == "abandoned" else ""
-        made = outcome.replica_sentence("replaced") if outcome.replicas_needed else "its plan had nothing to move."
+        left = ended.proof is not None and ended.proof.left
+        made = "its plan had nothing to move."
+        if outcome.replicas_needed:
+            made = outcome.replica_sentence("replaced", "replicas that could be placed" if left else "replicas")
         repeated = f" {REPEATED.format(record.failed_brokers[0])}" if record.repeats and outcome.not_done else ""
-        return f"{missing}: {made}{repeated}{abandoned}{self._unplaced_sentence()}"
+        return f"{missing}: {made}{repeated}{abandoned}{self._unplaced_sentence(ended)}"
 
     def _report_fill(self, opened: ClusterSession, ended: _EndedPlan, context: Context) -> tuple[str, dict[str, Any]]:
         _, pending, missing = reconcile_and_log(self, opened, context)
@@ -284,6 +299,32 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         }
 
 
+def _left_by(ended: _EndedPlan) -> set[str] | None:
+    """Return the partitions that the plan left, or did not move; None if not all that it left are stored."""
+    proof, outcome = ended.proof, ended.outcome
+    if proof is None or outcome is None or len(proof.left) < sum(proof.left_counts.values()):
+        return None
+    return {str(TopicPartition(*each[:2])) for each in proof.left} | {name for name, _ in outcome.not_done}
+
+
+def _behind_clause(
+    behind: Collection[TopicPartition], broken: Collection[TopicPartition], ended: _EndedPlan, left: int
+) -> str:
+    """Return how many partitions are `broken`, how many of them the plan left, and the first of the others.
+
+    Those among them that are not `behind`, under-replicated, have no leader.
+    """
+    mine = _left_by(ended)
+    if mine is None:
+        return f"{len(behind)} partitions are still under-replicated, {left} that this plan left."
+    sentence = f"{len(broken)} partitions are still under-replicated"
+    sentence += ", " if len(broken) == len(behind) else " or have no leader, "
+    others = sorted(name for name in broken if str(name) not in mine)
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    named = f"; the others are {', '.join(map(str, others[:_NAMED]))}{more}" if others else ""
+    return f"{sentence}{len(broken) - len(others)} that this plan left{named}."
+
+
 def _read_ended_plan(opened: ClusterSession, digest: str) -> _EndedPlan:
     from kafka_steward.execution.plan_report import summarize_outcome
     from kafka_steward.execution.rollback import describe_cancel_outcome
@@ -293,6 +334,7 @@ def _read_ended_plan(opened: ClusterSession, digest: str) -> _EndedPlan:
     record = plans.get(digest)
     if record is None:
         return _EndedPlan(None, None, "", actions)
-    rows = plans.rows(digest, record)
+    rows, reports = plans.rows(digest, record), opened.journal.plan_reports
+    proof = None if reports is None else reports.proof(digest)
     cancelled = describe_cancel_outcome(opened.journal, record, rows)
-    return _EndedPlan(record, summarize_outcome(rows), cancelled, actions)
+    return _EndedPlan(record, summarize_outcome(rows), cancelled, actions, proof)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from kafka_steward.assignment import begin_with_brokers
+from kafka_steward.assignment import TopicPartition, begin_with_brokers
 from kafka_steward.cli import Exit
 from kafka_steward.cli.document_facts import document_facts, document_lines, iso_time
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -22,12 +22,14 @@ from kafka_steward.execution.cluster_queries import describe_topic, readable_min
 from kafka_steward.execution.failure_detector import decide_failures
 from kafka_steward.execution.failure_records import read_failures
 from kafka_steward.execution.failures import build_view, not_counted_text, outage_text
+from kafka_steward.execution.plan_report import reason_to_leave
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix
 from kafka_steward.execution.throttle_rates import ExternalRate, external_rates_message
 from kafka_steward.execution.throttles import list_external_rates
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.listing import list_unreadable
+from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import APPROVALS, WRITTEN, MoveRow, PlanRecord, PlanStatus
 from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
 from kafka_steward.settings import Settings
@@ -284,17 +286,34 @@ def _print_extent(call: CommandContext, count: int, what: str, hint: str = "") -
 
 
 def show_plan(call: CommandContext) -> None:
-    """Print one plan with its moves."""
+    """Print one plan with its moves, and the partitions that it leaves as they are."""
     with call.journal() as journal:
         record = find_plan_by_prefix(journal, call.arguments.plan)
         rows = journal.plans.rows(record.digest)
         external = list_external_rates(journal, record)
+        proof = None if journal.plan_reports is None else journal.plan_reports.proof(record.digest)
     moves = [move_facts(row) for row in rows]
     if call.out.form == "csv":
         call.out.print_rows(moves, moves_table(rows))
     else:
         lines = [*plan_lines(record, rows), *_external_lines(call, record, external), "", *moves_table(rows).lines()]
-        call.out.print_facts({**plan_facts(record, external), "moves": moves}, lines)
+        facts = {**plan_facts(record, external), "moves": moves, "not_planned": _not_planned(proof)}
+        call.out.print_facts(facts, [*lines, *_not_planned_lines(proof)])
+
+
+def _not_planned(proof: ProofSummary | None) -> list[dict[str, Any]]:
+    """Return the partitions that a plan leaves as they are, as plain values: why, and what a person can do."""
+    left = () if proof is None else proof.left
+    return [{**each._asdict(), "sentence": reason_to_leave(each.reason)} for each in left]
+
+
+def _not_planned_lines(proof: ProofSummary | None) -> list[str]:
+    """Return a line for each partition that a plan leaves as it is, and one for those that are only counted."""
+    if proof is None or not proof.left:
+        return []
+    more = sum(proof.left_counts.values()) - len(proof.left)
+    lines = [f"  {TopicPartition(*each[:2])}: {reason_to_leave(each.reason)}" for each in proof.left]
+    return ["", "left as they are:", *lines, *([f"  ... and {more} more"] if more > 0 else [])]
 
 
 def _external_lines(call: CommandContext, record: PlanRecord, external: Sequence[ExternalRate]) -> list[str]:

@@ -29,6 +29,7 @@ from kafka_steward.errors import RequestError
 from kafka_steward.escaping import escape_markdown, printable
 from kafka_steward.execution.moves import DONE
 from kafka_steward.execution.throttle_rates import ineffective_message
+from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, min_isr_by_topic
 
@@ -299,10 +300,26 @@ def not_moved_lines(proof: Mapping[str, Any], snapshot: SnapshotFolder) -> list[
     )
     lines = []
     for one in left:
-        name, reason = TopicPartition(one["topic"], one["partition"]), str(one["reason"])
-        words = REASONS_TO_LEAVE.get(reason, reason.replace("_", " "))
-        lines.append(f"{name}: {words.format(brokers=returning.get(name, 'one of its brokers'))}")
+        name = TopicPartition(one["topic"], one["partition"])
+        lines.append(f"{name}: {reason_to_leave(str(one['reason']), returning.get(name))}")
     return lines
+
+
+def reason_to_leave(reason: str, brokers: str | None = None) -> str:
+    """Return why a partition was left as it was and what a person can do; `brokers` would lead it again."""
+    words = REASONS_TO_LEAVE.get(reason)
+    return reason.replace("_", " ") if words is None else words.format(brokers=brokers or "one of its brokers")
+
+
+def left_sentence(proof: ProofSummary) -> str:
+    """Return how many partitions a plan left, why, and the first few of each reason; empty without any."""
+    total, clauses = sum(proof.left_counts.values()), []
+    for reason, count in proof.left_counts.items():
+        names = [str(TopicPartition(*each[:2])) for each in proof.left if each.reason == reason][:_NAMED]
+        more = count - len(names)
+        named = ", ".join(names) + (f"{' and ' if names else ''}{more} more" if more else "")
+        clauses.append(f"{named} ({reason_to_leave(reason).partition(';')[0]})")
+    return f"Its plan left {total} partition{'s' * (total > 1)}: {'; '.join(clauses)}." if total else ""
 
 
 def _brokers_to_bring_back(topics: Collection[str], snapshot: SnapshotFolder) -> dict[TopicPartition, str]:
@@ -363,12 +380,12 @@ class PlanOutcome:
             f"{why.rstrip('.')}.{more}"
         )
 
-    def replica_sentence(self, verb: str) -> str:
+    def replica_sentence(self, verb: str, what: str = "replicas") -> str:
         """Return a clause about the replicas that were placed, such as `replaced`, and the first that was not.
 
         It ends a message: `0 of 2 replicas were replaced: big-1, <why>. 1 more partition was not moved.`
         """
-        message = f"{self.replicas_placed} of {self.replicas_needed} replicas were {verb}"
+        message = f"{self.replicas_placed} of {self.replicas_needed} {what} were {verb}"
         if not self.not_done:
             return f"{message}."
         (name, why), more = self.not_done[0], len(self.not_done) - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -16,8 +16,15 @@ from kafka_steward.execution.moves import Held
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.observed import ApprovalState, BrokerChange, HeldGroup, ProgressReport, ProofSummary
-from kafka_steward.journal.paths import BROKER
+from kafka_steward.journal.observed import (
+    ApprovalState,
+    BrokerChange,
+    HeldGroup,
+    LeftPartition,
+    ProgressReport,
+    ProofSummary,
+)
+from kafka_steward.journal.paths import BROKER, PARTITION, TOPIC
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import PlanFolder
 
@@ -27,6 +34,10 @@ _log = logging.getLogger(__name__)
 EVERY_S = 10.0
 #: The reasons, and the stalled partitions, that are stored.
 _NAMED = 20
+#: Reasons of a plan's options, which a person chose: what they leave is listed after all else.
+_CHOSEN = {"pinned", "excluded"}
+#: Characters that are kept of a reason: it is one word, unless somebody else wrote the proof.
+_REASON = 40
 
 
 @dataclass
@@ -100,7 +111,7 @@ def _whole(number: float | None) -> int | None:
 def proof_summary(plan: PlanFolder) -> ProofSummary:
     """Return what the proof of a plan states; what a proof made elsewhere does not state is None."""
     proof = plan.proof
-    racks = _mapping(proof.get("rack_violations"))
+    racks, left = _mapping(proof.get("rack_violations")), _left_partitions(proof)
     return ProofSummary(
         replicas_moved=_number(proof.get("replicas_moved")),
         lower_bound=_number(proof.get("lower_bound")),
@@ -111,7 +122,23 @@ def proof_summary(plan: PlanFolder) -> ProofSummary:
         rack_violations_before=_number(racks.get("before")),
         rack_violations_after=_number(racks.get("after")),
         brokers=_broker_changes(_mapping(proof.get("spread"))),
+        left=left,
+        left_counts=dict(Counter(each.reason for each in left).most_common(_NAMED)),
     )
+
+
+def _left_partitions(proof: Mapping[str, Any]) -> tuple[LeftPartition, ...]:
+    listed = [each for name in ("unplaced", "pinned") for each in _sequence(proof.get(name))]
+    found = [
+        LeftPartition(one["topic"], int(one["partition"]), str(one.get("reason"))[:_REASON])
+        for one in map(_mapping, listed)
+        if TOPIC.parse(str(one.get("topic"))) is not None and PARTITION.parse(str(one.get("partition"))) is not None
+    ]
+    return tuple(sorted(found, key=lambda each: each.reason in _CHOSEN))
+
+
+def _sequence(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _broker_changes(spread: Mapping[str, Any]) -> tuple[BrokerChange, ...]:

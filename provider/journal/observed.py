@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.records import PlanStatus
@@ -164,12 +164,21 @@ class BrokerChange:
     bytes_after: int | None = None
 
 
+class LeftPartition(NamedTuple):
+    """A partition that a plan leaves as it is, with the reason, a word of its proof."""
+
+    topic: str
+    partition: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class ProofSummary:
     """The statements of a plan's proof. `gap` is what it moves more than `lower_bound`: 0 is proven to be the fewest.
 
     `predicted_s` is the least duration in seconds, at `throttle` bytes per second into one broker; None without one.
-    `brokers` has at most 1,000 brokers.
+    `brokers` has at most 1,000 brokers. `left` has the first 100 partitions that need a change and stay as they are,
+    `left_counts` the number of them by reason.
     """
 
     replicas_moved: int | None = None
@@ -181,6 +190,8 @@ class ProofSummary:
     rack_violations_before: int | None = None
     rack_violations_after: int | None = None
     brokers: tuple[BrokerChange, ...] = ()
+    left: tuple[LeftPartition, ...] = ()
+    left_counts: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def gap(self) -> int | None:

@@ -23,10 +23,13 @@ from kafka_steward.cli.show import late_step_lines
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.progress_reports import proof_summary
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.sql.database import open_database
+from kafka_steward.journal.sql.plan_reports import PlanReports
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
@@ -34,6 +37,8 @@ from tests.airflow_home import Connect
 from tests.cli.airflow_command import begin
 from tests.cli.calling import run
 from tests.cli.scene import CLUSTER, Scene, new_scene
+from tests.local_plan import plan_with
+from tests.simulated_plan import move, plan_of
 
 
 @pytest.mark.parametrize("words", [["status"], ["plans"], ["audit"], ["show", "beef"]], ids=lambda words: words[0])
@@ -435,6 +440,34 @@ def test_a_stricter_rate_of_somebody_is_named_wherever_the_rate_of_the_plan_is(
         assert {**named, "plan": digest} == {
             "plan": digest, "broker": 4, "key": RATE, "bytes_per_s": 2, "for_all_brokers": False,
         }  # fmt: skip
+
+
+def test_what_a_plan_leaves_is_shown_with_the_reason_and_what_to_do(
+    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pinned: list[dict[str, Any]] = [{"topic": "x", "partition": 7, "reason": "excluded"}]
+    pinned += [{"topic": "moving", "partition": number, "reason": "in_flight"} for number in range(120)]
+    strange = [{"topic": "../a", "partition": 1, "reason": "r"}, {"topic": "a", "partition": "-1"}, 5]
+    unplaced = [{"topic": "wide", "partition": 0, "reason": "too_few_brokers"}]
+    plan = plan_of(scene.simulator, [move("t-0", "123", "423")], unplaced=unplaced, pinned=pinned)
+    reports = PlanReports(open_database(f"sqlite:///{tmp_path}/journal.db", scene.simulator.cluster_id, "here"))
+    scene.journal.plan_reports = reports
+    record = PlanRecord(plan.digest, scene.simulator.cluster_id, "heal")
+    reports.put_record(scene.journal.plans.publish(record, plan.moves))
+    for more, lines in (({"unplaced": strange, "pinned": 3}, []), ({}, plan.proof["unplaced"])):
+        found = proof_summary(plan_with(plan.digest, {**plan.proof, **more}, []))
+        reports.put_proof(plan.digest, found, conn_id=None)
+        assert scene.call("show", plan.digest, "--output", "json") == 0
+        assert [each["topic"] for each in json.loads(capsys.readouterr().out)["not_planned"]][:1] == [
+            each["topic"] for each in lines
+        ]
+    assert scene.call("show", plan.digest) == 0
+    told = capsys.readouterr().out.partition("left as they are:\n")[2].splitlines()
+    assert told[0] == (
+        "  wide-0: too few brokers may hold its replicas; start or add brokers, or lower its replication factor"
+    )
+    assert told[1] == "  moving-0: a reassignment of it is in flight; make another plan when that has ended"
+    assert (len(told), told[-1]) == (101, "  ... and 22 more")
 
 
 def test_a_rate_that_resume_is_given_holds_for_the_plan(in_flight: Scene) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,17 +17,21 @@ from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.execution.lifecycle import abandon_plan, request_cancel
 from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.progress_reports import report_publication
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.sql.database import open_database
+from kafka_steward.journal.sql.plan_reports import PlanReports
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.settings import Settings
 from tests.airflow_home import context
 from tests.memory_tree import MemoryTree
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
-from tests.simulated_plan import WHO, heal_moves, move
+from tests.present import present
+from tests.simulated_plan import WHO, heal_moves, move, plan_of
 
 PLAN = {"uri": "/plan", "digest": "3f2a91c0" * 8, "replicas_moved": 6, "lower_bound": 6, "partitions": 5, "unplaced": 0}
 
@@ -196,6 +202,7 @@ def journal_of(
             now_ms=lambda: 1,
             slot=SimpleNamespace(holders=lambda: ()),
             audit=SimpleNamespace(rows=lambda **_: []),
+            plan_reports=None,
             plans=SimpleNamespace(
                 get=lambda digest: None if digest == record.rolled_back_by else record,
                 rows=lambda *_: rows,
@@ -294,6 +301,34 @@ def test_a_heal_that_found_no_place_for_anything_fails_unless_that_is_off(make_c
         "Not all of broker 1 was healed: its plan had nothing to move. 1 partitions could not be placed; review.md at "
         "/plan says why, and what to do. 1 partitions are still under-replicated, 1 that this plan left. Dead "
         "brokers: 1."
+    )
+
+
+def test_what_a_plan_left_is_named_with_its_reason_and_the_numbers_add_up(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    """Four have no live replica, one is wider than the cluster, somebody moves one; u-0 is behind by itself."""
+    cluster = make_cluster("1a 2b 3c 4a", "t: 123", "lost: 1 1 1 1", "wide: 1234", "foreign: 12", "u: 23")
+    cluster.lose(1)
+    left = [{"topic": "lost", "partition": number, "reason": "all_replicas_lost"} for number in range(4)]
+    left += [{"topic": "wide", "partition": 0, "reason": "too_few_brokers"}]
+    moving = {"topic": "foreign", "partition": 0, "reason": "in_flight"}
+    plan = plan_of(cluster, [move("t-0", "123", "423")], failed=(1,), unplaced=left, pinned=[moving])
+    database = open_database(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id, "here")
+    cluster.journal.plan_reports = PlanReports(database)
+    ran = Ran(cluster, plan.moves, left=6)
+    cluster.journal.plan_reports.put_record(present(cluster.journal.plans.get(ran.digest)))
+    context: Any = SimpleNamespace(journal=cluster.journal, conn_id=CONN_ID)
+    report_publication(context, replace(plan, digest=ran.digest))
+    ran.run()
+    cluster.topics[TopicPartition("u", 0)].isr.discard(3)
+    told = ran.fail(unplaced=5)["sentence"]
+    assert told == (
+        "Not all of broker 1 was healed: 1 of 1 replicas that could be placed were replaced. Its plan left 6 "
+        "partitions: lost-0, lost-1, lost-2 and 1 more (no replica of it is live, and moving it would lose its data); "
+        "wide-0 (too few brokers may hold its replicas); foreign-0 (a reassignment of it is in flight). `airflow "
+        "kafka-steward show 3f2a91c03f2a` lists them with what to do. 7 partitions are still under-replicated or have "
+        "no leader, 6 that this plan left; the others are u-0. Dead brokers: 1."
     )
 
 

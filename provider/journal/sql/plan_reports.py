@@ -13,6 +13,7 @@ from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.observed import (
     ApprovalReport,
     ApprovalState,
+    LeftPartition,
     PlanReport,
     ProgressPoint,
     ProgressReport,
@@ -28,8 +29,8 @@ _plan, _progress = tables.plan, tables.progress
 
 #: Points of a plan's progress that are stored. With one more, every second one is dropped.
 MOST_POINTS = 240
-#: Brokers whose loads are stored for a plan.
-MOST_BROKERS = 1_000
+#: Brokers whose loads are stored for a plan, and partitions that it leaves as they are.
+MOST_BROKERS, MOST_LEFT = 1_000, 100
 #: Milliseconds for which a row is spared after its time: that of a plan without a record, or whose request has expired.
 _SPARED_MS = 7 * 86_400_000
 
@@ -109,10 +110,17 @@ class PlanReports:
 
     def put_proof(self, digest: str, proof: ProofSummary, *, conn_id: str | None) -> None:
         """Store what the proof of a published or proposed plan states, and the connection by which it was made."""
-        values: dict[str, Any] = {"brokers": proof.brokers[:MOST_BROKERS], "proof": replace(proof, brokers=())}
+        stored = replace(proof, brokers=(), left=proof.left[:MOST_LEFT])
+        values: dict[str, Any] = {"brokers": proof.brokers[:MOST_BROKERS], "proof": stored}
         values |= {} if conn_id is None else {"conn_id": conn_id}
         with self._transaction(digest) as connection:
             connection.execute(sa.update(_plan).where(self._is(digest)).values(values))
+
+    def proof(self, digest: str) -> ProofSummary | None:
+        """Return what the proof of a plan states, without the loads of the brokers; None if it is not stored."""
+        with self.database.read_connection() as connection:
+            row = connection.execute(sa.select(_plan.c.proof).where(self._is(digest))).mappings().one_or_none()
+        return None if row is None else _proof_from_row(row)
 
     def ask(
         self, digest: str, operation: str, partitions: int, *, asked_by: Actor, expires_in_ms: int | None = None
@@ -212,10 +220,15 @@ def without_details() -> list[sa.ColumnElement[Any]]:
 def plan_from_row(row: Columns) -> PlanReport:
     """Return the plan in a row of `steward_plan`, with or without the loads of the brokers."""
     plain = {each.name: row[each.name] for each in fields(PlanReport) if each.name not in {"approval", "proof"}}
+    return PlanReport(**plain, approval=_approval(row), proof=_proof_from_row(row))
+
+
+def _proof_from_row(row: Columns) -> ProofSummary | None:
     proof: ProofSummary | None = row["proof"]
-    if proof is not None:
-        proof = replace(proof, brokers=tuple(row.get("brokers") or ()))
-    return PlanReport(**plain, approval=_approval(row), proof=proof)
+    if proof is None:
+        return None
+    left = tuple(LeftPartition(*each) for each in proof.left)
+    return replace(proof, brokers=tuple(row.get("brokers") or ()), left=left)
 
 
 def _approval(row: Columns) -> ApprovalReport | None:
