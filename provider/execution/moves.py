@@ -154,7 +154,7 @@ class _Consequence(Enum):
 
     #: The next step tries again. If nothing else is possible, that is a failed attempt.
     TRY_AGAIN = Event.HOLD, False
-    #: It waits until an operator changes something; such waiting is no failed attempt.
+    #: It waits until an operator changes something, or a set time is over; such waiting is no failed attempt.
     AWAIT_OPERATOR = Event.HOLD, True
     DROP = Event.DROP, False
     SATISFY = Event.SATISFY, False
@@ -228,6 +228,15 @@ class HoldReason(str, Enum):
         _Consequence.TRY_AGAIN,
         "target broker {found} is not live; it is retried",
     )
+    #: A cordon (KIP-1066) in the way of a rollback, which ends with what it could restore.
+    ORIGINAL_CORDONED = (
+        "original_cordoned",
+        _Consequence.DROP,
+        (
+            "its original broker {found} is cordoned, so it keeps the replicas that it has; remove the directories of "
+            "the broker from cordoned.log.dirs, and run the same command again"
+        ),
+    )
     #: KIP-1066: the broker receives no new replicas.
     TARGET_CORDONED = (
         "target_cordoned",
@@ -289,8 +298,12 @@ class HoldReason(str, Enum):
     )
     UNDER_MIN_ISR_ELSEWHERE = (
         "under_min_isr_elsewhere",
-        _Consequence.TRY_AGAIN,
-        "{found}, outside this plan, has fewer replicas in sync than min.insync.replicas; it is retried",
+        _Consequence.AWAIT_OPERATOR,
+        (
+            "{found}, outside this plan, has fewer replicas in sync than min.insync.replicas, on a broker that the "
+            "move would load; it starts once {found} is in sync, or has been out of sync for stuck_after: look for a "
+            "throttle that somebody left or restart the broker that lags, or set a shorter stuck_after to overrule this"
+        ),
     )
     #: Kafka rejected a target of existing replicas, for good.
     BROKER_UNREGISTERED = (

@@ -49,11 +49,12 @@ class PreflightInputs:
     directories, and `unanswered` has why, also for leaders. `cordoned` brokers receive no new replicas (KIP-1066).
     `under_min_isr_elsewhere` are partitions outside the plan that are under their min ISR, with their brokers: moves
     from and to these brokers are held. `left_bytes` are the bytes that each partition in flight has yet to copy to a
-    broker, where known. `auto_generated` is the flag of KIP-46.
+    broker, where known. `auto_generated` is the flag of KIP-46, and `rolls_back` is set for a rollback.
     """
 
     snapshot: Snapshot
     auto_generated: bool = False
+    rolls_back: bool = False
     disabled: str = ""
     unapproved: str = ""
     bouncing: frozenset[int] = frozenset()
@@ -278,6 +279,10 @@ def _check_kept_replica_offline(move: Move, partition: Partition, _: PreflightIn
     return _lowest_broker((frozenset(move.after) - move.adding) & partition.offline)
 
 
+def _check_original_cordoned(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
+    return _lowest_broker(move.adding & inputs.cordoned) if inputs.rolls_back else None
+
+
 def _check_target_cordoned(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
     return _lowest_broker(move.adding & inputs.cordoned)
 
@@ -345,6 +350,7 @@ CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, PreflightInputs], 
     (HoldReason.TARGET_RESTARTING, _check_target_restarting),
     (HoldReason.TARGET_DEAD, _check_target_dead),
     (HoldReason.KEPT_REPLICA_DEAD, _check_kept_replica_dead),
+    (HoldReason.ORIGINAL_CORDONED, _check_original_cordoned),
     (HoldReason.TARGET_CORDONED, _check_target_cordoned),
     (HoldReason.KEPT_REPLICA_OFFLINE, _check_kept_replica_offline),
     (HoldReason.NO_LEADER, _check_no_leader),

@@ -131,7 +131,8 @@ def load_preflight_inputs(
     waiting = [row for row in rows if row.state in OPEN]
     receiving = frozenset(broker for row in waiting for broker in row.move.adding)
     min_isr = _fetch_min_isr(cluster, {row.move.topic for row in waiting} - snapshot.hidden, facts, fence)
-    if record.operation == Operation.ROLLBACK.value:
+    rolls_back = record.operation == Operation.ROLLBACK.value
+    if rolls_back:
         min_isr = {}  # it restores as many replicas as there were, however few
     unanswered = dict(cluster.log_dirs_failures) if receiving else {}
     beside = _other_arrivals(in_flight, snapshot, log_dirs.keys())
@@ -144,6 +145,7 @@ def load_preflight_inputs(
     return PreflightInputs(
         snapshot,
         auto_generated=record.auto_generated,
+        rolls_back=rolls_back,
         disabled="" if record.even_if_disabled else disabled_reason(journal.tree),
         unapproved=record.digest[:12] if unapproved else "",
         bouncing=restarting_brokers(journal.tree, fence.now_ms),

@@ -511,6 +511,7 @@ def test_whom_a_wait_is_for_and_what_it_means() -> None:
         HoldReason.TARGET_RESTARTING,
         HoldReason.TARGET_CORDONED,
         HoldReason.EXTERNAL_REASSIGNMENT,
+        HoldReason.UNDER_MIN_ISR_ELSEWHERE,
     }
     ends = {
         HoldReason.SATISFIED: Event.SATISFY,
@@ -520,6 +521,7 @@ def test_whom_a_wait_is_for_and_what_it_means() -> None:
         HoldReason.CHANGED_ELSEWHERE: Event.DROP,
         HoldReason.DUPLICATE_REPLICA: Event.DROP,
         HoldReason.BROKER_UNREGISTERED: Event.DROP,
+        HoldReason.ORIGINAL_CORDONED: Event.DROP,
     }
     assert {reason: reason.event for reason in HoldReason} == dict.fromkeys(HoldReason, Event.HOLD) | ends
 

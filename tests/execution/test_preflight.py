@@ -73,6 +73,7 @@ CASES: dict[Reason, tuple[Move, PreflightInputs]] = {
     Reason.TARGET_RESTARTING: (MOVE, outlook(3, bouncing=frozenset({3}))),
     Reason.TARGET_DEAD: (MOVE, outlook(4)),
     Reason.KEPT_REPLICA_DEAD: (MOVE, outlook(3)),
+    Reason.ORIGINAL_CORDONED: (MOVE, outlook(cordoned=frozenset({4}), rolls_back=True)),
     Reason.TARGET_CORDONED: (MOVE, outlook(cordoned=frozenset({4}))),
     Reason.KEPT_REPLICA_OFFLINE: (MOVE, outlook(lost=2)),
     Reason.NO_LEADER: (move("t-0", "123", "45"), outlook(1, 2, 3)),
@@ -110,6 +111,10 @@ SENTENCES = {
     Reason.KEPT_REPLICA_DEAD: (
         "broker 3, whose replica the move keeps, is not live, so the move would never complete; it is retried."
     ),
+    Reason.ORIGINAL_CORDONED: (
+        "its original broker 4 is cordoned, so it keeps the replicas that it has; remove the directories of the broker "
+        "from cordoned.log.dirs, and run the same command again."
+    ),
     Reason.TARGET_CORDONED: (
         "target broker 4 is cordoned; remove its directories from cordoned.log.dirs, or cancel and make a new plan."
     ),
@@ -136,7 +141,9 @@ SENTENCES = {
         "it would leave broker 4 less free disk space than min_free requires; free some, or lower min_free."
     ),
     Reason.UNDER_MIN_ISR_ELSEWHERE: (
-        "u-3, outside this plan, has fewer replicas in sync than min.insync.replicas; it is retried."
+        "u-3, outside this plan, has fewer replicas in sync than min.insync.replicas, on a broker that the move would "
+        "load; it starts once u-3 is in sync, or has been out of sync for stuck_after: look for a throttle that "
+        "somebody left or restart the broker that lags, or set a shorter stuck_after to overrule this."
     ),
 }
 

@@ -12,6 +12,7 @@ import pytest
 from kafka_steward.assignment import Move, Operation, TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.concurrency import outside_window_reason
+from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner, run_to_end
 from kafka_steward.journal import paths
@@ -430,3 +431,32 @@ def test_a_rate_that_two_plans_lease_is_the_stricter_one_and_is_released_with_th
 
 def throttled(simulator: Simulator) -> str | None:
     return simulator.topic_settings.get("t", {}).get(FOLLOWERS)
+
+
+@pytest.mark.parametrize("settles", [True, False], ids=["in sync", "stuck_after"])
+def test_a_partition_under_its_min_isr_elsewhere_is_waited_for_until_it_is_in_sync_or_stuck(settles: bool) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "r: 123", "x: 45")
+    simulator.topic_settings["x"]["min.insync.replicas"] = "2"
+    outside = simulator.topics[TopicPartition("x", 0)]
+    moves = [move("r-0", "123", "143")]
+    rules = Settings(throttle=0, max_attempts=3, stuck_after=3600)
+    world = World(simulator, memory_journal(simulator), moves, settings=rules, auto_generated=False)
+
+    def lag() -> None:
+        simulator.tick()
+        outside.isr = {4}
+
+    lag()
+    for _ in range(10):
+        progress = world.step()
+        assert (progress.status, progress.held[0].code) == (PlanStatus.RUNNING, HoldReason.UNDER_MIN_ISR_ELSEWHERE)
+        assert "x-0" in progress.sentence
+        assert "stuck_after" in progress.sentence
+        assert "retried" not in progress.sentence
+        lag()
+    assert world.record().attempts == 0
+    if settles:
+        outside.isr = {4, 5}
+    else:
+        simulator.now_ms += 3600 * 1000
+    assert world.run(between=simulator.tick if settles else lag).completed == 1

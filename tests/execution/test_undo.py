@@ -633,3 +633,25 @@ def test_a_rollback_restores_fewer_replicas_than_min_insync_replicas(mode: str) 
     request_cancel(world.journal, world.digest, who=WHO, reason="stop", scope="plan")
     assert world.run().status is PlanStatus.ROLLED_BACK
     assert world.replicas("t-0") == (1,)
+
+
+@pytest.mark.parametrize("cordoned", [{1}, {1, 2}], ids=["one of two", "all"])
+def test_a_cordoned_original_ends_the_rollback_and_the_same_command_restores_it_later(cordoned: set[int]) -> None:
+    """KIP-1066: a cordon is somebody's word, and a cancel ends with what was restored and what was not."""
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 13 23")
+    moves = [move("t-0", "13", "43"), move("t-1", "23", "43", position=1)]
+    world = World(simulator, memory_journal(simulator), moves, auto_generated=False)
+    world.run()
+    simulator.cordoned |= cordoned
+    for _ in range(2):  # the same command again changes nothing while the cordon is there
+        finished(world, undo(world))
+        alone = verify_undone(simulator, world.journal, world.digest).left_alone
+        assert [(each.topic, each.partition) for each in alone] == [("t", broker - 1) for broker in sorted(cordoned)]
+        why = "its original broker 1 is cordoned, so it keeps the replicas that it has; remove the directories of the"
+        assert why in alone[0].why
+        assert "from cordoned.log.dirs, and run the same command again" in alone[0].why
+        assert [world.replicas(f"t-{n}") for n in (0, 1)] == [(4, 3), (2, 3) if cordoned == {1} else (4, 3)]
+        assert world.record().not_rolled_back == len(cordoned)
+    simulator.cordoned.clear()
+    finished(world, undo(world))
+    assert (world.replicas("t-0"), world.record().status) == ((1, 3), PlanStatus.ROLLED_BACK)
