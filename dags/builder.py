@@ -154,7 +154,7 @@ class Workflow:
         )
 
     def add_submit_task(
-        self, snapshot: BaseOperator, plan: BaseOperator, *, require_approval: bool = False
+        self, snapshot: BaseOperator, plan: BaseOperator, *, require_approval: bool = False, named_brokers: Any = None
     ) -> SubmitReassignmentOperator:
         """Add the task `submit` for a plan, which executes it and elects the preferred leaders at its end.
 
@@ -166,6 +166,7 @@ class Workflow:
             plan=EarlierResult(plan),
             snapshot=EarlierResult(snapshot),
             require_approval=require_approval,
+            named_brokers=named_brokers,
             deferrable=self.deferrable,
             on_kill=self.on_kill,
             elect_leaders=True,

@@ -91,7 +91,7 @@ def heal(
         plan = workflow.add_plan_task(
             found, mode=dag.param("mode"), on_not_healable=workflow.notifiers(on_not_healable)
         )
-        submit = workflow.add_submit_task(found, plan)
+        submit = workflow.add_submit_task(found, plan, named_brokers=dag.param("brokers"))
         report = ReportPlanOperator(
             task_id="report",
             doc_md=_REPORT_DOC,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,7 +18,7 @@ from kafka_steward.operators.leaders import elect_leaders
 from kafka_steward.operators.plan_folders import parse_uri_and_digest, read_task_plan, read_task_snapshot
 from kafka_steward.triggers.run_plan import is_task_over, request_cancel_and_step
 from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate_check
-from kafka_steward.value_parsing import require_choice
+from kafka_steward.value_parsing import parse_broker_ids, require_choice
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -47,9 +47,10 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
     With `on_kill="cancel"` the plan is cancelled when Airflow reports the task as failed, success or skipped, that is,
     when a user marked it so, and not when a user cleared it. A process that is killed at once cannot do that; use the
     cancel DAG then. With `require_approval`, a plan is rejected without a retry unless the journal holds the approval
-    of its digest, which ApprovePlanOperator writes. If the plan is cancelled externally the task ends: at once, or
-    after the rollback if one was requested. Returns `{"digest", "status", "sentence", "partitions", "left"}`, where
-    `partitions` are the planned ones; for the status `failed`, which a plan has of which nothing moved, it is
+    of its digest, which ApprovePlanOperator writes. `named_brokers` are the `brokers` of FindFailuresOperator, which a
+    heal takes although so many have failed that it is an outage. If the plan is cancelled externally the task ends: at
+    once, or after the rollback if one was requested. Returns `{"digest", "status", "sentence", "partitions", "left"}`,
+    where `partitions` are the planned ones; for the status `failed`, which a plan has of which nothing moved, it is
     ReportPlanOperator that fails. Fails when the plan stalls (a retry resumes it), and without a retry when it is
     blocked and needs operator action.
     `on_started` is notified when the plan begins (event `started`), `on_problem` before such a failure.
@@ -62,7 +63,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
     <Task(SubmitReassignmentOperator): submit>
     """
 
-    template_fields: Sequence[str] = (*PlanExecutionOperator.template_fields, "plan", "snapshot")
+    template_fields: Sequence[str] = (*PlanExecutionOperator.template_fields, "plan", "snapshot", "named_brokers")
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         plan: Mapping[str, Any] | str | Any,
         snapshot: Mapping[str, Any] | str | Any | None = None,
         require_approval: bool = False,
+        named_brokers: Collection[int] | Any | None = None,
         on_kill: str = "nothing",
         elect_leaders: bool = False,
         catch_up_timeout: timedelta = timedelta(days=1),
@@ -80,6 +82,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         self.plan = plan
         self.snapshot = snapshot
         self.require_approval = require_approval
+        self.named_brokers = named_brokers
         self.on_started = to_notifier_list(on_started)
         self.when_killed = require_choice("on_kill", on_kill, "nothing", "cancel")
         self.elect_leaders = elect_leaders
@@ -174,6 +177,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
             read_task_plan(self.plan),
             snapshot=None if self.snapshot is None else read_task_snapshot(self.snapshot),
             require_approval=self.require_approval,
+            named=parse_broker_ids(self.named_brokers),
         )
 
     def _run_plan(self, connections: FreshConnections, digest: str, context: Context) -> dict[str, Any]:

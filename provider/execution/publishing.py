@@ -5,7 +5,7 @@ An approval is bound to the plan's digest. Some plans need none: `approval_exemp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,7 +14,13 @@ import pyarrow.compute as pc
 
 from kafka_steward.assignment import Move, Operation
 from kafka_steward.errors import DocumentError, NodeExists, PlanError
-from kafka_steward.execution.failure_records import LATEST_PLANS, delete_entry, read_failures
+from kafka_steward.execution.failure_records import (
+    LATEST_PLANS,
+    delete_entry,
+    read_failures,
+    read_log_dir_failures,
+)
+from kafka_steward.execution.failures import build_view
 from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
@@ -108,6 +114,7 @@ def publish_plan(
     *,
     snapshot: SnapshotFolder | None = None,
     require_approval: bool = False,
+    named: Collection[int] = (),
 ) -> PlanRecord:
     """Write a plan into the journal and give it the plan slot; return its record, the second time as it stands.
 
@@ -119,12 +126,14 @@ def publish_plan(
     replaces them.
 
     Raises PlanError for a plan that is of another cluster, not valid, not approved, heals more brokers than
-    `max_failed_brokers`, or heals a broker whose entry an operator deleted, which calls its heal off. Raises SlotTaken
-    while another plan, which it may neither preempt nor run beside, holds the plan slot; nothing is written then. An
-    older heal that no process has stepped for `abandoned_after` is abandoned for the new one.
+    `max_failed_brokers` beside those that a person `named`, or heals a broker whose entry an operator deleted, which
+    calls its heal off. Raises SlotTaken while another plan, which it may neither preempt nor run beside, holds the plan
+    slot; nothing is written then. An older heal that no process has stepped for `abandoned_after` is abandoned for the
+    new one.
     """
     journal, who = context.journal, context.actor
     _refuse_wrong_plan(context, plan, snapshot)
+    _refuse_too_many_brokers(context, plan, named)
     if require_approval:
         refuse_unapproved(journal, plan.digest)
     wanted = replace(_build_initial_record(context, plan, snapshot), needs_approval=require_approval)
@@ -159,22 +168,24 @@ def _refuse_wrong_plan(context: ClusterContext, plan: PlanFolder, snapshot: Snap
             f"Plan {name} was made for cluster {made_for}, and this is {this}; make a plan from a snapshot of this "
             "cluster."
         )
-    _refuse_too_many_brokers(context, plan)
     if snapshot is not None:
         refuse_invalid_plan(plan, snapshot)
 
 
-def _refuse_too_many_brokers(context: ClusterContext, plan: PlanFolder) -> None:
+def _refuse_too_many_brokers(context: ClusterContext, plan: PlanFolder, named: Collection[int]) -> None:
     """Raise PlanError for a heal of more brokers than `max_failed_brokers`.
 
-    Brokers that a person reported do not count, and neither do those that a heal has dealt with before.
+    As for an outage, brokers do not count that a person reported or named, whose log directories a person reported,
+    that a heal has dealt with before, or none of whose partitions has a live replica.
     """
     healed, most = _healed_brokers(plan), context.settings.max_failed_brokers
     if len(healed) <= most:
         return
-    read = read_failures(context.journal.tree, context.journal.now_ms())
-    old = {broker for broker, failure in read.failures.items() if failure.healed is not None}
-    counted = set(healed) - read.reported - old
+    tree, view = context.journal.tree, build_view(context.cluster.snapshot(), frozenset(healed), {})
+    counted = set(healed).difference(named, view.hopeless.intersection(view.replica_counts))
+    for read in (read_failures(tree, context.journal.now_ms()), read_log_dir_failures(tree)):
+        counted -= read.reported
+        counted.difference_update(broker for broker, each in read.failures.items() if each.healed is not None)
     if len(counted) > most:
         raise PlanError(
             f"Plan {plan.digest[:12]} heals {len(counted)} brokers at once, and max_failed_brokers is {most}; bring "

@@ -150,6 +150,12 @@ def test_it_is_called_beside_the_notifiers_of_one_event() -> None:
     assert report.on_done == [notify_others, notify_all]
 
 
+def test_the_brokers_that_the_form_of_a_heal_names_reach_detection_and_publication() -> None:
+    tasks = {task.task_id: task for task in dags.heal().tasks}
+    named = tasks["find_failures"].brokers, tasks["submit"].named_brokers  # type: ignore[union-attr]
+    assert [each.serialize()["name"] for each in named] == ["brokers", "brokers"]
+
+
 def test_without_it_nothing_is_notified() -> None:
     assert _notified(parsed("rebalance")) == set()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,8 @@ from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.approval_request import make_approval_request
 from kafka_steward.execution.document_repair import repair_documents
 from kafka_steward.execution.failure_detector import FailureDetector
-from kafka_steward.execution.failure_records import FAILURES
-from kafka_steward.execution.failures import Failure
+from kafka_steward.execution.failure_records import FAILED_LOG_DIRS, FAILURES
+from kafka_steward.execution.failures import EndedHeal, Failure
 from kafka_steward.execution.lifecycle import abandon_plan, request_cancel, resume_plan
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.plan_report import plan_summary
@@ -40,6 +42,7 @@ from kafka_steward.execution.publishing import (
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal import paths
+from kafka_steward.journal.listing import DocumentCollection
 from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import ASKED, ROLLS_BACK, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
@@ -99,6 +102,37 @@ def test_a_heal_of_more_brokers_than_allowed_is_refused(simulator: Simulator, jo
         publish(simulator, journal, many)
     journal.tree.create(FAILURES.path(7), Failure(1, reported=True).to_json())
     assert len(publish(simulator, journal, many).failed_brokers) == 11, "a person reported one of them"
+
+
+HEALED = EndedHeal(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "failure", "named", "hopeless", "published"),
+    [
+        (FAILURES, Failure(1), (), False, False),
+        (FAILURES, Failure(1, reported=True), (), False, True),
+        (FAILURES, Failure(1, healed=HEALED), (), False, True),
+        (FAILED_LOG_DIRS, Failure(1), (), False, False),
+        (FAILED_LOG_DIRS, Failure(1, reported=True), (), False, True),
+        (FAILED_LOG_DIRS, Failure(1, healed=HEALED), (), False, True),
+        (FAILURES, Failure(1), (2,), False, True),
+        (FAILURES, Failure(1), (3,), False, False),
+        (FAILURES, Failure(1), (), True, True),
+    ],
+)
+def test_at_publication_the_brokers_count_that_count_as_an_outage(
+    *, kind: DocumentCollection[Failure], failure: Failure, named: Sequence[int], hopeless: bool, published: bool
+) -> None:
+    simulator, journal = simulated("1a 2b 3c 4a", "t: 3" if hopeless else "t: 134 234")
+    simulator.create("only", [(2,)])
+    simulator.kill(2)
+    journal.tree.create(kind.path(2), failure.to_json())
+    heals = {"failed": (1,), "log_dirs_failed": [2]} if kind is FAILED_LOG_DIRS else {"failed": (1, 2)}
+    plan = plan_of(simulator, [move("t-0", "134", "234")], **heals)
+    desk = ClusterContext(simulator, journal, Settings(max_failed_brokers=1), WHO)
+    with nullcontext() if published else pytest.raises(PlanError, match="heals 2 brokers at once"):
+        assert publish_plan(desk, plan, named=named).failed_brokers == (1, 2)
 
 
 def test_a_heal_counts_only_for_the_brokers_that_failed(simulator: Simulator, journal: Journal, tmp_path: Path) -> None:

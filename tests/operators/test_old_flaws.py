@@ -63,9 +63,9 @@ def find(**given: Any) -> dict[str, Any]:
     return FindFailuresOperator(task_id="find_failures", conn_id=CONN_ID, snapshot=True, **given).execute(run)
 
 
-def submit(cluster: Cluster, made: dict[str, Any], snapshot: dict[str, Any]) -> dict[str, Any]:
+def submit(cluster: Cluster, made: dict[str, Any], snapshot: dict[str, Any], **more: Any) -> dict[str, Any]:
     operator = SubmitReassignmentOperator(
-        task_id="submit", plan=made, snapshot=snapshot, deferrable=False, conn_id=CONN_ID
+        task_id="submit", plan=made, snapshot=snapshot, deferrable=False, conn_id=CONN_ID, **more
     )
     operator._wait_unless_killed = lambda *_: cluster.tick()  # type: ignore[method-assign]  # time passes, simulated
     return operator.execute(context())
@@ -76,7 +76,7 @@ def heal(cluster: Cluster, **given: Any) -> dict[str, Any]:
     found = find(**given)
     shared: dict[str, Any] = {"conn_id": CONN_ID}
     made = PlanReassignmentOperator(task_id="plan", snapshot=found, **shared).execute(context(try_number=next(TRIES)))
-    done = submit(cluster, made, found)
+    done = submit(cluster, made, found, named_brokers=given.get("brokers"))
     run = context()
     report = ReportPlanOperator(
         task_id="report", verify="heal", plan=made, submitted=done, brokers=found["brokers"], **shared
@@ -185,3 +185,12 @@ def test_in_an_outage_a_person_decides_and_the_run_says_so(make_cluster: MakeClu
     assert "It is healed all the same" in report_broker(desk, 5, reason="burnt")
     assert heal(cluster)["brokers"] == [5]
     assert (find()["brokers"], 5 in cluster.replicas()["x-0"]) == ([6, 7], False), "two of six are no outage"
+
+
+def test_what_a_person_names_in_an_outage_is_healed_to_the_end(
+    make_cluster: MakeCluster, plans_in_process: None
+) -> None:
+    given = {**RULES, "max_failed_brokers": 1, "max_failed_fraction": 1}
+    cluster = make_cluster("1a 2b 3c 4a 5b 6c 7a", "x: 125 136 147", **given)
+    fail(cluster, 5, 6, 7)
+    assert heal(cluster, brokers="5, 6")["sentence"].startswith("Healed brokers 5 and 6: 2 replicas of 2 partitions")
