@@ -383,11 +383,12 @@ terminal steps it. The rate applies to this plan until it ends, and overrides th
 stricter rate that was set externally on a broker stays. Only the journal is needed."""
 
 _LEFTOVERS = """\
-Lists the rates and the lists of throttled replicas in Kafka that no reassignment in flight and no plan needs, each
-with the command of Kafka's tools that removes it: what an interrupted tool left, or somebody forgot. A later
-reassignment is limited by them. A cluster-wide default rate that is meant to stay is listed too, while nothing moves.
+Lists the rates and the lists of throttled replicas in Kafka that no plan has set, each with the command of Kafka's
+tools that removes it. Those that are not in use are left over: what an interrupted tool left, or somebody forgot. A
+later reassignment is limited by them. Those in use limit a reassignment in flight now. A cluster-wide default rate
+that is meant to stay is listed too.
 
-With --remove, the settings that are shown are removed, after a question on the terminal, or with --yes without one.
+With --remove, the settings that are left over are removed, after a question on the terminal, or with --yes without one.
 Each is read again before, and is left if it was changed or is needed by now. The audit trail records who removed it,
 and why. Exit code 1: some could not be removed, or the answer was no."""
 
@@ -465,7 +466,7 @@ def _build_plan_verbs() -> tuple[ActionCommand, ...]:
         ),
         _build_verb(
             "throttles",
-            "Show the throttles that are left over in Kafka, or remove them",
+            "Show the throttles that others have set in Kafka, or remove what is left over",
             "throttles.list_leftover_throttles",
             (remove, yes, _REASON),
             examples=[f"throttles {_ON}", f"throttles --remove {_ON} --reason 'a reassignment of May left them'"],

@@ -1,4 +1,4 @@
-"""`throttles`: the throttles that are left over in Kafka, each with the command that removes it; and their removal."""
+"""`throttles`: the throttles of others in Kafka, each with the command that removes it; removal of those left over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import ClusterError, LockLost
 from kafka_steward.execution.leftover_throttles import (
-    LeftoverThrottle,
+    ExternalThrottle,
+    ThrottleSurvey,
     remove_leftover_throttles,
     survey_throttles,
 )
@@ -24,15 +25,12 @@ _RETRY_S, _ATTEMPTS = 0.5, 20
 
 
 def list_leftover_throttles(call: CommandContext) -> Exit | None:
-    """Print the throttles that no reassignment in flight and no plan needs; with --remove, remove them."""
+    """Print the throttles of others; with --remove, remove those that no reassignment in flight and no plan needs."""
     with call.hook.open() as opened:
-        shown = survey_throttles(opened.cluster, opened.journal).leftovers
+        found = survey_throttles(opened.cluster, opened.journal)
+        shown = found.leftovers
         if not call.arguments.remove:
-            call.out.print_rows([each.to_json(call.connection) for each in shown], _table(call, shown))
-            if shown:
-                print_error("To remove all of them:", f"  {call.command_line('throttles --remove')}")
-            else:
-                print_error("No throttle is left over.")
+            _print_all(call, found)
             return None
         if not shown:
             if call.out.form != "table":
@@ -47,6 +45,21 @@ def list_leftover_throttles(call: CommandContext) -> Exit | None:
         return _remove(call, opened, shown)
 
 
+def _print_all(call: CommandContext, found: ThrottleSurvey) -> None:
+    all_of = [*((each, False) for each in found.leftovers), *((each, True) for each in found.in_use)]
+    rows = [{**each.to_json(call.connection), "in_use": needed} for each, needed in all_of]
+    cells: list[tuple[str, ...]] = [
+        (*_cells(each), "yes" if needed else "no", each.command(call.connection)) for each, needed in all_of
+    ]
+    call.out.print_rows(rows, Table((*_COLUMNS, "in use", "command"), cells))
+    if found.in_use:
+        print_error("Those in use limit a reassignment in flight; --remove leaves them.")
+    if found.leftovers:
+        print_error("To remove all that are left over:", f"  {call.command_line('throttles --remove')}")
+    else:
+        print_error("No throttle is left over.")
+
+
 def _is_confirmed(count: int) -> bool:
     if not sys.stdin.isatty():
         print_error("There is no terminal to ask at: give --yes to remove them.")
@@ -56,7 +69,7 @@ def _is_confirmed(count: int) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _remove(call: CommandContext, opened: ClusterSession, shown: Sequence[LeftoverThrottle]) -> Exit:
+def _remove(call: CommandContext, opened: ClusterSession, shown: Sequence[ExternalThrottle]) -> Exit:
     answers = _remove_between_steps(call, opened, shown)
     rows = [{**each.to_json(call.connection), "result": _result(each, answers)} for each in shown]
     call.out.print_rows(rows, _result_table(shown, rows))
@@ -64,8 +77,8 @@ def _remove(call: CommandContext, opened: ClusterSession, shown: Sequence[Leftov
 
 
 def _remove_between_steps(
-    call: CommandContext, opened: ClusterSession, shown: Sequence[LeftoverThrottle]
-) -> dict[LeftoverThrottle, ClusterError | None]:
+    call: CommandContext, opened: ClusterSession, shown: Sequence[ExternalThrottle]
+) -> dict[ExternalThrottle, ClusterError | None]:
     """Remove them, and wait while a plan is stepped. Raises LockLost after ten seconds."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(LockLost):
@@ -74,13 +87,13 @@ def _remove_between_steps(
     return remove_leftover_throttles(opened.cluster, opened.journal, shown, call.who, call.reason)
 
 
-def _result(each: LeftoverThrottle, answers: dict[LeftoverThrottle, ClusterError | None]) -> str:
+def _result(each: ExternalThrottle, answers: dict[ExternalThrottle, ClusterError | None]) -> str:
     if each not in answers:
         return "not left over any more"
     return "removed" if answers[each] is None else f"not removed: {answers[each]}"
 
 
-def _result_table(shown: Sequence[LeftoverThrottle], rows: Sequence[dict[str, Any]]) -> Table:
+def _result_table(shown: Sequence[ExternalThrottle], rows: Sequence[dict[str, Any]]) -> Table:
     cells: list[tuple[str, ...]] = [(*_cells(each), row["result"]) for each, row in zip(shown, rows, strict=True)]
     return Table((*_COLUMNS, "result"), cells)
 
@@ -88,9 +101,9 @@ def _result_table(shown: Sequence[LeftoverThrottle], rows: Sequence[dict[str, An
 _COLUMNS = ("level", "entity", "key", "value")
 
 
-def _cells(each: LeftoverThrottle) -> tuple[str, ...]:
+def _cells(each: ExternalThrottle) -> tuple[str, ...]:
     return each.level.value, each.entity or "default", each.key, each.value or "(empty)"
 
 
-def _table(call: CommandContext, shown: Sequence[LeftoverThrottle]) -> Table:
+def _table(call: CommandContext, shown: Sequence[ExternalThrottle]) -> Table:
     return Table((*_COLUMNS, "command"), [(*_cells(each), each.command(call.connection)) for each in shown])

@@ -2,6 +2,7 @@
 
 Other tools leave them when they are interrupted, or when nobody calls `kafka-reassign-partitions --verify`. A later
 reassignment is then limited by them. They are shown, and removed when a person asks for it.
+What others have set and a reassignment in flight needs is shown too, and is not removed.
 
 A follower's rate is needed while its broker receives a replica, a leader's rate while its broker has one that is
 copied, and a list entry while its partition is reassigned. What a lease of a plan names is never left over.
@@ -10,7 +11,7 @@ copied, and a list entry while its partition is reassigned. What a lease of a pl
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -47,8 +48,8 @@ class ThrottleLevel(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class LeftoverThrottle:
-    """A setting that is left over: a rate, or those entries of a list that are left over; `kept` are the other ones.
+class ExternalThrottle:
+    """A setting of others: a rate, or those entries of a list that are theirs; `kept` are the entries that stay.
 
     `entity` is the broker's id or the topic, empty for all brokers.
     """
@@ -87,10 +88,15 @@ class LeftoverThrottle:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleSurvey:
-    """The throttles that others have set: those that are left over, and the rates of followers that are in force."""
+    """The throttles that others have set: those that are left over, and those that a reassignment in flight needs.
 
-    leftovers: tuple[LeftoverThrottle, ...]
+    `rates` are the rates that apply to what is reassigned: of followers, and, if a topic lists throttled leaders, of
+    leaders.
+    """
+
+    leftovers: tuple[ExternalThrottle, ...]
     rates: tuple[ExternalRate, ...]
+    in_use: tuple[ExternalThrottle, ...] = ()
 
 
 def survey_throttles(
@@ -102,22 +108,36 @@ def survey_throttles(
     """
     snapshot = cluster.snapshot()
     leased = {each.key for each in RATES.list_all(journal.tree)}
-    found, external = list[LeftoverThrottle](), list[ExternalRate]()
+    unneeded, in_use = list[ExternalThrottle](), list[ExternalThrottle]()
+    external = dict[ThrottleSide, list[ExternalRate]]()
     for side in ThrottleSide:
         rates = cluster.broker_rates(sorted(snapshot.live), side.rate_key)
         others = {broker: rate for broker, rate in rates.items() if (broker, side.rate_key) not in leased}
-        found += _leftover_rates(side, others, snapshot)
-        if side is ThrottleSide.FOLLOWER:
-            external = rates_in_force(side, others)
+        for needed, each in _list_rates(side, others, snapshot):
+            (in_use if needed else unneeded).append(each)
+        external[side] = rates_in_force(side, others)
     leases = {each.key: each.document for each in THROTTLED_TOPICS.list_all(journal.tree)}
     entries = {key: {entry for several in lease.entries.values() for entry in several} for key, lease in leases.items()}
-    topics, keys = sorted(snapshot.topics), [side.replicas_key for side in ThrottleSide]
+    lists = list(_read_lists(cluster, sorted(snapshot.topics), check))
+    for topic, key, value in lists:
+        ours = entries.get((topic, key), set())
+        unneeded += filter(None, [_leftover_list(topic, key, value, ours, snapshot)])
+        in_use += filter(None, [_list_in_use(topic, key, value, ours, snapshot)])
+    if not any(key == ThrottleSide.LEADER.replicas_key and parse_list(value) for _, key, value in lists):
+        del external[ThrottleSide.LEADER]  # it limits only leaders that are listed
+    found = sorted(rate for several in external.values() for rate in several)
+    return ThrottleSurvey(tuple(sorted(unneeded)), tuple(found), tuple(sorted(in_use)))
+
+
+def _read_lists(
+    cluster: ClusterPort, topics: Sequence[str], check: Callable[[], None]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield topic, setting and value of each list of throttled replicas."""
+    keys = [side.replicas_key for side in ThrottleSide]
     for start in range(0, len(topics), _TOPICS):
         check()
         values, _ = readable_topic_configs(cluster, topics[start : start + _TOPICS], keys, own_only=True)
-        lists = ((topic, key, value) for topic, of in values.items() for key, value in of.items())
-        found += filter(None, (_leftover_list(*each, entries.get(each[:2], set()), snapshot) for each in lists))
-    return ThrottleSurvey(tuple(sorted(found)), tuple(sorted(external)))
+        yield from ((topic, key, value) for topic, of in values.items() for key, value in of.items())
 
 
 def read_external_rates(cluster: ClusterPort, journal: Journal) -> list[ExternalRate]:
@@ -129,26 +149,26 @@ def read_external_rates(cluster: ClusterPort, journal: Journal) -> list[External
     return sorted(rates_in_force(side, others))
 
 
-def _leftover_rates(side: ThrottleSide, rates: Mapping[int, BrokerRate], snapshot: Snapshot) -> list[LeftoverThrottle]:
+def _list_rates(
+    side: ThrottleSide, rates: Mapping[int, BrokerRate], snapshot: Snapshot
+) -> Iterator[tuple[bool, ExternalThrottle]]:
+    """Yield each rate, and whether a reassignment in flight needs it."""
     moving = [partition for partition in snapshot.reassigning.values() if partition.adding]
     if side is ThrottleSide.FOLLOWER:
         busy = {broker for partition in moving for broker in partition.adding}
     else:
         busy = {broker for partition in moving for broker in set(partition.replicas).difference(partition.adding)}
-    found = [
-        LeftoverThrottle(ThrottleLevel.BROKER, str(broker), side.rate_key, rate.own)
-        for broker, rate in rates.items()
-        if rate.own is not None and broker not in busy
-    ]
+    for broker, rate in rates.items():
+        if rate.own is not None:
+            yield broker in busy, ExternalThrottle(ThrottleLevel.BROKER, str(broker), side.rate_key, rate.own)
     inherited = next((rate.inherited for rate in rates.values() if rate.inherited is not None), None)
-    if inherited is not None and not moving:
-        found.append(LeftoverThrottle(ThrottleLevel.ALL_BROKERS, "", side.rate_key, inherited))
-    return found
+    if inherited is not None:
+        yield bool(moving), ExternalThrottle(ThrottleLevel.ALL_BROKERS, "", side.rate_key, inherited)
 
 
 def _leftover_list(
     topic: str, key: str, value: str, leased: Collection[str], snapshot: Snapshot
-) -> LeftoverThrottle | None:
+) -> ExternalThrottle | None:
     moving = {str(name.partition) for name in snapshot.reassigning if name.topic == topic}
     entries = parse_list(value)
     if ALL in entries:
@@ -156,12 +176,23 @@ def _leftover_list(
     else:
         kept = tuple(entry for entry in entries if entry in leased or entry.partition(":")[0] in moving)
     gone = ",".join(entry for entry in entries if entry not in kept)
-    return LeftoverThrottle(ThrottleLevel.TOPIC, topic, key, gone, kept) if gone or not kept else None
+    return ExternalThrottle(ThrottleLevel.TOPIC, topic, key, gone, kept) if gone or not kept else None
+
+
+def _list_in_use(
+    topic: str, key: str, value: str, leased: Collection[str], snapshot: Snapshot
+) -> ExternalThrottle | None:
+    """Return the entries of others that a reassignment in flight needs; None without any."""
+    leftover = _leftover_list(topic, key, value, leased, snapshot)
+    kept = parse_list(value) if leftover is None else leftover.kept
+    used = ",".join(entry for entry in kept if entry not in leased)
+    rest = tuple(entry for entry in kept if entry in leased)
+    return ExternalThrottle(ThrottleLevel.TOPIC, topic, key, used, rest) if used else None
 
 
 def remove_leftover_throttles(
-    cluster: ClusterPort, journal: Journal, shown: Sequence[LeftoverThrottle], who: Actor, reason: str
-) -> dict[LeftoverThrottle, ClusterError | None]:
+    cluster: ClusterPort, journal: Journal, shown: Sequence[ExternalThrottle], who: Actor, reason: str
+) -> dict[ExternalThrottle, ClusterError | None]:
     """Remove those of the `shown` throttles that are left over still; return None, or the error, of each of these.
 
     Under the step lock, which no plan can then take for a lease. Raises LockLost while a plan is stepped, ClusterError.
@@ -173,7 +204,7 @@ def remove_leftover_throttles(
         return calls.execute(entries, lambda batch: _remove(cluster, batch))
 
 
-def _audit_record(leftover: LeftoverThrottle, who: Actor, reason: str) -> AuditRecord:
+def _audit_record(leftover: ExternalThrottle, who: Actor, reason: str) -> AuditRecord:
     record = AuditRecord(
         Action.UNTHROTTLE,
         f"no reassignment needs it: {reason}",
@@ -187,7 +218,7 @@ def _audit_record(leftover: LeftoverThrottle, who: Actor, reason: str) -> AuditR
     return replace(record, broker=int(leftover.entity)) if leftover.level is ThrottleLevel.BROKER else record
 
 
-def _remove(cluster: ClusterPort, batch: Sequence[LeftoverThrottle]) -> dict[LeftoverThrottle, ClusterError | None]:
+def _remove(cluster: ClusterPort, batch: Sequence[ExternalThrottle]) -> dict[ExternalThrottle, ClusterError | None]:
     changes = {level: dict[str, list[ConfigChange]]() for level in ThrottleLevel}
     for each in batch:
         changes[each.level].setdefault(each.entity, []).append(each.change)

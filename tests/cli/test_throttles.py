@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,28 @@ SHOWN = [
 def shown(scene: Scene, capsys: pytest.CaptureFixture[str], *words: str) -> list[tuple[Any, ...]]:
     capsys.readouterr()
     assert scene.call("throttles", *words, "--output", "json") == 0
-    return [tuple(row.values()) for row in json.loads(capsys.readouterr().out)]
+    rows = json.loads(capsys.readouterr().out)
+    return [tuple(row.values())[:5] for row in rows if not row.get("in_use")]
+
+
+def used(scene: Scene, capsys: pytest.CaptureFixture[str]) -> list[tuple[Any, ...]]:
+    """The throttles of others that limit a reassignment in flight, which the table marks, too."""
+    capsys.readouterr()
+    assert scene.call("throttles", "--output", "json") == 0
+    rows = [row for row in json.loads(capsys.readouterr().out) if row["in_use"]]
+    assert scene.call("throttles") == 0
+    told = capsys.readouterr()
+    assert sum(re.split(r"  +", line)[4] == "yes" for line in told.out.splitlines()) == len(rows)
+    assert ("Those in use limit" in told.err) == bool(rows)
+    return [(row["level"], row["entity"], row["key"], row["value"]) for row in rows]
+
+
+USED = [
+    ("broker", "3", LEADER_RATE, "5"),
+    ("broker", "4", RATE, "20"),
+    ("topic", "u", FOLLOWERS, "0:4"),
+    ("topic", "u", LEADERS, "*"),
+]
 
 
 def test_what_no_reassignment_needs_is_shown_and_removed_when_a_person_says_so(
@@ -78,6 +100,7 @@ def test_what_no_reassignment_needs_is_shown_and_removed_when_a_person_says_so(
         ("no reassignment needs it: of May", True)
     }
     assert shown(scene, capsys) == shown(scene, capsys, "--remove") == []
+    assert used(scene, capsys) == USED
     assert scene.call("throttles", "--remove", "--yes") == 0
     told = capsys.readouterr()
     assert ("nothing was changed" in told.err, told.out) == (True, "")
@@ -89,6 +112,9 @@ def test_the_default_of_all_brokers_is_left_over_once_nothing_moves(
     simulator = scene.simulator
     simulator.broker_defaults[RATE] = "30"
     assert shown(scene, capsys) == SHOWN
+    assert used(scene, capsys) == [("all brokers", None, RATE, "30"), *USED]
+    moving = throttle_finding(survey_throttles(simulator, scene.journal), 8, Commands("kafka")).sentence
+    assert f"Broker 3 has {LEADER_RATE} 5 bytes/s, set by someone else: a plan's 8 bytes/s do not apply" in moving
     simulator.cancel(list(simulator.topics))
     rows = shown(scene, capsys)
     assert ("all brokers", None, RATE, "30", f"{ALTER} brokers --entity-default --delete-config {RATE}") in rows
@@ -105,4 +131,6 @@ def test_the_default_of_all_brokers_is_left_over_once_nothing_moves(
     assert "kafka-configs.sh --bootstrap-server k:1 --command-config admin.properties --alter" in found.sentence
     assert throttle_finding(ThrottleSurvey((), survey.rates), 0, Commands("kafka")).level is Level.OK
     assert scene.call("throttles", "--remove", "--yes") == 0
-    assert (simulator.broker_defaults, shown(scene, capsys)) == ({}, [])
+    assert (simulator.broker_defaults, shown(scene, capsys), used(scene, capsys)) == ({}, [], [])
+    simulator.broker_settings[3][LEADER_RATE] = "5"
+    assert survey_throttles(simulator, scene.journal).rates == ()  # no topic lists a leader
