@@ -19,7 +19,7 @@ from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution import preflight_inputs
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.leftover_throttles import (
-    LeftoverThrottle,
+    ExternalThrottle,
     remove_leftover_throttles,
     survey_throttles,
 )
@@ -317,7 +317,7 @@ def test_every_call_that_a_seam_has_is_made_by_some_scenario() -> None:
     assert there - free - set(counted.calls) == set(NEVER_IN_A_STEP)
 
 
-def left_over(place: Place, faults: Faults) -> dict[LeftoverThrottle, ClusterError | None]:
+def left_over(place: Place, faults: Faults) -> dict[ExternalThrottle, ClusterError | None]:
     """A person has all removed that is left over."""
     cluster, journal = place.process(faults)
     return remove_leftover_throttles(cluster, journal, survey_throttles(cluster, journal).leftovers, WHO, "old")
