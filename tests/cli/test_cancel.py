@@ -203,7 +203,7 @@ def test_no_move_begins_at_the_old_rate_if_a_cancel_is_killed(
             assert half.call("cancel", "--scope", "plan") == 130
         elif first == "rollback":
             request_cancel(half.journal, digest, who=Actor(), reason="why", scope="plan")
-            settings, cluster = Settings(throttle=10), half.simulator
+            settings, cluster = Settings(throttle=10, min_free=0), half.simulator
             for _ in range(4):
                 PlanRunner(ClusterContext(cluster, half.journal, settings, Actor()), digest).step()
                 cluster.tick()

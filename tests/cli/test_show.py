@@ -424,7 +424,9 @@ def test_a_stricter_rate_of_somebody_is_named_wherever_the_rate_of_the_plan_is(
 ) -> None:
     digest, why = in_flight.plan.digest, "do not apply there; to end that: kafka-configs.sh --bootstrap-server"
     in_flight.simulator.broker_settings[4][RATE] = "2"
-    PlanRunner(ClusterContext(in_flight.simulator, in_flight.journal, Settings(throttle=10), Actor()), digest).step()
+    PlanRunner(
+        ClusterContext(in_flight.simulator, in_flight.journal, Settings(throttle=10, min_free=0), Actor()), digest
+    ).step()
     capsys.readouterr()
     assert in_flight.call("throttle", digest, "3k", "--reason", "too slow") == 0
     told = capsys.readouterr().out

@@ -313,7 +313,7 @@ def test_one_more_death_is_healed_and_is_no_outage(desk: Desk, neglected: Neglec
     heal(desk, 2)
     # Somebody else's reassignment is about to take `foreign-0` off it.
     assert desk.holds(2) == {"wide-0", "foreign-0"}
-    assert desk.behind() == LEFT
+    assert desk.behind() == {*LEFT, "foreign-0"}
 
 
 def test_nothing_that_others_left_was_touched_and_what_nobody_needs_is_removed_on_request(
