@@ -344,6 +344,11 @@ class Held:
         """The topic and partition number."""
         return TopicPartition(self.topic, self.partition)
 
+    @property
+    def final_sentence(self) -> str:
+        """The message without "it is retried": of a plan that makes no further attempt until a person acts."""
+        return f"{self.sentence.removesuffix('.').removesuffix('; it is retried')}."
+
     @classmethod
     def of(cls, partition: TopicPartition, reason: HoldReason, found: object = None, *, by: str = "someone") -> Held:
         """Return it with the message of `reason`, formatted with `found` and `by` if the message uses them."""

@@ -457,7 +457,7 @@ class PlanRunner:
             and held.topic_partition not in begun
         }
         if not (record.auto_generated or waiting):
-            return self._mark_stuck(record, fence, tries, why)
+            return self._mark_stuck(record, fence, tries, stepped.held[0].final_sentence if stepped.held else why)
         try:
             if record.auto_generated:
                 step.drop_open_moves(stepped.snapshot, f"{HANDED_BACK} after {tries} attempts: {why}")
