@@ -28,7 +28,7 @@ from kafka_steward.errors import ClusterError, PlanError, RequestError
 from kafka_steward.execution.leftover_throttles import read_external_rates
 from kafka_steward.execution.pending_replicas import list_pending
 from kafka_steward.execution.pending_state import target_replication_factors
-from kafka_steward.execution.plan_report import constraint_regressions, held_sentence, plan_tables
+from kafka_steward.execution.plan_report import constraint_regressions, held_sentence, plan_tables, staying_sentence
 from kafka_steward.execution.plan_requests import no_op_reason, planner_options
 from kafka_steward.execution.readiness import check_readiness
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
@@ -126,9 +126,11 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
         held = held_sentence(plan.proof)
         usual = "Nothing has to move: the cluster is as the plan would leave it."
         return _report_nothing(call, operation, f"Nothing else has to move. {held}" if held else usual)
-    print_error(*_rates_of_others(call, plan, rates, settings.throttle))
+    stricter = _stricter_rates(plan, rates, settings.throttle)
+    print_error(*filter(None, [external_rates_message(stricter, settings.throttle, connection=call.connection)]))
     files = _write_files(given.file, plan)
-    _print_plan(call, plan, snapshot, {"cluster_id": cluster_id, "folder": given.folder, "files": files})
+    facts = {"cluster_id": cluster_id, "folder": given.folder, "files": files}
+    _print_plan(call, plan, snapshot, {**facts, "external_rates": [rate.to_json() for rate in stricter]}, stricter)
     return _judge_completeness(plan)
 
 
@@ -228,11 +230,10 @@ def _read_rates(opened: ClusterSession) -> list[ExternalRate]:
         return []  # a plan can be made without the right to read the settings of brokers
 
 
-def _rates_of_others(call: CommandContext, plan: PlanFolder, rates: Sequence[ExternalRate], throttle: int) -> list[str]:
-    """Return a line about stricter rates of others at brokers that the plan copies to, for its duration."""
+def _stricter_rates(plan: PlanFolder, rates: Sequence[ExternalRate], throttle: int) -> list[ExternalRate]:
+    """Return the stricter rates of others at brokers that the plan copies to."""
     receiving = {broker for move in plan.moves for broker in move.adding}
-    stricter = [rate for rate in rates if rate.broker in receiving and rate.bytes_per_s < throttle]
-    return [external_rates_message(stricter, throttle, connection=call.connection)] if stricter else []
+    return [rate for rate in rates if rate.broker in receiving and rate.bytes_per_s < throttle]
 
 
 def _derive_options(
@@ -281,7 +282,13 @@ def _report_nothing(call: CommandContext, operation: Operation, sentence: str) -
     return Exit.DONE
 
 
-def _print_plan(call: CommandContext, plan: PlanFolder, snapshot: SnapshotFolder, facts: Mapping[str, Any]) -> None:
+def _print_plan(
+    call: CommandContext,
+    plan: PlanFolder,
+    snapshot: SnapshotFolder,
+    facts: Mapping[str, Any],
+    stricter: Sequence[ExternalRate],
+) -> None:
     proof = plan.proof
     numbers = (
         *("operation", "replicas_moved", "lower_bound", "bytes_moved", "partitions", "leader_changes"),
@@ -306,7 +313,7 @@ def _print_plan(call: CommandContext, plan: PlanFolder, snapshot: SnapshotFolder
         "reassignment": json.loads(reassignment_json(plan.moves)),
         **facts,
     }
-    call.out.print_document(document, moves, _plan_lines(plan, snapshot))
+    call.out.print_document(document, moves, _plan_lines(plan, snapshot, stricter))
     print_error(_ENGINE)
     if facts["files"]:
         file, back = facts["files"]
@@ -333,8 +340,8 @@ def _first_below_min_isr_on_the_way_back(plan: PlanFolder, snapshot: SnapshotFol
     return next(refused, None)
 
 
-def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder) -> list[str]:
-    tables = plan_tables(plan, snapshot, shown=_SHOWN)
+def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder, stricter: Sequence[ExternalRate]) -> list[str]:
+    tables = plan_tables(plan, snapshot, shown=_SHOWN, stricter=stricter)
     width = max(len(name) for name, _ in tables.costs)
     lines = [f"plan {plan.digest[:12]}: {plan.proof.get('operation')}"]
     lines += [f"  {name.ljust(width)}  {value}" for name, value in tables.costs]
@@ -342,6 +349,7 @@ def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder) -> list[str]:
     lines += ["", *Table(tuple(tables.move_columns), list(tables.moves)).lines()]
     lines += [f"... and {len(plan.moves) - _SHOWN} more moves"] if len(plan.moves) > _SHOWN else []
     told = [
+        *filter(None, [staying_sentence(plan, snapshot)]),
         *_first(constraint_regressions(plan.moves, snapshot)),
         *_first([f"left as it is: {each}" for each in tables.not_moved]),
         *_first([f"note: {note}" for note in plan.proof.get("notes") or ()]),

@@ -28,7 +28,7 @@ from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import escape_markdown, printable
 from kafka_steward.execution.moves import DONE
-from kafka_steward.execution.throttle_rates import ineffective_message
+from kafka_steward.execution.throttle_rates import UNLIMITED_BYTES_PER_S, ExternalRate, ineffective_message
 from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, min_isr_by_topic
@@ -126,6 +126,7 @@ def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder, *, moves_shown: int
     )
     parts = [
         head,
+        escape_markdown(staying_sentence(plan, snapshot)),
         _format_table(("", ""), _cost_rows(plan)),
         _format_section("What it breaks", constraint_regressions(plan.moves, snapshot)),
     ]
@@ -160,7 +161,7 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _cost_rows(plan: PlanFolder) -> list[tuple[str, str]]:
+def _cost_rows(plan: PlanFolder, stricter: Sequence[ExternalRate] = ()) -> list[tuple[str, str]]:
     proof = plan.proof
     racks = proof.get("rack_violations") or {}
     return [
@@ -169,7 +170,7 @@ def _cost_rows(plan: PlanFolder) -> list[tuple[str, str]]:
         ("bytes copied", format_bytes(proof.get("bytes_moved") or 0)),
         ("partitions touched", f"{len(plan.moves)} of {proof.get('partitions')}"),
         ("preferred leaders that change", f"{proof.get('leader_changes')}"),
-        ("predicted duration", _predicted_duration(proof)),
+        ("predicted duration", _predicted_duration(plan, stricter)),
         ("partitions not spread over the racks", f"{racks.get('before', 0)} before, {racks.get('after', 0)} after"),
     ]
 
@@ -186,12 +187,32 @@ def _drained_row(plan: PlanFolder) -> list[tuple[str, str]]:
     return [("of these", f"{replicas} on {name_brokers(draining)}; {more} more {evens} out")]
 
 
-def _predicted_duration(proof: Mapping[str, Any]) -> str:
+def _predicted_duration(plan: PlanFolder, stricter: Sequence[ExternalRate]) -> str:
+    proof = plan.proof
     throttle, seconds = (proof.get("options") or {}).get("throttle"), proof.get("predicted_seconds")
     if not throttle or seconds is None:
         return "unthrottled: as fast as disks and network allow"
+    if stricter:
+        return _duration_at_rates_of_others(plan.moves, stricter, seconds)
     least = f"at least {format_duration(seconds)} at {format_bytes(throttle)}/s into each broker"
     return "; ".join(filter(None, (least, ineffective_message(throttle))))
+
+
+def _duration_at_rates_of_others(moves: Sequence[Move], stricter: Sequence[ExternalRate], seconds: float) -> str:
+    """Return the least duration, in which the `stricter` rates apply at their brokers, and `seconds` at the others."""
+    size, count = Counter[int](), Counter[int]()
+    for move in moves:
+        size.update(dict.fromkeys(move.adding, move.size_bytes or 0))
+        count.update(move.adding)
+    # A rate that Kafka's fetches exceed anyhow says nothing about the duration.
+    slow = [
+        (size[rate.broker] / rate.bytes_per_s, rate)
+        for rate in stricter
+        if rate.bytes_per_s >= max(1, count[rate.broker]) * UNLIMITED_BYTES_PER_S
+    ]
+    least, rate = max(slow, default=(0.0, stricter[0]))
+    where = f"{format_bytes(rate.bytes_per_s)}/s into broker {rate.broker}, set by someone else"
+    return f"at least {format_duration(max(least, seconds))}, with {where}" if slow else f"not predicted: {where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +227,15 @@ class PlanTables:
     not_moved: Sequence[str]
 
 
-def plan_tables(plan: PlanFolder, snapshot: SnapshotFolder, *, shown: int = _SHOWN) -> PlanTables:
-    """Return the tables of `plan_summary`, with at most `shown` moves."""
+def plan_tables(
+    plan: PlanFolder, snapshot: SnapshotFolder, *, shown: int = _SHOWN, stricter: Sequence[ExternalRate] = ()
+) -> PlanTables:
+    """Return the tables of `plan_summary`, with at most `shown` moves.
+
+    `stricter` are the rates of others that apply instead of the throttle at brokers that receive replicas.
+    """
     return PlanTables(
-        costs=_cost_rows(plan),
+        costs=_cost_rows(plan, stricter),
         broker_columns=_BROKER_COLUMNS,
         brokers=_broker_rows(plan.moves, plan.proof),
         move_columns=_MOVE_COLUMNS,
@@ -290,6 +316,42 @@ def held_sentence(proof: Mapping[str, Any]) -> str:
     ]
     more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
     return f"Left as it is for now: {', '.join(held[:_NAMED])}{more}." if held else ""
+
+
+def staying_sentence(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
+    """Return that drained brokers will not be empty, and what stays there, with the reasons; empty if nothing does."""
+    proof, draining = plan.proof, set(plan.proof.get("brokers_draining") or ())
+    if proof.get("operation") != Operation.DRAIN.value or not draining:
+        return ""
+    listed = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
+    reasons = {TopicPartition(one["topic"], one["partition"]): str(one["reason"]) for one in listed}
+    after = {move.topic_partition: move.after for move in plan.moves}
+    staying = {
+        name: there
+        for name, replicas in _partitions_on(draining, snapshot.partitions)
+        if (there := draining.intersection(after.get(name, replicas)))
+    }
+    if not staying:
+        return ""
+    brokers = sorted(set[int]().union(*staying.values()))
+    named = [
+        f"{name} ({reason_to_leave(reasons[name]).partition(';')[0] if name in reasons else 'the plan leaves it out'})"
+        for name in sorted(staying)[:_NAMED]
+    ]
+    more = f" and {len(staying) - _NAMED} more" if len(staying) > _NAMED else ""
+    count = "1 partition stays" if len(staying) == 1 else f"{len(staying)} partitions stay"
+    them = "it" if len(brokers) == 1 else "them"
+    begin = begin_with_brokers(brokers, "will not be empty", "will not be empty")
+    return f"{begin}: {count} on {them}: {', '.join(named)}{more}."
+
+
+def _partitions_on(brokers: Collection[int], partitions: pa.Table) -> Iterator[tuple[TopicPartition, Sequence[int]]]:
+    """Yield the partitions that have a replica on one of the brokers, with their replicas."""
+    replicas = partitions["replicas"].combine_chunks()
+    there = pc.is_in(pc.list_flatten(replicas), pa.array(sorted(brokers), replicas.type.value_type))
+    rows = pc.unique(pc.list_parent_indices(replicas).filter(there))
+    for row in partitions.select(["topic", "partition", "replicas"]).take(rows).to_pylist():
+        yield TopicPartition(row["topic"], row["partition"]), row["replicas"]
 
 
 def not_moved_lines(proof: Mapping[str, Any], snapshot: SnapshotFolder) -> list[str]:

@@ -18,6 +18,7 @@ from tests.cli.airflow_command import assignments, throttles, written
 from tests.cli.calling import run
 from tests.cli.scene import Scene
 from tests.eventually import eventually
+from tests.simulated_plan import RATE
 
 CONFIGS = "kafka.admin.ConfigCommand"
 
@@ -254,6 +255,36 @@ def test_a_plan_that_moves_nothing_names_what_it_only_leaves_for_now(
         "Nothing else has to move. Left as it is for now: t-0 (a live replica of it is out of sync), t-1 (it is being "
         "reassigned)."
     )
+
+
+def test_a_broker_that_a_drain_does_not_empty_and_the_rates_of_others_are_in_what_is_predicted(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "will not be empty" not in printed(scene, capsys)
+    scene.simulator.create("wide", [(1, 2, 3, 4), (2, 3, 4, 1)], size=500)
+    scene.simulator.create("service", [(1, 2)])
+    told = printed(scene, capsys, "--exclude", "service")
+    why = "(too few brokers may hold its replicas)"
+    assert (
+        "Broker 1 will not be empty: 3 partitions stay on it: service-0 (the plan leaves it out), "
+        f"wide-0 {why}, wide-1 {why}."
+    ) in told
+    for rate, duration in (
+        (None, "at least 0 s at 50.0 MB/s into each broker"),
+        ("1", "not predicted: 1 B/s into broker 4, set by someone else"),
+        ("1000000", "at least 40 s, with 1.0 MB/s into broker 4, set by someone else"),
+    ):
+        if rate == "1000000":
+            scene.simulator.create("big", [(1, 2, 3)] * 4, size=10_000_000)
+        scene.simulator.broker_settings[4] = {} if rate is None else {RATE: rate}
+        assert duration in next(line for line in printed(scene, capsys).splitlines() if "duration" in line)
+
+
+def printed(scene: Scene, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What the plan of a drain of broker 1 says."""
+    capsys.readouterr()
+    scene.call("plan", "drain", "--brokers", "1", "--throttle", "50M", *words)
+    return capsys.readouterr().out
 
 
 def test_what_is_left_is_named_beside_many_regressions(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
