@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafka_steward.assignment import counted
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
 from kafka_steward.operators.base import StewardOperator, skip_downstream
@@ -49,14 +50,12 @@ class FindPendingReplicasOperator(StewardOperator):
             for sentence in add_deferred_partitions(opened.cluster, opened.journal, actor_of(context)):
                 self.log.info("%s", printable(sentence))
             snapshot, found, missing = reconcile_and_log(self, opened, context)
-            able = find_fillable(found, snapshot)
+            able, replicas = find_fillable(found, snapshot), counted(missing, "replica", "is", "are")
             if not able:
-                why = (
-                    f"{missing} replicas are pending, and no live broker can host one." if missing else NOTHING_PENDING
-                )
+                why = f"{replicas} pending, and no live broker can host one." if missing else NOTHING_PENDING
                 skip_downstream(self, context, f"Nothing can be filled now. {why}")
             taken = take_pending_snapshot(opened, context) if self.takes_snapshot else {}
-        sentence = f"{missing} replicas are pending; {len(able)} partitions can be filled now, in part or fully."
+        sentence = f"{replicas} pending; {counted(len(able), 'partition')} can be filled now, in part or fully."
         self.log.info("%s", printable(sentence))
         return {"pending": missing, "partitions": len(able), "sentence": sentence, **taken}
 

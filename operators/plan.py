@@ -21,7 +21,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.arrow import leave_out_pandas
-from kafka_steward.assignment import BALANCING_OPERATIONS
+from kafka_steward.assignment import BALANCING_OPERATIONS, counted
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
@@ -252,7 +252,7 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
             "Plan %s moves %s replicas of %d partitions (no plan can move fewer than %s)%s.",
             plan.digest[:12], printable(str(numbers["replicas_moved"])), len(plan.moves),
             printable(str(numbers["lower_bound"])),
-            printable(f"; {unplaced} partitions cannot be fully replicated" if unplaced else ""),
+            printable(f"; {counted(unplaced, 'partition')} cannot be fully replicated" if unplaced else ""),
         )  # fmt: skip
         for note in (proof.get("notes") or ())[:_NOTES_LOGGED]:
             self.log.info("%s", printable(str(note)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_steward.assignment import TopicPartition, name_brokers
+from kafka_steward.assignment import TopicPartition, counted, name_brokers
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
 from kafka_steward.operators.links import LinkedToPlan
@@ -190,7 +190,8 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             return f" {left_sentence(ended.proof)} {listed}"
         if not number:
             return ""
-        return f" {number} partitions could not be placed; review.md at {self.plan['uri']} says why, and what to do."
+        left = counted(number, "partition")
+        return f" {left} could not be placed; review.md at {self.plan['uri']} says why, and what to do."
 
     def _explain_not_submitted(self) -> tuple[str, str]:
         review, answer = self.review or {}, self.answer or {}
@@ -266,9 +267,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             return f"{f'Healed {brokers}' if done else missing}. {_NO_ROWS}"
         if done:
             returned = f", {outcome.satisfied} no longer needed to move" if outcome.satisfied else ""
-            return (
-                f"Healed {brokers}: {outcome.replicas_placed} replicas of {outcome.moved} partitions moved{returned}."
-            )
+            return f"Healed {brokers}: {_placed(outcome)} moved{returned}."
         abandoned = f" {record.reason.rstrip('.')}." if self._final_status(ended) == "abandoned" else ""
         left = ended.proof is not None and ended.proof.left
         made = "its plan had nothing to move."
@@ -280,16 +279,16 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
     def _report_fill(self, opened: ClusterSession, ended: _EndedPlan, context: Context) -> tuple[str, dict[str, Any]]:
         _, pending, missing = reconcile_and_log(self, opened, context)
         states = Counter(each.state.value for each in pending)
-        still = (
-            f"{missing} replicas are still pending, and are added when brokers join." if missing else NOTHING_PENDING
-        )
+        verb = "is" if missing == 1 else "are"
+        still = f"{counted(missing, 'replica')} {verb} still pending, and {verb} added when brokers join."
+        still = still if missing else NOTHING_PENDING
         outcome = ended.outcome
         if outcome is None:
             filled = _NO_ROWS
         elif outcome.not_done:
             filled = f"Not all was filled: {outcome.replica_sentence('added')}"
         else:
-            filled = f"Filled {outcome.replicas_placed} replicas of {outcome.moved} partitions."
+            filled = f"Filled {_placed(outcome)}."
         # A message must not say "filled" of a plan that added nothing.
         return "filled" if outcome is not None and outcome.replicas_placed else "done", {
             "sentence": f"{ended.cancelled or filled} {still}",
@@ -316,13 +315,17 @@ def _behind_clause(
     """
     mine = _left_by(ended)
     if mine is None:
-        return f"{len(behind)} partitions are still under-replicated, {left} that this plan left."
-    sentence = f"{len(broken)} partitions are still under-replicated"
+        return f"{counted(len(behind), 'partition', 'is', 'are')} still under-replicated, {left} that this plan left."
+    sentence = f"{counted(len(broken), 'partition', 'is', 'are')} still under-replicated"
     sentence += ", " if len(broken) == len(behind) else " or have no leader, "
     others = sorted(name for name in broken if str(name) not in mine)
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
     named = f"; the others are {', '.join(map(str, others[:_NAMED]))}{more}" if others else ""
     return f"{sentence}{len(broken) - len(others)} that this plan left{named}."
+
+
+def _placed(outcome: PlanOutcome) -> str:
+    return f"{counted(outcome.replicas_placed, 'replica')} of {counted(outcome.moved, 'partition')}"
 
 
 def _read_ended_plan(opened: ClusterSession, digest: str) -> _EndedPlan:

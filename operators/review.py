@@ -8,6 +8,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context, TriggerRule
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
+from kafka_steward.assignment import counted
 from kafka_steward.escaping import printable, printable_lines
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
 from kafka_steward.operators.links import LinkedToPlan
@@ -101,11 +102,13 @@ def _stop_reason(plan: Mapping[str, Any], *, plan_only: bool, mode: str | None) 
 
 def _review_sentence(plan: Mapping[str, Any], stop: str) -> str:
     left = plan["unplaced"]
-    unplaced = f" {left} partitions cannot be placed; review.md says why, and what to do." if left else ""
+    unplaced = f" {counted(left, 'partition')} cannot be placed; review.md says why, and what to do." if left else ""
     if stop == "nothing" and left:
         return f"Nothing can be moved.{unplaced}"
     if stop == "nothing":
         return f"Nothing to do. {plan.get('nothing') or 'The cluster is already in the requested state.'}{unplaced}"
-    message = f"The plan {plan['digest'][:12]} moves {plan['replicas_moved']} replicas of {plan['partitions']} "
-    message += f"partitions; no plan can move fewer than {plan['lower_bound']}.{unplaced}"
+    message = f"The plan {plan['digest'][:12]} moves {counted(plan['replicas_moved'], 'replica')} of "
+    message += (
+        f"{counted(plan['partitions'], 'partition')}; no plan can move fewer than {plan['lower_bound']}.{unplaced}"
+    )
     return f"Dry run, nothing is submitted. {message} It is at {plan['uri']}." if stop == "dry_run" else message

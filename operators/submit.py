@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kafka_steward.arrow import leave_out_pandas
+from kafka_steward.assignment import counted
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_fields, actor_of, merge_overrides
@@ -159,7 +160,8 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         if record.status.value != "published":
             return  # a retry resumes it
         facts = {"digest": record.digest, "partitions": record.partitions, "brokers": list(record.failed_brokers)}
-        sentence = f"Plan {record.digest[:12]} ({record.operation}) begins: {record.partitions} partitions are moved."
+        partitions = counted(record.partitions, "partition", "is", "are")
+        sentence = f"Plan {record.digest[:12]} ({record.operation}) begins: {partitions} moved."
         notify(self.on_started, context, "started", {"sentence": sentence, **facts})
 
     def _publish_plan(self, opened: ClusterSession, context: Context) -> PlanRecord:

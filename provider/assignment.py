@@ -204,9 +204,15 @@ def below_min_isr_reason(before: int, after: int, min_isr: int | None) -> str:
     if min_isr is None or after >= before or after >= min_isr:
         return ""
     return (
-        f"it would go from {before} to {after} replicas, and min.insync.replicas is {min_isr}; ask for more "
+        f"it would go from {before} to {counted(after, 'replica')}, and min.insync.replicas is {min_isr}; ask for more "
         "replicas, or lower min.insync.replicas of its topic"
     )
+
+
+def counted(number: int, what: str, singular: str = "", plural: str = "") -> str:
+    """Return `1 partition`, or `2 partitions`, for a sentence; with the two forms of its verb, `1 partition is`."""
+    noun, verb = (what, singular) if number == 1 else (f"{what}s", plural)
+    return f"{number} {noun} {verb}" if verb else f"{number} {noun}"
 
 
 def name_brokers(brokers: Collection[int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition, counted
 from kafka_steward.document_api.document_status import DocumentStatus, WaitingDocument
 from kafka_steward.escaping import utc_datetime, utc_text
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -97,7 +97,8 @@ def _waiting_lines(kind: str, documents: Sequence[WaitingDocument], *, more: boo
 
 
 def _document_text(document: WaitingDocument) -> str:
-    return f"{len(document.requested)} partitions wait {document.why}: {requests_text(document)}".rstrip(": ")
+    waiting = counted(len(document.requested), "partition", "waits", "wait")
+    return f"{waiting} {document.why}: {requests_text(document)}".rstrip(": ")
 
 
 def _requester_text(request: CancelRequest) -> str:

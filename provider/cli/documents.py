@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kafka_steward.assignment import name_brokers
+from kafka_steward.assignment import counted, name_brokers
 from kafka_steward.cli import Exit
 from kafka_steward.cli.show import audit_facts, time_argument_ms
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -58,13 +58,15 @@ def list_pending_replicas(call: CommandContext) -> None:
     table = Table(("partition", "has", "pending", "state", "why"), cells)
     call.out.print_rows([_pending_facts(pending) for pending in chosen], table)
     missing = count_missing(chosen)
+    replicas = counted(missing, "replica", "is", "are")
     if not missing:
         print_error("No replica is pending.")
     elif able:
-        print_error(f"{missing} replicas are pending; {name_brokers(able)} can host some: run the DAG fill.")
+        print_error(f"{replicas} pending; {name_brokers(able)} can host some: run the DAG fill.")
     else:
         print_error(
-            f"{missing} replicas are pending, and no live broker can host one; they are added when brokers join."
+            f"{replicas} pending, and no live broker can host one; {'it is' if missing == 1 else 'they are'} added "
+            "when brokers join."
         )
 
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection
 from typing import Any
 
-from kafka_steward.assignment import Operation, TopicPartition
+from kafka_steward.assignment import Operation, TopicPartition, counted
 from kafka_steward.cli import Exit
 from kafka_steward.cli.cancel import execute_cancel
 from kafka_steward.cli.foreground import Foreground, open_foreground, print_result
@@ -63,8 +63,8 @@ def _apply_document(foreground: Foreground, document: Any, partitions: Collectio
         return _report_slot_taken(call, taken)
     proof = plan.proof
     print_error(
-        f"Plan {plan.digest[:12]}: {len(plan.moves)} partitions, {proof['replicas_moved']} replicas, "
-        f"{bytes_to_copy_text(plan.moves, proof['bytes_moved'])}."
+        f"Plan {plan.digest[:12]}: {counted(len(plan.moves), 'partition')}, "
+        f"{counted(proof['replicas_moved'], 'replica')}, {bytes_to_copy_text(plan.moves, proof['bytes_moved'])}."
     )
     return _execute_plan(foreground, plan.digest)
 

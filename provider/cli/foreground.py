@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
+from kafka_steward.assignment import counted
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import ClusterError, JournalError, StewardError
@@ -90,7 +91,7 @@ def _completed_fraction(progress: Progress) -> float:
 
 def bar_text(progress: Progress) -> str:
     """Return the text beside the bar: `12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s, 2 min 21 s left. ...`."""
-    parts = [f"{progress.partitions_settled} of {progress.partitions_total} partitions"]
+    parts = [f"{progress.partitions_settled} of {counted(progress.partitions_total, 'partition')}"]
     if progress.bytes_total:
         parts.append(transferred_text(progress))
     if progress.eta_s is not None:

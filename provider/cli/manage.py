@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition, counted
 from kafka_steward.cli import Exit
 from kafka_steward.cli.show import plan_facts
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -102,7 +102,8 @@ def verify(call: CommandContext) -> Exit:
     astray = sum(each.code is not Exit.DONE for each in verified)
     if astray:
         print_error(
-            f"{astray} of {len(rows)} partitions of plan {record.digest[:12]} do not have their target replicas."
+            f"{astray} of {counted(len(rows), 'partition')} of plan {record.digest[:12]} "
+            f"{'does not have its' if astray == 1 else 'do not have their'} target replicas."
         )
     for plan in unreleased:
         print_error(f"Throttles of plan {plan[:12]} are still set; verify again.")

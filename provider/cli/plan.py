@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from kafka_steward.assignment import BALANCING_OPERATIONS, Operation, TopicPartition, below_min_isr_reason
+from kafka_steward.assignment import BALANCING_OPERATIONS, Operation, TopicPartition, below_min_isr_reason, counted
 from kafka_steward.capacities import parse_capacities
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -119,7 +119,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
         options, nothing = _derive_options(operation, vars(given), snapshot, settings.service_topic_patterns)
         if nothing:
             return _report_nothing(call, operation, nothing)
-        with _working(f"Planning {len(snapshot.partitions)} partitions"):
+        with _working(f"Planning {counted(len(snapshot.partitions), 'partition')}"):
             of_settings = settings.planner_options(balances=operation in BALANCING_OPERATIONS)
             plan = _make_plan(folder, snapshot, operation, {**of_settings, **options})
     if not plan.moves and not plan.proof.get("unplaced"):
@@ -347,7 +347,7 @@ def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder, stricter: Sequence[E
     lines += [f"  {name.ljust(width)}  {value}" for name, value in tables.costs]
     lines += ["", *Table(tuple(tables.broker_columns), list(tables.brokers)).lines()]
     lines += ["", *Table(tuple(tables.move_columns), list(tables.moves)).lines()]
-    lines += [f"... and {len(plan.moves) - _SHOWN} more moves"] if len(plan.moves) > _SHOWN else []
+    lines += [f"... and {counted(len(plan.moves) - _SHOWN, 'more move')}"] if len(plan.moves) > _SHOWN else []
     told = [
         *filter(None, [staying_sentence(plan, snapshot)]),
         *_first(constraint_regressions(plan.moves, snapshot)),

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kafka_steward.assignment import Move
+from kafka_steward.assignment import Move, counted
 from kafka_steward.cli import Exit
 from kafka_steward.cli.document_facts import iso_time, partition_facts, requests_text
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -48,7 +48,7 @@ def add_to_queue(call: CommandContext) -> None:
     text = _read_submission(call)
     with call.journal() as journal:
         count = queue_add(journal, text, who=call.who)
-    sentence = f"{count} partitions are queued; each leaves the queue when it starts."
+    sentence = f"{counted(count, 'partition', 'is', 'are')} queued; each leaves the queue when it starts."
     call.out.print_facts({"partitions": count, "sentence": sentence}, [sentence])
 
 
@@ -84,7 +84,8 @@ def verify_queue(call: CommandContext) -> Exit:
         print_error("Nothing is queued.")
     astray = sum(each.state is not RequestState.COMPLETE for each in statuses)
     if astray:
-        print_error(f"{astray} of {len(statuses)} partitions do not have their requested replicas.")
+        verb = "does not have its" if astray == 1 else "do not have their"
+        print_error(f"{astray} of {counted(len(statuses), 'partition')} {verb} requested replicas.")
     return _overall_exit([each.state for each in statuses])
 
 
@@ -151,7 +152,7 @@ def add_request(call: CommandContext) -> None:
     text = _read_submission(call)
     with call.journal() as journal:
         name, count = request_add(journal, text, who=call.who)
-    sentence = f"{count} partitions are requested by {name}; a watch executes it."
+    sentence = f"{counted(count, 'partition', 'is', 'are')} requested by {name}; a watch executes it."
     call.out.print_facts({"request": name, "partitions": count, "sentence": sentence}, [sentence])
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from kafka_steward.assignment import TopicPartition, begin_with_brokers
+from kafka_steward.assignment import TopicPartition, begin_with_brokers, counted
 from kafka_steward.cli import Exit
 from kafka_steward.cli.document_facts import document_facts, document_lines, iso_time
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -205,7 +205,9 @@ def list_partitions(call: CommandContext) -> Exit:
     call.out.print_rows(chosen, _partitions_table(chosen))
     if wanted:
         conditions = " or ".join(_CONDITION_WORDS[condition] for condition in wanted)
-        print_error(f"{len(chosen)} of {len(rows)} partitions are {conditions}.")
+        print_error(
+            f"{len(chosen)} of {counted(len(rows), 'partition')} {'is' if len(chosen) == 1 else 'are'} {conditions}."
+        )
     if unreadable:
         print_error(_unreadable_topics_message(sorted(unreadable)))
     return Exit.FAILED if unreadable else Exit.DONE

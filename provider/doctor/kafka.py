@@ -9,7 +9,7 @@ import secrets
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import TopicPartition, counted
 from kafka_steward.cluster.client import MIGRATION, KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.requests import NO_SUCH_TOPIC
@@ -78,12 +78,12 @@ def describe_cluster(snapshot: Snapshot, version: str, commands: Commands, *, mo
     offline = sum(partition.leader is None for partition in snapshot.partitions.values())
     sentence = (
         f"Cluster {snapshot.cluster_id} in {mode}, with the requests of Kafka {version}, answers; live brokers: "
-        f"{_name(sorted(snapshot.live))}; {len(snapshot.partitions)} partitions, {under} under-replicated."
+        f"{_name(sorted(snapshot.live))}; {counted(len(snapshot.partitions), 'partition')}, {under} under-replicated."
     )
     if dead:
         sentence += f" Brokers that are down and host replicas: {_name(dead)}."
     if offline:
-        sentence += f" {offline} partitions have no leader."
+        sentence += f" {counted(offline, 'partition', 'has', 'have')} no leader."
         return Finding("kafka", Level.FAULT, sentence, commands.steward("partitions --unavailable-partitions"))
     if dead or under:
         return Finding("kafka", Level.NOTE, sentence, commands.steward("status"))

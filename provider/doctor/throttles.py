@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafka_steward.assignment import counted
 from kafka_steward.doctor.commands import Commands
 from kafka_steward.doctor.findings import Finding, Level
 from kafka_steward.execution.leftover_throttles import ThrottleLevel, ThrottleSurvey
@@ -14,8 +15,8 @@ def throttle_finding(survey: ThrottleSurvey, throttle: int, commands: Commands) 
     rates, sentences = len(survey.leftovers) - lists, []
     if survey.leftovers:
         sentences.append(
-            f"{_count(rates, 'rate')} and {_count(lists, 'list')} of throttled replicas are left over: no reassignment "
-            "in flight needs them, and the next one is limited by them."
+            f"{counted(rates, 'rate')} and {counted(lists, 'list')} of throttled replicas are left over: no "
+            "reassignment in flight needs them, and the next one is limited by them."
         )
     stricter = [rate for rate in survey.rates if rate.bytes_per_s < throttle]
     external = external_rates_message(stricter, throttle, whose="a plan's", connection=commands.connection)
@@ -24,7 +25,3 @@ def throttle_finding(survey: ThrottleSurvey, throttle: int, commands: Commands) 
         return Finding("throttles", Level.OK, "No throttle is left over, and no rate is stricter than that of plans.")
     command = commands.steward("throttles") if survey.leftovers else ""
     return Finding("throttles", Level.NOTE, " ".join(sentences), command)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

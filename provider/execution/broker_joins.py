@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from kafka_steward.assignment import Operation, begin_with_brokers, name_brokers
+from kafka_steward.assignment import Operation, begin_with_brokers, counted, name_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import VersionConflict
 from kafka_steward.execution.cluster_queries import cordoned_brokers
@@ -128,7 +128,8 @@ def _pending_message(pending: list[PendingReplica], missing: int, able: frozense
     if not missing:
         return "No replica is pending."
     partitions = sum(not each.is_obsolete for each in pending)
-    message = f"{missing} replicas of {partitions} partitions are pending"
+    verb = "is" if missing == 1 else "are"
+    message = f"{counted(missing, 'replica')} of {counted(partitions, 'partition')} {verb} pending"
     if able:
         return f"{message}; {name_brokers(sorted(able))} can host some."
     if any(each.state is PendingState.MOVING for each in pending):

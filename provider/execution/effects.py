@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition, counted
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.cluster.transport import batches
 from kafka_steward.errors import ClusterError, KafkaRefused, LockLost
@@ -142,10 +142,11 @@ class ElectionResult:
     @property
     def sentence(self) -> str:
         """The message for the log."""
+        elected = f"{counted(len(self.elected), 'preferred leader')} elected"
         if not self.refused:
-            return f"{len(self.elected)} preferred leaders elected."
+            return f"{elected}."
         name, words = next(iter(self.refused.items()))
-        return f"{len(self.elected)} preferred leaders elected, {len(self.refused)} refused; {name}: {words}"
+        return f"{elected}, {len(self.refused)} refused; {name}: {words}"
 
 
 def find_not_led_by_preferred(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from kafka_steward.assignment import TopicPartition, begin_with_brokers
+from kafka_steward.assignment import TopicPartition, begin_with_brokers, counted
 from kafka_steward.cluster.health import (
     CopiedBytes,
     Health,
@@ -125,7 +125,7 @@ def violated_limits(health: Health, limits: Mapping[str, float]) -> list[str]:
 
 def health_message(health: Health) -> str:
     """Return the message for the user."""
-    message = f"Of {health.partitions} partitions " + ", ".join(
+    message = f"Of {counted(health.partitions, 'partition')} " + ", ".join(
         [
             _format_count(health.under_replicated, "under-replicated"),
             _format_count(health.under_min_isr, "under min ISR"),
@@ -133,7 +133,7 @@ def health_message(health: Health) -> str:
         ]
     )
     gone = f" {begin_with_brokers(health.gone, 'is', 'are')} down." if health.gone else ""
-    pending = f" {health.pending} replicas are pending." if health.pending else ""
+    pending = f" {counted(health.pending, 'replica', 'is', 'are')} pending." if health.pending else ""
     rest = f"{gone}{_disk_message(health)}{_hidden_topics_message(health)}{pending}{_rack_message(health)}"
     return f"{message}.{_reassigning_message(health)}{rest}"
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from kafka_steward.assignment import Assignment, Move, TopicPartition, name_brokers
+from kafka_steward.assignment import Assignment, Move, TopicPartition, counted, name_brokers
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.effects import AuditedCalls
@@ -120,8 +120,8 @@ class LateRetraction:
         record_in_flight(self.journal.tree, self.plan, [request.move for request in late])
         left_alone = self.cancel_and_restore(late)
         if left_alone:
-            more = f" {len(left_alone) - 1} more partitions are not restored either." if len(left_alone) > 1 else ""
-            raise PlanError(f"{left_alone[0]}{more}")
+            others = counted(len(left_alone) - 1, "more partition", "is", "are")
+            raise PlanError(f"{left_alone[0]}{f' {others} not restored either.' if len(left_alone) > 1 else ''}")
 
     def restore_after_late_cancel(self, partitions: Collection[TopicPartition]) -> None:
         """Restore the replica order of reassignments of later plans that a late cancel may have hit.

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kafka_steward.assignment import Operation, name_brokers
+from kafka_steward.assignment import Operation, counted, name_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.document_repair import run_with_repair
@@ -143,7 +143,7 @@ def _completion_message(
     record: PlanRecord, rows: Sequence[MoveRow], left: int, leased_brokers: Sequence[int], how: str
 ) -> str:
     counts = Counter(row.state for row in rows)
-    parts = [f"{counts[MoveState.COMPLETED]} of {len(rows)} partitions moved"]
+    parts = [f"{counts[MoveState.COMPLETED]} of {counted(len(rows), 'partition')} moved"]
     words = {
         MoveState.SATISFIED: "no longer needed to move",
         MoveState.DROPPED: "dropped",

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition, name_brokers
+from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition, counted, name_brokers
 from kafka_steward.cluster.requests import INVALID_ASSIGNMENT
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot, bytes_missing
 from kafka_steward.errors import ClusterError, KafkaRefused
@@ -218,7 +218,7 @@ def unfinishable_message(rows: Sequence[MoveRow], snapshot: Snapshot) -> str:
     """Return the message about moves that can neither complete nor be cancelled; empty without any."""
     if not rows:
         return ""
-    more = f" {len(rows) - 1} more moves do so too." if len(rows) > 1 else ""
+    more = f" {counted(len(rows) - 1, 'more move', 'does', 'do')} so too." if len(rows) > 1 else ""
     why = dead_target_reason(rows[0], snapshot)
     return f"{rows[0].topic_partition} stays in flight: {why}, and a cancel would take it offline (KIP-236).{more}"
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition, counted
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.journal.records import PendingReplicas
 
@@ -81,9 +81,9 @@ def evaluate_pending(
     if before <= now < target and (now == before or partition.replicas in filled):
         # A heal may have moved a replica since, so only the number of replicas is compared.
         kept = replace(pending, replicas=known.replicas, topic_id=known.topic_id)
-        return PendingReplica(name, kept, PendingState.OPEN, f"{name} has {now} of {target} replicas.")
+        return PendingReplica(name, kept, PendingState.OPEN, f"{name} has {now} of {counted(target, 'replica')}.")
     if now == target:
-        return PendingReplica(name, known, PendingState.SETTLED, f"{name} has all its {target} replicas.")
+        return PendingReplica(name, known, PendingState.SETTLED, f"{name} has all its {counted(target, 'replica')}.")
     return PendingReplica(
         name,
         pending,

@@ -22,6 +22,7 @@ from kafka_steward.assignment import (
     Operation,
     TopicPartition,
     begin_with_brokers,
+    counted,
     name_brokers,
 )
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
@@ -37,7 +38,7 @@ from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cor
 def bytes_to_copy_text(moves: Sequence[Move], bytes_moved: int) -> str:
     """Return the megabytes that a plan copies, and of how many partitions the size is unknown. Pure."""
     unknown = sum(move.size_bytes is None for move in moves if move.adding)
-    of = "1 partition whose leader" if unknown == 1 else f"{unknown} partitions whose leaders"
+    of = counted(unknown, "partition", "whose leader", "whose leaders")
     beside = f", beside {of} did not report a size" if unknown else ""
     return f"{bytes_moved / 1e6:.1f} MB to copy{beside}"
 
@@ -92,7 +93,7 @@ def _move_regressions(move: Move, racks: Mapping[int, str | None], min_isr: int 
     if after < before and after < len(move.after):
         yield f"{name} will be on {after} racks instead of {before}."
     if len(move.after) < len(move.before):
-        yield f"{name} will have {len(move.after)} replicas instead of {len(move.before)}."
+        yield f"{name} will have {counted(len(move.after), 'replica')} instead of {len(move.before)}."
     if min_isr is not None and len(move.after) < min_isr <= len(move.before):
         yield f"{name} will have fewer replicas than min.insync.replicas, {min_isr}: producers with acks=all will fail."
 
@@ -182,7 +183,7 @@ def _drained_row(plan: PlanFolder) -> list[tuple[str, str]]:
         return []
     there = sum(len(move.removing.intersection(draining)) for move in plan.moves)
     more = max(sum(len(move.adding) for move in plan.moves) - there, 0)
-    replicas = "1 replica is" if there == 1 else f"{there} replicas are"
+    replicas = counted(there, "replica", "is", "are")
     evens = "evens" if more == 1 else "even"
     return [("of these", f"{replicas} on {name_brokers(draining)}; {more} more {evens} out")]
 
@@ -430,16 +431,16 @@ class PlanOutcome:
     @property
     def sentence(self) -> str:
         """Return a message: the moves that were done, and those that were not, with the reason."""
-        message = f"{self.moved} partitions were moved"
+        message = f"{counted(self.moved, 'partition', 'was', 'were')} moved"
         message += f", {self.satisfied} no longer needed to move." if self.satisfied else "."
         if not self.not_done:
             return message
         name, why = self.not_done[0]
-        more = f" {len(self.not_done) - 1} more moves are held." if len(self.not_done) > 1 else ""
-        verb = "partition was" if len(self.not_done) == 1 else "partitions were"
+        left = len(self.not_done)
+        more = f" {counted(left - 1, 'more move', 'is', 'are')} held." if left > 1 else ""
         return (
-            f"{message} {len(self.not_done)} {verb} not moved as approved, and no other moves were made: {name}, "
-            f"{why.rstrip('.')}.{more}"
+            f"{message} {counted(left, 'partition', 'was', 'were')} not moved as approved, and no other moves "
+            f"were made: {name}, {why.rstrip('.')}.{more}"
         )
 
     def replica_sentence(self, verb: str, what: str = "replicas") -> str:
@@ -451,7 +452,7 @@ class PlanOutcome:
         if not self.not_done:
             return f"{message}."
         (name, why), more = self.not_done[0], len(self.not_done) - 1
-        others = f" {more} more partition{' was' if more == 1 else 's were'} not moved." if more else ""
+        others = f" {counted(more, 'more partition', 'was', 'were')} not moved." if more else ""
         return f"{message}: {name}, {why.rstrip('.')}.{others}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.assignment import Move, TopicPartition, counted
 from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.concurrency import LONGEST_GAP_S, Pressure
 from kafka_steward.execution.moves import Held, bytes_to_copy, filter_unsettled
@@ -273,7 +273,7 @@ def _progress_message(record: PlanRecord, counts: Counter[MoveState], held: Sequ
     if record.status.finished or record.status in {PlanStatus.STUCK, PlanStatus.PREEMPTED, PlanStatus.IDLE}:
         return record.reason
     settled = sum(counts[state] for state in MoveState if state.settled)
-    message = f"{settled} of {counts.total()} partitions settled, {counts[MoveState.SUBMITTED]} in flight"
+    message = f"{settled} of {counted(counts.total(), 'partition')} settled, {counts[MoveState.SUBMITTED]} in flight"
     waiting = counts[MoveState.WAITING] + counts[MoveState.HELD]
     message += f", {waiting} waiting." if waiting else "."
     more = held[0].sentence if held else note if waiting else ""
@@ -299,9 +299,10 @@ def cancel_outcome_message(
     if record.status is PlanStatus.ROLLED_BACK:
         return f"{message}, and rolled back by plan {back}: what it had begun to move has its original replicas."
     if record.not_rolled_back is not None:
-        return f"{message}, and reverted by plan {back}, except for {record.not_rolled_back} partitions."
+        return f"{message}, and reverted by plan {back}, except for {counted(record.not_rolled_back, 'partition')}."
     arrived = sum(row.state is MoveState.COMPLETED for row in rows)
     if not arrived:
-        return f"{message}; none of its {len(rows)} moves had completed."
-    stays = "are still to be reverted" if asked is not None and asked.scope == "plan" else "stay"
-    return f"{message}; {arrived} of {len(rows)} moves had completed, and {stays}."
+        return f"{message}; none of its {counted(len(rows), 'move')} had completed."
+    stays, are = ("stays", "is") if arrived == 1 else ("stay", "are")
+    stays = f"{are} still to be reverted" if asked is not None and asked.scope == "plan" else stays
+    return f"{message}; {arrived} of {counted(len(rows), 'move')} had completed, and {stays}."

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Move, Operation
+from kafka_steward.assignment import Move, Operation, counted
 from kafka_steward.errors import DocumentError, NodeExists, PlanError
 from kafka_steward.execution.failure_records import (
     LATEST_PLANS,
@@ -152,7 +152,7 @@ def publish_plan(
     claim_slot(journal, record, who)
     if known is None:
         report_publication(context, plan)
-        reason = f"{len(plan.moves)} partitions to move"
+        reason = f"{counted(len(plan.moves), 'partition')} to move"
         journal.audit.record(
             AuditRecord(Action.PUBLISH, reason, plan=plan.digest, after=_publication_facts(plan, wanted), who=who)
         )

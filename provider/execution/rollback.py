@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_steward.assignment import Operation
+from kafka_steward.assignment import Operation, counted
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.move_recovery import RollbackMoves, plan_rollback_moves
@@ -103,7 +103,7 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     alone = len(find_left_alone(journal, record.digest))
     status = _status_without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK
     extent = "not reverted" if record.status is PlanStatus.FAILED else "reverted in part"
-    message = f"{extent} by plan {record.digest[:12]}, {alone} partitions left alone"
+    message = f"{extent} by plan {record.digest[:12]}, {counted(alone, 'partition')} left alone"
     reason = message if alone else f"rolled back by plan {record.digest[:12]}"
     # Another process that finds it ended does this too.
     journal.plans.try_update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_rolled_back=alone)
@@ -217,7 +217,7 @@ def _audit_rollback(journal: Journal, record: PlanRecord, back: RollbackMoves, w
                 code=Code.LEFT_ALONE,
             )
         )
-    reason = f"{record.reason}: {len(back.moves)} partitions to revert, {len(back.skipped)} left alone"
+    reason = f"{record.reason}: {counted(len(back.moves), 'partition')} to revert, {len(back.skipped)} left alone"
     facts = {
         "operation": record.operation,
         "partitions": len(back.moves),

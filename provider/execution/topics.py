@@ -23,7 +23,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition, counted
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import KafkaRefused, KafkaTimeout, RequestError
 from kafka_steward.execution.cluster_queries import (
@@ -129,8 +129,8 @@ def assign_to_live_brokers(wanted: TopicSpec, live: frozenset[int], known: froze
     """
     if wanted.replication_factor > len(known):
         raise RequestError(
-            f"Topic {wanted.topic} was not created: {wanted.replication_factor} replicas were requested, and "
-            f"{_known_brokers(known)}; request at most {len(known)}, or start more brokers first."
+            f"Topic {wanted.topic} was not created: {counted(wanted.replication_factor, 'replica', 'was', 'were')} "
+            f"requested, and {_known_brokers(known)}; request at most {len(known)}, or start more brokers first."
         )
     brokers = sorted(live)
     return tuple(_rotate_brokers(brokers, number) for number in range(wanted.partitions))
@@ -138,7 +138,8 @@ def assign_to_live_brokers(wanted: TopicSpec, live: frozenset[int], known: froze
 
 def _known_brokers(known: frozenset[int]) -> str:
     return (
-        f"{len(known)} brokers are known (live, registered, with replicas, or in the journal as failed or restarting)"
+        f"{counted(len(known), 'broker', 'is', 'are')} known (live, registered, with replicas, or in the journal as "
+        "failed or restarting)"
     )
 
 
@@ -184,8 +185,9 @@ def create_topic(
     # In ZooKeeper mode, Kafka itself refuses what is not allowed.
     if len(able) < needed and (allowed or not cluster.zookeeper_mode):
         raise RequestError(
-            f"Topic {wanted.topic} was not created: it needs {needed} brokers, by its min.insync.replicas and "
-            f"replication factor, and {len(able)} are live; restore brokers, or lower min.insync.replicas."
+            f"Topic {wanted.topic} was not created: it needs {counted(needed, 'broker')}, by its min.insync.replicas "
+            f"and replication factor, and {len(able)} {'is' if len(able) == 1 else 'are'} live; restore brokers, or "
+            "lower min.insync.replicas."
         )
     too_few = len(able) < wanted.replication_factor
     known = find_known_brokers(journal, snapshot)
@@ -204,7 +206,8 @@ def _create_with_pending(
     cluster: TopicAdminPort, journal: Journal, wanted: TopicSpec, assignments: Sequence[Assignment], who: Actor
 ) -> CreateTopicResult:
     pending = _build_pending_replicas(wanted, assignments)
-    reason = f"{len(assignments[0])} brokers are live, and {wanted.replication_factor} replicas were requested"
+    brokers = counted(len(assignments[0]), "broker", "is", "are")
+    reason = f"{brokers} live, and {counted(wanted.replication_factor, 'replica', 'was', 'were')} requested"
     new = record_pending(journal, pending, reason, who)
     refused = _submit_topic(cluster, journal, wanted, assignments, who)
     if refused is not None:
@@ -214,7 +217,7 @@ def _create_with_pending(
 
 
 def _created_topic(wanted: TopicSpec, pending: Mapping[TopicPartition, PendingReplicas]) -> CreateTopicResult:
-    message = _creation_message(wanted, pending, f"was created with {wanted.partitions} partitions")
+    message = _creation_message(wanted, pending, f"was created with {counted(wanted.partitions, 'partition')}")
     return CreateTopicResult(False, _count_missing_replicas(pending), message)
 
 
@@ -288,8 +291,8 @@ def _check_existing_topic(
         )
     if len(there) != wanted.partitions:
         raise RequestError(
-            f"Topic {wanted.topic} exists with {len(there)} partitions, and {wanted.partitions} were requested; to "
-            "add partitions, use CreatePartitionsOperator."
+            f"Topic {wanted.topic} exists with {counted(len(there), 'partition')}, and {wanted.partitions} "
+            f"{'was' if wanted.partitions == 1 else 'were'} requested; to add partitions, use CreatePartitionsOperator."
         )
     pending = {name: still[name] for name in there if name in still}
     return CreateTopicResult(
@@ -313,9 +316,13 @@ def _count_missing_replicas(pending: Mapping[TopicPartition, PendingReplicas]) -
 def _creation_message(wanted: TopicSpec, pending: Mapping[TopicPartition, PendingReplicas], what: str) -> str:
     message = f"Topic {wanted.topic} {what}"
     if not pending:
-        return f"{message}, each with {wanted.replication_factor} replicas."
+        return f"{message}, each with {counted(wanted.replication_factor, 'replica')}."
     missing = _count_missing_replicas(pending)
-    return f"{message}; {missing} replicas of {len(pending)} partitions are pending, and are added when brokers join."
+    replicas, verb = counted(missing, "replica"), "is" if missing == 1 else "are"
+    return (
+        f"{message}; {replicas} of {counted(len(pending), 'partition')} {verb} pending, and {verb} added when brokers "
+        "join."
+    )
 
 
 def _effective_min_isr(cluster: ClusterPort, wanted: TopicSpec, snapshot: Snapshot) -> int:
@@ -333,9 +340,9 @@ def _add_hint_to_refusal(
 
     If `enough` brokers are live for its min.insync.replicas, the remedy may be our setting.
     """
-    hint = f"Only {len(able)} brokers are live: wait for more"
+    hint = f"Only {counted(len(able), 'broker', 'is', 'are')} live: wait for more"
     if wanted.replication_factor > len(known):
-        hint = f"Only {_known_brokers(known)}: request at most {len(known)} replicas, or start more brokers"
+        hint = f"Only {_known_brokers(known)}: request at most {counted(len(known), 'replica')}, or start more brokers"
     elif enough:
         hint = (
             f"{hint}, or set enable_under_replicated_topic_creation, which creates it with fewer replicas and adds the "
@@ -374,10 +381,11 @@ def add_partitions(
         raise RequestError(f"Topic {topic} does not exist; create it first.")
     if len(there) > count:
         raise RequestError(
-            f"Topic {topic} already has {len(there)} partitions, more than {count}; Kafka cannot remove partitions."
+            f"Topic {topic} already has {counted(len(there), 'partition')}, more than {count}; Kafka cannot remove "
+            "partitions."
         )
     if len(there) == count:
-        return AddPartitionsResult(False, False, f"Topic {topic} already has {count} partitions.")
+        return AddPartitionsResult(False, False, f"Topic {topic} already has {counted(count, 'partition')}.")
     min_isr = min_isr_by_topic(cluster, [topic]).get(topic, 1)
     cordoned = cordoned_brokers(cluster, snapshot.live)
     lacking = live_broker_shortage(topic, there, snapshot.live - cordoned, min_isr, zookeeper=cluster.zookeeper_mode)
@@ -417,8 +425,8 @@ def live_broker_shortage(
 
 def _broker_shortage(topic: str, there: list[Partition], brokers: Collection[int]) -> str:
     return (
-        f"Topic {topic} has {_replication_factor(there)} replicas of each partition, Kafka requires as many for new "
-        f"ones, and the cluster has {len(brokers)} brokers that accept replicas"
+        f"Topic {topic} has {counted(_replication_factor(there), 'replica')} of each partition, Kafka requires as many "
+        f"for new ones, and the cluster has {counted(len(brokers), 'broker', 'that accepts', 'that accept')} replicas"
     )
 
 
@@ -523,9 +531,11 @@ def _create_partitions(
     if refused is not None and not (refused.code == _AS_MANY and _has_partition_count(cluster, topic, count)):
         delete_pending(journal, new)
         raise refused
-    pending_part = f" {len(new)} of the new partitions have pending replicas." if new else ""
+    pending_part = (
+        f" {len(new)} of the new partitions {'has' if len(new) == 1 else 'have'} pending replicas." if new else ""
+    )
     return AddPartitionsResult(
-        True, False, f"Topic {topic} has {count} partitions, {count - len(there)} of them new.{pending_part}"
+        True, False, f"Topic {topic} has {counted(count, 'partition')}, {count - len(there)} of them new.{pending_part}"
     )
 
 

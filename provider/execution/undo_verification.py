@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition, counted
 from kafka_steward.cluster.configs import parse_list
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import PlanError
@@ -85,9 +85,8 @@ class UndoVerification:
     def sentence(self) -> str:
         """The message for the user."""
         right, plan = len(self.returned), self.plan[:12]
-        messages = [
-            f"{right} of {self.partitions} partitions that plan {plan} had started to move are exactly as before"
-        ]
+        of, verb = counted(self.partitions, "partition"), "is" if right == 1 else "are"
+        messages = [f"{right} of {of} that plan {plan} had started to move {verb} exactly as before"]
         messages += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
         messages += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
         messages += [f"{len(self.skipped)} not cancelled because of a rule of KIP-236"] if self.skipped else []

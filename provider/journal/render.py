@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from kafka_steward.assignment import counted
 from kafka_steward.escaping import printable, utc_text
 from kafka_steward.journal.audit import AuditRecord, StoredAuditRecord
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
@@ -49,10 +50,11 @@ def plans_table(records: Sequence[PlanRecord]) -> Table:
 def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
     """Return a summary of one plan: operation and status, partitions per state, times, throttle, and reason."""
     states = Counter(row.state for row in rows)
-    counted = ", ".join(f"{states[state]} {state.value}" for state in MoveState if states[state])
+    by_state = ", ".join(f"{states[state]} {state.value}" for state in MoveState if states[state])
+    partitions = counted(record.partitions, "partition")
     lines = [
-        f"plan {record.digest[:12]}: {record.operation}, {record.status.value}, {record.partitions} partitions",
-        f"  partitions: {counted or 'none'}",
+        f"plan {record.digest[:12]}: {record.operation}, {record.status.value}, {partitions}",
+        f"  partitions: {by_state or 'none'}",
         f"  published {utc_text(record.published_ms)}, last stepped {utc_text(record.stepped_ms)}",
     ]
     if record.throttle is not None:

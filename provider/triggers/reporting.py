@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.observability import stats
 
+from kafka_steward.assignment import counted
 from kafka_steward.escaping import printable
 
 if TYPE_CHECKING:
@@ -104,7 +105,10 @@ def progress_line(progress: Progress) -> str:
     total = progress.partitions_total
     share = progress.partitions_settled / total if total else 1.0
     done = int(share * _WIDTH)
-    facts = [f"[{'#' * done}{'-' * (_WIDTH - done)}] {share:4.0%} of {total} partitions", *_transfer_facts(progress)]
+    facts = [
+        f"[{'#' * done}{'-' * (_WIDTH - done)}] {share:4.0%} of {counted(total, 'partition')}",
+        *_transfer_facts(progress),
+    ]
     return f"{', '.join(facts)}. {printable(progress.sentence)}"
 
 

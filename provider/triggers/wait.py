@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.assignment import TopicPartition, begin_with_brokers
+from kafka_steward.assignment import TopicPartition, begin_with_brokers, counted
 from kafka_steward.errors import PlanError, RequestError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.triggers.base import ClusterTrigger
@@ -144,15 +144,16 @@ def _catch_up_result(
     behind: Sequence[OutOfSyncPartition], of: int, dead: Sequence[OutOfSyncPartition] = ()
 ) -> CheckResult:
     missing = behind or dead
-    value = {"partitions": of, "missing": len(missing)}
+    value, partitions = {"partitions": of, "missing": len(missing)}, counted(of, "partition")
     if not missing:
-        return CheckResult(True, f"All replicas of {of} partitions are in sync.", value)
-    which = f"{sum(len(one.missing) for one in missing)} replicas of {len(missing)} of {of} partitions"
+        return CheckResult(True, f"All replicas of {partitions} are in sync.", value)
+    replicas = sum(len(one.missing) for one in missing)
+    which = f"{counted(replicas, 'replica')} of {len(missing)} of {partitions}"
     left_out = len(missing) - _NAMED
     if behind:
         named = " ".join(one.sentence for one in behind[:_NAMED])
         more = f" And {left_out} more." if left_out > 0 else ""
-        return CheckResult(False, f"{which} are not in sync. {named}{more}", value)
+        return CheckResult(False, f"{which} {'is' if replicas == 1 else 'are'} not in sync. {named}{more}", value)
     named = ", ".join(f"{one.topic}-{one.partition}" for one in dead[:_NAMED])
     more = f" and {left_out} more" if left_out > 0 else ""
     sentence = (

@@ -82,7 +82,7 @@ def test_a_partition_without_a_live_replica_is_left_out_and_named_before_anythin
     # It was asked for and not done, which a script has to know.
     assert scene.call("apply", scene.file("t-0: 132", "old-0: 2")) == 1
     said = capsys.readouterr().err
-    assert said.index(named) < said.index(f"Plan {scene.plan.digest[:12]}: 1 partitions, 0 replicas")
+    assert said.index(named) < said.index(f"Plan {scene.plan.digest[:12]}: 1 partition, 0 replicas")
     assert scene.plan.status is PlanStatus.COMPLETED
     assert (scene.replicas()[0], scene.replicas("old")) == ((1, 3, 2), [(4,)])
 

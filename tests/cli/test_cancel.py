@@ -58,7 +58,7 @@ def test_what_is_pending_is_cancelled(half: Scene, capsys: pytest.CaptureFixture
     assert half.replicas() == [(4, 2, 3), *BEFORE[1:]]
     assert half.plan.status is PlanStatus.CANCELLED
     told = capsys.readouterr()
-    became = f"cancelled by {getuser()} (traffic peak); 1 of 4 moves had completed, and stay"
+    became = f"cancelled by {getuser()} (traffic peak); 1 of 4 moves had completed, and stays"
     assert told.out.splitlines() == [
         "t-1: [2, 4, 1] back to [2, 3, 1]",
         "t-2: [4, 1, 2] back to [3, 1, 2]",
@@ -290,8 +290,8 @@ def test_all_cancels_every_plan_and_what_others_have_in_flight(half: Scene, caps
     told = capsys.readouterr().out.splitlines()
     assert told[0] == "The external reassignment of u-0 to [4, 3] is back at [1, 2]."
     by = f"was cancelled by {getuser()} (fire);"
-    assert f"Plan {first[:12]} {by} 1 of 4 moves had completed, and stay." in told
-    assert f"Plan {'e' * 12} {by} none of its 1 moves had completed." in told
+    assert f"Plan {first[:12]} {by} 1 of 4 moves had completed, and stays." in told
+    assert f"Plan {'e' * 12} {by} none of its 1 move had completed." in told
     assert {each.status for each in half.journal.plans.latest(5)} == {PlanStatus.CANCELLED}
     (entry,) = [row.entry for row in half.journal.audit.rows(action=Action.CANCEL) if row.entry.topic == "u"]
     assert entry.reason == "external reassignment: fire"
@@ -354,7 +354,7 @@ def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: C
         assert done.stdout.splitlines() == [
             f"The external reassignment of {theirs}-1 to [4, 1, 3] is back at {kept}.",
             f"{ours}-0: [4, 2, 3] back to [1, 2, 3]",
-            f"Plan {digest[:12]} was cancelled by {getuser()} (fire); none of its 1 moves had completed.",
+            f"Plan {digest[:12]} was cancelled by {getuser()} (fire); none of its 1 move had completed.",
         ]
         assert not opened.cluster.reassignments()
         # The command asks until Kafka shows the end of all cancels: that is one request.

@@ -61,7 +61,7 @@ def test_a_filter_of_kafka_topics_lists_the_partitions_that_it_selects(
 ) -> None:
     found, message = listed(hurt, capsys, flag)
     assert found == names
-    assert message.startswith(f"{len(names)} of 6 partitions are ")
+    assert message.startswith(f"{len(names)} of 6 partitions {'is' if len(names) == 1 else 'are'} ")
     assert listed(hurt, capsys, flag.removesuffix("-partitions")) == (found, message), "its beginning is enough"
 
 

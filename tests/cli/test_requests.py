@@ -169,7 +169,7 @@ def test_chunks_that_people_wrote_are_listed_with_the_requests_and_shown_by_stat
     assert scene.call("requests", "list") == Exit.DONE
     assert f"t-2 to [4, 2, 3]  waits {before}" in capsys.readouterr().out
     found = lines(scene, capsys)
-    assert f"chunk: chunk_0000000001, 1 partitions wait {before}: t-2 to [4, 2, 3]" in found
+    assert f"chunk: chunk_0000000001, 1 partition waits {before}: t-2 to [4, 2, 3]" in found
     assert "chunks: 4 in all" in found
     facts = output_of(scene, capsys, "status")["chunks"]
     assert [(each["chunk"], each["waits"]) for each in facts[:2]] == [
@@ -382,7 +382,7 @@ def test_status_shows_who_disabled_reassignments_and_what_waits_for_it(
     assert off.isprintable()
     until = "until reassignments are enabled"
     assert f"queue: 2 partitions wait {until}: t-0 to [4, 2, 3], t-1 to [2, 4, 1]" in found
-    assert f"request: request_0000000000, 1 partitions wait {until}: t-0 to [1, 2, 4]" in found
+    assert f"request: request_0000000000, 1 partition waits {until}: t-0 to [1, 2, 4]" in found
     assert len([line for line in found if line.startswith("request: ")]) == 3
     assert "requests: 4 in all" in found
     facts = output_of(scene, capsys, "status")

@@ -341,10 +341,10 @@ def test_what_a_plan_breaks_is_named() -> None:
     moves = [move("t-0", "123", "143"), move("t-1", "12", "1"), move("t-0", "123", "321"), move("t-1", "14", "41")]
     assert constraint_regressions(moves, snapshot) == [
         "t-0 will be on 2 racks instead of 3.",
-        "t-1 will have 1 replicas instead of 2.",
+        "t-1 will have 1 replica instead of 2.",
         "t-1 will have fewer replicas than min.insync.replicas, 2: producers with acks=all will fail.",
     ]
-    assert constraint_regressions(moves[1:2], rows) == ["t-1 will have 1 replicas instead of 2."], (
+    assert constraint_regressions(moves[1:2], rows) == ["t-1 will have 1 replica instead of 2."], (
         "min.insync.replicas is unknown"
     )
 
@@ -488,7 +488,7 @@ def test_fewer_replicas_than_min_insync_replicas_are_refused_unless_there_are_as
     with pytest.raises(PlanError) as refused:
         validate_against_cluster({name: (1,)}, SNAPSHOT, least)
     assert str(refused.value) == (
-        "The reassignment of t-1 is refused: it would go from 2 to 1 replicas, and min.insync.replicas is 3; ask for "
+        "The reassignment of t-1 is refused: it would go from 2 to 1 replica, and min.insync.replicas is 3; ask for "
         "more replicas, or lower min.insync.replicas of its topic."
     )
 

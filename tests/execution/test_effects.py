@@ -141,7 +141,7 @@ def test_leaders_are_elected_where_the_preferred_one_can_lead() -> None:
     simulator.tick()
     assert find_not_led_by_preferred(simulator.snapshot()) == [T0]
     elected = elect_preferred_leaders(simulator, journal, who=WHO)
-    assert (elected.elected, elected.sentence) == ((T0,), "1 preferred leaders elected.")
+    assert (elected.elected, elected.sentence) == ((T0,), "1 preferred leader elected.")
     assert simulator.topics[T0].leader == 1
     row = journal.audit.rows()[0]
     assert (row.entry.action.value, row.entry.before, row.entry.after, row.outcome) == ("elect", 2, 1, Outcome.DONE)

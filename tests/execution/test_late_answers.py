@@ -616,7 +616,7 @@ def test_what_a_late_request_did_to_a_recreated_topic_is_named() -> None:
     here, error = completed_at_once("kraft", recreated)
     assert "t-0 was moved to [4, 5, 3]" in str(error)
     assert "re-created" in str(error)
-    assert "1 more partitions" in str(error)
+    assert "1 more partition" in str(error)
     journal = here.process(Faults())[1]
     named = journal.audit.rows(plan=here.plan.digest, action=Action.SKIP)
     assert [(str(row.entry.topic), row.entry.partition) for row in named] == [("t", 0), ("t", 1)]

@@ -131,7 +131,7 @@ def with_live(simulator: Simulator, *brokers: int) -> Journal:
 def assert_refused(simulator: Simulator, journal: Journal, wanted: TopicSpec, needed: int, live: int) -> None:
     sentence = (
         f"Topic t was not created: it needs {needed} brokers, by its min.insync.replicas and replication factor, and "
-        f"{live} are live; restore brokers, or lower min.insync.replicas."
+        f"{live} {'is' if live == 1 else 'are'} live; restore brokers, or lower min.insync.replicas."
     )
     with pytest.raises(RequestError) as refused:
         create_topic(simulator, journal, wanted, allowed=True, who=WHO)
@@ -266,7 +266,7 @@ def test_without_the_setting_too_few_brokers_for_min_isr_are_no_reason_to_sugges
     for broker in (2, 3):
         simulator.kill(broker)
     wanted = TopicSpec("t", 2, 3, {"min.insync.replicas": "2"})
-    with pytest.raises(KafkaRefused, match=r"Only 1 brokers are live: wait for more\.$"):
+    with pytest.raises(KafkaRefused, match=r"Only 1 broker is live: wait for more\.$"):
         create_topic(simulator, memory_journal(simulator), wanted, allowed=False, who=WHO)
 
 

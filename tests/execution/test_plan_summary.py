@@ -209,7 +209,7 @@ def test_a_page_shows_twenty_of_each_and_counts_the_rest(count: int, more: int) 
     sections = {part.split("\n")[0]: part.split("\n")[2:] for part in page.split("\n\n### ")}
     rest = [f"- … and {more} more"] if more else []
     assert sections["What it breaks"] == [
-        *(f"- t-{number} will have 1 replicas instead of 2." for number in range(20)), *rest,
+        *(f"- t-{number} will have 1 replica instead of 2." for number in range(20)), *rest,
     ]  # fmt: skip
     assert sections["Notes"] == [*(f"- note {number}" for number in range(20)), *rest]
     assert page.split("\n\n### Moves\n\n")[1].splitlines() == [
@@ -299,7 +299,7 @@ KEPT = "not moved as approved, and no other moves were made"
         ),
         (
             PlanOutcome(0, 1, [("t-0", "why"), ("t-1", "other")]),
-            f"{NONE} 2 partitions were {KEPT}: t-0, why. 1 more moves are held.",
+            f"{NONE} 2 partitions were {KEPT}: t-0, why. 1 more move is held.",
         ),
     ],
 )

@@ -316,11 +316,11 @@ def test_a_rate_fades_to_zero_and_a_time_left_of_more_than_a_year_is_none() -> N
     [
         ({"status": PlanStatus.COMPLETED}, ""),
         ({"status": PlanStatus.ABANDONED}, ""),
-        ({"cancel": None}, "; 1 of 2 moves had completed, and stay."),
-        ({"cancel": CancelRequest(reason="why")}, " (why); 1 of 2 moves had completed, and stay."),
+        ({"cancel": None}, "; 1 of 2 moves had completed, and stays."),
+        ({"cancel": CancelRequest(reason="why")}, " (why); 1 of 2 moves had completed, and stays."),
         (
             {"cancel": CancelRequest(scope="plan", person="ann")},
-            " by ann; 1 of 2 moves had completed, and are still to be reverted.",
+            " by ann; 1 of 2 moves had completed, and is still to be reverted.",
         ),
     ],
 )

@@ -106,7 +106,7 @@ def test_in_the_middle_everything_goes_back_order_and_throttles_included(world: 
         f"Plan {world.digest[:12]} was cancelled by ada (too slow), and rolled back by plan {back[:12]}: what "
         "it had begun to move has its original replicas."
     )
-    assert world.record(back).reason.endswith("is complete: 1 of 1 partitions moved.")
+    assert world.record(back).reason.endswith("is complete: 1 of 1 partition moved.")
     assert stepper.left_alone == ()
     is_as_it_was(world)
 
@@ -296,7 +296,7 @@ def test_what_is_left_alone_is_listed_by_any_process(world: World) -> None:
     assert replicas(world)[1:] == ORIGINALS[1:]
     # It is not rolled back as a whole, and says how much is not.
     assert (world.record().status, world.record().not_rolled_back) == (PlanStatus.COMPLETED, 1)
-    assert world.record().reason.endswith("1 partitions left alone")
+    assert world.record().reason.endswith("1 partition left alone")
     assert find_unfinished_cancels(world.journal) == []
 
 
@@ -460,7 +460,7 @@ def test_what_is_pending_is_cancelled_and_exactly_as_it_was(world: World) -> Non
     assert (world.throttles(), world.leases(), world.journal.slot.holders()) == ([], [], ())
     assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
     assert world.row("t-3").detail == "cancelled: too slow"
-    became = f"Plan {world.digest[:12]} was cancelled by ada (too slow); 1 of 4 moves had completed, and stay."
+    became = f"Plan {world.digest[:12]} was cancelled by ada (too slow); 1 of 4 moves had completed, and stays."
     assert progress.sentence == became
     assert "is cancelled: 1 of 4 partitions moved, 3 dropped" in world.record().reason
     told = [row.entry for row in world.journal.audit.rows(plan=world.digest, action="cancel")]
@@ -618,7 +618,7 @@ def test_a_rollback_ends_too_when_a_broker_of_the_originals_was_unregistered() -
     progress = world.run(steps=12)
     assert progress.ended
     assert (world.replicas("t-0"), world.replicas("t-1")) == ((1, 4), (2, 3))
-    assert "except for 1 partitions" in progress.sentence
+    assert "except for 1 partition" in progress.sentence
     found = verify_undone(simulator, world.journal, world.digest)
     (alone,) = found.left_alone
     assert ("not registered" in alone.why, found.ok) == (True, True)

@@ -92,7 +92,7 @@ def test_the_start_of_a_plan_is_notified_and_without_the_argument_no_leader_is_e
     assert [each["kafka_steward"] for each in told] == [
         {
             "event": "started",
-            "sentence": f"Plan {digest[:12]} (apply) begins: 1 partitions are moved.",
+            "sentence": f"Plan {digest[:12]} (apply) begins: 1 partition is moved.",
             "digest": digest,
             "partitions": 1,
             "brokers": [],
@@ -299,7 +299,7 @@ def test_replicas_that_are_not_in_sync_for_long_are_waited_for_in_the_triggerer(
     assert small.noted(Action.ELECT) == []
 
     resume = getattr(task, waiting.method_name)
-    event = {"done": True, "sentence": "All replicas of 1 partitions are in sync.", "value": None}
+    event = {"done": True, "sentence": "All replicas of 1 partition is in sync.", "value": None}
     result = resume(context(), event, **(waiting.kwargs or {}))
     assert (result["digest"], result["status"], result["elected"]) == (digest, "completed", 1)
     with pytest.raises(AirflowFailException, match="is not in the journal"):

@@ -90,14 +90,14 @@ def test_a_heal_goes_on_with_an_empty_plan() -> None:
             {1, 2},
             PlanStatus.COMPLETED,
             "healed",
-            "Healed broker 3: 1 replicas of 1 partitions moved. Every partition of the cluster is fully replicated.",
+            "Healed broker 3: 1 replica of 1 partition moved. Every partition of the cluster is fully replicated.",
         ),
         (
             {1},
             PlanStatus.COMPLETED,
             "not_healable",
             (
-                "Healed broker 3: 1 replicas of 1 partitions moved. 1 partitions are still under-replicated, 0 that "
+                "Healed broker 3: 1 replica of 1 partition moved. 1 partition is still under-replicated, 0 that "
                 "this plan left. Dead brokers: 2."
             ),
         ),
@@ -106,8 +106,8 @@ def test_a_heal_goes_on_with_an_empty_plan() -> None:
             PlanStatus.CANCELLED,
             "not_healable",
             (
-                "Not all of broker 3 was healed. Plan 3f2a was cancelled by ann (not now); 1 of 1 moves had completed, "
-                "and stay. 0 partitions are still under-replicated, 0 that this plan left. Dead brokers: none."
+                "Not all of broker 3 was healed. Plan 3f2a was cancelled by ann (not now); 1 of 1 move had completed, "
+                "and stays. 0 partitions are still under-replicated, 0 that this plan left. Dead brokers: none."
             ),
         ),
     ],
@@ -141,11 +141,11 @@ def test_a_heal_whose_replacement_leads_nothing_says_why(monkeypatch: pytest.Mon
         ),
         (
             {"status": PlanStatus.CANCELLED, "rolled_back_by": "77ab", "not_rolled_back": 1},
-            ", and reverted by plan 77ab, except for 1 partitions.",
+            ", and reverted by plan 77ab, except for 1 partition.",
         ),
         (
             {"status": PlanStatus.CANCELLED},
-            "; 1 of 1 moves had completed, and are still to be reverted. 1 partitions were moved.",
+            "; 1 of 1 move had completed, and is still to be reverted. 1 partition was moved.",
         ),
     ],
     ids=["rolled back", "reverted in part", "not reverted yet"],
@@ -282,7 +282,7 @@ def test_a_heal_that_leaves_some_of_its_own_fails(make_cluster: MakeCluster) -> 
     facts = ran.fail(unplaced=3)
     assert facts["sentence"].startswith("Not all of broker 1 was healed: 1 of 2 replicas were replaced: t-1, deferred")
     assert (
-        "it is retried. 3 partitions could not be placed; review.md at /plan says why, and what to do. 1 partitions"
+        "it is retried. 3 partitions could not be placed; review.md at /plan says why, and what to do. 1 partition"
         in (facts["sentence"])
     )
     assert facts["sentence"].endswith("under-replicated, 4 that this plan left. Dead brokers: 1.")
@@ -298,8 +298,8 @@ def test_a_heal_that_found_no_place_for_anything_fails_unless_that_is_off(make_c
     cluster = make_cluster("1a 2b 3c", "t: 123")
     cluster.lose(1)
     assert Ran(cluster, [], left=1).run().fail(unplaced=1)["sentence"] == (
-        "Not all of broker 1 was healed: its plan had nothing to move. 1 partitions could not be placed; review.md at "
-        "/plan says why, and what to do. 1 partitions are still under-replicated, 1 that this plan left. Dead "
+        "Not all of broker 1 was healed: its plan had nothing to move. 1 partition could not be placed; review.md at "
+        "/plan says why, and what to do. 1 partition is still under-replicated, 1 that this plan left. Dead "
         "brokers: 1."
     )
 
@@ -338,7 +338,7 @@ def test_a_heal_whose_own_work_is_done_does_not_fail_for_others(make_cluster: Ma
     ran = Ran(cluster, [move("t-0", "123", "423")]).run()
     cluster.topics[TopicPartition("other", 0)].isr.discard(3)
     assert ran.report()["sentence"] == (
-        "Healed broker 1: 1 replicas of 1 partitions moved. 1 partitions are still under-replicated, 0 that this plan "
+        "Healed broker 1: 1 replica of 1 partition moved. 1 partition is still under-replicated, 0 that this plan "
         "left. Dead brokers: none."
     )
     assert ran.people.events == ["not_healable"]

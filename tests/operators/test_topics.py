@@ -162,7 +162,7 @@ def test_new_partitions_of_a_topic_with_pending_replicas_have_as_many_pending(ma
     cluster = make_cluster("1a 2b 3c", **ALLOWED)
     cluster.lose(3)
     create()
-    assert add(3)["sentence"].endswith("1 of the new partitions have pending replicas.")
+    assert add(3)["sentence"].endswith("1 of the new partitions has pending replicas.")
     assert len(cluster.replicas()["orders-2"]) == 2
     assert count_pending(cluster.journal.tree) == 3
 
@@ -370,7 +370,7 @@ def test_the_report_counts_what_is_still_pending_and_what_was_dropped(make_clust
     cluster.run()
     facts = report({}, {})
     assert (facts["settled"], facts["dropped"], facts["pending"]) == (0, 1, 1)
-    assert facts["sentence"].endswith("1 replicas are still pending, and are added when brokers join.")
+    assert facts["sentence"].endswith("1 replica is still pending, and is added when brokers join.")
     assert cluster.journal.tree.children(PENDING_REPLICAS.path("orders")) == ["1"]
 
 

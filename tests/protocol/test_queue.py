@@ -209,7 +209,7 @@ def test_a_chunk_that_a_person_wrote_is_carried_out_and_deleted(yard: Yard) -> N
     assert not Chunk.from_node(node).is_auto_generated
     assert Chunk.from_node(node).plan is not None
     said = yard.run()
-    assert said[-1].endswith("is complete: 1 of 1 partitions moved.")
+    assert said[-1].endswith("is complete: 1 of 1 partition moved.")
     assert yard.replicas("t-0") == (2, 3)
     assert chunks(yard) == []
     assert yard.journal.slot.holders() == ()

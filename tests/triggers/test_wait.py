@@ -78,11 +78,11 @@ def test_a_broker_has_joined_when_it_can_host_pending_replicas() -> None:
     simulator.kill(4)
     create_topic(simulator, place.journal, TopicSpec("t", 1, 3), allowed=True, who=WHO)
     found = evaluate_check("broker_joined", place, {})
-    assert found == CheckResult(False, "1 replicas of 1 partitions are pending; no live broker can host one.", [])
+    assert found == CheckResult(False, "1 replica of 1 partition is pending; no live broker can host one.", [])
     simulator.restart(3)
     simulator.restart(4)
     found = evaluate_check("broker_joined", place, {"who": {"person": "ann"}})
-    assert found == CheckResult(True, "1 replicas of 1 partitions are pending; brokers 3 and 4 can host some.", [3, 4])
+    assert found == CheckResult(True, "1 replica of 1 partition is pending; brokers 3 and 4 can host some.", [3, 4])
 
 
 @pytest.mark.parametrize(
