@@ -123,7 +123,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
             of_settings = settings.planner_options(balances=operation in BALANCING_OPERATIONS)
             plan = _make_plan(folder, snapshot, operation, {**of_settings, **options})
     if not plan.moves and not plan.proof.get("unplaced"):
-        held = held_sentence(plan.proof)
+        held = " ".join(filter(None, [staying_sentence(plan, snapshot), held_sentence(plan.proof)]))
         usual = "Nothing has to move: the cluster is as the plan would leave it."
         return _report_nothing(call, operation, f"Nothing else has to move. {held}" if held else usual)
     stricter = _stricter_rates(plan, rates, settings.throttle)
