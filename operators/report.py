@@ -317,10 +317,10 @@ def _behind_clause(
     if mine is None:
         return f"{counted(len(behind), 'partition', 'is', 'are')} still under-replicated, {left} that this plan left."
     sentence = f"{counted(len(broken), 'partition', 'is', 'are')} still under-replicated"
-    sentence += ", " if len(broken) == len(behind) else " or have no leader, "
+    sentence += ", " if len(broken) == len(behind) else " or without a leader, "
     others = sorted(name for name in broken if str(name) not in mine)
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    named = f"; the others are {', '.join(map(str, others[:_NAMED]))}{more}" if others else ""
+    named = f"; others: {', '.join(map(str, others[:_NAMED]))}{more}" if others else ""
     return f"{sentence}{len(broken) - len(others)} that this plan left{named}."
 
 

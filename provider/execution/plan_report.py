@@ -340,7 +340,7 @@ def staying_sentence(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
         for name in sorted(staying)[:_NAMED]
     ]
     more = f" and {len(staying) - _NAMED} more" if len(staying) > _NAMED else ""
-    count = "1 partition stays" if len(staying) == 1 else f"{len(staying)} partitions stay"
+    count = counted(len(staying), "partition", "stays", "stay")
     them = "it" if len(brokers) == 1 else "them"
     begin = begin_with_brokers(brokers, "will not be empty", "will not be empty")
     return f"{begin}: {count} on {them}: {', '.join(named)}{more}."
@@ -382,7 +382,7 @@ def left_sentence(proof: ProofSummary) -> str:
         more = count - len(names)
         named = ", ".join(names) + (f"{' and ' if names else ''}{more} more" if more else "")
         clauses.append(f"{named} ({reason_to_leave(reason).partition(';')[0]})")
-    return f"Its plan left {total} partition{'s' * (total > 1)}: {'; '.join(clauses)}." if total else ""
+    return f"Its plan left {counted(total, 'partition')}: {'; '.join(clauses)}." if total else ""
 
 
 def _brokers_to_bring_back(topics: Collection[str], snapshot: SnapshotFolder) -> dict[TopicPartition, str]:

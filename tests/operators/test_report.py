@@ -327,8 +327,8 @@ def test_what_a_plan_left_is_named_with_its_reason_and_the_numbers_add_up(
         "Not all of broker 1 was healed: 1 of 1 replicas that could be placed were replaced. Its plan left 6 "
         "partitions: lost-0, lost-1, lost-2 and 1 more (no replica of it is live, and moving it would lose its data); "
         "wide-0 (too few brokers may hold its replicas); foreign-0 (a reassignment of it is in flight). `airflow "
-        "kafka-steward show 3f2a91c03f2a` lists them with what to do. 7 partitions are still under-replicated or have "
-        "no leader, 6 that this plan left; the others are u-0. Dead brokers: 1."
+        "kafka-steward show 3f2a91c03f2a` lists them with what to do. 7 partitions are still under-replicated or "
+        "without a leader, 6 that this plan left; others: u-0. Dead brokers: 1."
     )
 
 
