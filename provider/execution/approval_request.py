@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_steward.escaping import escape_markdown
-from kafka_steward.execution.plan_report import format_bytes, plan_summary
+from kafka_steward.execution.plan_report import drained_brokers, format_bytes, plan_summary
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
 #: Moves that the page lists. Airflow places the buttons below the page, and its Markdown folds nothing.
 _MOVES = 8
 
-#: The state of the brokers that an operation is about.
-_SUBJECT_STATES = {"drain": "draining", "heal": "failed", "expand": "new"}
+#: The state of the brokers that an operation is about, but for a drain.
+_SUBJECT_STATES = {"heal": "failed", "expand": "new"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,18 @@ def make_approval_request(
     proof = plan.proof
     operation, replicas = str(proof.get("operation")), proof.get("replicas_moved")
     size = format_bytes(proof.get("bytes_moved") or 0)
-    what = " ".join(filter(None, (operation, _subject_brokers(operation, snapshot))))
+    what = " ".join(filter(None, (operation, _subject_brokers(operation, plan, snapshot))))
     cost = f"move {replicas} {'replica' if replicas == 1 else 'replicas'}, {size}"
     head = f"Cluster: connection **{escape_markdown(connection)}**. Requested by {escape_markdown(requested_by)}."
     body = f"{head}\n\n{plan_summary(plan, snapshot, moves_shown=_MOVES)}"
     return ApprovalRequest(f"{connection}: {what}: {cost}?", body)
 
 
-def _subject_brokers(operation: str, snapshot: SnapshotFolder) -> str:
+def _subject_brokers(operation: str, plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     """Return the brokers that are drained, healed or filled with the first replicas: `broker 4`, `brokers 4, 5`."""
     state = _SUBJECT_STATES.get(operation)
-    brokers = sorted(row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] == state)
+    found = sorted(row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] == state)
+    brokers = found or drained_brokers(plan)
     if not brokers:
         return ""
     return f"{'broker' if len(brokers) == 1 else 'brokers'} {', '.join(map(str, brokers))}"

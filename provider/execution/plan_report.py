@@ -178,14 +178,25 @@ def _cost_rows(plan: PlanFolder, stricter: Sequence[ExternalRate] = ()) -> list[
 
 def _drained_row(plan: PlanFolder) -> list[tuple[str, str]]:
     """Return how many replicas of a drain are on the brokers that it empties, and how many more move to even out."""
-    draining = plan.proof.get("brokers_draining")
-    if plan.proof.get("operation") != Operation.DRAIN.value or not draining:
+    draining = drained_brokers(plan)
+    if not draining:
         return []
     there = sum(len(move.removing.intersection(draining)) for move in plan.moves)
     more = max(sum(len(move.adding) for move in plan.moves) - there, 0)
     replicas = counted(there, "replica", "is", "are")
     evens = "evens" if more == 1 else "even"
     return [("of these", f"{replicas} on {name_brokers(draining)}; {more} more {evens} out")]
+
+
+def drained_brokers(plan: PlanFolder) -> list[int]:
+    """Return the brokers off which a drain moves replicas, sorted; none for another operation.
+
+    Dead brokers are draining in a snapshot too; what no plan can mend stays on them.
+    """
+    if plan.proof.get("operation") != Operation.DRAIN.value:
+        return []
+    left = frozenset[int]().union(*(move.removing for move in plan.moves))
+    return sorted(left.intersection(plan.proof.get("brokers_draining") or ()))
 
 
 def _predicted_duration(plan: PlanFolder, stricter: Sequence[ExternalRate]) -> str:

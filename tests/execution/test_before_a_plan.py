@@ -328,9 +328,8 @@ def test_wishes_that_do_not_go_together_are_refused_with_a_sentence(wishes: Requ
 def test_an_expand_finds_new_brokers_by_itself_and_says_when_there_is_none() -> None:
     assert no_op_reason(Request("expand"), WHOLE) == "No broker is live and empty: there is nothing to expand to."
     assert no_op_reason(Request("expand"), cluster("1a 2b 3c 4a+", "t: 123")) == ""
-    assert no_op_reason(Request("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 123")) == (
-        "Broker 4 already holds no replica."
-    )
+    for several in (cluster("1a 2b 3c 4a-", "t: 123"), cluster("1a 2b 3c 4a- 5b-", "t: 123", "dead: 5/1")):
+        assert no_op_reason(Request("drain", brokers=[4]), several) == "Broker 4 already holds no replica."
     assert no_op_reason(Request("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 124")) == ""
 
 

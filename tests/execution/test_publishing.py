@@ -503,8 +503,10 @@ MOVES = [Move("a_b", n, (1, 2, 3), (1, 2, 4), 0, n, MoveReason.BALANCE, size_byt
     ("operation", "states", "what"),
     [
         ("drain", {3: "draining"}, "drain broker 3"),
-        ("drain", {4: "draining", 3: "draining"}, "drain brokers 3, 4"),
+        # Of one that is dead, nothing may be left to move: what no plan can mend stays there.
+        ("drain", {4: "draining", 3: "draining"}, "drain broker 3"),
         ("heal", {2: "failed", 3: "draining"}, "heal broker 2"),
+        ("heal", {2: "failed", 3: "failed"}, "heal brokers 2, 3"),
         ("expand", {4: "new"}, "expand broker 4"),
         ("rebalance", {4: "new"}, "rebalance"),
     ],
@@ -512,7 +514,8 @@ MOVES = [Move("a_b", n, (1, 2, 3), (1, 2, 4), 0, n, MoveReason.BALANCE, size_byt
 def test_the_subject_names_cluster_brokers_and_cost(operation: str, states: dict[int, str], what: str) -> None:
     rows = [{**row, "state": states.get(row["broker"], "live")} for row in SNAPSHOT.brokers.to_pylist()]
     snapshot = snapshot_of(rows, SNAPSHOT.partitions.to_pylist())
-    proof = {"operation": operation, "replicas_moved": 20, "bytes_moved": 30_000}
+    draining = [broker for broker, state in states.items() if state == "draining"]
+    proof = {"operation": operation, "replicas_moved": 20, "bytes_moved": 30_000, "brokers_draining": draining}
     of_one = proof | {"replicas_moved": 1, "bytes_moved": None}
     for each, cost in ((proof, "20 replicas, 30.0 kB"), (of_one, "1 replica, 0 B")):
         plan = plan_with(DIGEST, each, MOVES)
