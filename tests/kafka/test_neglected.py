@@ -39,6 +39,16 @@ from tests.cli.calling import run
 from tests.eventually import eventually
 from tests.local_plan import plan_folder
 from tests.manual_plan import plan_by_hand
+from tests.neglected import (
+    CANARY,
+    DELETED,
+    LEFT,
+    SETTINGS,
+    Seen,
+    assert_as_others_left_it,
+    assert_foreign_in_flight,
+    tool,
+)
 from tests.pace import Deadline
 from tests.stepping import step_until, to_the_end
 
@@ -47,27 +57,8 @@ __all__ = ["connect"]
 pytestmark = [pytest.mark.apart, pytest.mark.ci, pytest.mark.in_ci("kraft")]
 
 _TOPICS = "org.apache.kafka.tools.TopicCommand"
-_REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 _CONFIGS = "kafka.admin.ConfigCommand"
-IN_FLIGHT = f"foreign-0: replicas: 1,{STUCK},2. adding: {STUCK}. removing: 2."
-#: What Kafka's own tool says of what others have set.
-THROTTLES = {
-    "topic stuck": {"leader.replication.throttled.replicas": "0:1"},
-    "topic foreign": {"leader.replication.throttled.replicas": "0:1"},
-    "topic throttled-once": {
-        "follower.replication.throttled.replicas": "0:2,0:4",
-        "leader.replication.throttled.replicas": "*",
-    },
-    "broker 1": {"leader.replication.throttled.rate": "1"},
-    f"broker {STUCK}": {"follower.replication.throttled.rate": "4000000"},
-    "brokers in the cluster": {"follower.replication.throttled.rate": "20000000"},
-}
-CANARY = "__amazon_msk_canary"
 WHO = Actor(person="ada")
-#: What no plan can mend: it is left out, and named.
-LEFT = {"lost-0", "stuck-0", "wide-0"}
-#: With ZooKeeper its deletion waits for a broker that is dead for good.
-DELETED = {"doomed-0"}
 #: No command waits longer, on a quiet machine.
 BOUND_S = 30.0
 
@@ -89,11 +80,12 @@ class Bound:
         time.sleep(seconds)
 
 
-class Desk:
+class Desk(Seen):
     """A terminal, and what Kafka says."""
 
     def __init__(self, opened: ClusterSession, conn_id: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.opened, self.cluster, self.place = opened, opened.cluster, place
+        super().__init__(opened.cluster)
+        self.opened, self.place = opened, place
         self.context = ClusterContext(opened.cluster, opened.journal, opened.settings, WHO)
         self._conn_id, self._capsys = conn_id, capsys
         self.asked_to_remove = False
@@ -119,25 +111,6 @@ class Desk:
         planned = self.run("plan", *words, "--file", file, code=code)
         return planned + self.run("apply", file)
 
-    def at(self, topic: str) -> dict[int, Assignment]:
-        """Replicas by partition, at rest and by all brokers."""
-
-        def at_rest() -> dict[int, Assignment]:
-            snapshot = self.cluster.snapshot([topic])
-            assert snapshot.reassigning == {}
-            return {name.partition: each.replicas for name, each in snapshot.partitions.items()}
-
-        return eventually(at_rest)
-
-    def holds(self, broker: int) -> set[str]:
-        snapshot = self.cluster.snapshot()
-        return {str(name) for name, each in snapshot.partitions.items() if broker in each.replicas} - DELETED
-
-    def behind(self) -> set[str]:
-        # With ZooKeeper, the ISR keeps the last replica in sync although its broker is dead.
-        found = self.cluster.snapshot().partitions.items()
-        return {str(name) for name, each in found if each.under_replicated or each.leader is None} - DELETED
-
     def left_by_others(self) -> Any:
         """Rates, lists and cordons that are set, and what is in flight."""
         keys = [key for side in ThrottleSide for key in (side.rate_key, side.replicas_key)]
@@ -160,13 +133,7 @@ def desk(
     extra = {
         "journal": f"sqlite:///{place}/journal.db",
         "workspace": f"{place}/workspace",
-        "bootstrap_timeout_ms": 10_000,
-        "step_interval": 0.3,
-        "heal_failure_interval": 2,
-        "max_attempts": 20,
-        "stuck_after": 1,
-        # Two of nine are gone. With a third one it would be an outage, if those two still counted.
-        "max_failed_fraction": 0.25,
+        **SETTINGS,
     }
     monkeypatch.setattr("kafka_steward.cli.foreground.sleep", Bound().wait)
     conn_id = connect(host=neglected.sandbox.bootstrap, extra=extra)
@@ -184,10 +151,6 @@ def _same(found: Any, expected: Any) -> None:
     assert (brokers, lists, moving) == ({key: of for key, of in expected[0].items() if key in brokers}, *expected[1:])
 
 
-def tool(neglected: Neglected, main_class: str, *words: str) -> str:
-    return neglected.sandbox.kafka_tool(main_class, "--bootstrap-server", neglected.sandbox.live_bootstrap, *words)
-
-
 def test_it_is_what_it_is_said_to_be(neglected: Neglected) -> None:
     """By Kafka's own tools."""
     sandbox, kraft = neglected.sandbox, neglected.sandbox.mode == "kraft"
@@ -200,8 +163,7 @@ def test_it_is_what_it_is_said_to_be(neglected: Neglected) -> None:
     assert (behind["orders-7"]["Isr"], behind["stuck-0"]["Isr"]) == ("2", "1")
     assert behind["orders-7"]["Elr"] in ({"8", "9"} if kraft else {"N/A"})
     assert "Topic: lost\t" in tool(neglected, _TOPICS, "--describe", "--unavailable-partitions")
-    assert IN_FLIGHT in tool(neglected, _REASSIGN, "--list")
-    assert throttles(sandbox) == THROTTLES
+    assert_as_others_left_it(neglected)
     of_broker = ("--describe", "--all", "--entity-type", "brokers", "--entity-name")
     configs = tool(neglected, _CONFIGS, *of_broker, str(FULL_DISK))
     of_file = "{STATIC_BROKER_CONFIG:leader.replication.throttled.rate=10000000}"
@@ -319,8 +281,7 @@ def test_one_more_death_is_healed_and_is_no_outage(desk: Desk, neglected: Neglec
 def test_nothing_that_others_left_was_touched_and_what_nobody_needs_is_removed_on_request(
     desk: Desk, neglected: Neglected
 ) -> None:
-    assert IN_FLIGHT in tool(neglected, _REASSIGN, "--list")
-    assert throttles(neglected.sandbox) == THROTTLES
+    assert_as_others_left_it(neglected)
     assert "throttled-once" in desk.run("throttles")
     desk.run("throttles", "--remove", "--yes", "--reason", "of May")
     desk.asked_to_remove = True
@@ -328,7 +289,7 @@ def test_nothing_that_others_left_was_touched_and_what_nobody_needs_is_removed_o
     assert throttles(neglected.sandbox).keys() == {
         "topic foreign", "broker 1", f"broker {STUCK}", "brokers in the cluster",
     }  # fmt: skip
-    assert IN_FLIGHT in tool(neglected, _REASSIGN, "--list")
+    assert_foreign_in_flight(neglected)
 
 
 def heal(desk: Desk, *brokers: int) -> None:
