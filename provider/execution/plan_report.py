@@ -332,8 +332,12 @@ def held_sentence(proof: Mapping[str, Any]) -> str:
 
 def staying_sentence(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     """Return that drained brokers will not be empty, and what stays there, with the reasons; empty if nothing does."""
-    proof, draining = plan.proof, set(plan.proof.get("brokers_draining") or ())
-    if proof.get("operation") != Operation.DRAIN.value or not draining:
+    proof = plan.proof
+    if proof.get("operation") != Operation.DRAIN.value:
+        return ""
+    # Dead brokers are draining in a snapshot too, and in no ISR.
+    draining = set(proof.get("brokers_draining") or ()) & _brokers_in_sync(snapshot.partitions)
+    if not draining:
         return ""
     listed = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
     reasons = {TopicPartition(one["topic"], one["partition"]): str(one["reason"]) for one in listed}
@@ -355,6 +359,12 @@ def staying_sentence(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     them = "it" if len(brokers) == 1 else "them"
     begin = begin_with_brokers(brokers, "will not be empty", "will not be empty")
     return f"{begin}: {count} on {them}: {', '.join(named)}{more}."
+
+
+def _brokers_in_sync(partitions: pa.Table) -> set[int]:
+    """Return the brokers in the ISR of a partition that has a leader."""
+    led = partitions.filter(pc.greater_equal(partitions["leader"], 0))
+    return set(pc.unique(pc.list_flatten(led["isr"])).to_pylist())
 
 
 def _partitions_on(brokers: Collection[int], partitions: pa.Table) -> Iterator[tuple[TopicPartition, Sequence[int]]]:
