@@ -14,7 +14,7 @@ import math
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -524,9 +524,6 @@ class KafkaCluster:
         self, targets: Mapping[TopicPartition, Assignment | None], what: str, *, keep_factor: bool = False
     ) -> dict[TopicPartition, KafkaRefused | None]:
         results: dict[TopicPartition, KafkaRefused | None] = {}
-        if self.zookeeper_mode:
-            # A KRaft controller that leads brokers in ZooKeeper mode raises no epoch for an order.
-            self._reconciler.orders_raise_epochs = not self.in_migration
         self._listed_s = -math.inf  # what is in flight changes
         for batch in batches(list(targets)):
             wanted = {partition: targets[partition] for partition in batch}
@@ -535,6 +532,11 @@ class KafkaCluster:
             response = self._transport.send_to_controller(request, change=True)
             answers = requests.parse_alterations(response, batch, what)
             accepted = {partition: targets[partition] for partition in batch if answers[partition] is None}
+            # Once Kafka has answered: a question beside the change must neither delay it nor fail it.
+            if self.zookeeper_mode:
+                with suppress(ClusterError):
+                    # A KRaft controller that leads brokers in ZooKeeper mode raises no epoch for an order.
+                    self._reconciler.orders_raise_epochs = not self.in_migration
             self._reconciler.on_accepted(accepted, time.monotonic())
             results |= answers
         return results
