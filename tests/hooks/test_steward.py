@@ -36,6 +36,7 @@ from kafka_steward.provider_info import get_provider_info
 from kafka_steward.settings import Settings
 from kafka_steward.ui.plugin import KafkaStewardPlugin
 from tests.airflow_home import HOME, Connect
+from tests.secured import Authority
 
 
 def test_no_such_connection_is_one_sentence() -> None:
@@ -148,9 +149,10 @@ def test_the_memory_keeps_one_cluster_per_bootstrap_servers(connect: Connect, tm
 
 @pytest.mark.process
 def test_no_secret_is_shown_or_logged(
-    connect: Connect, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    connect: Connect, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    secure = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "ssl_certfile": __file__}
+    own = str(Authority(tmp_path).client("steward"))
+    secure = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "ssl_certfile": own}
     connect(login="me", password="secret-word", extra={**secure, "ssl_password": "other-word"})
     caplog.set_level(logging.DEBUG)
     hook = StewardHook("kafka_test")

@@ -91,6 +91,7 @@ def test_it_plans_on_the_worker_and_says_what_moves(connect: Connect, snapshot: 
         "lower_bound": 9,
         "partitions": 9,
         "unplaced": 0,
+        "nothing": "",
         "page_digest": told["page_digest"],
     }
     assert (read_plan_page(told) or "").startswith(f"Plan **{plan.digest[:12]}** for cluster")

@@ -132,6 +132,12 @@ def test_shards_of_one_topic_move_as_little_as_one_plan_and_are_proven_nearest(p
     assert sum(put_together) > len(put_together) / 2
 
 
+@pytest.mark.parametrize("shard_rows", [1, 30_000], ids=["some shards", "one shard"])
+def test_a_plan_with_every_broker_excluded_moves_nothing(shard_rows: int) -> None:
+    snapshot = cluster("1a 2a", "t: 12", "u: 1")
+    assert planned(snapshot, "rebalance", {"exclude_brokers": [1, 2]}, shard_rows).moves == []
+
+
 def test_the_order_of_rows_changes_no_plan_in_shards() -> None:
     for seed, snapshot, options, _ in cases(tried(20)):
         order = list(range(len(snapshot.partitions)))

@@ -98,6 +98,8 @@ class Findings:
     def combine(cls, parts: Sequence[Findings]) -> Findings:
         """Combine the findings of all topics."""
         even = [part.evenness for part in parts if part.evenness is not None]
+        # Without those of all topics, the sums over the cluster would be of others than it has.
+        whole = len(even) == len(parts) > 0
         return cls(
             problems=[one for part in parts for one in part.problems],
             moved=sum(part.moved for part in parts),
@@ -105,7 +107,7 @@ class Findings:
             catching_up_bytes=sum(part.catching_up_bytes for part in parts),
             leaders=sum(part.leaders for part in parts),
             loads=DiskLoads.combine([part.loads for part in parts]),
-            evenness=EvennessFindings.combine(even) if even else None,
+            evenness=EvennessFindings.combine(even) if whole else None,
             counts=LeaderCounts.combine([part.counts for part in parts]),
         )
 

@@ -177,7 +177,9 @@ def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedQuot
     except Infeasible:
         return None
     topics = [part.topics for part in parts]
-    leaders = leader_quotas(summary, topics, quotas, brokers.receivers) if brokers.has_equal_capacities else None
+    # Where every broker is excluded, none can take over more leaders.
+    leads = brokers.has_equal_capacities and bool(brokers.receivers.any())
+    leaders = leader_quotas(summary, topics, quotas, brokers.receivers) if leads else None
     quotas = replace(quotas, prices=quotas.prices[brokers.usable])
     merged = None
     if soft and leaders is not None:
