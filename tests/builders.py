@@ -18,7 +18,7 @@ from tests.local_plan import plan_with, planned
 
 __all__ = ["cluster", "plan_with", "planned", "snapshot_of", "written"]
 
-STATES = {"!": "failed", "-": "draining", "+": "new"}
+STATES = {"!": "failed", "-": "draining", "?": "down", "+": "new"}
 
 
 def snapshot_of(
@@ -36,14 +36,14 @@ def snapshot_of(
 
 
 def cluster(brokers: str, *topics: str) -> SnapshotFolder:
-    """`cluster("1a 2b! 3c", "t: 12 23/2")`: ids with rack and state (! failed, - draining, + new), digits are ids.
+    """`cluster("1a 2b! 3c", "t: 12 23/2")`: ids with rack and state, digits are ids.
 
-    `12/1` is a partition of which only broker 1 is in sync.
+    States are ! failed, - draining, ? down, + new. `12/1` is a partition of which only broker 1 is in sync.
     """
     rows = [
         {
-            "broker": int(word.strip("!-+abcdefgh")),
-            "rack": word.strip("!-+0123456789") or None,
+            "broker": int(word.strip("!-?+abcdefgh")),
+            "rack": word.strip("!-?+0123456789") or None,
             "state": STATES.get(word[-1], "live"),
         }
         for word in brokers.split()

@@ -16,7 +16,7 @@ RACKS = st.sampled_from(["a", "b", "c", None])
 @st.composite
 def clusters(
     draw: st.DrawFn,
-    states: Sequence[str] = ("live", "live", "live", "new", "failed", "draining"),
+    states: Sequence[str] = ("live", "live", "live", "new", "failed", "draining", "down"),
     max_partitions: int = 8,
 ) -> SnapshotFolder:
     """A snapshot: 1-7 brokers, at least one of them usable, 1-3 topics, any replica sets, a few oddities."""

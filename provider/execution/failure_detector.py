@@ -163,8 +163,9 @@ def decide_failures(
 ) -> FailureDecision:
     """Return the decision about failed brokers by `view` and the journal. Changes nothing. Raises JournalError."""
     restarts = announced_restarts(journal.tree)
-    reported_ms = read.reported_ms | dict.fromkeys(named, now_ms)
-    healed = find_healed_brokers(journal, view, read, reported_ms, now_ms=now_ms, settings=settings)
+    healed = find_healed_brokers(
+        journal, view, read, now_ms=now_ms, settings=settings, newly_reported_ms=dict.fromkeys(named, now_ms)
+    )
     decision = decide_broker_failures(
         view,
         first_seen_ms=read.first_seen_ms,
@@ -286,8 +287,10 @@ class FailureDetector:
         """Decide about the log directories of live brokers, and record the decision."""
         read = read_log_dir_failures(self._journal.tree)
         counted = replace(view, replica_counts=view.lost)
-        reported_ms = read.reported_ms | dict.fromkeys(named, now_ms)
-        healed = find_healed_brokers(self._journal, counted, read, reported_ms, now_ms=now_ms, settings=self._settings)
+        newly = dict.fromkeys(named, now_ms)
+        healed = find_healed_brokers(
+            self._journal, counted, read, now_ms=now_ms, settings=self._settings, newly_reported_ms=newly
+        )
         decision = decide_log_dir_failures(
             view,
             first_seen_ms=read.first_seen_ms,

@@ -185,15 +185,15 @@ def find_healed_brokers(
     journal: Journal,
     view: LivenessView,
     read: RecordedFailures,
-    reported_ms: Mapping[int, int],
     *,
     now_ms: int,
     settings: Settings,
+    newly_reported_ms: Mapping[int, int] | None = None,
 ) -> HealedBrokers:
     """Return the brokers that need no further plan, and those that count towards no outage, by the newest plans.
 
-    Of plans that are not in the journal any more, the records of failures have what counts. `reported_ms` has the times
-    of the reports that count.
+    Of plans that are not in the journal any more, the records of failures have what counts. `newly_reported_ms` has the
+    times of reports that `read` does not have yet.
     """
     if not (view.replica_counts or read.first_seen_ms):
         return HealedBrokers()
@@ -204,7 +204,7 @@ def find_healed_brokers(
         now_ms,
         settings,
         first_seen_ms=read.first_seen_ms,
-        reported_ms=reported_ms,
+        reported_ms=read.reported_ms | dict(newly_reported_ms or {}),
     )
 
 

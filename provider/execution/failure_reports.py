@@ -47,8 +47,8 @@ def report_broker(context: ClusterContext, broker: int, *, reason: str = "") -> 
     if refusal:
         raise RequestError(f"Broker {broker} was not reported as failed: {refusal}.")
     read = read_failures(journal.tree, now_ms)
-    reported_ms = {broker: now_ms + 1}
-    healed = find_healed_brokers(journal, view, read, reported_ms, now_ms=now_ms, settings=context.settings)
+    newly = {broker: now_ms + 1}
+    healed = find_healed_brokers(journal, view, read, now_ms=now_ms, settings=context.settings, newly_reported_ms=newly)
     if broker in healed.handled:
         raise RequestError(f"Broker {broker} was not reported as failed: a plan heals it already.")
     since_ms = read.first_seen_ms.get(broker, now_ms)

@@ -189,10 +189,7 @@ def _drained_row(plan: PlanFolder) -> list[tuple[str, str]]:
 
 
 def drained_brokers(plan: PlanFolder) -> list[int]:
-    """Return the brokers off which a drain moves replicas, sorted; none for another operation.
-
-    Dead brokers are draining in a snapshot too; what no plan can mend stays on them.
-    """
+    """Return the brokers off which a drain moves replicas, sorted; none for another operation."""
     if plan.proof.get("operation") != Operation.DRAIN.value:
         return []
     left = frozenset[int]().union(*(move.removing for move in plan.moves))
@@ -335,8 +332,7 @@ def staying_sentence(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     proof = plan.proof
     if proof.get("operation") != Operation.DRAIN.value:
         return ""
-    # Dead brokers are draining in a snapshot too, and in no ISR.
-    draining = set(proof.get("brokers_draining") or ()) & _brokers_in_sync(snapshot.partitions)
+    draining = set(proof.get("brokers_draining") or ())
     if not draining:
         return ""
     listed = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
@@ -359,12 +355,6 @@ def staying_sentence(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     them = "it" if len(brokers) == 1 else "them"
     begin = begin_with_brokers(brokers, "will not be empty", "will not be empty")
     return f"{begin}: {count} on {them}: {', '.join(named)}{more}."
-
-
-def _brokers_in_sync(partitions: pa.Table) -> set[int]:
-    """Return the brokers in the ISR of a partition that has a leader."""
-    led = partitions.filter(pc.greater_equal(partitions["leader"], 0))
-    return set(pc.unique(pc.list_flatten(led["isr"])).to_pylist())
 
 
 def _partitions_on(brokers: Collection[int], partitions: pa.Table) -> Iterator[tuple[TopicPartition, Sequence[int]]]:

@@ -74,7 +74,6 @@ def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
     empty = _brokers_in_state(snapshot, "new") - frozenset(cordoned_brokers(snapshot.brokers))
     if request.operation == Operation.EXPAND.value and not empty:
         return "No broker is live and empty: there is nothing to expand to."
-    # Not those that are draining in the snapshot: dead ones are, too.
     draining = frozenset(request.brokers)
     if request.operation == Operation.DRAIN.value and not _hold_any_replica(snapshot, draining):
         return f"{begin_with_brokers(sorted(draining), 'already holds', 'already hold')} no replica."

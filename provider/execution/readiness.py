@@ -325,14 +325,12 @@ def _exhausted_brokers(journal: Journal, snapshot: Snapshot, now_ms: int, settin
     view = build_view(snapshot, snapshot.dead_hosting_brokers, {})
     exhausted: frozenset[int] = frozenset()
     if view.failed:
-        dead = find_healed_brokers(
-            journal, view, read_failures(journal.tree, now_ms), {}, now_ms=now_ms, settings=settings
-        )
+        dead = find_healed_brokers(journal, view, read_failures(journal.tree, now_ms), now_ms=now_ms, settings=settings)
         exhausted |= dead.exhausted & view.failed
     if view.lost:
         disks = replace(view, replica_counts=view.lost)
         found = find_healed_brokers(
-            journal, disks, read_log_dir_failures(journal.tree), {}, now_ms=now_ms, settings=settings
+            journal, disks, read_log_dir_failures(journal.tree), now_ms=now_ms, settings=settings
         )
         exhausted |= found.exhausted & view.lost.keys()
     return exhausted
@@ -369,7 +367,12 @@ def _name_first(names: Sequence[TopicPartition]) -> str:
 def _dead_brokers_reason(partitions: Sequence[Partition], snapshot: Snapshot) -> str:
     hosting = {broker for each in partitions for broker in each.replicas}
     dead = sorted(hosting & snapshot.dead_hosting_brokers)
-    return f"{name_brokers(dead)} {'is' if len(dead) == 1 else 'are'} not live" if dead else ""
+    one = len(dead) == 1
+    return (
+        f"{name_brokers(dead)} {'is' if one else 'are'} not live (heal or restart {'it' if one else 'them'})"
+        if dead
+        else ""
+    )
 
 
 def _under_replicated_reason(partitions: Sequence[Partition], snapshot: Snapshot, known: KnownState) -> str:

@@ -99,9 +99,8 @@ def _broker_states(
     """Return the state of each broker that is live or has replicas, sorted by broker."""
     hosting = snapshot.hosting_besides(service_topics)
     states = {broker: "live" if broker in hosting else "new" for broker in snapshot.live}
-    # A dead broker that has not failed yet gets no new replicas and keeps its own: a heal treats that as draining.
     dead = snapshot.hosting_brokers - snapshot.live
-    states |= {broker: "failed" if broker in failed else "draining" for broker in dead}
+    states |= {broker: "failed" if broker in failed else "down" for broker in dead}
     return dict(sorted({**states, **dict.fromkeys(draining, "draining")}.items()))
 
 
@@ -135,7 +134,7 @@ def _partition_row(
         "target_rf": len(set(partition.replicas) - set(partition.adding)),
         "min_isr": min_isr.get(partition.topic),
         "bytes": _partition_size(partition, log_dirs),
-        # A dead broker that has not failed yet counts as draining, which does not tell that it cannot send.
+        # Of a broker that is live, the directory of a replica may have failed.
         "all_offline": None if frozenset(live).intersection(partition.replicas) - partition.offline else True,
     }
 

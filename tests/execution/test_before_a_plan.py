@@ -69,8 +69,8 @@ def test_the_gate_says_everything_that_closes_it() -> None:
     simulator.kill(1)
     found = evaluate_readiness(simulator.snapshot(), KnownState(disabled="by ada since noon"))
     assert found.sentence == (
-        "The cluster is not ready: broker 1 is not live; t-0 and 1 more under-replicated; 1 partition is being "
-        "reassigned; reassignments are disabled by ada since noon."
+        "The cluster is not ready: broker 1 is not live (heal or restart it); t-0 and 1 more under-replicated; "
+        "1 partition is being reassigned; reassignments are disabled by ada since noon."
     )
 
 
@@ -118,9 +118,9 @@ def leave_in_flight(simulator: Simulator) -> None:
         (leave_in_flight, 3_599, "1 partition is being reassigned", ""),
         (leave_in_flight, 3_600, "", "1 partition (t-1) that somebody else has been reassigning for longer than"),
         (lose("4", "4"), 0, "", "2 partitions (old-0 and 1 more) without a live replica: bring one of their brokers"),
-        (lose("1234"), 1_799, "broker 4 is not live; old-0 under", ""),
+        (lose("1234"), 1_799, "broker 4 is not live (heal or restart it); old-0 under", ""),
         (lose("1234"), 1_800, "", "1 partition (old-0) with more replicas than there are live brokers"),
-        (lose("14"), 90_000, "broker 4 is not live; old-0 under-repl", ""),
+        (lose("14"), 90_000, "broker 4 is not live (heal or restart it); old-0 under-repl", ""),
     ],
 )
 def test_the_gate_leaves_out_what_no_plan_can_mend_and_names_it(
@@ -653,7 +653,7 @@ def test_a_snapshot_has_states_sizes_and_what_moves(tmp_path: Path) -> None:
         2: ("b", "live"),
         3: ("c", "live"),
         4: ("a", "live"),  # said to have failed, and back again
-        5: ("b", "draining"),  # gone, and not failed yet
+        5: ("b", "down"),  # gone, and not failed yet
         6: ("c", "live"),
     }
     rows = {(row["topic"], row["partition"]): row for row in snapshot.partitions.to_pylist()}

@@ -137,7 +137,9 @@ def test_lost_partitions_keep_no_rebalance_from_starting_and_no_broker_from_bein
     assert submit(cluster, plan.execute(context()), taken)["status"] == "completed"
     assert not [name for name, replicas in cluster.replicas().items() if 1 in replicas]
     cluster.kill(3)
-    with pytest.raises(AirflowSkipException, match="The cluster is not ready: broker 3 is not live; x-"):
+    with pytest.raises(
+        AirflowSkipException, match=r"The cluster is not ready: broker 3 is not live \(heal or restart it\); x-"
+    ):
         gate.execute(context())
 
 

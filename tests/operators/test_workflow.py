@@ -125,7 +125,10 @@ def test_the_gate_goes_on_skips_or_waits(desk: Desk) -> None:
 
     assert gate().execute(context()) == "The cluster is fully replicated, and nothing is in flight."
     desk.simulator.kill(4)
-    with pytest.raises(AirflowSkipException, match="The cluster is not ready: broker 4 is not live; orders-2 and 1"):
+    with pytest.raises(
+        AirflowSkipException,
+        match=r"The cluster is not ready: broker 4 is not live \(heal or restart it\); orders-2 and 1",
+    ):
         gate().execute(context())
     with pytest.raises(TaskDeferred) as waits:
         gate(when_busy="wait").execute(context())

@@ -122,7 +122,7 @@ def test_takeover_is_spread_over_the_brokers() -> None:
 
 
 @SLOW
-@given(clusters(states=("live", "live", "new", "draining", "failed")), OPTIONS)
+@given(clusters(states=("live", "live", "new", "draining", "down", "failed")), OPTIONS)
 def test_every_plan_is_valid_even_and_proven(snapshot: SnapshotFolder, options: dict[str, Any]) -> None:
     usable = sum(state in ("live", "new") for state in snapshot.brokers["state"].to_pylist())
     if max(snapshot.partitions["target_rf"].to_pylist()) > usable:

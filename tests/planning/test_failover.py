@@ -189,7 +189,7 @@ def _word(replicas: Sequence[int]) -> str:
 
 
 @settings(deadline=None, max_examples=tried(60), suppress_health_check=[HealthCheck.too_slow])
-@given(clusters(states=("live", "live", "new", "draining", "failed")), OPTIONS)
+@given(clusters(states=("live", "live", "new", "draining", "down", "failed")), OPTIONS)
 def test_it_moves_the_same_is_no_less_even_and_leaves_nothing_to_the_next_plan(
     snapshot: SnapshotFolder, options: dict[str, Any]
 ) -> None:

@@ -63,6 +63,13 @@ def test_a_broker_of_twice_the_capacity_takes_twice_the_share() -> None:
     assert taken == {2: 10, 3: 10, 4: 20}
 
 
+def test_what_a_broker_that_is_down_keeps_is_no_room_for_another_replica() -> None:
+    plan = planned(cluster("1 2! 3 7 8?", "wide: 1238", "t: 128"))
+    assert after(plan) == {"t-0": [1, 7, 8]}, "3 and 7 are free"
+    assert [(one["topic"], one["reason"]) for one in plan.proof["unplaced"]] == [("wide", "too_few_brokers")]
+    assert plan.proof["brokers_failed"] == [2]
+
+
 def test_what_cannot_be_healed_is_listed_and_left_alone() -> None:
     plan = planned(cluster("1! 2! 3 4", "t: 12 123 34 31"))
     assert after(plan) == {"t-3": [3, 4]}

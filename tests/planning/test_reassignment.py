@@ -49,6 +49,14 @@ def test_more_replicas_go_where_racks_and_load_want_them() -> None:
     assert {move.purpose for move in plan.moves} == {"replication_factor"}
 
 
+def test_a_replica_on_a_broker_that_is_down_counts_as_none_and_leaves() -> None:
+    snapshot = cluster("1 2 3 4 8?", "t: 18/1 812/12 12")
+    plan = planned(snapshot, "set-replication-factor", {"replication_factor": 3, "topics": ["t"]})
+    assert all(len(replicas) == 3 and 8 not in replicas for replicas in after(plan).values())
+    assert plan.proof["replicas_moved"] == plan.proof["lower_bound"] == 2 + 1 + 1
+    assert check(snapshot, plan).problems == []
+
+
 def test_fewer_replicas_keep_the_leader_the_racks_and_the_balance() -> None:
     snapshot = cluster("1a 2b 3a", "t: 123 123 213 213")
     plan = planned(snapshot, "set-replication-factor", {"replication_factor": 2, "topics": ["t"]})

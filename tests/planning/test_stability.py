@@ -58,7 +58,7 @@ def test_once_a_plan_is_carried_out_the_next_one_is_empty(operation: str, shard_
 
 @settings(deadline=None, max_examples=tried(150), suppress_health_check=list(HealthCheck))
 @given(
-    clusters(states=("live", "live", "new", "draining")),
+    clusters(states=("live", "live", "new", "draining", "down")),
     OPTIONS,
     st.fixed_dictionaries(
         {"exclude_brokers": st.lists(st.integers(10, 12), max_size=2, unique=True)},

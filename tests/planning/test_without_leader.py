@@ -233,7 +233,7 @@ def test_no_plan_of_a_random_cluster_moves_what_has_no_leader(
 ) -> None:
     dice = random.Random(seed)
     count = dice.randint(4, 8)
-    states = ["live", "live", "live", "failed", "draining", "new"]
+    states = ["live", "live", "live", "failed", "draining", "down", "new"]
     brokers = [
         {"broker": one, "rack": dice.choice([None, "a", "b"]), "state": "live" if one < 4 else dice.choice(states)}
         for one in range(count)

@@ -536,8 +536,8 @@ def tolerance_gaps(loads: DiskLoads, brokers: pa.Table, options: Mapping[str, An
     high = {broker: part * total * (1 + tolerance) for broker, part in share.items()}
     # Allow one byte of slack: the planner's edges are floating-point numbers.
     outside = [b for b in share if not low[b] - 1 <= loads.after.get(b, 0) <= high[b] + 1]
-    # A draining broker has to be emptied, so that any remaining byte is too much.
-    emptied = [row["broker"] for row in brokers.to_pylist() if row["state"] == "draining"]
+    # Of a broker that is to be emptied, any remaining byte is too much.
+    emptied = [row["broker"] for row in brokers.to_pylist() if row["state"] in ("draining", "down")]
     outside += [b for b in emptied if loads.after.get(b, 0) > 0]
     if outside:
         names = ", ".join(str(broker) for broker in outside)

@@ -106,8 +106,13 @@ class CheckContext:
         return frozenset(b for b, state in self.state.items() if state in ("live", "new") and b not in excluded)
 
     def alive_replicas(self, replicas: Assignment, part: SnapshotPartition) -> Assignment:
-        """Return a partition's replicas that are neither on failed brokers nor lost."""
-        return tuple(broker for broker in replicas if self.state.get(broker) != "failed" and broker not in part.offline)
+        """Return a partition's replicas that are neither lost nor on brokers that have failed.
+
+        Another replication factor is one of replicas that are not on a broker that is down either.
+        """
+        factor = self.operation == Operation.SET_REPLICATION_FACTOR.value
+        gone = ("failed", "down") if factor else ("failed",)
+        return tuple(broker for broker in replicas if self.state.get(broker) not in gone and broker not in part.offline)
 
 
 def build_context(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) -> CheckContext:
@@ -140,14 +145,16 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
     there is no leader to copy from.
     """
     part, options = context.partitions[name], context.options
-    lost = part.all_offline or not context.alive_replicas(part.replicas, part)
+    lost = part.all_offline or all(
+        context.state.get(broker) == "failed" or broker in part.offline for broker in part.replicas
+    )
     holds = {
         "in_flight": part.moving,
         "pinned": str(name) in context.pinned,
         "excluded": not _takes_part(name.topic, options),
         "all_replicas_lost": lost,
         "no_leader": part.leaderless and not lost,
-        "too_few_brokers": _lacks_brokers(part, context),
+        "too_few_brokers": _lacks_brokers(name, context),
         "out_of_sync": _lags(part, context),
         "below_min_isr": context.operation == Operation.SET_REPLICATION_FACTOR.value
         and bool(below_min_isr_reason(len(part.replicas), count_replicas_due(name, context), part.min_isr)),
@@ -155,8 +162,11 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
     return [word for word, true in holds.items() if true]
 
 
-def _lacks_brokers(part: SnapshotPartition, context: CheckContext) -> bool:
-    """Return whether an even plan finds fewer brokers than the partition is to have replicas."""
+def _lacks_brokers(name: TopicPartition, context: CheckContext) -> bool:
+    """Return whether there are fewer brokers, live or to be drained, than the partition is to have replicas."""
+    part = context.partitions[name]
+    if context.operation in (Operation.HEAL.value, Operation.FILL.value):
+        return count_available_brokers(name, context) < count_replicas_due(name, context)
     if context.operation not in EVEN_OPERATIONS or context.options.get("balance", "replicas") != "replicas":
         return False
     holding = {broker for broker in part.replicas if context.state.get(broker) in ("live", "new")}
@@ -202,9 +212,14 @@ def count_replicas_due(name: TopicPartition, context: CheckContext) -> int:
 
 
 def count_available_brokers(name: TopicPartition, context: CheckContext) -> int:
-    """Count the brokers that could hold the replicas that a partition is due, if no replica in place moves."""
+    """Count the brokers that could hold the replicas that a partition is due, if no replica in place moves.
+
+    None of those is down: Kafka completes a move only once each replica is in sync.
+    """
     part = context.partitions[name]
-    alive, usable = frozenset(context.alive_replicas(part.replicas, part)), context.receivers - part.offline
+    held = context.alive_replicas(part.replicas, part)
+    alive = frozenset(broker for broker in held if context.state.get(broker) != "down")
+    usable = context.receivers - part.offline
     return len(usable | alive if count_replicas_due(name, context) > len(alive) else usable & alive)
 
 

@@ -173,7 +173,7 @@ def _movable_replicas(problem: Problem, first: CandidatePlan) -> Bools:
     free = (held_dispositions(problem) == Disposition.UNTOUCHED) & ~rows_that_lag(problem)
     # A partition that could not be fully replicated keeps a lost replica in its list: Kafka would never complete a move
     # of it.
-    free[first.row[problem.brokers.state_mask("failed")[first.broker]]] = False
+    free[first.row[problem.brokers.state_mask("failed", "down")[first.broker]]] = False
     return np.asarray(free[first.row] & ~first.added, bool)
 
 

@@ -196,9 +196,7 @@ def _find_missing(problem: Problem) -> _MissingReplicas:
     rows, brokers = problem.rows, problem.brokers
     if problem.options.balance == "racks":
         return _find_misplaced(problem)
-    # To balance disks, draining brokers are emptied first.
-    gone = ("failed", "draining") if problem.operation in EVEN_OPERATIONS else ("failed",)
-    alive = ~brokers.state_mask(*gone)[rows.broker] & ~rows.lost
+    alive = ~brokers.state_mask(*_states_to_leave(problem))[rows.broker] & ~rows.lost
     keeps = np.bincount(rows.row[alive], minlength=len(rows))
     factor = _wanted_factor(problem, keeps)
     shrinks = factor < keeps
@@ -216,6 +214,14 @@ def _find_missing(problem: Problem) -> _MissingReplicas:
     planned = disposition == Disposition.PLANNED
     bound = int(np.maximum(factor - keeps, 0)[planned].sum())
     return _MissingReplicas(problem, kept, np.where(planned, missing, 0), disposition, factor, shrinks, optional, bound)
+
+
+def _states_to_leave(problem: Problem) -> tuple[str, ...]:
+    """Return the states of the brokers that keep no replica of a partition that is planned."""
+    if problem.operation is Operation.SET_REPLICATION_FACTOR:
+        return "failed", "down"
+    # To balance disks, draining brokers are emptied first.
+    return ("failed", "draining", "down") if problem.operation in EVEN_OPERATIONS else ("failed",)
 
 
 def _find_misplaced(problem: Problem) -> _MissingReplicas:
@@ -239,7 +245,7 @@ def _refuse_large_factor(problem: Problem, short: Bools, factor: Ints) -> None:
     for row in np.flatnonzero(short)[:1]:
         usable = brokers.receivers.copy()
         held = rows.broker[rows.row == row]
-        usable[held[~brokers.state_mask("failed")[held]]] = True
+        usable[held[~brokers.state_mask("failed", "down")[held]]] = True
         raise PlanError(
             f"The partition {rows.partition_name(row)} is to have {factor[row]} replicas, "
             f"and only {int(usable.sum())} brokers may hold one."
@@ -325,7 +331,7 @@ def _put_leaders_first(need: _MissingReplicas, row: Ints, broker: Ints, load: In
     rows, brokers = need.problem.rows, need.problem.brokers
     leaderless = (need.disposition == Disposition.PLANNED) & ~need.kept[rows.row_starts[:-1]]
     able = need.kept & leaderless[rows.row]
-    second_choice = ~rows.in_sync | brokers.state_mask("draining")[rows.broker]
+    second_choice = ~rows.in_sync | brokers.state_mask("draining", "down")[rows.broker]
     chosen_row, chosen = choose_leaders(rows.row[able], rows.broker[able], second_choice[able], load)
     first = np.searchsorted(row, chosen_row)
     leader = np.full(len(rows), -1)

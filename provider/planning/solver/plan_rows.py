@@ -74,7 +74,7 @@ def move_reasons(candidate: CandidatePlan, brokers: Brokers, operation: Operatio
     applies = [
         (np.full(len(rows), operation in GIVEN_OPERATIONS), MoveReason.GIVEN),
         (~moved, MoveReason.REORDER),
-        (on["failed"], MoveReason.BROKER_FAILED),
+        (on["failed"] | on["down"], MoveReason.BROKER_FAILED),
         (_row_mask(rows.row[removed & rows.lost], rows), MoveReason.LOG_DIR_FAILED),
         (on["draining"], MoveReason.BROKER_DRAINING),
         (np.diff(candidate.row_starts) != rows.replica_count, MoveReason.REPLICATION_FACTOR),

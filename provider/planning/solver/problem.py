@@ -31,7 +31,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
-STATES = ("live", "failed", "draining", "new")
+STATES = ("live", "failed", "draining", "down", "new")
 
 #: Pairs of rows and brokers up to which a lookup table is used. It takes as many bytes.
 _MANY_PAIRS = 1 << 26
@@ -294,14 +294,16 @@ def rows_that_lag(problem: Problem) -> Bools:
 def dispositions(problem: Problem, kept: Bools, missing: Ints, room: Ints, changes: Bools) -> Ints:
     """Return each row's disposition when `missing` replicas join those that it keeps, on at most `room` brokers.
 
-    `changes` marks rows that change even if nothing is missing.
+    `changes` marks rows that change even if nothing is missing. Of a replica that stays on a broker that is down, there
+    has to be room for another one: without, Kafka could complete no move of the row before that broker is back.
     """
     rows, brokers = problem.rows, problem.brokers
     decided, leaderless = static_dispositions(problem), leaderless_dispositions(problem)
     on_target = (kept | rows.lost) & brokers.receivers[rows.broker]
     free = int(brokers.receivers.sum()) - np.bincount(rows.row[on_target], minlength=len(rows))
     disposition = np.where(decided != Disposition.UNTOUCHED, decided, Disposition.PLANNED)
-    disposition[missing > np.minimum(free, room)] = Disposition.TOO_FEW_BROKERS
+    down = np.bincount(rows.row[kept & brokers.state_mask("down")[rows.broker]], minlength=len(rows))
+    disposition[missing + down > np.minimum(free, room)] = Disposition.TOO_FEW_BROKERS
     disposition = np.where(leaderless != Disposition.UNTOUCHED, leaderless, disposition)
     disposition[(missing == 0) & ~changes] = Disposition.UNTOUCHED
     return disposition

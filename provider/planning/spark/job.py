@@ -55,7 +55,7 @@ examples:
   # is that plan valid, and is it proven that no plan moves less?
   python -m kafka_steward.planning --check --snapshot /tmp/plan/snapshot --out /tmp/plan
 
-a broker's state is live, failed, draining or new."""
+a broker's state is live, failed, draining, down or new."""
 
 
 @dataclass(frozen=True)
