@@ -524,8 +524,10 @@ class DrainStatus:
         if self.assigned:
             shown = ", ".join(str(each) for each in self.assigned[:_NAMED])
             more = f" and {len(self.assigned) - _NAMED} more" if len(self.assigned) > _NAMED else ""
+            are, them = ("is", "it") if len(self.assigned) == 1 else ("are", "them")
             return (
-                f"{they_are} not empty yet: {shown}{more} are still assigned there; drain again before stopping {it}."
+                f"{they_are} not empty yet: {shown}{more} {are} still assigned there; drain again once nothing keeps "
+                f"{them} there, and do not stop {it} before."
             )
         unassigned = f"{begin_with_brokers(self.brokers, 'no longer has', 'no longer have')} an assigned replica"
         if self.undeleted_logs:

@@ -127,7 +127,7 @@ def test_a_broker_is_drained_of_all_that_can_be_moved(workflows: Workflows) -> N
     facts = workflows.run("rebalance", operation="drain", brokers=[6], when_busy="wait")
     assert_moved(workflows, facts, *NAMED)
     assert "drain broker 6:" in workflows.asked["subject"]
-    assert facts["sentence"].endswith(" wide-0 are still assigned there; drain again before stopping it."), facts
+    assert " wide-0 is still assigned there; drain again once nothing keeps it there" in facts["sentence"], facts
     assert workflows.holds(6) == {"wide-0"}
 
 
@@ -169,7 +169,8 @@ def test_one_more_death_is_healed_and_what_others_left_is_as_it_was(workflows: W
     # Neither is mended while others are dead, or move it.
     facts = workflows.started_by_itself("heal", 1, "failed")
     assert facts["brokers"] == [2]
-    assert re.match(r"Not all of broker 2 was healed: [\w ]* were replaced: wide-0, ", facts["sentence"]), facts
+    assert facts["sentence"].startswith("Not all of broker 2 was healed: "), facts
+    assert facts["sentence"].count("wide-0") == 1, facts
     assert workflows.holds(2) == {"wide-0", "foreign-0"}
     assert LEFT <= workflows.behind() <= NAMED
     assert len(workflows.reporting("heal")) == 2

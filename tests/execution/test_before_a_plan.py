@@ -216,7 +216,8 @@ def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
         return drain_status(simulator.snapshot(), simulator.log_dirs(brokers), brokers)
 
     assert status([4]).sentence == (
-        "Broker 4 is not empty yet: t-3 are still assigned there; drain again before stopping it."
+        "Broker 4 is not empty yet: t-3 is still assigned there; drain again once nothing keeps it there, and do not "
+        "stop it before."
     )
     assert status([3]).sentence.startswith("Broker 3 is not empty yet: t-0, t-1, t-2 and 1 more")
     simulator.alter({TopicPartition("t", 3): (1, 2, 3)})
