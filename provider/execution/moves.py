@@ -271,7 +271,7 @@ class HoldReason(str, Enum):
         _Consequence.TRY_AGAIN,
         (
             "its replica on broker {found} is out of sync, and would lead before one that has more if the replicas in "
-            "sync were lost (unclean.leader.election.enable); it is retried, and starts once that replica is in sync"
+            "sync were lost (unclean.leader.election.enable); it starts once that replica is in sync"
         ),
     )
     BELOW_MIN_ISR = (

@@ -157,10 +157,10 @@ def _take_room(rooms: tuple[LogDirRoom, ...], at: LogDirRoom, size: int, *, logs
 def find_under_min_isr_elsewhere(
     snapshot: Snapshot, plan: Iterable[TopicPartition], min_isr: Mapping[str, int]
 ) -> dict[TopicPartition, frozenset[int]]:
-    """Return the partitions outside `plan` that are under their min ISR although all their brokers are live, sorted.
+    """Return the partitions outside `plan` that are under their min ISR although all their replicas are live, sorted.
 
-    The values are their brokers, which can bear no more load now. A partition with a dead broker is left out: other
-    moves do not make it worse, and healing must not wait.
+    The values are their brokers, which can bear no more load now. A partition with a dead broker or a failed log
+    directory is left out: other moves do not make it worse, and healing must not wait.
     """
     inside = frozenset(plan)
     return {
@@ -168,7 +168,7 @@ def find_under_min_isr_elsewhere(
         for name, partition in sorted(snapshot.partitions.items())
         if name not in inside
         and len(partition.isr) < min(min_isr.get(name.topic, 0), len(partition.replicas))
-        and frozenset(partition.replicas) <= snapshot.live
+        and frozenset(partition.replicas) <= snapshot.live - partition.offline
     }
 
 

@@ -446,18 +446,18 @@ class PlanRunner:
         Of the moves that have not begun, those of partitions without a leader are dropped: no plan can copy them, and
         this one must not wait for them. So are those that wait for a replica that lags.
         """
-        why = stepped.held[0].sentence if stepped.held else "no move could be started"
+        why = stepped.held[0].final_sentence if stepped.held else "no move could be started"
         tries = record.attempts + 1
         begun = {row.topic_partition for row in stepped.rows if row.stage}
         waiting = {
-            held.topic_partition: held.sentence
+            held.topic_partition: held.final_sentence
             for held in stepped.held
             if (partition := stepped.snapshot.partitions.get(held.topic_partition)) is not None
             and (partition.leader is None or held.code is HoldReason.OUT_OF_SYNC)
             and held.topic_partition not in begun
         }
         if not (record.auto_generated or waiting):
-            return self._mark_stuck(record, fence, tries, stepped.held[0].final_sentence if stepped.held else why)
+            return self._mark_stuck(record, fence, tries, why)
         try:
             if record.auto_generated:
                 step.drop_open_moves(stepped.snapshot, f"{HANDED_BACK} after {tries} attempts: {why}")

@@ -125,8 +125,7 @@ SENTENCES = {
     Reason.NO_LEADER: "it has no leader to copy from; bring back one of the brokers 1, 2, 3.",
     Reason.OUT_OF_SYNC: (
         "its replica on broker 3, which is not live, is out of sync, and would lead before one that has more if "
-        "the replicas in sync were lost (unclean.leader.election.enable); it is retried, and starts once that replica "
-        "is in sync."
+        "the replicas in sync were lost (unclean.leader.election.enable); it starts once that replica is in sync."
     ),
     Reason.BELOW_MIN_ISR: (
         "its target has fewer replicas than min.insync.replicas, 3; lower that setting or plan more replicas."
@@ -300,6 +299,8 @@ def test_strained_are_those_outside_the_plan_whose_brokers_all_live() -> None:
     assert find_under_min_isr_elsewhere(snapshot, [t], {"t": 2}) == {}
     assert [*find_under_min_isr_elsewhere(look("23", *partitions), [], {"t": 2, "u": 2, "v": 2})] == [v]
     assert [*find_under_min_isr_elsewhere(snapshot, [], {"u": 9})] == [u]
+    failed_disk = look("123", replace(partitions[0], offline=frozenset({1})), partitions[1])
+    assert [*find_under_min_isr_elsewhere(failed_disk, [], {"t": 2, "u": 2})] == [t]
     assert find_under_min_isr_elsewhere(look("12", part("u-0", "12")), [], {"u": 9}) == {}, (
         "never more than there are replicas"
     )

@@ -267,7 +267,7 @@ def test_a_heal_of_which_nothing_moved_fails_and_people_are_notified_once(make_c
     facts = ran.fail()
     assert facts["sentence"] == (
         "Not all of broker 1 was healed: 0 of 2 replicas were replaced: t-0, deferred to the next plan after 2 "
-        "attempts: t-0 was not moved: target broker 4 is not live; it is retried. 1 more partition was not moved. "
+        "attempts: t-0 was not moved: target broker 4 is not live. 1 more partition was not moved. "
         "2 partitions are still under-replicated, 2 that this plan left. Dead brokers: 1."
     )
     assert (facts["status"], facts["partitions"], facts["replicas_moved"], facts["left"]) == ("failed", 0, 0, 2)
@@ -282,7 +282,7 @@ def test_a_heal_that_leaves_some_of_its_own_fails(make_cluster: MakeCluster) -> 
     facts = ran.fail(unplaced=3)
     assert facts["sentence"].startswith("Not all of broker 1 was healed: 1 of 2 replicas were replaced: t-1, deferred")
     assert (
-        "it is retried. 3 partitions could not be placed; review.md at /plan says why, and what to do. 1 partition"
+        "is not live. 3 partitions could not be placed; review.md at /plan says why, and what to do. 1 partition"
         in (facts["sentence"])
     )
     assert facts["sentence"].endswith("under-replicated, 4 that this plan left. Dead brokers: 1.")
