@@ -124,7 +124,11 @@ def entry(**fields: object) -> dict[str, Any]:
         ({"version": 1, "topics": [{"topic": "t"}]}, "The reassignment is a file of topics, which kafka-reassign-"),
         ({**document(t0=[1]), "version": "1"}, 'The reassignment has version "1"; version should be a number, 1.'),
         ({**document(t0=[1]), "throttle": 5}, 'The reassignment has the key "throttle", which is not known; known are'),
-        (entry(partition="0"), 'The reassignment of t-0 has the partition "0"; partition should be a number.'),
+        (
+            entry(partition="0"),
+            'The reassignment of t-0 has the partition "0"; partition should be a whole number from',
+        ),
+        (entry(topic="a\ud800"), r'of a\ud800-0 has the topic "a\ud800"; topic should be text'),
         (entry(topic=5), "The reassignment of 5-0 has the topic 5; topic should be text."),
         (entry(replicas=["1"]), 'has the replicas ["1"]; replicas should be a list of broker ids, which are numbers.'),
         (
@@ -182,7 +186,7 @@ def test_user_written_files_become_a_snapshot() -> None:
         ({"nothing": 1}, "The brokers should be a list"),
         ([{"rack": "a"}], "The brokers should be a list"),
         ([{"id": 1, "capacity": "big"}], 'Broker 1 has the capacity "big"; capacity should be a number.'),
-        ([{"id": "1"}], 'Broker "1" has the id "1"; id should be a number.'),
+        ([{"id": "1"}], 'Broker "1" has the id "1"; id should be a whole number from 0 to 2147483647.'),
         ([{"id": 1, "rack": 1}], 'Broker 1 has the rack 1; rack should be text, such as "1".'),
         ([{"id": 1, "state": 0}], "Broker 1 has the state 0; state should be text."),
         ([{"id": 1, "racks": "a"}], 'Broker 1 has the key "racks", which is not known; known are id, rack, state,'),
@@ -197,10 +201,12 @@ def test_wrong_brokers_are_refused_with_one_message(brokers: object, sentence: s
     ("current", "sentence"),
     [
         ([], "The current assignment is a list; it should be "),
-        (entry(bytes="5"), 'The current assignment of t-0 has the bytes "5"; bytes should be a number.'),
+        (entry(bytes="5"), 'The current assignment of t-0 has the bytes "5"; bytes should be a whole number from 0.'),
         (entry(isr=1), "has the isr 1; isr should be a list of broker ids"),
         (entry(logDirs=[]), 'has the key "logDirs", which is not known'),
-        (entry(bytes=2**70), "a value of the wrong kind"),
+        (entry(bytes=2**70), "; bytes should be a whole number from 0"),
+        (entry(replicas=[-1]), "has the replicas [-1]; replicas should be a list of broker ids"),
+        (entry(partition=2**31), "has the partition 2147483648; partition should be a whole number"),
     ],
 )
 def test_a_wrong_current_assignment_is_refused_with_one_message(current: object, sentence: str) -> None:

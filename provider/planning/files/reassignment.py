@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import PlanError
+from kafka_steward.escaping import printable
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS
 
 #: A replica: its partition, and its broker.
@@ -153,8 +155,8 @@ class _Kind:
     needed: bool = False
 
 
-def _is_whole(value: Any) -> bool:
-    return type(value) is int
+def _is_count(value: Any, *, least: int = 0, most: int = 2**31 - 1) -> bool:
+    return type(value) is int and least <= value <= most
 
 
 def _is_number(value: Any) -> bool:
@@ -162,35 +164,37 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+    # JSON can write half of a character, which no file can hold.
+    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def _is_list_of_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_whole, value))
+    return isinstance(value, list) and all(map(_is_count, value))
 
 
 _IDS = "a list of broker ids, which are numbers"
+_COUNT, _SIZE = "a whole number from 0 to 2147483647", "a whole number from 0"
 _ENTRY: Mapping[str, _Kind] = {
     "topic": _Kind(_is_text, "text", needed=True),
-    "partition": _Kind(_is_whole, "a number", needed=True),
+    "partition": _Kind(_is_count, _COUNT, needed=True),
     "replicas": _Kind(_is_list_of_ids, _IDS, needed=True),
     # `parse_directories` says what they should be.
     "log_dirs": _Kind(lambda _: True, ""),
 }
 _CURRENT_ENTRY: Mapping[str, _Kind] = {
     **_ENTRY,
-    "target_rf": _Kind(_is_whole, "a number"),
+    "target_rf": _Kind(_is_count, _COUNT),
     "isr": _Kind(_is_list_of_ids, _IDS),
-    "leader": _Kind(_is_whole, "a number"),
-    "bytes": _Kind(_is_whole, "a number"),
-    "min_isr": _Kind(_is_whole, "a number"),
+    "leader": _Kind(partial(_is_count, least=-1), "the id of a broker, or -1"),
+    "bytes": _Kind(partial(_is_count, most=2**63 - 1), _SIZE),
+    "min_isr": _Kind(_is_count, _COUNT),
 }
 _BROKER: Mapping[str, _Kind] = {
-    "id": _Kind(_is_whole, "a number", needed=True),
+    "id": _Kind(_is_count, _COUNT, needed=True),
     "rack": _Kind(_is_text, 'text, such as "1"'),
     "state": _Kind(_is_text, "text"),
     "capacity": _Kind(_is_number, "a number"),
-    "usable_bytes": _Kind(_is_whole, "a number"),
+    "usable_bytes": _Kind(partial(_is_count, most=2**63 - 1), _SIZE),
     "cordoned": _Kind(lambda value: isinstance(value, bool), "true or false"),
 }
 
@@ -215,7 +219,7 @@ def _parse_entry(entry: Any, what: str, known: Mapping[str, _Kind]) -> tuple[Top
     fields = entry if isinstance(entry, Mapping) else {}
     if any(kind.needed and name not in fields for name, kind in known.items()):
         raise PlanError(f"{what} has an entry without topic, partition and replicas: {json.dumps(entry)}.")
-    named = f"{what} of {fields['topic']}-{fields['partition']}"
+    named = printable(f"{what} of {fields['topic']}-{fields['partition']}")
     _check_fields(fields, known, named)
     name, replicas = TopicPartition(fields["topic"], fields["partition"]), fields["replicas"]
     if not replicas:
@@ -244,10 +248,7 @@ def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
     parts = [_partition_row(name, replicas, failed) for name, replicas in partitions.items()]
     for part, entry in zip(parts, current["partitions"], strict=True):
         part.update({key: entry[key] for key in ("target_rf", "isr", "leader", "bytes", "min_isr") if key in entry})
-    try:
-        return pa.Table.from_pylist(rows, SNAPSHOT_BROKERS), pa.Table.from_pylist(parts, SNAPSHOT_PARTITIONS)
-    except (pa.ArrowException, OverflowError) as error:
-        raise PlanError(f"The brokers or partitions hold a value of the wrong kind: {error}.") from error
+    return pa.Table.from_pylist(rows, SNAPSHOT_BROKERS), pa.Table.from_pylist(parts, SNAPSHOT_PARTITIONS)
 
 
 def _partition_row(name: TopicPartition, replicas: Assignment, failed: Iterable[int]) -> dict[str, Any]:
