@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_steward.assignment import Move, Operation, TopicPartition
+from kafka_steward.assignment import Move, Operation, TopicPartition, counted
 from kafka_steward.errors import DocumentError, SlotTaken
 from kafka_steward.execution.in_flight_records import flag_in_flight_legacy
 from kafka_steward.execution.plan_slot import claim_slot
@@ -135,7 +135,9 @@ def publish_document_plan(
         claim_slot(journal, published, who)
     facts = {"operation": Operation.APPLY.value, "partitions": len(moves), **options}
     journal.audit.record(
-        AuditRecord(Action.PUBLISH, f"{len(moves)} partitions to move, {reason}", plan=digest, after=facts, who=who)
+        AuditRecord(
+            Action.PUBLISH, f"{counted(len(moves), 'partition')} to move, {reason}", plan=digest, after=facts, who=who
+        )
     )
     return published
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import TopicPartition, counted
 from kafka_steward.document_api.document_plans import document_id_of
 from kafka_steward.document_api.request_rules import RequestedAssignment
 from kafka_steward.errors import DocumentError, JournalError, JournalUnreachable, RequestError
@@ -256,7 +256,7 @@ def queue_add(journal: Journal, text: str, *, who: Actor) -> int:
             f"{paths.REASSIGN_QUEUE} exists: not all partitions that were queued before have started; wait until it "
             "is deleted, or remove it."
         )
-    reason = f"queued {len(asked)} partitions"
+    reason = f"queued {counted(len(asked), 'partition')}"
     journal.audit.record(AuditRecord(Action.REQUEST, reason, who=who))
     return len(asked)
 
@@ -268,7 +268,7 @@ def request_add(journal: Journal, text: str, *, who: Actor) -> tuple[str, int]:
     """
     asked = parse_reassignment_text(text)
     node = journal.tree.create_sequential(paths.REQUEST_PREFIX, Request(asked).to_json())
-    reason = f"requested {len(asked)} partitions"
+    reason = f"requested {counted(len(asked), 'partition')}"
     journal.audit.record(AuditRecord(Action.REQUEST, reason, after=node.path, who=who))
     return node.path.rpartition("/")[2], len(asked)
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from kafka_steward.assignment import Move, MoveReason, TopicPartition
+from kafka_steward.assignment import Move, MoveReason, TopicPartition, counted
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_plans import DocumentPlans, has_legacy_source, publish_document_plan
 from kafka_steward.document_api.request_documents import RequestDocument, mark_accepted
@@ -175,7 +175,9 @@ class RequestIntake:
                 moves = _build_moves(chosen, snapshot.partitions, sizes, self._settings.heal_chunk_size)
                 record = publish_document_plan(self._journal, moves, sources=sources, legacy=legacy, who=self._who)
                 admitted.plans.append(record.digest)
-                admitted.sentences.append(f"Plan {record.digest[:12]}, {record.reason}: {len(moves)} partitions.")
+                admitted.sentences.append(
+                    f"Plan {record.digest[:12]}, {record.reason}: {counted(len(moves), 'partition')}."
+                )
 
     def _fetch_partition_sizes(
         self, snapshot: Snapshot, decisions: Sequence[RequestDecision]

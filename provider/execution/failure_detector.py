@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from kafka_steward.assignment import begin_with_brokers, name_brokers
+from kafka_steward.assignment import begin_with_brokers, counted, name_brokers
 from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers
 from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
@@ -286,10 +286,10 @@ class FailureDetector:
     ) -> FailureDecision:
         """Decide about the log directories of live brokers, and record the decision."""
         read = read_log_dir_failures(self._journal.tree)
-        counted = replace(view, replica_counts=view.lost)
+        disks = replace(view, replica_counts=view.lost)
         newly = dict.fromkeys(named, now_ms)
         healed = find_healed_brokers(
-            self._journal, counted, read, now_ms=now_ms, settings=self._settings, newly_reported_ms=newly
+            self._journal, disks, read, now_ms=now_ms, settings=self._settings, newly_reported_ms=newly
         )
         decision = decide_log_dir_failures(
             view,
@@ -307,7 +307,9 @@ class FailureDetector:
         for broker in decision.write:
             if put_new(self._journal.tree, FAILED_LOG_DIRS.path(broker), Failure(now_ms).to_json()) is not None:
                 name = f"{', '.join(view.disks.get(broker, ())) or 'a log directory'} of broker {broker}"
-                self._record_audit(Action.DETECT, broker, f"{name} has failed with {view.lost[broker]} replicas")
+                self._record_audit(
+                    Action.DETECT, broker, f"{name} has failed with {counted(view.lost[broker], 'replica')}"
+                )
         for broker in decision.clear:
             if self._delete_document(FAILED_LOG_DIRS.path(broker)):
                 self._record_audit(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from kafka_steward.assignment import counted
 from kafka_steward.cluster.health import failed_paths_text
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.failure_detector import LivenessProbe, decide_failures
@@ -85,7 +86,7 @@ def report_log_dirs(context: ClusterContext, broker: int, log_dirs: Collection[s
         raise RequestError(f"The report of broker {broker} was changed concurrently; report it again.")
     sentence = (
         f"The log directory {failed_paths_text(view.disks[broker])} of broker {broker} is reported as failed: the heal "
-        f"of its {view.lost[broker]} replicas is due at once, without the grace period."
+        f"of its {counted(view.lost[broker], 'replica')} is due at once, without the grace period."
     )
     _record_request(journal, broker, sentence, reason, context.actor)
     return f"{sentence}{_outage_clause(broker, view, context)}"

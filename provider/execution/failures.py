@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Annotated
 
-from kafka_steward.assignment import Operation, name_brokers
+from kafka_steward.assignment import Operation, counted, name_brokers
 from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.escaping import utc_text
@@ -562,7 +562,7 @@ def log_dir_message(view: LivenessView, decision: FailureDecision, settings: Set
 
 def _describe_failed_log_dir(broker: int, view: LivenessView) -> str:
     paths, lost = failed_paths_text(view.disks[broker]), view.lost.get(broker, 0)
-    return f"Broker {broker} is live, but its log directory {paths} has failed, with {lost} replicas"
+    return f"Broker {broker} is live, but its log directory {paths} has failed, with {counted(lost, 'replica')}"
 
 
 def _describe_heal_state(
@@ -578,6 +578,6 @@ def _describe_heal_state(
     if broker in decision.waiting:
         return f"; {grace_end_text(decision.waiting[broker], now_ms)}"
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
-        return "; they are not healed (heal_failed_disks)"
+        return "; no heal replaces them (heal_failed_disks)"
     down = view.failed | view.lost.keys()
     return f": {outage_text(down, view.known, decision.not_counted, settings, healing=decision.due)[:-1]}"

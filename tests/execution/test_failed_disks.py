@@ -58,7 +58,7 @@ def test_it_is_named_and_not_healed_unless_that_was_asked_for(simulator: Simulat
     simulator.fail_disk(2, T0, T1)
     for _ in range(2):
         verdict = look(simulator, journal, heal_failed_disks=False)
-        assert verdict.sentence == f"{FAILED}; they are not healed (heal_failed_disks)."
+        assert verdict.sentence == f"{FAILED}; no heal replaces them (heal_failed_disks)."
         assert (verdict.due, verdict.failed, verdict.disks) == ((), (), {2: ("/disk-2",)})
         assert journal.tree.children("/steward/failed_log_dirs") == []
         simulator.tick(2 * GRACE_S)
@@ -284,9 +284,9 @@ def test_in_an_outage_the_end_of_the_grace_period_is_stated_only_until_it_is_rea
 def test_each_broker_with_a_failed_directory_has_a_sentence_of_its_own() -> None:
     settings = Settings(heal_failed_disks=False)
     assert log_dir_message(lost_disks(b3=1, b2=3), FailureDecision(), settings, 0) == (
-        "Broker 2 is live, but its log directory /disk-2 has failed, with 3 replicas; they are not healed "
+        "Broker 2 is live, but its log directory /disk-2 has failed, with 3 replicas; no heal replaces them "
         "(heal_failed_disks). "
-        "Broker 3 is live, but its log directory /disk-3 has failed, with 1 replicas; they are not healed "
+        "Broker 3 is live, but its log directory /disk-3 has failed, with 1 replica; no heal replaces them "
         "(heal_failed_disks)."
     )
 
@@ -475,7 +475,7 @@ def test_a_withdrawn_log_directory_is_left_to_the_setting(simulator: Simulator, 
     report_log_dirs(context(simulator, journal), 2, ["/disk-2"])
     assert "heal_failed_disks decides about their heal" in withdraw_log_dirs(journal, 2, who=WHO)
     verdict = look_after(simulator, journal, heal_failed_disks=True)
-    assert verdict.sentence.endswith("with 1 replicas; the grace period ends in 600 s.")
+    assert verdict.sentence.endswith("with 1 replica; the grace period ends in 600 s.")
     assert verdict.failed == ()
     assert look_after(simulator, journal).failed == ()
     assert journal.tree.get(DISKS) is None

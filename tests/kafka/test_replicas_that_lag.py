@@ -76,7 +76,8 @@ class Site:
 
     def end_of_log(self, broker: int) -> int:
         name = TopicPartition(self.topic, 0)
-        return self.cluster.log_ends({broker: [name]})[name, broker]
+        # A broker that has just restarted does not answer at once.
+        return eventually(lambda: self.cluster.log_ends({broker: [name]})[name, broker])
 
 
 @pytest.fixture

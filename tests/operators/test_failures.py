@@ -186,7 +186,7 @@ def test_people_are_notified_once_although_the_snapshot_takes_a_retry(
 
 def test_a_heal_leaves_it_alone_and_names_it_by_default(make_cluster: MakeCluster, tmp_path: Path) -> None:
     cluster(make_cluster, tmp_path)
-    with pytest.raises(AirflowSkipException, match=r"log directory /disk-2 has failed, with 1 replicas; they are not"):
+    with pytest.raises(AirflowSkipException, match=r"log directory /disk-2 has failed, with 1 replica; no heal"):
         FindFailuresOperator(task_id="find_failures", conn_id=CONN_ID).execute(context())
     taken = SnapshotClusterOperator(task_id="snapshot", conn_id=CONN_ID, failed_brokers=[2]).execute(context())
     assert read_snapshot(taken["uri"]).partitions["offline"].null_count == 2

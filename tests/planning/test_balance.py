@@ -266,7 +266,7 @@ def test_a_move_that_spreads_a_partition_worse_is_refused() -> None:
     counts = {"replicas_moved": 1, "lower_bound": 0, "bytes_moved": 1000, "leader_changes": 0}
     proof = {**even.proof, **counts, "leader_evenness": None, "spread": {}}
     problems = check(snapshot, plan_with(even.digest, proof, back)).problems
-    assert "1 partitions are not spread over the racks as they could be." in problems
+    assert "1 partition is not spread over the racks as could be." in problems
 
 
 def _entry(replicas: list[int]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def test_unknown_sizes_count_as_zero_and_are_noted() -> None:
         )
     )
     assert plan.proof["bytes_moved"] == 0
-    assert plan.proof["notes"] == ["1 partitions have no known size; each counts as 0 bytes."]
+    assert plan.proof["notes"] == ["1 partition has no known size; each counts as 0 bytes."]
 
 
 def test_fill_brings_every_partition_to_its_target() -> None:

@@ -80,7 +80,7 @@ def test_what_pools_leave_open_exact_exchanges_prove() -> None:
             ["t: 13>12 23", "u: 13>12"],
             {},
             [
-                "2 partitions are not spread over the racks as they could be.",
+                "2 partitions are not spread over the racks as could be.",
                 UNEVEN,
                 "The topic u is not even.",
                 BEYOND,

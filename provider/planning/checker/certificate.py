@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from kafka_steward.assignment import counted
 from kafka_steward.planning.checker.constraints import Bools, BrokerConstraints, Ints, PlacementOutcome, count_pairs
 
 #: Longer than any path.
@@ -62,7 +63,7 @@ def topic_violations(outcome: PlacementOutcome) -> list[str]:
     problems = [f"A partition of {topic} has another number of usable replicas than it should." for topic in wrong]
     bad = int(badly_spread_partitions(outcome).sum())
     if bad:
-        problems.append(f"{bad} partitions are not spread over the racks as they could be.")
+        problems.append(f"{counted(bad, 'partition', 'is', 'are')} not spread over the racks as could be.")
     low, high = outcome.cell_bounds
     uneven = ((outcome.cell_counts < low) | (outcome.cell_counts > high)).any(axis=1) & (not outcome.constraints.soft)
     return problems + [f"The topic {outcome.topics[topic]} is not even." for topic in np.flatnonzero(uneven)[:10]]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition, counted
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
@@ -177,7 +177,7 @@ def cut_to_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
 def budget_note(left: int, *, exact: bool) -> str:
     """Return the note of a proof about the replicas that a budget leaves; `exact` if the complete plan is minimal."""
     claim = "; nothing could have left fewer moves to do" if exact else ""
-    return f"The budget leaves {left} replicas to be moved by later plans{claim}."
+    return f"The budget leaves {counted(left, 'replica')} to be moved by later plans{claim}."
 
 
 @dataclass(frozen=True)

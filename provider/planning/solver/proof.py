@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kafka_steward.assignment import GIVEN_OPERATIONS, Operation
+from kafka_steward.assignment import GIVEN_OPERATIONS, Operation, counted
 from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
@@ -232,7 +232,7 @@ def _catching_up_notes(candidate: CandidatePlan, brokers: Brokers) -> Iterator[s
         )
     more = len(np.unique(rows.row[at[_NOTED:]]))
     if more:
-        yield f"{more} more partitions keep a broker that is not in sync."
+        yield f"{counted(more, 'more partition', 'keeps', 'keep')} a broker that is not in sync."
 
 
 def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, options: Options) -> dict[str, Any]:
@@ -251,7 +251,9 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
     usable = map(str, brokers.ids[brokers.usable])
     left = [dict(zip(("topic", "partition", "reason"), one, strict=True)) for one in sorted(measures.not_planned)]
     unknown = counts["partitions_without_size"]
-    notes = [f"{unknown} partitions have no known size; each counts as 0 bytes."] if unknown else []
+    notes = (
+        [f"{counted(unknown, 'partition', 'has', 'have')} no known size; each counts as 0 bytes."] if unknown else []
+    )
     return {
         "operation": operation.value,
         "options": options.to_json(operation),
