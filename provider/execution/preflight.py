@@ -159,14 +159,15 @@ def find_under_min_isr_elsewhere(
 ) -> dict[TopicPartition, frozenset[int]]:
     """Return the partitions outside `plan` that are under their min ISR although all their replicas are live, sorted.
 
-    The values are their brokers, which can bear no more load now. A partition with a dead broker or a failed log
-    directory is left out: other moves do not make it worse, and healing must not wait.
+    The values are their brokers, which can bear no more load now. A partition with a dead broker, a failed log
+    directory or no leader is left out: other moves do not make it worse, and healing must not wait.
     """
     inside = frozenset(plan)
     return {
         name: frozenset(partition.replicas)
         for name, partition in sorted(snapshot.partitions.items())
         if name not in inside
+        and partition.leader is not None
         and len(partition.isr) < min(min_isr.get(name.topic, 0), len(partition.replicas))
         and frozenset(partition.replicas) <= snapshot.live - partition.offline
     }

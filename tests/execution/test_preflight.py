@@ -301,6 +301,8 @@ def test_strained_are_those_outside_the_plan_whose_brokers_all_live() -> None:
     assert [*find_under_min_isr_elsewhere(snapshot, [], {"u": 9})] == [u]
     failed_disk = look("123", replace(partitions[0], offline=frozenset({1})), partitions[1])
     assert [*find_under_min_isr_elsewhere(failed_disk, [], {"t": 2, "u": 2})] == [t]
+    led_by_none = look("123", replace(partitions[0], leader=None), partitions[1])
+    assert [*find_under_min_isr_elsewhere(led_by_none, [], {"t": 2, "u": 2})] == [t]
     assert find_under_min_isr_elsewhere(look("12", part("u-0", "12")), [], {"u": 9}) == {}, (
         "never more than there are replicas"
     )
