@@ -23,7 +23,7 @@ class ClusterReadyOperator(StewardOperator):
     """Lets a workflow start only on a fully replicated, idle cluster; changes nothing.
 
     The condition: no partition is under-replicated, no broker that hosts replicas is down, no reassignment is in
-    progress, no plan holds the plan slot, and reassignments are not disabled (KIP-236). What no plan can mend is left
+    progress, no plan holds the plan slot, and reassignments are not disabled (KIP-236). What no plan can repair is left
     out, and named in the message: partitions without a live replica, those that the last heal had to leave or that have
     more replicas than there are live brokers, and what is out of sync on live brokers, or being reassigned by somebody
     else, for longer than `stuck_after`. If the condition is not met,

@@ -74,7 +74,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
     be empty, on disk too, unless the plan left replicas on them, which the report then states. Adds `not_done`,
     `not_done_count`, `empty`, `audit`.
 
-    `heal` (event `healed`) verifies that the cluster is fully replicated, but for what no plan can mend, which
+    `heal` (event `healed`) verifies that the cluster is fully replicated, but for what no plan can repair, which
     `sentence` names; if it is not, or after a cancel, the event is `not_healable`, and `on_not_healable` is notified
     instead. `brokers` were healed. Adds `cluster_id`, `brokers`, `under_replicated`, `left`, `audit`, `cancelled`.
 
@@ -229,14 +229,14 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         # With ZooKeeper, the ISR of a partition without a live replica keeps the last one.
         broken = {name for name, each in snapshot.partitions.items() if each.under_replicated or each.leader is None}
         gate = readiness_of(snapshot, opened.journal, opened.settings) if broken else None
-        mendable = broken - (gate.left_out.keys() if gate else set())
+        repairable = broken - (gate.left_out.keys() if gate else set())
         left = self.submitted["left"] if ended.record is None else ended.record.left
         done = self._final_status(ended) == "completed" and not (left or ended.cancelled)
-        message, healed = self._heal_message(ended, done=done), done and not mendable
+        message, healed = self._heal_message(ended, done=done), done and not repairable
         if healed:
             rows = opened.journal.plans.rows(str(self.plan["digest"]))
             uneven = describe_leader_shortfall(snapshot, {broker for row in rows for broker in row.move.adding})
-            which = " that a plan can mend" if broken else ""
+            which = " that a plan can repair" if broken else ""
             message += f" Every partition of the cluster{which} is fully replicated.{uneven and f' {uneven}'}"
         else:
             dead = ", ".join(str(broker) for broker in sorted(snapshot.dead_hosting_brokers)) or "none"

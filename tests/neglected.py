@@ -1,4 +1,4 @@
-"""What the tests on a neglected cluster share: what others have left there, and what cannot be mended."""
+"""What the tests on a neglected cluster share: what others have left there, and what cannot be repaired."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _THROTTLES = {
     "brokers in the cluster": {"follower.replication.throttled.rate": "20000000"},
 }
 CANARY = "__amazon_msk_canary"
-#: What no plan can mend: it is left out, and named.
+#: What no plan can repair: it is left out, and named.
 LEFT = {"lost-0", "stuck-0", "wide-0"}
 #: With ZooKeeper its deletion waits for a broker that is dead for good.
 DELETED = {"doomed-0"}

@@ -143,7 +143,7 @@ class NotCounted(str, Enum):
     """Why a broker that is down counts towards no outage, as words in brackets."""
 
     CALLED_OFF = "the heal was called off"
-    HEALED = "the last heal left only partitions that no further one would mend"
+    HEALED = "the last heal left only partitions that no further one would repair"
     HOPELESS = "no partition has a live replica"
 
 
@@ -347,7 +347,7 @@ class HealedBrokers:
 
     handled: frozenset[int] = frozenset()
     finished: frozenset[int] = frozenset()
-    #: Those of both whose heal ended by itself: what it left, no plan can mend with the brokers that are live.
+    #: Those of both whose heal ended by itself: what it left, no plan can repair with the brokers that are live.
     exhausted: frozenset[int] = frozenset()
     #: The last heal of `finished` ones.
     ended: Mapping[int, EndedHeal] = field(default_factory=dict)
@@ -573,7 +573,7 @@ def _describe_heal_state(
     if broker in decision.due:
         return ", which will be healed"
     if broker in decision.handled:
-        done = ", of which the last heal left only what no further one would mend"
+        done = ", of which the last heal left only what no further one would repair"
         return done if broker in decision.not_counted else ", which a plan handles"
     if broker in decision.waiting:
         return f"; {grace_end_text(decision.waiting[broker], now_ms)}"

@@ -12,7 +12,7 @@ Anyone may disable reassignments by creating that node, empty or not, with any t
 why.
 
 A workflow asks whether work that can wait may begin on this cluster, before it plans anything. What is broken already
-and no plan can mend does not keep it waiting: such partitions are left out, and named.
+and no plan can repair does not keep it waiting: such partitions are left out, and named.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class LeftOut(str, Enum):
 class Readiness:
     """The readiness of a cluster. It is open without `reasons`, which are clauses, the most severe first.
 
-    `left_out` are the partitions that are broken already and that no plan can mend, with the reason.
+    `left_out` are the partitions that are broken already and that no plan can repair, with the reason.
     """
 
     reasons: Sequence[str]
@@ -235,7 +235,7 @@ class Readiness:
         if not self.left_out:
             return "The cluster is fully replicated, and nothing is in flight."
         return (
-            f"All that a plan can mend is fully replicated, and nothing of ours is in flight.{self.left_out_sentence}"
+            f"All that a plan can repair is fully replicated, and nothing of ours is in flight.{self.left_out_sentence}"
         )
 
     @property
@@ -337,7 +337,7 @@ def _exhausted_brokers(journal: Journal, snapshot: Snapshot, now_ms: int, settin
 
 
 def _left_out_reason(partition: Partition, snapshot: Snapshot, known: KnownState) -> LeftOut | None:
-    """Return why a partition closes nothing; None if it is settled, or if a plan can mend it, or time."""
+    """Return why a partition closes nothing; None if it is settled, or if a plan can repair it, or time."""
     if not partition.live_replicas(snapshot):
         return LeftOut.LOST
     is_stuck = known.is_stuck(partition)
@@ -346,10 +346,10 @@ def _left_out_reason(partition: Partition, snapshot: Snapshot, known: KnownState
     lagging = partition.lagging(snapshot)
     if not partition.under_replicated or (lagging and not is_stuck):
         return None
-    return _unmendable_reason(partition, snapshot, known, LeftOut.STUCK if lagging else None)
+    return _beyond_repair_reason(partition, snapshot, known, LeftOut.STUCK if lagging else None)
 
 
-def _unmendable_reason(
+def _beyond_repair_reason(
     partition: Partition, snapshot: Snapshot, known: KnownState, why: LeftOut | None
 ) -> LeftOut | None:
     """Return `why`, or why no plan can replace the replicas that are not live; None if one can."""
@@ -406,7 +406,7 @@ _KEPT_BYTES = 250_000
 _ENTRY_BYTES = 24
 
 #: The longest time between two polls that find the same, in milliseconds, for it to have lasted in between. Nobody
-#: knows whether what was found days ago was mended since. The watch polls every `health_interval`, a minute, but a
+#: knows whether what was found days ago was repaired since. The watch polls every `health_interval`, a minute, but a
 #: cluster may have no watch: what only a daily gate polls, and not to the minute, must be able to last `stuck_after`.
 _GAP_MS = 172_800_000
 

@@ -166,7 +166,7 @@ def test_a_plan_is_cancelled_and_rolled_back_in_the_middle(workflows: Workflows)
 
 def test_one_more_death_is_healed_and_what_others_left_is_as_it_was(workflows: Workflows, neglected: Neglected) -> None:
     neglected.sandbox.kill(2)
-    # Neither is mended while others are dead, or move it.
+    # Neither is repaired while others are dead, or move it.
     facts = workflows.started_by_itself("heal", 1, "failed")
     assert facts["brokers"] == [2]
     assert facts["sentence"].startswith("Not all of broker 2 was healed: "), facts

@@ -147,8 +147,8 @@ def test_the_gate_leaves_out_what_no_plan_can_mend_and_names_it(
 @pytest.mark.parametrize(
     ("happens", "ready"),
     [
-        # Hours at which the gate is asked, and what happens before: the replica lags (-), is mended (+), a move begins
-        # (>) or ends (|).
+        # Hours at which the gate is asked, and what happens before: the replica lags (-), is repaired (+), a move
+        # begins (>) or ends (|).
         ("0- 24", True),
         ("0- 24> 25", False),
         ("0- 24> 48", True),

@@ -144,7 +144,7 @@ def test_a_disk_whose_heal_did_what_it_could_stays_handled_when_the_plan_is_arch
         simulator.tick(100)
         verdict = look(simulator, journal, **rules)
         assert verdict.failed == ()
-        assert verdict.sentence.endswith(", of which the last heal left only what no further one would mend."), purge
+        assert verdict.sentence.endswith(", of which the last heal left only what no further one would repair."), purge
         assert "airflow kafka-steward failed 2 --disk DIR." in verdict.sentence
         found = check_readiness(simulator, journal, Settings())
         assert (found.reasons, found.left_out) == ((), {T0: LeftOut.HEALED})

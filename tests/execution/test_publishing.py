@@ -503,7 +503,7 @@ MOVES = [Move("a_b", n, (1, 2, 3), (1, 2, 4), 0, n, MoveReason.BALANCE, size_byt
     ("operation", "states", "what"),
     [
         ("drain", {3: "draining"}, "drain broker 3"),
-        # Of one that is dead, nothing may be left to move: what no plan can mend stays there.
+        # Of one that is dead, nothing may be left to move: what no plan can repair stays there.
         ("drain", {4: "draining", 3: "draining"}, "drain broker 3"),
         ("heal", {2: "failed", 3: "draining"}, "heal broker 2"),
         ("heal", {2: "failed", 3: "failed"}, "heal brokers 2, 3"),

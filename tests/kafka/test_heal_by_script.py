@@ -360,7 +360,7 @@ def _assert_said_once(script: Script) -> None:
         assert (verdict.due, verdict.failed, verdict.handled) == ((), (), (3,)), verdict
         assert verdict.sentence.startswith(
             "Broker 3 is down. Not counted towards an outage: broker 3 (the last heal left only partitions that no "
-            "further one would mend)."
+            "further one would repair)."
         )
 
 

@@ -1,4 +1,4 @@
-"""Every workflow on a cluster as years leave it: what can be mended is mended, the rest is named, nothing hangs.
+"""Every workflow on a cluster as years leave it: what can be repaired is repaired, the rest is named, nothing hangs.
 
 The tests build on one another, in this order, on one cluster. What others have set or begun is compared after each of
 them with what it was before.

@@ -98,14 +98,14 @@ def test_brokers_that_are_gone_for_good_keep_no_other_from_being_healed(cluster:
     assert (seen.outage, seen.failed, seen.handled) == (False, (3,), (6, 7))
     old = (
         "Not counted towards an outage: brokers 6 and 7 (the last heal left only partitions that no further one would "
-        "mend). Bring such a broker back with its data, delete or restore the topics of its partitions, or have it "
+        "repair). Bring such a broker back with its data, delete or restore the topics of its partitions, or have it "
         "healed again: airflow kafka-steward failed 6."
     )
     assert seen.sentence == (f"Brokers 3, 6 and 7 are down{rack} longer than the grace period: 3 will be healed. {old}")
     healed = heal(cluster)
     assert (healed["brokers"], cluster.replicas()["x-0"]) == ([3], (1, 2, 5))
     assert healed["sentence"].startswith(
-        "Healed broker 3: 3 replicas of 3 partitions moved. Every partition of the cluster that a plan can mend is "
+        "Healed broker 3: 3 replicas of 3 partitions moved. Every partition of the cluster that a plan can repair is "
         "fully replicated. Left out: 2 partitions (old-a-0 and 1 more) without a live replica: bring one of their"
     )
     seen = look(cluster)
@@ -124,7 +124,7 @@ def test_lost_partitions_keep_no_rebalance_from_starting_and_no_broker_from_bein
     heal(cluster)
     gate = ClusterReadyOperator(task_id="gate", conn_id=CONN_ID)
     assert gate.execute(context()) == (
-        "All that a plan can mend is fully replicated, and nothing of ours is in flight. Left out: 2 partitions "
+        "All that a plan can repair is fully replicated, and nothing of ours is in flight. Left out: 2 partitions "
         "(old-a-0 and 1 more) without a live replica: bring one of their brokers back with its data, or delete or "
         "restore the topic."
     )
