@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.execution_time.hitl import HITLUser
 
+    from kafka_steward.execution.throttle_rates import ExternalRate
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.plans import Approval
     from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
@@ -99,6 +100,7 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Show the plan and wait for an answer; return at once if it is already approved or needs no approval."""
+        from kafka_steward.execution.leftover_throttles import read_external_rates
         from kafka_steward.execution.progress_reports import report_request
         from kafka_steward.execution.publishing import approval_exemption, read_approval, refuse_invalid_plan
         from kafka_steward.journal.plans import Approval
@@ -112,8 +114,9 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
             approval = read_approval(opened.journal, plan.digest)
             if approval is None and not why:
                 report_request(opened.context(actor_of(context)), plan, expires_in=self.response_timeout)
+                rates = read_external_rates(opened.cluster, opened.journal)
         if approval is None and not why:
-            self._request_approval(context, plan, snapshot)
+            self._request_approval(context, plan, snapshot, rates)
         if approval is None:
             self.log.info("No approval is requested: %s.", printable(why))
             approval = self._record_approval(context, Approval(plan.digest, None, why))
@@ -144,18 +147,23 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
             self._record_rejection(context, given)
         return _answer_result(self._record_approval(context, given), approved=True, asked=True)
 
-    def _request_approval(self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder) -> NoReturn:
-        from kafka_steward.execution.approval_request import make_approval_request
+    def _request_approval(
+        self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder, rates: Sequence[ExternalRate]
+    ) -> NoReturn:
+        from kafka_steward.execution.approval_request import is_same_page, make_approval_request
 
         with fail_without_retry():
             read_plan_page(self.plan)
         # Not the stored page: whoever may write XComs and the workspace could replace it together with its digest.
-        request = make_approval_request(plan, snapshot, connection=self.conn_id, requested_by=requester_of(context))
+        by = requester_of(context)
+        request = make_approval_request(plan, snapshot, connection=self.conn_id, requested_by=by, rates=rates)
         self.subject, self.body = request.subject, request.body
         self.assigned_users = self._remaining_approvers(context)
         self.log.info("%s\n%s", printable(self.subject), printable_lines(self.body))
         # A cleared task keeps the page of its first request, which may show another plan.
-        if request_input(self, context) != (self.subject, self.body, self.assigned_users or []):
+        subject, page, approvers = request_input(self, context)
+        same = (subject, approvers) == (self.subject, self.assigned_users or [])
+        if not (same and is_same_page(page or "", request.body)):
             raise AirflowFailException(
                 f"Plan {plan.digest[:12]} cannot be approved in this run: Airflow still shows the request from before "
                 f"{self.task_id} was cleared, and would accept an answer to it; trigger a new run."

@@ -186,7 +186,8 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
 
         number = self.plan.get("unplaced")
         if ended.proof is not None and ended.proof.left and (number or self.verify == "heal"):
-            listed = f"`airflow kafka-steward show {self.plan['digest'][:12]}` lists them with what to do."
+            them = "it" if sum(ended.proof.left_counts.values()) == 1 else "them"
+            listed = f"`airflow kafka-steward show {self.plan['digest'][:12]}` lists {them} with what to do."
             return f" {left_sentence(ended.proof)} {listed}"
         if not number:
             return ""

@@ -24,11 +24,17 @@ from kafka_steward.capacities import parse_capacities
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.errors import ClusterError, PlanError, RequestError
+from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.leftover_throttles import read_external_rates
 from kafka_steward.execution.pending_replicas import list_pending
 from kafka_steward.execution.pending_state import target_replication_factors
-from kafka_steward.execution.plan_report import constraint_regressions, held_sentence, plan_tables, staying_sentence
+from kafka_steward.execution.plan_report import (
+    constraint_regressions,
+    held_sentence,
+    plan_tables,
+    staying_sentence,
+    stricter_rates,
+)
 from kafka_steward.execution.plan_requests import no_op_reason, planner_options
 from kafka_steward.execution.readiness import check_readiness
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
@@ -112,7 +118,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
                 if not inputs.nothing:
                     _take_snapshot(opened, folder, inputs)
                     _print_readiness(opened, operation)
-                    rates = _read_rates(opened)
+                    rates = read_external_rates(opened.cluster, opened.journal)
         if inputs.nothing:
             return _report_nothing(call, operation, inputs.nothing)
         snapshot = read_snapshot(f"{folder}/snapshot")
@@ -126,7 +132,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
         held = " ".join(filter(None, [staying_sentence(plan, snapshot), held_sentence(plan.proof)]))
         usual = "Nothing has to move: the cluster is as the plan would leave it."
         return _report_nothing(call, operation, f"Nothing else has to move. {held}" if held else usual)
-    stricter = _stricter_rates(plan, rates, settings.throttle)
+    stricter = stricter_rates(plan.moves, rates, settings.throttle)
     print_error(*filter(None, [external_rates_message(stricter, settings.throttle, connection=call.connection)]))
     files = _write_files(given.file, plan)
     facts = {"cluster_id": cluster_id, "folder": given.folder, "files": files}
@@ -221,19 +227,6 @@ def _print_readiness(opened: ClusterSession, operation: Operation) -> None:
         print_error(f"The DAG would not start now. {readiness.sentence}")
     elif readiness.left_out:
         print_error(readiness.sentence)
-
-
-def _read_rates(opened: ClusterSession) -> list[ExternalRate]:
-    try:
-        return read_external_rates(opened.cluster, opened.journal)
-    except ClusterError:
-        return []  # a plan can be made without the right to read the settings of brokers
-
-
-def _stricter_rates(plan: PlanFolder, rates: Sequence[ExternalRate], throttle: int) -> list[ExternalRate]:
-    """Return the stricter rates of others at brokers that the plan copies to."""
-    receiving = {broker for move in plan.moves for broker in move.adding}
-    return [rate for rate in rates if rate.broker in receiving and rate.bytes_per_s < throttle]
 
 
 def _derive_options(

@@ -141,10 +141,13 @@ def _read_lists(
 
 
 def read_external_rates(cluster: ClusterPort, journal: Journal) -> list[ExternalRate]:
-    """Return the rates of followers that others have set and that are in force, sorted. Raises ClusterError."""
+    """Return the rates of followers that others have set and that are in force, sorted; none without the right."""
     side = ThrottleSide.FOLLOWER
+    try:
+        rates = cluster.broker_rates(sorted(cluster.live_brokers()), side.rate_key)
+    except ClusterError:
+        return []  # a plan can be made, and approved, without the right to read the settings of brokers
     leased = {each.key for each in RATES.list_all(journal.tree)}
-    rates = cluster.broker_rates(sorted(cluster.live_brokers()), side.rate_key)
     others = {broker: rate for broker, rate in rates.items() if (broker, side.rate_key) not in leased}
     return sorted(rates_in_force(side, others))
 

@@ -91,7 +91,7 @@ def _move_regressions(move: Move, racks: Mapping[int, str | None], min_isr: int 
     name = move.topic_partition
     before, after = _count_racks(move.before, racks), _count_racks(move.after, racks)
     if after < before and after < len(move.after):
-        yield f"{name} will be on {after} racks instead of {before}."
+        yield f"{name} will be on {counted(after, 'rack')} instead of {before}."
     if len(move.after) < len(move.before):
         yield f"{name} will have {counted(len(move.after), 'replica')} instead of {len(move.before)}."
     if min_isr is not None and len(move.after) < min_isr <= len(move.before):
@@ -114,10 +114,13 @@ _CORDONED = "Broker {} is cordoned (cordoned.log.dirs): it keeps its replicas an
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder, *, moves_shown: int = _SHOWN) -> str:
+def plan_summary(
+    plan: PlanFolder, snapshot: SnapshotFolder, *, moves_shown: int = _SHOWN, rates: Sequence[ExternalRate] = ()
+) -> str:
     """Return the plan as a Markdown page: tables and lists only, because Airflow's Markdown drops everything else.
 
-    At most `moves_shown` moves are listed; the others are counted.
+    At most `moves_shown` moves are listed; the others are counted. `rates` are those of others, as far as they are
+    known.
     """
     proof = plan.proof
     cluster_id, operation = (printable(str(proof.get(name))) for name in ("cluster_id", "operation"))
@@ -128,7 +131,7 @@ def plan_summary(plan: PlanFolder, snapshot: SnapshotFolder, *, moves_shown: int
     parts = [
         head,
         escape_markdown(staying_sentence(plan, snapshot)),
-        _format_table(("", ""), _cost_rows(plan)),
+        _format_table(("", ""), _cost_rows(plan, stricter_rates(plan.moves, rates, _throttle(plan)))),
         _format_section("What it breaks", constraint_regressions(plan.moves, snapshot)),
     ]
     parts += ["### Brokers", _format_table(_BROKER_COLUMNS, _broker_rows(plan.moves, proof))]
@@ -197,14 +200,24 @@ def drained_brokers(plan: PlanFolder) -> list[int]:
 
 
 def _predicted_duration(plan: PlanFolder, stricter: Sequence[ExternalRate]) -> str:
-    proof = plan.proof
-    throttle, seconds = (proof.get("options") or {}).get("throttle"), proof.get("predicted_seconds")
+    throttle, seconds = _throttle(plan), plan.proof.get("predicted_seconds")
     if not throttle or seconds is None:
         return "unthrottled: as fast as disks and network allow"
     if stricter:
         return _duration_at_rates_of_others(plan.moves, stricter, seconds)
-    least = f"at least {format_duration(seconds)} at {format_bytes(throttle)}/s into each broker"
-    return "; ".join(filter(None, (least, ineffective_message(throttle))))
+    if vain := ineffective_message(throttle):
+        return f"not predicted: {vain}"
+    return f"at least {format_duration(seconds)} at {format_bytes(throttle)}/s into each broker"
+
+
+def _throttle(plan: PlanFolder) -> int:
+    return (plan.proof.get("options") or {}).get("throttle") or 0
+
+
+def stricter_rates(moves: Sequence[Move], rates: Sequence[ExternalRate], throttle: int) -> list[ExternalRate]:
+    """Return the rates of others that are stricter than `throttle`, at brokers that the moves copy to. Pure."""
+    receiving = {broker for move in moves for broker in move.adding}
+    return [rate for rate in rates if rate.broker in receiving and rate.bytes_per_s < throttle]
 
 
 def _duration_at_rates_of_others(moves: Sequence[Move], stricter: Sequence[ExternalRate], seconds: float) -> str:
@@ -299,7 +312,10 @@ REASONS_TO_LEAVE = {
         "it would have fewer replicas than min.insync.replicas; ask for more replicas, or lower min.insync.replicas of "
         "its topic"
     ),
-    "in_flight": "a reassignment of it is in flight; make another plan when that has ended",
+    "in_flight": (
+        "a reassignment of it is in flight; make another plan when that has ended, or cancel one that does not end "
+        "(kafka-reassign-partitions.sh --cancel)"
+    ),
     "out_of_sync": (
         "a live replica of it is out of sync, and a move would wait for it; look for a throttle that somebody left "
         "(doctor), or a fault of its broker, and make another plan when it is in sync"

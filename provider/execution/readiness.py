@@ -193,7 +193,7 @@ class LeftOut(str, Enum):
     The value is a clause about such partitions, with what a person can do about them.
     """
 
-    LOST = "without a live replica: bring one of their brokers back with its data, or delete or restore the topic"
+    LOST = "without a live replica: bring back a broker that has one, with its data, or delete or restore the topic"
     IN_FLIGHT = (
         "that somebody else has been reassigning for longer than stuck_after: complete that, or cancel it "
         "(kafka-reassign-partitions.sh --cancel)"

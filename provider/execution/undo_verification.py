@@ -97,7 +97,7 @@ class UndoVerification:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, some KB at most."""
-        lists = {name: [asdict(each) for each in getattr(self, name)[:_LISTED]] for name in _LISTS}
+        lists = {name: [_plain(each) for each in getattr(self, name)[:_LISTED]] for name in _LISTS}
         counts = {f"{name}_count": len(getattr(self, name)) for name in _LISTS}
         plain = {name: getattr(self, name) for name in ("plan", "rollback", "status", "partitions", "sentence")}
         absent = list(self.on_dead_brokers[:_LISTED])
@@ -105,6 +105,11 @@ class UndoVerification:
 
 
 _LISTS = ("returned", "left_alone", "skipped", "wrong")
+
+
+def _plain(each: ReturnedPartition | SkippedPartition) -> dict[str, Any]:
+    # Airflow stores a tuple as an object that names its class.
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(each).items()}
 
 
 def poll_until_undone(

@@ -127,6 +127,7 @@ def test_a_broker_is_drained_of_all_that_can_be_moved(workflows: Workflows) -> N
     facts = workflows.run("rebalance", operation="drain", brokers=[6], when_busy="wait")
     assert_moved(workflows, facts, *NAMED)
     assert "drain broker 6:" in workflows.asked["subject"]
+    assert ", set by someone else |" in workflows.asked["body"]
     assert " wide-0 is still assigned there; drain again once nothing keeps it there" in facts["sentence"], facts
     assert workflows.holds(6) == {"wide-0"}
 
@@ -180,7 +181,7 @@ def test_one_more_death_is_healed_and_what_others_left_is_as_it_was(workflows: W
 def assert_moved(workflows: Workflows, facts: dict[str, Any], *left: str) -> None:
     """All but what is left, which the request for an approval and the report name once each, with the reason."""
     assert (facts["status"], facts["not_done_count"]) == ("completed", 0)
-    told = re.search(r"completed: (\d+) partitions? (?:was|were) moved\.(.*?)(?: lists them|$)", facts["sentence"])
+    told = re.search(r"completed: (\d+) partitions? (?:was|were) moved\.(.*?)(?: lists |$)", facts["sentence"])
     assert told, facts
     assert int(told[1]) == facts["partitions"]
     for name in left:

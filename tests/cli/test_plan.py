@@ -52,7 +52,7 @@ def test_the_proof_is_printed_as_tables(scene: Scene, capsys: pytest.CaptureFixt
         capsys.readouterr()
         assert scene.call(*words, throttle) == 0
         assert ("1 byte/s, set by someone else: this plan's 3,000,000 bytes/s do" in capsys.readouterr().err) == named
-    assert "at 100 B/s into each broker" in out
+    assert "not predicted: 100 bytes/s limit nothing" in out
     assert "broker  replicas" in out
     assert "a replica is on a broker that is down or being drained" in out
     assert "Nothing was submitted." in err

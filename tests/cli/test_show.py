@@ -468,7 +468,9 @@ def test_what_a_plan_leaves_is_shown_with_the_reason_and_what_to_do(
     assert told[0] == (
         "  wide-0: too few brokers may hold its replicas; start or add brokers, or lower its replication factor"
     )
-    assert told[1] == "  moving-0: a reassignment of it is in flight; make another plan when that has ended"
+    assert told[1].startswith(
+        "  moving-0: a reassignment of it is in flight; make another plan when that has ended, or"
+    )
     assert (len(told), told[-1]) == (101, "  ... and 22 more")
 
 

@@ -59,7 +59,7 @@ this plan, `{DIGEST}`; a new plan needs a new approval.
 
 ### What it breaks
 
-- c\\|d-0 will be on 1 racks instead of 3.
+- c\\|d-0 will be on 1 rack instead of 3.
 - c\\|d-0 will have 2 replicas instead of 3.
 
 ### Brokers
@@ -108,7 +108,14 @@ LEADERLESS = (
         ("all_replicas_lost", {"replicas": [2, 3], "isr": []}, LOST.format("one of its brokers 2 and 3")),
         ("all_replicas_lost", {"replicas": [2, 3], "isr": [3]}, LOST.format("its broker 3")),
         ("no_leader", {"replicas": [1, 2, 3], "isr": [2, 3]}, LEADERLESS),
-        ("in_flight", {}, "a reassignment of it is in flight; make another plan when that has ended"),
+        (
+            "in_flight",
+            {},
+            (
+                "a reassignment of it is in flight; make another plan when that has ended, or cancel one "
+                "that does not end (kafka-reassign-partitions.sh --cancel)"
+            ),
+        ),
         ("pinned", {}, "the option pin keeps it as it is"),
         ("excluded", {}, "the plan leaves out its topic, by include, exclude, internal_topics or service_topics"),
     ],
@@ -176,7 +183,7 @@ def test_a_proof_that_lacks_parts_makes_a_page_all_the_same(empty: dict[str, Any
     ("throttle", "seconds", "told"),
     [
         (90_000, 0, "at least 0 s at 90.0 kB/s into each broker"),
-        (1_000, 0, f"at least 0 s at 1.0 kB/s into each broker; {ineffective_message(1_000)}"),
+        (1_000, 0, f"not predicted: {ineffective_message(1_000)}"),
         (1_000, None, "unthrottled: as fast as disks and network allow"),
         (0, 5, "unthrottled: as fast as disks and network allow"),
     ],

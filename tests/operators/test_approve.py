@@ -42,8 +42,10 @@ from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.planning.files.formats import PLAN, conform_to_schema, digest_with_proof, read_plan
 from kafka_steward.planning.files.storage import Folder
 from kafka_steward.planning.spark import job
+from kafka_steward.settings import Settings
 from tests.airflow_home import context
 from tests.operators.test_workflow import Desk, asking, desk, responded, run_of, submit
+from tests.simulated_plan import RATE
 
 __all__ = ["desk"]
 
@@ -240,6 +242,23 @@ def test_a_task_that_was_cleared_asks_for_the_same_plan_again_and_for_no_other(d
     with pytest.raises(AirflowFailException, match="would accept an answer to it; trigger a new run"):
         asking(anew, again).execute(run())
     assert page.asked == 2
+
+
+def test_the_duration_is_predicted_with_the_rates_of_others_which_may_change_while_a_person_is_asked(
+    desk: Desk, page: Page
+) -> None:
+    desk.settings = Settings(throttle=50_000_000)
+    for broker in (1, 2, 3):
+        desk.simulator.broker_settings[broker] = {RATE: "1000000"}
+    made, snapshot = drained(desk)
+    asked(asking(made, snapshot))
+    assert ", with 1.0 MB/s into broker " in page.body
+    for broker in (1, 2, 3):
+        desk.simulator.broker_settings[broker] = {}
+    assert asked(asking(made, snapshot)) == made["digest"]
+    page.kept = {}
+    asked(asking(made, snapshot))
+    assert " at 50.0 MB/s into each broker " in page.body
 
 
 def test_what_airflow_shows_is_what_it_kept_and_not_what_was_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

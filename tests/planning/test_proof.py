@@ -168,7 +168,7 @@ def test_an_unthrottled_plan_predicts_no_duration() -> None:
     assert "| predicted duration | unthrottled: as fast as disks and network allow |" in plan_summary(plan, snapshot)
     throttled = planned(snapshot, "expand", {"throttle": 1000})
     assert throttled.proof["predicted_seconds"] > 0
-    assert "at 1.0 kB/s into each broker" in plan_summary(throttled, snapshot)
+    assert "| predicted duration | not predicted: 1,000 bytes/s limit nothing: " in plan_summary(throttled, snapshot)
 
 
 CASES = tried(150)
