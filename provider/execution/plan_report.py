@@ -187,8 +187,8 @@ def _drained_row(plan: PlanFolder) -> list[tuple[str, str]]:
     there = sum(len(move.removing.intersection(draining)) for move in plan.moves)
     more = max(sum(len(move.adding) for move in plan.moves) - there, 0)
     replicas = counted(there, "replica", "is", "are")
-    evens = "evens" if more == 1 else "even"
-    return [("of these", f"{replicas} on {name_brokers(draining)}; {more} more {evens} out")]
+    others = f"; {more} more {'evens' if more == 1 else 'even'} out" if more else ""
+    return [("of these", f"{replicas} on {name_brokers(draining)}{others}")]
 
 
 def drained_brokers(plan: PlanFolder) -> list[int]:
