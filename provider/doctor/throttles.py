@@ -14,14 +14,23 @@ def throttle_finding(survey: ThrottleSurvey, throttle: int, commands: Commands) 
     lists = sum(each.level is ThrottleLevel.TOPIC for each in survey.leftovers)
     rates, sentences = len(survey.leftovers) - lists, []
     if survey.leftovers:
+        named = [counted(rates, "rate")] * bool(rates) + [f"{counted(lists, 'list')} of throttled replicas"] * bool(
+            lists
+        )
+        one = len(survey.leftovers) == 1
+        are, them = ("is", "it") if one else ("are", "them")
         sentences.append(
-            f"{counted(rates, 'rate')} and {counted(lists, 'list')} of throttled replicas are left over: no "
-            "reassignment in flight needs them, and the next one is limited by them."
+            f"{' and '.join(named)} {are} left over: no reassignment in flight needs {them}, and the next one is "
+            f"limited by {them}."
+        )
+    if survey.in_use:
+        sentences.append(
+            f"{counted(len(survey.in_use), 'setting')} of others may be in use by reassignments in flight."
         )
     stricter = [rate for rate in survey.rates if rate.bytes_per_s < throttle]
     external = external_rates_message(stricter, throttle, whose="a plan's", connection=commands.connection)
     sentences += filter(None, (external, ineffective_message(throttle)))
     if not sentences:
         return Finding("throttles", Level.OK, "No throttle is left over, and no rate is stricter than that of plans.")
-    command = commands.steward("throttles") if survey.leftovers else ""
+    command = commands.steward("throttles") if survey.leftovers or survey.in_use else ""
     return Finding("throttles", Level.NOTE, " ".join(sentences), command)

@@ -485,11 +485,14 @@ def outage_text(
     of, names = len(set(known).difference(not_counted)), " and ".join(exceeded)
     allowed = " and ".join(f"{name} ({value:g})" for name, value in exceeded.items())
     nothing = "nothing else" if healing else "nothing"
-    first = next((broker for broker in counted if broker not in healing), counted[0])
+    first = next((broker for broker in counted if broker not in healing), None)
+    overrule = (
+        f" To heal all the same, run the DAG heal with a higher {names}, or report a broker that will not return: "
+        f"airflow kafka-steward failed {first}."
+    )
     return (
         f"{len(counted)} of {of} brokers, more than {allowed} {'allow' if len(exceeded) > 1 else 'allows'}; this "
-        f"counts as an outage, and {nothing} is healed until some brokers return. To heal all the same, run the DAG "
-        f"heal with a higher {names}, or report a broker that will not return: airflow kafka-steward failed {first}."
+        f"counts as an outage, and {nothing} is healed until some brokers return.{'' if first is None else overrule}"
     )
 
 

@@ -202,7 +202,10 @@ class HoldReason(str, Enum):
     CLUSTER_DISABLED = (
         "cluster_disabled",
         _Consequence.AWAIT_OPERATOR,
-        "reassignments are disabled for this cluster {found}; to enable them, delete /admin/reassign_cancel",
+        (
+            "reassignments are disabled for this cluster {found}; to enable them, run airflow kafka-steward enable, or "
+            "delete /admin/reassign_cancel"
+        ),
     )
     #: The plan needs an approval that is missing or was deleted.
     NOT_APPROVED = (

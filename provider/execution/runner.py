@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import TopicPartition, counted
 from kafka_steward.errors import (
     AuthenticationFailed,
     ClusterError,
@@ -35,7 +35,7 @@ from kafka_steward.execution.move_recovery import (
     sample_lag,
     stall_message,
 )
-from kafka_steward.execution.moves import HoldReason, bytes_to_copy
+from kafka_steward.execution.moves import OPEN, HoldReason, bytes_to_copy
 from kafka_steward.execution.plan_slot import release_slot, waiting_reason
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import (
@@ -460,7 +460,10 @@ class PlanRunner:
             return self._mark_stuck(record, fence, tries, why)
         try:
             if record.auto_generated:
-                step.drop_open_moves(stepped.snapshot, f"{HANDED_BACK} after {tries} attempts: {why}")
+                given_up = {row.topic_partition: why for row in stepped.rows if row.state in OPEN}
+                given_up |= {held.topic_partition: held.final_sentence for held in stepped.held}
+                after = f"{HANDED_BACK} after {counted(tries, 'attempt')}"
+                step.drop_moves(stepped.snapshot, {name: f"{after}: {each}" for name, each in given_up.items()})
             else:
                 step.drop_moves(stepped.snapshot, waiting)
         except ClusterError as error:

@@ -403,6 +403,10 @@ def test_in_an_outage_a_report_is_taken_at_its_word_and_says_what_holds_for_the_
     assert verdict.sentence.endswith("failed 2. Broker 1 is healed all the same.")
     for told in (report_broker(context(simulator, journal), 1), verdict.sentence):
         assert "and nothing else is healed until some brokers return" in told
+    report_broker(context(simulator, journal), 2)
+    verdict = look_after(simulator, journal)
+    assert verdict.due == (1, 2)
+    assert "To heal all the same" not in verdict.sentence, "there is no other one to report"
 
 
 def test_a_withdrawn_report_calls_the_heal_off_until_another_report(simulator: Simulator, journal: Journal) -> None:

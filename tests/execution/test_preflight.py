@@ -100,7 +100,8 @@ SENTENCES = {
     Reason.CHANGED_ELSEWHERE: "someone changed its replicas to [1, 2, 3] since it was planned; make a new plan.",
     Reason.DUPLICATE_REPLICA: "its target [4, 2, 2] is empty or names a broker twice; correct the plan.",
     Reason.CLUSTER_DISABLED: (
-        "reassignments are disabled for this cluster by ada since noon; to enable them, delete /admin/reassign_cancel."
+        "reassignments are disabled for this cluster by ada since noon; to enable them, run airflow "
+        "kafka-steward enable, or delete /admin/reassign_cancel."
     ),
     Reason.NOT_APPROVED: "plan 3f is not approved, or its approval was deleted; approve it in its run, or cancel it.",
     Reason.TARGET_RESTARTING: (

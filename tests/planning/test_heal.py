@@ -63,9 +63,10 @@ def test_a_broker_of_twice_the_capacity_takes_twice_the_share() -> None:
     assert taken == {2: 10, 3: 10, 4: 20}
 
 
-def test_what_a_broker_that_is_down_keeps_is_no_room_for_another_replica() -> None:
-    plan = planned(cluster("1 2! 3 7 8?", "wide: 1238", "t: 128"))
-    assert after(plan) == {"t-0": [1, 7, 8]}, "3 and 7 are free"
+def test_of_a_partition_that_is_healed_no_replica_stays_on_another_dead_broker() -> None:
+    plan = planned(cluster("1 2! 3 7 8?", "wide: 1238", "t: 128 823 138"))
+    assert after(plan) == {"t-0": [1, 3, 7], "t-1": [3, 7, 1]}
+    assert plan.proof["replicas_moved"] == plan.proof["lower_bound"] == 4
     assert [(one["topic"], one["reason"]) for one in plan.proof["unplaced"]] == [("wide", "too_few_brokers")]
     assert plan.proof["brokers_failed"] == [2]
 

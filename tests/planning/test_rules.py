@@ -72,7 +72,7 @@ def test_a_snapshot_is_read_as_it_is() -> None:
             {"after": (1, 4)},
             [
                 "broker 4 may not receive a replica: it is failed or excluded.",
-                "its target keeps a replica on a failed broker, and Kafka would never complete it.",
+                "its target keeps a replica on a dead broker, and Kafka would never complete it.",
             ],
         ),
         ({"after": (1, 6)}, ["broker 6 may not receive a replica: it is live or excluded."]),

@@ -355,7 +355,8 @@ def test_nothing_starts_while_it_is_off_and_everything_once_it_is_on() -> None:
     assert progress.status is PlanStatus.RUNNING  # people's choice is no failed attempt
     assert progress.held[0].sentence == (
         "t-0 was not moved: reassignments are disabled for this cluster by ada since 1970-01-01 00:16:40 UTC "
-        "(the racks are being moved); to enable them, delete /admin/reassign_cancel."
+        "(the racks are being moved); to enable them, run airflow kafka-steward enable, or "
+        "delete /admin/reassign_cancel."
     )
     assert place.simulator.reassignments() == {}
     assert enable_reassignment(place.journal, who=WHO).startswith(

@@ -264,15 +264,16 @@ def _check_executable(move: Move, part: SnapshotPartition, context: CheckContext
     for broker in sorted(move.adding - context.receivers):
         state = "cordoned" if broker in context.cordoned else context.state.get(broker, "unknown")
         yield f"broker {broker} may not receive a replica: it is {state} or excluded."
-    if any(context.state.get(broker) == "failed" for broker in move.after):
-        yield "its target keeps a replica on a failed broker, and Kafka would never complete it."
+    if any(context.state.get(broker) in ("failed", "down") for broker in move.after):
+        yield "its target keeps a replica on a dead broker, and Kafka would never complete it."
     if part.offline & frozenset(move.after):
         yield "its target keeps a replica in a failed log directory, and Kafka would never complete it."
 
 
 def _check_kept_replicas(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check heal and fill: replicas in place stay, in their order; the others are spread as well as the racks allow."""
-    kept, factor = context.alive_replicas(part.replicas, part), count_replicas_due(move.topic_partition, context)
+    held, factor = context.alive_replicas(part.replicas, part), count_replicas_due(move.topic_partition, context)
+    kept = tuple(broker for broker in held if context.state.get(broker) != "down")
     if len(move.after) != factor:
         yield f"its target has {len(move.after)} replicas; {factor} are due."
     for broker in kept:

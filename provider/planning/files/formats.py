@@ -31,8 +31,8 @@ _INTS = pa.list_(pa.int32())
 _BATCH_ROWS = 100_000
 
 #: `state` is one of live, failed, draining, down, new. A broker is down if it is dead and not one that a heal is to
-#: replace: it receives nothing, and a heal leaves its replicas there. A `cordoned` broker keeps its replicas and
-#: receives none (KIP-1066). A nullable column may be absent, which means unknown.
+#: replace: it receives nothing, and loses its replicas of the partitions that get one elsewhere. A `cordoned` broker
+#: keeps its replicas and receives none (KIP-1066). A nullable column may be absent, which means unknown.
 SNAPSHOT_BROKERS = pa.schema(
     [
         pa.field("broker", pa.int32(), nullable=False),

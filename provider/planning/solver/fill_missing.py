@@ -202,6 +202,9 @@ def _find_missing(problem: Problem) -> _MissingReplicas:
     shrinks = factor < keeps
     stays, optional = _choose_staying(problem, alive & shrinks[rows.row], factor)
     kept = (alive & ~shrinks[rows.row]) | stays
+    lacks = factor > np.bincount(rows.row[kept], minlength=len(rows))
+    # Of a partition that gets a replica, none may stay on a dead broker: Kafka would not complete the move.
+    kept &= ~(brokers.state_mask("down")[rows.broker] & lacks[rows.row])
     missing = factor - np.bincount(rows.row[kept], minlength=len(rows))
     room = np.where(shrinks, np.bincount(rows.row[optional], minlength=len(rows)), len(brokers))
     # Where as many are live as requested, the others leave the list of replicas.
@@ -212,7 +215,7 @@ def _find_missing(problem: Problem) -> _MissingReplicas:
         disposition[below] = Disposition.BELOW_MIN_ISR
         _refuse_large_factor(problem, (disposition == Disposition.TOO_FEW_BROKERS) & (factor > keeps), factor)
     planned = disposition == Disposition.PLANNED
-    bound = int(np.maximum(factor - keeps, 0)[planned].sum())
+    bound = int(missing[planned & ~shrinks].sum())
     return _MissingReplicas(problem, kept, np.where(planned, missing, 0), disposition, factor, shrinks, optional, bound)
 
 

@@ -294,16 +294,14 @@ def rows_that_lag(problem: Problem) -> Bools:
 def dispositions(problem: Problem, kept: Bools, missing: Ints, room: Ints, changes: Bools) -> Ints:
     """Return each row's disposition when `missing` replicas join those that it keeps, on at most `room` brokers.
 
-    `changes` marks rows that change even if nothing is missing. Of a replica that stays on a broker that is down, there
-    has to be room for another one: without, Kafka could complete no move of the row before that broker is back.
+    `changes` marks rows that change even if nothing is missing.
     """
     rows, brokers = problem.rows, problem.brokers
     decided, leaderless = static_dispositions(problem), leaderless_dispositions(problem)
     on_target = (kept | rows.lost) & brokers.receivers[rows.broker]
     free = int(brokers.receivers.sum()) - np.bincount(rows.row[on_target], minlength=len(rows))
     disposition = np.where(decided != Disposition.UNTOUCHED, decided, Disposition.PLANNED)
-    down = np.bincount(rows.row[kept & brokers.state_mask("down")[rows.broker]], minlength=len(rows))
-    disposition[missing + down > np.minimum(free, room)] = Disposition.TOO_FEW_BROKERS
+    disposition[missing > np.minimum(free, room)] = Disposition.TOO_FEW_BROKERS
     disposition = np.where(leaderless != Disposition.UNTOUCHED, leaderless, disposition)
     disposition[(missing == 0) & ~changes] = Disposition.UNTOUCHED
     return disposition
