@@ -99,7 +99,7 @@ class Settings:
         86_400.0,
         (
             "Seconds after which a partition that is out of sync on live brokers, or a reassignment of somebody else, "
-            "keeps no plan from starting, and a partition under min ISR no move."
+            "keeps no plan from starting, and a partition under min ISR, or such a reassignment, no move."
         ),
         low=0,
         high=_LONGEST_S,

@@ -20,6 +20,9 @@ Without a throttle nothing says what a broker can copy, and without a size nothi
 is then learned, as TCP learns its own: it begins small, and doubles after each step in which at least half of the moves
 in flight ended. What is learned is kept by the process only. A process that resumes the plan begins small again.
 
+What somebody else reassigns counts as what we move does, until it has been in flight for `stuck_after`: it may never
+end. Heals, fills and rollbacks do not wait for it at all: they restore replicas, and a day is too long for that.
+
 The window is reduced while the cluster is under pressure (`Pressure`): moves go on, more slowly. Where only some
 brokers are, it is reduced for the moves from and to these.
 
@@ -34,8 +37,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition, name_brokers
-from kafka_steward.cluster.state import Snapshot
+from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.cluster.transport import MAX_BATCH
+from kafka_steward.escaping import utc_text
 from kafka_steward.execution.moves import OPEN, filter_unsettled
 from kafka_steward.execution.preflight import LogDirRoom, place_replica
 from kafka_steward.execution.settled_moves import SettledMoves
@@ -233,8 +237,9 @@ def active_transfers(
     *,
     sizes: Collection[TopicPartition] | None = None,
     unknown_bytes: int = 0,
+    without: Collection[TopicPartition] = (),
 ) -> list[ActiveTransfer]:
-    """Return all reassignments that are in flight in the cluster, with the bytes left where they are known.
+    """Return the reassignments in flight in the cluster, `without` these, with the bytes left where they are known.
 
     With `sizes`, the partitions whose size is known, any other one counts as `unknown_bytes`, unless some bytes are
     known to be left: it must not count as nothing. The `stalled` partitions count without their bytes: they transfer
@@ -249,7 +254,46 @@ def active_transfers(
             frozenset(moving.adding), moving.leader, 0 if name in stalled else left.get(name, 0), name in stalled
         )
         for name, moving in snapshot.reassigning.items()
+        if name not in without
     ]
+
+
+def foreign_wait_message(
+    kept: Move,
+    leader: int | None,
+    foreign: Mapping[TopicPartition, Partition],
+    in_flight: Collection[ActiveTransfer],
+    *,
+    caps: ConcurrencyLimits,
+    until_ms: Mapping[TopicPartition, int],
+) -> str:
+    """Return which reassignments of others keep the move `kept` waiting, by which setting, and what a person can do.
+
+    `foreign` are those that count, each until `until_ms`, and `in_flight` are all transfers, with what starts now.
+    """
+    into = Counter(broker for flow in in_flight for broker in flow.into)
+    sent = sum(len(flow.into) for flow in in_flight if flow.out_of == leader)
+    full = {broker for broker in kept.adding if into[broker] >= caps.into}
+    receiving = {name: each for name, each in foreign.items() if kept.adding.intersection(each.adding)}
+    sending = {name: each for name, each in foreign.items() if each.leader == leader}
+    if len(in_flight) >= caps.total:
+        names, where, setting = set(foreign), "", "max_in_flight"
+    elif any(full.intersection(each.adding) for each in receiving.values()):
+        names = {name for name, each in receiving.items() if full.intersection(each.adding)}
+        at = full.intersection(*(foreign[name].adding for name in sorted(names)[:1]))
+        where, setting = f" into {name_brokers(sorted(at))}", "max_in_per_broker"
+    elif sending and sent + len(kept.adding) > caps.out_of:
+        names, where, setting = set(sending), f" out of broker {leader}", "max_out_per_broker"
+    else:
+        names = set(receiving or sending or foreign)
+        where, setting = f" into {name_brokers(sorted(kept.adding))}", "throttle"
+    first = min(names, key=lambda name: (until_ms[name], name))
+    more = f" and of {len(names) - 1} more" if len(names) > 1 else ""
+    return (
+        f"Moves{where} wait: the reassignment of {first}{more}, which somebody else has in flight, counts towards "
+        f"{setting} until {utc_text(until_ms[first])} UTC (stuck_after); to start them sooner, complete it, cancel it "
+        f"(kafka-reassign-partitions.sh --cancel), or raise {setting}."
+    )
 
 
 def _largest_size(move: Move, reported: Mapping[TopicPartition, int], *, zero_counts: bool) -> int | None:

@@ -51,6 +51,8 @@ class ClusterStrain:
     at_ms: int
     under_min_isr: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
     out_of_sync: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
+    #: The partitions that somebody else reassigns, with the time since which.
+    foreign: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def is_current(self, now_ms: int) -> bool:
         """Return False if it has to be read again, also when the clock was set back."""
@@ -163,9 +165,15 @@ def load_preflight_inputs(
 
 
 def assess_strain(
-    context: ClusterContext, snapshot: Snapshot, plan: Collection[TopicPartition], facts: KnownFacts, *, fence: Fence
+    context: ClusterContext,
+    snapshot: Snapshot,
+    plan: Collection[TopicPartition],
+    facts: KnownFacts,
+    *,
+    foreign: Collection[TopicPartition],
+    fence: Fence,
 ) -> ClusterStrain:
-    """Return the strain outside `plan` that `snapshot`, of the whole cluster, shows.
+    """Return the strain outside `plan` that `snapshot`, of the whole cluster, shows; others reassign `foreign`.
 
     A partition that has been under its min.insync.replicas for longer than `stuck_after` holds nothing: it would hold
     for ever. May raise ClusterError, JournalError, LockLost.
@@ -173,12 +181,13 @@ def assess_strain(
     out_of_sync = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
     min_isr = _fetch_min_isr(context.cluster, out_of_sync, facts, fence)
     under = find_under_min_isr_elsewhere(snapshot, plan, min_isr)
-    unsettled = record_unsettled(context.journal, snapshot) if under else UnsettledPartitions()
+    unsettled = record_unsettled(context.journal, snapshot) if under or foreign else UnsettledPartitions()
     stuck = find_stuck(unsettled, context.settings, fence.now_ms)
     facts.strain = ClusterStrain(
         fence.now_ms,
         {name: brokers for name, brokers in under.items() if str(name) not in stuck},
         find_out_of_sync_elsewhere(snapshot, plan),
+        {name: unsettled.reassigning_ms.get(str(name), fence.now_ms) for name in sorted(foreign)},
     )
     return facts.strain
 

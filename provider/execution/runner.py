@@ -396,7 +396,7 @@ class PlanRunner:
         external = external_rates_message(stepped.external_rates, throttle)
         self._read_rates_of_stalled(stepped, now_ms, throttled=throttle > 0)
         slowing = external_rates_message(self._stalling_rates, 0)
-        warning = " ".join(filter(None, (stepped.unfinishable, stalls, external, slowing)))
+        warning = " ".join(filter(None, (stepped.foreign_note, stepped.unfinishable, stalls, external, slowing)))
         progress = progress_of(
             replace(record, status=status),
             stepped.rows,

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.cancel_restoration import CancelRestoration
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.concurrency import (
+    ActiveTransfer,
     Admission,
     ConcurrencyLimits,
     LearnedWindow,
@@ -25,6 +27,7 @@ from kafka_steward.execution.concurrency import (
     chunk_pause_left_ms,
     directories_by_partition,
     find_pressure,
+    foreign_wait_message,
     pressure_message,
     select_chunk_moves,
 )
@@ -101,6 +104,8 @@ class StepResult:
     slowest_call_ms: int = 0
     #: The rates of others that apply instead of the plan's.
     external_rates: Sequence[ExternalRate] = ()
+    #: Which reassignment of somebody else keeps moves waiting; empty without one.
+    foreign_note: str = ""
 
     @property
     def in_flight_rows(self) -> list[MoveRow]:
@@ -165,6 +170,7 @@ class Step:
         self._memory = memory or StepMemory()
         self._pressure: Pressure | None = None
         self._pressure_note = ""
+        self._foreign_note = ""
         self._unfinishable = ""
         self._sees_all = False
         #: The partitions whose stage in flight counts as complete.
@@ -219,6 +225,7 @@ class Step:
             sum(each.state is ObservedState.IN_FLIGHT for each in findings),
             self._calls.slowest_call_ms,
             self._leases.external_rates() if self._throttle != 0 else (),
+            self._foreign_note,
         )
 
     def _take_snapshot(self) -> Snapshot:
@@ -256,7 +263,24 @@ class Step:
             return facts.strain
         whole = snapshot if self._sees_all else self._cluster.snapshot()
         plan = [*self._moves.settled.names, *(row.topic_partition for row in rows)]
-        return assess_strain(self._context, whole, plan, facts, fence=self._fence)
+        foreign = self._find_foreign(whole, rows)
+        return assess_strain(self._context, whole, plan, facts, foreign=foreign, fence=self._fence)
+
+    def _find_foreign(self, whole: Snapshot, rows: Sequence[MoveRow]) -> set[TopicPartition]:
+        """Return the partitions that are being reassigned, and by no unfinished plan of ours."""
+        # Between its stages, a move that we have submitted counts as waiting.
+        moved = {row.topic_partition for row in rows if row.attempt and not row.state.settled}
+        others = whole.reassigning.keys() - moved
+        if not others:
+            return set()
+        plans = self._journal.plans
+        stepped = {each.digest for each in plans.unfinished()}
+        submitted = plans.submissions_by_others(self._record.digest, others)
+        return {
+            name
+            for name in others
+            if not any(plan in stepped and not row.state.settled for plan, row in submitted.get(name, ()))
+        }
 
     @property
     def slowest_call_ms(self) -> int:
@@ -463,21 +487,50 @@ class Step:
         leaders = {move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready}
         strained = self._assess_pressure(ready, leaders)
         limits = self._current_limits()
-        return admit_moves(
-            [move for move in ready if move.topic_partition in may],
-            active_transfers(
-                snapshot,
-                inputs.left_bytes,
-                self._memory.learned.stalled,
-                sizes={name for name, size in inputs.sizes.items() if size or limits.zero_counts},
-                unknown_bytes=limits.unknown_bytes,
-            ),
-            limits,
-            leaders=leaders,
-            rooms=inputs.rooms,
-            sizes=inputs.sizes,
-            strained=strained,
+        chosen = [move for move in ready if move.topic_partition in may]
+        transfers = partial(
+            active_transfers,
+            snapshot,
+            inputs.left_bytes,
+            self._memory.learned.stalled,
+            sizes={name for name, size in inputs.sizes.items() if size or limits.zero_counts},
+            unknown_bytes=limits.unknown_bytes,
         )
+        admit = partial(
+            admit_moves, caps=limits, leaders=leaders, rooms=inputs.rooms, sizes=inputs.sizes, strained=strained
+        )
+        uncounted, until_ms = self._judge_foreign()
+        in_flight = transfers(without=uncounted)
+        admitted = admit(chosen, in_flight)
+        foreign = {name: each for name, each in snapshot.reassigning.items() if name in until_ms}
+        if not foreign or len(admitted.moves) == len(chosen):
+            return admitted
+        starts = {move.topic_partition for move in admitted.moves}
+        freed = admit(chosen, transfers(without=uncounted | foreign.keys())).moves
+        kept = next((move for move in freed if move.topic_partition not in starts), None)
+        if kept is not None:
+            leader = leaders[kept.topic_partition]
+            under = limits if strained.isdisjoint({leader, *kept.adding}) else limits.under(Pressure.OUT_OF_SYNC)
+            new = [ActiveTransfer(move.adding, leaders[move.topic_partition]) for move in admitted.moves]
+            # It is the reason for which they wait: what only slows moves is not named beside it.
+            self._pressure_note = ""
+            self._foreign_note = foreign_wait_message(
+                kept, leader, foreign, [*in_flight, *new], caps=under, until_ms=until_ms
+            )
+        return admitted
+
+    def _judge_foreign(self) -> tuple[frozenset[TopicPartition], dict[TopicPartition, int]]:
+        """Return the reassignments of others that take nothing of the limits, and until when each other one does.
+
+        What is urgent must not wait for one that may take days. Another plan waits for `stuck_after`.
+        """
+        foreign = {} if self._memory.facts.strain is None else self._memory.facts.strain.foreign
+        if self._record.operation in URGENT_OPERATIONS:
+            return frozenset(foreign), {}
+        stuck_ms = int(self._settings.stuck_after * 1000)
+        until_ms = {name: since_ms + stuck_ms for name, since_ms in foreign.items()}
+        over = frozenset(name for name, at_ms in until_ms.items() if at_ms <= self._fence.now_ms)
+        return over, {name: at_ms for name, at_ms in until_ms.items() if name not in over}
 
     def _assess_pressure(self, ready: Sequence[Move], leaders: Mapping[TopicPartition, int | None]) -> frozenset[int]:
         """Find the pressure that the moves are under; return their brokers that have a partition out of sync."""

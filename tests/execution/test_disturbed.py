@@ -618,3 +618,51 @@ def test_a_request_without_an_answer_is_a_slow_one() -> None:
     second = world.step()
     assert (second.in_flight, second.pressure) == (2, Pressure.CONTROLLER_SLOW)
     assert "the controller took 6 s for a request" in second.sentence
+
+
+@pytest.mark.parametrize("operation", [Operation.APPLY, Operation.HEAL, Operation.FILL, Operation.ROLLBACK])
+@pytest.mark.parametrize(
+    ("setting", "at"),
+    [
+        ("max_in_per_broker", " into broker 4"),
+        ("max_out_per_broker", " out of broker 1"),
+        ("max_in_flight", ""),
+        ("throttle", " into broker 4"),
+    ],
+)
+def test_what_somebody_else_reassigns_without_end_takes_no_place_for_ever(
+    operation: Operation, setting: str, at: str
+) -> None:
+    simulator = of(Simulator, bandwidth=0)
+    moves = [move("t-0", "123", "423", size=10**8)]
+    rules = Settings.of({"stuck_after": 3_600, setting: 1})
+    simulator.topics[OUTSIDE].size = 10**12
+    simulator.alter({OUTSIDE: (1, 2, 4)})
+    world = World(simulator, memory_journal(simulator), moves, rules, auto_generated=False, operation=operation)
+    progress, urgent = world.step(), operation is not Operation.APPLY
+    assert (progress.in_flight, progress.held) == (int(urgent), ())
+    named = (
+        f"Moves{at} wait: the reassignment of {OUTSIDE}, which somebody else has in flight, counts towards {setting}"
+    )
+    assert (named in progress.sentence) is not urgent
+    assert urgent or f"--cancel), or raise {setting}." in progress.sentence
+    simulator.now_ms += 3_599_000
+    assert world.step().in_flight == int(urgent)
+    simulator.now_ms += 1_000
+    progress = world.step()
+    assert (progress.in_flight, "wait: the reassignment" in progress.sentence) == (1, False)
+
+
+def test_what_another_plan_of_ours_has_in_flight_counts_until_it_ends() -> None:
+    simulator = of(Simulator, bandwidth=0)
+    journal = memory_journal(simulator)
+    rules = Settings(throttle=0, max_in_per_broker=1, stuck_after=3_600)
+    other, world = (
+        World(simulator, journal, [each], rules, auto_generated=False, operation=Operation.APPLY)
+        for each in (move("u-0", "123", "124"), move("t-0", "123", "423"))
+    )
+    assert other.step().in_flight == 1
+    for _ in range(2):
+        progress = world.step()
+        assert (progress.in_flight, "somebody else" in progress.sentence) == (0, False)
+        simulator.now_ms += 3_600_000
