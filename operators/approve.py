@@ -114,7 +114,8 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
             approval = read_approval(opened.journal, plan.digest)
             if approval is None and not why:
                 report_request(opened.context(actor_of(context)), plan, expires_in=self.response_timeout)
-                rates = read_external_rates(opened.cluster, opened.journal)
+                throttled = opened.settings.throttle_leaders
+                rates = read_external_rates(opened.cluster, opened.journal, leaders=throttled)
         if approval is None and not why:
             self._request_approval(context, plan, snapshot, rates)
         if approval is None:

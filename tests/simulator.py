@@ -352,9 +352,9 @@ class Simulator:
         known = {broker: {**defaults, **self.broker_settings[broker]} for broker in brokers if broker in self.alive}
         return {broker: {name: of[name] for name in names if name in of} for broker, of in known.items()}
 
-    def broker_rates(self, brokers: Collection[int], key: str) -> dict[int, BrokerRate]:
-        own = self.broker_configs(brokers, [key], own_only=True)
-        return {broker: BrokerRate(of.get(key), self.broker_defaults.get(key)) for broker, of in own.items()}
+    def broker_rates(self, brokers: Collection[int], keys: Collection[str]) -> dict[str, dict[int, BrokerRate]]:
+        own, shared = self.broker_configs(brokers, keys, own_only=True), self.broker_defaults
+        return {key: {broker: BrokerRate(of.get(key), shared.get(key)) for broker, of in own.items()} for key in keys}
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         self._reached()

@@ -118,7 +118,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
                 if not inputs.nothing:
                     _take_snapshot(opened, folder, inputs)
                     _print_readiness(opened, operation)
-                    rates = read_external_rates(opened.cluster, opened.journal)
+                    rates = read_external_rates(opened.cluster, opened.journal, leaders=settings.throttle_leaders)
         if inputs.nothing:
             return _report_nothing(call, operation, inputs.nothing)
         snapshot = read_snapshot(f"{folder}/snapshot")

@@ -348,21 +348,24 @@ class KafkaCluster:
             for broker, answer in answers.items()
         }
 
-    def broker_rates(self, brokers: Collection[int], key: str) -> dict[int, BrokerRate]:
-        """Return the rate `key` of each broker: its own, and the one for all brokers where it applies; see BrokerRate.
+    def broker_rates(self, brokers: Collection[int], keys: Collection[str]) -> dict[str, dict[int, BrokerRate]]:
+        """Return the rates `keys` by broker: its own, and the one for all brokers where it applies; see BrokerRate.
 
         Kafka before 3.9 shows a rate for all brokers and does not apply it. Each request is sent to the broker itself;
         brokers that do not respond are left out.
         """
         asked = {
-            broker: partial(configs.describe_configs_request, configs.BROKER, [str(broker)], [key], synonyms=True)
+            broker: partial(configs.describe_configs_request, configs.BROKER, [str(broker)], keys, synonyms=True)
             for broker in brokers
         }
         answers = self._transport.send_to_responding(asked)
         applies = self._transport.session().applies_default_rates
         return {
-            broker: configs.parse_broker_rate(answer, key, defaults_apply=applies(broker))
-            for broker, answer in answers.items()
+            key: {
+                broker: configs.parse_broker_rate(answer, key, defaults_apply=applies(broker))
+                for broker, answer in answers.items()
+            }
+            for key in keys
         }
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError
@@ -24,9 +25,11 @@ from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttle_rates import (
     ALL,
+    Copy,
     ExternalRate,
     ThrottleSide,
     configs_command,
+    lists_leader,
     rates_in_force,
     removal_command,
 )
@@ -111,7 +114,7 @@ def survey_throttles(
     unneeded, in_use = list[ExternalThrottle](), list[ExternalThrottle]()
     external = dict[ThrottleSide, list[ExternalRate]]()
     for side in ThrottleSide:
-        rates = cluster.broker_rates(sorted(snapshot.live), side.rate_key)
+        rates = cluster.broker_rates(sorted(snapshot.live), [side.rate_key])[side.rate_key]
         others = {broker: rate for broker, rate in rates.items() if (broker, side.rate_key) not in leased}
         for needed, each in _list_rates(side, others, snapshot):
             (in_use if needed else unneeded).append(each)
@@ -140,16 +143,38 @@ def _read_lists(
         yield from ((topic, key, value) for topic, of in values.items() for key, value in of.items())
 
 
-def read_external_rates(cluster: ClusterPort, journal: Journal) -> list[ExternalRate]:
-    """Return the rates of followers that others have set and that are in force, sorted; none without the right."""
-    side = ThrottleSide.FOLLOWER
+def read_external_rates(cluster: ClusterPort, journal: Journal, *, leaders: bool) -> list[ExternalRate]:
+    """Return the rates that others have set and that are in force, sorted; none without the right.
+
+    Those of leaders have the partitions that they throttle: which a list names, or a plan's throttle with `leaders`.
+    """
+    leased = {each.key for each in RATES.list_all(journal.tree)}
     try:
-        rates = cluster.broker_rates(sorted(cluster.live_brokers()), side.rate_key)
+        read = cluster.broker_rates(sorted(cluster.live_brokers()), [side.rate_key for side in ThrottleSide])
+        following, leading = (
+            rates_in_force(
+                side, {broker: r for broker, r in read[side.rate_key].items() if (broker, side.rate_key) not in leased}
+            )
+            for side in ThrottleSide
+        )
+        return sorted([*following, *(_with_partitions(cluster, leading, leaders) if leading else ())])
     except ClusterError:
         return []  # a plan can be made, and approved, without the right to read the settings of brokers
-    leased = {each.key for each in RATES.list_all(journal.tree)}
-    others = {broker: rate for broker, rate in rates.items() if (broker, side.rate_key) not in leased}
-    return sorted(rates_in_force(side, others))
+
+
+def _with_partitions(cluster: ClusterPort, rates: Sequence[ExternalRate], leaders: bool) -> Iterator[ExternalRate]:
+    """Yield the rates of leaders with the partitions that they throttle; those that throttle none are left out."""
+    snapshot, key = cluster.snapshot(), ThrottleSide.LEADER.replicas_key
+    lists = {
+        topic: value for topic, of, value in _read_lists(cluster, sorted(snapshot.topics), lambda: None) if of == key
+    }
+    throttled: dict[int | None, set[TopicPartition]] = {}
+    for name, partition in snapshot.partitions.items():
+        if leaders or lists_leader(lists.get(name.topic), Copy(name, partition.leader, -1)):
+            throttled.setdefault(partition.leader, set()).add(name)
+    for rate in rates:
+        if rate.broker in throttled:
+            yield replace(rate, partitions=frozenset(throttled[rate.broker]))
 
 
 def _list_rates(

@@ -29,7 +29,13 @@ from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import escape_markdown, printable
 from kafka_steward.execution.moves import DONE
-from kafka_steward.execution.throttle_rates import UNLIMITED_BYTES_PER_S, ExternalRate, ineffective_message
+from kafka_steward.execution.throttle_rates import (
+    UNLIMITED_BYTES_PER_S,
+    ExternalRate,
+    ThrottleSide,
+    ineffective_message,
+    limiting_rates,
+)
 from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, min_isr_by_topic
@@ -215,26 +221,37 @@ def _throttle(plan: PlanFolder) -> int:
 
 
 def stricter_rates(moves: Sequence[Move], rates: Sequence[ExternalRate], throttle: int) -> list[ExternalRate]:
-    """Return the rates of others that are stricter than `throttle`, at brokers that the moves copy to. Pure."""
-    receiving = {broker for move in moves for broker in move.adding}
-    return [rate for rate in rates if rate.broker in receiving and rate.bytes_per_s < throttle]
+    """Return the rates of others that limit the moves more than `throttle`: of followers and of leaders. Pure."""
+    senders = _throttled_leaders(rates)
+    copies = {(senders.get(move.topic_partition), broker) for move in moves for broker in move.adding}
+    return limiting_rates(copies, rates, throttle) if throttle else []
+
+
+def _throttled_leaders(rates: Sequence[ExternalRate]) -> dict[TopicPartition, int]:
+    return {name: rate.broker for rate in rates if rate.side is ThrottleSide.LEADER for name in rate.partitions}
 
 
 def _duration_at_rates_of_others(moves: Sequence[Move], stricter: Sequence[ExternalRate], seconds: float) -> str:
     """Return the least duration, in which the `stricter` rates apply at their brokers, and `seconds` at the others."""
-    size, count = Counter[int](), Counter[int]()
+    size, count = Counter[tuple[ThrottleSide, int]](), Counter[tuple[ThrottleSide, int]]()
+    senders = _throttled_leaders(stricter)
     for move in moves:
-        size.update(dict.fromkeys(move.adding, move.size_bytes or 0))
-        count.update(move.adding)
-    # A rate that Kafka's fetches exceed anyhow says nothing about the duration.
-    slow = [
-        (size[rate.broker] / rate.bytes_per_s, rate)
-        for rate in stricter
-        if rate.bytes_per_s >= max(1, count[rate.broker]) * UNLIMITED_BYTES_PER_S
-    ]
-    least, rate = max(slow, default=(0.0, stricter[0]))
-    where = f"{format_bytes(rate.bytes_per_s)}/s into broker {rate.broker}, set by someone else"
-    return f"at least {format_duration(max(least, seconds))}, with {where}" if slow else f"not predicted: {where}"
+        ends = [(ThrottleSide.FOLLOWER, broker) for broker in move.adding]
+        if move.topic_partition in senders:
+            ends += [(ThrottleSide.LEADER, senders[move.topic_partition])] * len(move.adding)
+        for end in ends:
+            size[end] += move.size_bytes or 0
+            count[end] += 1
+    # A rate that Kafka's fetches exceed anyhow says nothing about the duration; one of a leader may stop a copy.
+    through = {rate: (rate.side, rate.broker) for rate in stricter}
+    vain = [rate for rate, at in through.items() if rate.bytes_per_s < max(1, count[at]) * UNLIMITED_BYTES_PER_S]
+    slow = [(size[at] / rate.bytes_per_s, rate) for rate, at in through.items() if rate not in vain]
+    stopping = [rate for rate in vain if rate.side is ThrottleSide.LEADER]
+    least, rate = (0.0, stopping[0]) if stopping else max(slow, default=(0.0, stricter[0]))
+    way = "out of" if rate.side is ThrottleSide.LEADER else "into"
+    where = f"{format_bytes(rate.bytes_per_s)}/s {way} broker {rate.broker}, set by someone else"
+    predicted = bool(slow) and not stopping
+    return f"at least {format_duration(max(least, seconds))}, with {where}" if predicted else f"not predicted: {where}"
 
 
 @dataclass(frozen=True, slots=True)

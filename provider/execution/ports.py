@@ -96,8 +96,8 @@ class ClusterPort(Protocol):
     ) -> dict[int, dict[str, str]]:
         """Return values by broker and key; with `own_only` only those set on the broker itself."""
 
-    def broker_rates(self, brokers: Collection[int], key: str) -> dict[int, BrokerRate]:
-        """Return the rate `key` of each broker: its own, and the one that applies without it.
+    def broker_rates(self, brokers: Collection[int], keys: Collection[str]) -> dict[str, dict[int, BrokerRate]]:
+        """Return the rates `keys` by broker: its own, and the one that applies without it.
 
         A broker that does not answer is left out.
         """

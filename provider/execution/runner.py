@@ -56,13 +56,18 @@ from kafka_steward.execution.rollback import (
 )
 from kafka_steward.execution.settled_moves import SettledMoves
 from kafka_steward.execution.step import Step, StepMemory, StepResult
-from kafka_steward.execution.throttle_rates import ExternalRate, ThrottleSide, external_rates_message
+from kafka_steward.execution.throttle_rates import (
+    ExternalRate,
+    ThrottleSide,
+    external_rates_message,
+    is_slower_than,
+)
 from kafka_steward.execution.throttles import find_stalling_rates, list_leased_rates, release_leases_of_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import Fence, PlanSlot, StepLock
-from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import LeaderRate, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.tree import Node
 
 
@@ -395,7 +400,9 @@ class PlanRunner:
         stalls = self._stall_warning(stepped, throttle, now_ms)
         external = external_rates_message(stepped.external_rates, throttle)
         self._read_rates_of_stalled(stepped, now_ms, throttled=throttle > 0)
+        self._stalling_rates = tuple(rate for rate in self._stalling_rates if rate not in stepped.external_rates)
         slowing = external_rates_message(self._stalling_rates, 0)
+        rates = (*stepped.external_rates, *self._stalling_rates)
         warning = " ".join(filter(None, (stepped.foreign_note, stepped.unfinishable, stalls, external, slowing)))
         progress = progress_of(
             replace(record, status=status),
@@ -409,8 +416,19 @@ class PlanRunner:
         )
         if warning and not why_not:
             progress = replace(progress, sentence=f"{progress.sentence} {warning}")
+        if progress.eta_s and is_slower_than(progress.eta_s, rates, stepped.copies_left):
+            progress = replace(progress, eta_s=None)
         reason = record.reason if why_not else progress.sentence
-        record = self._update_record(record, fence, status=status, attempts=attempts, reason=reason)
+        leading = [rate for rate in stepped.external_rates if rate.side is ThrottleSide.LEADER]
+        record = self._update_record(
+            record,
+            fence,
+            status=status,
+            attempts=attempts,
+            reason=reason,
+            leader_rates=tuple(LeaderRate(rate.broker, rate.bytes_per_s, rate.for_all) for rate in leading),
+            outdone_rates=tuple(stepped.outdone_rates),
+        )
         soon_s = self._next_step_s(stepped, since_ms, now_ms)
         self._memory.known.keep(stepped.rows, fence)
         stops = bool(stuck) and self._settings.when_stalled == "fail"
@@ -420,7 +438,7 @@ class PlanRunner:
             pressure=stepped.pressure,
             soon_s=soon_s,
             stops=stops,
-            external_rates=(*stepped.external_rates, *self._stalling_rates),
+            external_rates=rates,
         )
 
     def _next_step_s(self, stepped: StepResult, since_ms: int, now_ms: int) -> float | None:

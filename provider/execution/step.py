@@ -47,7 +47,16 @@ from kafka_steward.execution.move_recovery import (
     unfinishable_message,
 )
 from kafka_steward.execution.move_store import Decision, MoveStore
-from kafka_steward.execution.moves import OPEN, Event, Held, HoldReason, next_state, no_progress_possible, phase_of
+from kafka_steward.execution.moves import (
+    OPEN,
+    Event,
+    Held,
+    HoldReason,
+    bytes_to_copy,
+    next_state,
+    no_progress_possible,
+    phase_of,
+)
 from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.preflight import PreflightInputs
@@ -61,7 +70,7 @@ from kafka_steward.execution.preflight_inputs import (
 from kafka_steward.execution.progress import arrived_bytes
 from kafka_steward.execution.settled_moves import KnownMoves, SettledMoves
 from kafka_steward.execution.staging import as_completed_stage, next_stage, part_in_flight, rests_between_stages
-from kafka_steward.execution.throttle_rates import NO_DEMAND, ExternalRate, throttle_demand
+from kafka_steward.execution.throttle_rates import NO_DEMAND, Copy, ExternalRate, copies_of, throttle_demand
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.execution.verdicts import KnownVerdicts
 from kafka_steward.journal.audit import Action, Code
@@ -102,8 +111,9 @@ class StepResult:
     ended: int = 0
     remained: int = 0
     slowest_call_ms: int = 0
-    #: The rates of others that apply instead of the plan's.
+    #: The rates of others that limit moves of the plan more than its own, and the followers whose rate limits nothing.
     external_rates: Sequence[ExternalRate] = ()
+    outdone_rates: Sequence[int] = ()
     #: Which reassignment of somebody else keeps moves waiting; empty without one.
     foreign_note: str = ""
 
@@ -116,6 +126,17 @@ class StepResult:
     def parts_in_flight(self) -> list[Move]:
         """The part of each submitted move that is in flight: the whole move, or one stage."""
         return _parts_in_flight(self.rows, self.snapshot)
+
+    @property
+    def copies_left(self) -> dict[Copy, int]:
+        """What is being copied, with the bytes that are left of it, as far as they are known."""
+        moves = [move for move in self.parts_in_flight if move.adding]
+        left = {
+            move.topic_partition: max(0, bytes_to_copy(move) - self.arrived.get(move.topic_partition, 0))
+            // len(move.adding)
+            for move in moves
+        }
+        return {copy: left[copy.partition] for copy in copies_of(moves, self.snapshot)}
 
 
 @dataclass
@@ -209,6 +230,7 @@ class Step:
         arrived = arrived_bytes((row.move for row in rows if row.attempt and not row.state.settled), log_dirs)
         progressed = self._moves.steps_ahead > 0
         waiting = self._find_waiting(held, snapshot)
+        external_rates, outdone_rates = self._leases.external_rates() if self._throttle != 0 else ([], [])
         return StepResult(
             snapshot,
             rows,
@@ -224,7 +246,8 @@ class Step:
             ended,
             sum(each.state is ObservedState.IN_FLIGHT for each in findings),
             self._calls.slowest_call_ms,
-            self._leases.external_rates() if self._throttle != 0 else (),
+            external_rates,
+            outdone_rates,
             self._foreign_note,
         )
 
@@ -404,7 +427,7 @@ class Step:
         # The settings of a topic that we may not describe are refused as well: its throttles are left as they are.
         moves = [move for move in _parts_in_flight(rows, snapshot) if move.topic not in snapshot.hidden]
         need = throttle_demand(moves, leaders=self._settings.throttle_leaders)
-        self._leases.ensure(need, self._throttle, snapshot.live)
+        self._leases.ensure(need, self._throttle, snapshot.live, copies_of(moves, snapshot))
 
     def _fetch_log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
         brokers = {broker for row in rows if not row.state.settled for broker in row.move.adding} & snapshot.live
@@ -584,7 +607,7 @@ class Step:
         )
         if self._throttle:
             need = throttle_demand(admitted.moves, leaders=self._settings.throttle_leaders)
-            self._leases.acquire(need, self._throttle)
+            self._leases.acquire(need, self._throttle, copies_of(admitted.moves, snapshot))
         by_name = {row.topic_partition: row for row in rows}
         unplaced = self._name_directories(admitted, by_name) if admitted.directories else {}
         entries = {

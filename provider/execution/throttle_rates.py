@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import chain
 from typing import Any
 
-from kafka_steward.assignment import Move, begin_with_brokers
+from kafka_steward.assignment import Move, TopicPartition, begin_with_brokers
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
+from kafka_steward.cluster.state import Snapshot
 from kafka_steward.journal.records import ThrottleLease
 
 #: Kafka's list entry for all replicas of a topic.
@@ -59,6 +60,8 @@ class ExternalRate:
     side: ThrottleSide
     bytes_per_s: int
     for_all: bool = False
+    #: The partitions that the broker leads and a leader's rate throttles, where moves are not begun.
+    partitions: frozenset[TopicPartition] = field(default=frozenset(), compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -73,6 +76,63 @@ def rates_in_force(side: ThrottleSide, rates: Mapping[int, BrokerRate]) -> list[
         for broker, rate in rates.items()
         if (applies := rate.own or rate.inherited) is not None
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A replica that is copied to `follower` from `leader`, None while there is none."""
+
+    partition: TopicPartition
+    leader: int | None
+    follower: int
+
+
+def copies_of(moves: Iterable[Move], snapshot: Snapshot) -> list[Copy]:
+    """Return what these moves copy in a cluster of this state. Pure."""
+    found = ((move, snapshot.partitions.get(move.topic_partition)) for move in moves)
+    return [
+        Copy(move.topic_partition, partition.leader if partition else None, follower)
+        for move, partition in found
+        for follower in sorted(move.adding)
+    ]
+
+
+def lists_leader(value: str | None, copy: Copy) -> bool:
+    """Return True if the list of throttled replicas, of leaders, names the leader from which this is copied. Pure."""
+    entries = parse_list(value)
+    return copy.leader is not None and (ALL in entries or f"{copy.partition.partition}:{copy.leader}" in entries)
+
+
+def limiting_rates(
+    copies: Iterable[tuple[int | None, int]], rates: Iterable[ExternalRate], throttle: int
+) -> list[ExternalRate]:
+    """Return those of `rates` that limit a copy, sorted. Pure.
+
+    Of a leader's and its follower's rate, the stricter one limits, if it is stricter than `throttle`; 0 for none. A
+    copy is a leader, None where no list names it, and a follower.
+    """
+    known: dict[tuple[int | None, ThrottleSide], ExternalRate] = {(rate.broker, rate.side): rate for rate in rates}
+    found = set[ExternalRate]()
+    for leader, follower in set(copies):
+        ends = (known.get((follower, ThrottleSide.FOLLOWER)), known.get((leader, ThrottleSide.LEADER)))
+        here = [rate for rate in ends if rate is not None]
+        least = min((rate.bytes_per_s for rate in here), default=0)
+        found.update(rate for rate in here if rate.bytes_per_s == least and (not throttle or least < throttle))
+    return sorted(found)
+
+
+def is_slower_than(seconds: float, rates: Iterable[ExternalRate], copies: Mapping[Copy, int]) -> bool:
+    """Return True if `rates` of others may not let what is left of `copies`, in bytes, through in `seconds`. Pure.
+
+    What Kafka's fetches exceed anyhow does not slow a follower; it may stop the copies of a leader.
+    """
+    for rate in rates:
+        leads = rate.side is ThrottleSide.LEADER
+        left = [size for copy, size in copies.items() if (copy.leader if leads else copy.follower) == rate.broker]
+        anyhow = len(left) * UNLIMITED_BYTES_PER_S
+        if left and ((leads and rate.bytes_per_s < anyhow) or sum(left) > seconds * max(rate.bytes_per_s, anyhow)):
+            return True
+    return False
 
 
 #: Rates that a message about a plan names; the others are only counted.
@@ -94,19 +154,23 @@ def external_rates_message(
     alike: dict[tuple[ThrottleSide, int, bool], list[int]] = {}
     for rate in sorted(rates):
         alike.setdefault((rate.side, rate.bytes_per_s, rate.for_all), []).append(rate.broker)
-    effect = f"{whose} {throttle:,} bytes/s do not apply there" if throttle else "it slows moves of this plan"
     parts = []
     for (side, bytes_per_s, for_all), brokers in list(alike.items())[:_NAMED]:
         begin = begin_with_brokers(brokers, "has", "have")
         where = "set for all brokers" if for_all else "set"
         command = removal_command("" if for_all else str(brokers[0]), "brokers", side.rate_key, connection)
         others = "" if for_all or len(brokers) == 1 else ", and so for each"
+        effect = f"it slows {whose} copies from there" if side is ThrottleSide.LEADER else _NOT_APPLIED
+        effect = effect.format(whose=whose, throttle=throttle) if throttle else "it slows moves of this plan"
         parts.append(
             f"{begin} {side.rate_key} {_rate_text(bytes_per_s)}, {where} by someone else: {effect}; to end that: "
             f"{command}{others}."
         )
     more = len(alike) - _NAMED
     return " ".join([*parts, *([f"{more} more such rates apply."] if more > 0 else [])])
+
+
+_NOT_APPLIED = "{whose} {throttle:,} bytes/s do not apply there"
 
 
 def _rate_text(bytes_per_s: int) -> str:

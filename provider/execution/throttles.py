@@ -31,11 +31,15 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttle_rates import (
     ALL,
     NO_DEMAND,
+    Copy,
     ExternalRate,
     ThrottleDemand,
     ThrottleSide,
+    copies_of,
     decide_rate,
     lease_late_rate,
+    limiting_rates,
+    lists_leader,
     missing_entries,
     note_external,
     rate_change,
@@ -57,6 +61,7 @@ _ALL = 2**31 - 1
 _SETTINGS = {
     (kind, key) for side in ThrottleSide for kind, key in (("topic", side.replicas_key), ("broker", side.rate_key))
 }
+_LEADING = ThrottleSide.LEADER.replicas_key
 #: The sides of replication, by the setting of the rate.
 _SIDES = {side.rate_key: side for side in ThrottleSide}
 #: Kind ("broker" or "topic"), id or name, and setting.
@@ -89,25 +94,32 @@ class ThrottleLeases:
         self._attempts = attempts
         self._who = who
         self._read: dict[_Key, tuple[Node, ThrottleLease]] | None = None
+        #: What moves copy, and at which of their leaders a rate of others may apply: as read with the followers' side.
+        self._copies: dict[Copy, bool] = {}
+        self._leader_rates: dict[int, BrokerRate] = {}
         self.refusals: list[ClusterError] = []
 
-    def acquire(self, need: ThrottleDemand, rate: int) -> None:
+    def acquire(self, need: ThrottleDemand, rate: int, copies: Sequence[Copy] = ()) -> None:
         """Throttle the replicas and brokers in `need` to `rate` bytes per second into each broker.
+
+        `copies` is what is copied with it: where a list names a leader of these, its rate is read as well.
 
         Throttles that are already set are left unchanged. An external rate that is at least as strict is left alone.
         The rates are set last: a broker of a ZooKeeper cluster that has received its rate has also received the lists.
         """
+        self._copies |= dict.fromkeys(copies, False)
         for side in ThrottleSide:
             brokers = sorted(broker for broker, of in need.brokers if of is side)
             self._acquire_entries(side, {topic: several for (topic, of), several in need.entries.items() if of is side})
             self._acquire_rates(side, brokers, str(rate))
 
-    def ensure(self, need: ThrottleDemand, rate: int | None, live: frozenset[int]) -> None:
+    def ensure(self, need: ThrottleDemand, rate: int | None, live: frozenset[int], copies: Sequence[Copy] = ()) -> None:
         """Set the throttles in `need` again that were cleared externally, and change the leased rates to `rate`.
 
         If `rate` is None, the rate that this plan requested before is used. A broker that does not answer is left to
-        the next step.
+        the next step. `copies` are as for `acquire`.
         """
+        self._copies |= dict.fromkeys((copy for copy in copies if copy.leader in live), False)
         asked = None if rate is None else str(rate)
         for side in ThrottleSide:
             self._acquire_entries(side, {topic: several for (topic, of), several in need.entries.items() if of is side})
@@ -129,21 +141,59 @@ class ThrottleLeases:
             unreleased += self._release_rates(side, need, live)
         return sorted(unreleased)
 
-    def external_rates(self) -> list[ExternalRate]:
-        """Return the rates of others that apply instead of this plan's, as the leases have them."""
+    def external_rates(self) -> tuple[list[ExternalRate], list[int]]:
+        """Return the rates of others that limit what is copied, or is to be, as this step has read them.
+
+        With them, the followers whose stricter rate limits nothing, because the rates of their leaders are stricter.
+        """
         leases = {
             (broker, _SIDES[setting]): lease
             for (_, name, setting), (_, lease) in self._read_leases().items()
             if setting in _SIDES and (broker := paths.broker_from_name(name)) is not None
         }
-        return stricter_external_rates(self._plan, leases)
+        stricter = stricter_external_rates(self._plan, leases)
+        asked = max((int(rate) for lease in leases.values() for rate in lease.entries.get(self._plan, ())), default=0)
+        others = {broker: r for broker, r in self._leader_rates.items() if (broker, ThrottleSide.LEADER) not in leases}
+        mine = {broker for (broker, side), lease in leases.items() if side is ThrottleSide.LEADER and lease.entries}
+        ends = [
+            (copy.leader if listed or copy.leader in mine else None, copy.follower)
+            for copy, listed in self._copies.items()
+        ]
+        limiting = limiting_rates(ends, [*stricter, *rates_in_force(ThrottleSide.LEADER, others)], asked)
+        busy = {(follower, ThrottleSide.FOLLOWER) for _, follower in ends}
+        ahead = [rate for rate in stricter if (rate.broker, rate.side) not in busy and not (ends and _leads(rate))]
+        outdone = [rate.broker for rate in stricter if rate not in limiting and rate not in ahead and not _leads(rate)]
+        return sorted({*limiting, *ahead}), outdone
+
+    def _read_rates(self, side: ThrottleSide, brokers: Collection[int]) -> Mapping[int, BrokerRate]:
+        """Return the rates of `brokers`; in the same request, those of leaders that a list names are read."""
+        sending = {copy.leader for copy, listed in self._copies.items() if listed and copy.leader is not None}
+        if side is ThrottleSide.LEADER or not sending:
+            return self._cluster.broker_rates(brokers, [side.rate_key])[side.rate_key]
+        leading = ThrottleSide.LEADER.rate_key
+        found = self._cluster.broker_rates(sorted(sending.union(brokers)), [side.rate_key, leading])
+        self._leader_rates |= {broker: rate for broker, rate in found[leading].items() if broker in sending}
+        return {broker: rate for broker, rate in found[side.rate_key].items() if broker in brokers}
+
+    def _read_lists(self, side: ThrottleSide, topics: Collection[str]) -> dict[str, str | None]:
+        """Return the lists of `topics`; with those of followers, note which leaders the other ones name."""
+        leading = ThrottleSide.LEADER.replicas_key
+        keys = [side.replicas_key] if side is ThrottleSide.LEADER else [side.replicas_key, leading]
+        now = self._cluster.topic_configs(list(topics), keys, own_only=True)
+        if side is ThrottleSide.FOLLOWER:
+            self._copies |= {
+                copy: lists_leader(now[copy.partition.topic].get(leading), copy)
+                for copy in self._copies
+                if copy.partition.topic in now
+            }
+        return {topic: values.get(side.replicas_key) for topic, values in now.items()}
 
     def _acquire_rates(
         self, side: ThrottleSide, brokers: Collection[int], rate: str | None, *, insist: bool = True
     ) -> None:
         if not brokers:
             return
-        now = self._cluster.broker_rates(brokers, side.rate_key)
+        now = self._read_rates(side, brokers)
         silent = [broker for broker in brokers if broker not in now]
         if insist and silent and side is ThrottleSide.FOLLOWER:
             raise BrokerUnreachable(silent[0], f"Broker {silent[0]} does not respond, so its throttle cannot be set.")
@@ -169,8 +219,8 @@ class ThrottleLeases:
         self._raise_first_error([error for error in answers.values() if not isinstance(error, tolerated)])
 
     def _acquire_entries(self, side: ThrottleSide, wanted: Mapping[str, frozenset[str]]) -> None:
-        now = self._cluster.topic_configs(list(wanted), [side.replicas_key], own_only=True) if wanted else {}
-        had = {topic: now[topic].get(side.replicas_key) for topic in sorted(wanted.keys() & now.keys())}
+        now = self._read_lists(side, list(wanted)) if wanted else {}
+        had = {topic: now[topic] for topic in sorted(wanted.keys() & now.keys())}
         missing = {topic: missing_entries(value, sorted(wanted[topic])) for topic, value in had.items()}
         added = {topic: several for topic, several in missing.items() if several}
         ours = {topic: ConfigChange(side.replicas_key, ConfigOp.APPEND, ",".join(add)) for topic, add in added.items()}
@@ -225,7 +275,7 @@ class ThrottleLeases:
             if (broker := paths.broker_from_name(name)) is not None and (broker, side) not in need.brokers
         }
         able = sorted(mine.keys() & live)
-        reached = self._cluster.broker_rates(able, side.rate_key) if able else {}
+        reached = self._cluster.broker_rates(able, [side.rate_key])[side.rate_key] if able else {}
         changes, before, gone = {}, {}, {}
         for broker, shown in reached.items():
             lease = mine[broker][1]
@@ -483,6 +533,10 @@ def release_leases_of_plans(
         raise refusals[0]
 
 
+def _leads(rate: ExternalRate) -> bool:
+    return rate.side is ThrottleSide.LEADER
+
+
 def _read_attempts(journal: Journal, plan: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     return {row.topic_partition: row.attempt for row in journal.plans.rows_of(plan, partitions)}
 
@@ -508,7 +562,17 @@ def list_external_rates(journal: Journal, record: PlanRecord) -> list[ExternalRa
         for each in RATES.list_all(journal.tree)
         if each.key[1] in _SIDES and record.digest in each.document.entries
     }
-    return stricter_external_rates(record.digest, leases, record.throttle)
+    stricter = [
+        rate
+        for rate in stricter_external_rates(record.digest, leases, record.throttle)
+        if _leads(rate) or rate.broker not in record.outdone_rates
+    ]
+    leading = [
+        ExternalRate(rate.broker, ThrottleSide.LEADER, rate.bytes_per_s, rate.for_all)
+        for rate in record.leader_rates
+        if not record.throttle or rate.bytes_per_s < record.throttle
+    ]
+    return sorted({*stricter, *leading})
 
 
 def find_stalling_rates(
@@ -523,18 +587,22 @@ def find_stalling_rates(
         return ()
     names, found = sorted({name.topic for name in asked}), list[ExternalRate]()
     lists = cluster.topic_configs(names, [side.replicas_key for side in ThrottleSide])
+    copies = copies_of(asked.values(), snapshot)
+    leading = {copy for copy in copies if lists_leader(lists.get(copy.partition.topic, {}).get(_LEADING), copy)}
     leased = set(list_leased_rates(journal, [each.digest for each in journal.plans.unfinished()]))
     for side in (ThrottleSide.LEADER,) if throttled else ThrottleSide:
         brokers = set[int]()
         for name, move in asked.items():
-            leader = snapshot.partitions[name].leader if name in snapshot.partitions else None
-            leading = frozenset[int]() if leader is None else frozenset({leader})
-            copying = move.adding if side is ThrottleSide.FOLLOWER else leading
             entries = parse_list(lists.get(name.topic, {}).get(side.replicas_key))
-            brokers |= {each for each in copying if ALL in entries or f"{name.partition}:{each}" in entries}
-        rates = cluster.broker_rates(sorted(brokers & snapshot.live), side.rate_key) if brokers else {}
+            brokers |= {each for each in move.adding if ALL in entries or f"{name.partition}:{each}" in entries}
+        if side is ThrottleSide.LEADER:
+            brokers = {copy.leader for copy in leading if copy.leader is not None}
+        able = sorted(brokers & snapshot.live)
+        rates = cluster.broker_rates(able, [side.rate_key])[side.rate_key] if able else {}
         found += rates_in_force(side, {broker: rate for broker, rate in rates.items() if (broker, side) not in leased})
-    return tuple(sorted(found))
+    return tuple(
+        limiting_rates([(copy.leader if copy in leading else None, copy.follower) for copy in copies], found, 0)
+    )
 
 
 def _is_relevant_error(error: ClusterError | None) -> bool:

@@ -113,6 +113,17 @@ def _read_actor(fields: FieldReader, key: str) -> Actor:
 
 
 @dataclass(frozen=True)
+class LeaderRate(Document):
+    """A rate of others at a broker that leads; with `for_all`, it is the one that is set for all brokers."""
+
+    VERSION_IS = FieldPresence.NEVER
+
+    broker: int
+    bytes_per_s: int
+    for_all: Annotated[bool, FieldPresence.OMITTED] = False
+
+
+@dataclass(frozen=True)
 class PlanRecord(Document):
     """One plan, `/steward/plans/<digest>`. Times are by the journal's clock, in milliseconds since 1970.
 
@@ -132,6 +143,9 @@ class PlanRecord(Document):
     `throttle` is the rate that a user requested for this plan, in bytes per second into one broker, 0 for no throttle.
     None means that the settings of the process that steps the plan decide. `not_rolled_back` counts the partitions that
     the rollback `rolled_back_by` skipped, once the rollback has ended; None before.
+
+    `leader_rates` are the rates of others that limited what the last step saw copied. `outdone_rates` are the followers
+    whose own rate of others limits nothing, because those of their leaders are stricter.
     """
 
     digest: Digest
@@ -158,6 +172,8 @@ class PlanRecord(Document):
     earlier_rollback: Digest | None = None
     postponed: Annotated[tuple[int, ...], FieldPresence.OMITTED] = ()
     repeats: Annotated[int, FieldPresence.OMITTED] = 0
+    leader_rates: Annotated[tuple[LeaderRate, ...], FieldPresence.OMITTED] = ()
+    outdone_rates: Annotated[tuple[int, ...], FieldPresence.OMITTED] = ()
     revision: Annotated[int, FieldPresence.NEVER] = field(default=0, compare=False)
     #: Unknown fields of `who`, added by others: written back.
     who_extra: Annotated[Mapping[str, Any], FieldPresence.NEVER] = field(default_factory=dict, hash=False, repr=False)

@@ -280,6 +280,16 @@ def test_a_broker_that_a_drain_does_not_empty_and_the_rates_of_others_are_in_wha
             scene.simulator.create("big", [(1, 2, 3)] * 4, size=10_000_000)
         scene.simulator.broker_settings[4] = {} if rate is None else {RATE: rate}
         assert duration in next(line for line in printed(scene, capsys).splitlines() if "duration" in line)
+    of_leader = "leader.replication.throttled.{}"
+    for listed, rate, duration in (
+        ("0:3", "1", "at least 40 s, with 1.0 MB/s into broker 4"),  # another broker leads
+        ("0:1", "2000000", "at least 40 s, with 1.0 MB/s into broker 4"),
+        ("*", "500000", "at least 80 s, with 500.0 kB/s out of broker 1"),
+        ("0:1", "1", "not predicted: 1 B/s out of broker 1"),
+    ):
+        scene.simulator.topic_settings["big"][of_leader.format("replicas")] = listed
+        scene.simulator.broker_settings[1] = {of_leader.format("rate"): rate}
+        assert duration in next(line for line in printed(scene, capsys).splitlines() if "duration" in line)
 
 
 def printed(scene: Scene, capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -114,7 +114,7 @@ def test_the_default_of_all_brokers_is_left_over_once_nothing_moves(
     assert shown(scene, capsys) == SHOWN
     assert used(scene, capsys) == [("all brokers", None, RATE, "30"), *USED]
     moving = throttle_finding(survey_throttles(simulator, scene.journal), 8, Commands("kafka")).sentence
-    assert f"Broker 3 has {LEADER_RATE} 5 bytes/s, set by someone else: a plan's 8 bytes/s do not apply" in moving
+    assert f"Broker 3 has {LEADER_RATE} 5 bytes/s, set by someone else: it slows a plan's copies from there" in moving
     simulator.cancel(list(simulator.topics))
     rows = shown(scene, capsys)
     assert ("all brokers", None, RATE, "30", f"{ALTER} brokers --entity-default --delete-config {RATE}") in rows

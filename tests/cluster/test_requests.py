@@ -438,7 +438,9 @@ def test_a_rate_for_all_brokers_counts_where_the_broker_has_kafka_3_9_or_later()
 
     cluster = over(SimpleNamespace(session=lambda: session, send_to_responding=answers))
     inherited = {1: None, 2: "7", 3: "7", 4: "7"}  # the connection to 4 has ended since
-    assert cluster.broker_rates([1, 2, 3, 4], KEY) == {each: BrokerRate("50", of) for each, of in inherited.items()}
+    assert cluster.broker_rates([1, 2, 3, 4], [KEY])[KEY] == {
+        each: BrokerRate("50", of) for each, of in inherited.items()
+    }
     assert [request.include_synonyms for request in asked] == [True] * 4, "one request for both"
 
 

@@ -45,7 +45,9 @@ def test_the_throttle_is_there_while_it_moves_and_gone_after(simulator: Simulato
 
 def test_a_rate_that_no_broker_shows_yet_is_released_too(simulator: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     world = heal(simulator, settings=Settings(throttle=50))
-    monkeypatch.setattr(simulator, "broker_rates", lambda brokers, _: {broker: BrokerRate() for broker in brokers})
+    monkeypatch.setattr(
+        simulator, "broker_rates", lambda brokers, keys: {key: {each: BrokerRate() for each in brokers} for key in keys}
+    )
     world.step()
     assert f"4:{50}" in world.throttles()
     assert world.run().ended
@@ -350,6 +352,50 @@ def test_a_stricter_rate_of_someone_else_is_named_in_the_progress_and_wherever_t
     world.step()
     changed = change_plan_throttle(world.journal, world.digest, 3_000_000, WHO, "too slow")
     assert throttle_message(world.journal, changed).endswith(named.format("70", "3,000,000"))
+    end(world)
+    assert list_external_rates(world.journal, world.record()) == []
+
+
+@pytest.mark.parametrize(
+    ("found_there", "named"),
+    [
+        (("0:1", "7", "20", False), (LEADER, 1, 7)),
+        (("*", "7", "20", False), (LEADER, 1, 7)),
+        (("", "7", "20", True), (LEADER, 1, 7)),  # our own throttle lists it
+        (("", "7", "20", False), (FOLLOWER, 4, 20)),
+        (("0:2,1:1", "7", "20", False), (FOLLOWER, 4, 20)),  # another leads, or is not moved
+        (("0:1", "30", "20", False), (FOLLOWER, 4, 20)),
+        (("0:1", "7", "70", False), (LEADER, 1, 7)),
+        (("0:1", "60", "70", False), None),
+    ],
+)
+def test_of_the_rates_of_others_at_both_ends_of_a_copy_the_strictest_is_named_at_once_and_where_a_plan_is_shown(
+    simulator: Simulator,
+    monkeypatch: pytest.MonkeyPatch,
+    found_there: tuple[str, str, str, bool],
+    named: tuple[ThrottleSide, int, int] | None,
+) -> None:
+    listed, rate, follower, leaders = found_there
+    simulator.topics[TopicPartition("t", 0)].size = 10_000
+    if listed:
+        simulator.topic_settings["t"][LEADER.replicas_key] = listed
+    simulator.broker_settings[1][LEADER.rate_key], simulator.broker_defaults[RATE] = rate, follower
+    rules = Settings(throttle=50, throttle_leaders=leaders)
+    world = apply(simulator, move("t-0", "123", "423", size=10_000), settings=rules)
+    world.step()
+    asked = Mock(wraps=simulator.broker_rates)
+    monkeypatch.setattr(simulator, "broker_rates", asked)
+    for _ in range(3):
+        simulator.tick()
+        progress = world.step()
+    found = [] if named is None else [ExternalRate(named[1], named[0], named[2], named[0] is FOLLOWER)]
+    assert (list(progress.external_rates), list_external_rates(world.journal, world.record())) == (found, found)
+    said = {FOLLOWER: "this plan's 50 bytes/s do not apply there", LEADER: "it slows this plan's copies from there"}
+    assert ("by someone else" in progress.sentence) == (named is not None)
+    assert named is None or f"{named[0].rate_key} {named[2]} bytes/s" in progress.sentence
+    assert named is None or f"by someone else: {said[named[0]]}" in progress.sentence
+    assert (progress.eta_s is None) == (named is not None and named[0] is LEADER), "a leader's rate may stop the copy"
+    assert asked.call_count == 3 * (1 + leaders), "one request per step"
     end(world)
     assert list_external_rates(world.journal, world.record()) == []
 

@@ -196,15 +196,15 @@ class ClusterContract:
         slow, fast = str(SLOW_BYTES_PER_S), str(FAST_BYTES_PER_S)
         place.create((1, 2, 3), size=4_000_000)
         assert add_entries(place.port, ThrottleSide.FOLLOWER, entries({name: [4]})) == {place.topic: None}
-        assert place.port.broker_rates([3, 4, 9], key) == {3: BrokerRate(), 4: BrokerRate()}
+        assert place.port.broker_rates([3, 4, 9], [key])[key] == {3: BrokerRate(), 4: BrokerRate()}
         place.set_for_all_brokers(key, slow)
         try:
-            assert place.port.broker_rates([3, 4], key) == dict.fromkeys((3, 4), BrokerRate(None, slow))
+            assert place.port.broker_rates([3, 4], [key])[key] == dict.fromkeys((3, 4), BrokerRate(None, slow))
             limit(place, FAST_BYTES_PER_S)
-            assert place.port.broker_rates([3, 4], key) == {3: BrokerRate(None, slow), 4: BrokerRate(fast, slow)}
+            assert place.port.broker_rates([3, 4], [key])[key] == {3: BrokerRate(None, slow), 4: BrokerRate(fast, slow)}
             assert place.port.broker_configs([4], [key]) == {4: {key: fast}}
             assert place.port.change_broker_configs({4: [ConfigChange(key, ConfigOp.DELETE)]}) == {4: None}
-            assert place.port.broker_rates([4], key) == {4: BrokerRate(None, slow)}
+            assert place.port.broker_rates([4], [key])[key] == {4: BrokerRate(None, slow)}
             assert place.port.broker_configs([4], [key]) == {4: {key: slow}}
             assert place.port.alter({name: (4, 2, 3)}) == {name: None}
             # The quota lets a fetch through, and then nothing for seconds.
@@ -214,7 +214,7 @@ class ClusterContract:
         finally:
             place.set_for_all_brokers(key, None)
         assert place.eventually(lambda: at_rest(place)).replicas == (4, 2, 3)
-        assert place.port.broker_rates([4], key) == {4: BrokerRate()}
+        assert place.port.broker_rates([4], [key])[key] == {4: BrokerRate()}
 
     def test_what_a_dead_broker_changes(self, place: Place) -> None:
         """One test, for a death takes its time: KRaft takes a dead target and waits, ZooKeeper mode refuses it."""
