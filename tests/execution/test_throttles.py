@@ -423,6 +423,23 @@ def test_the_rate_of_someone_else_that_stops_a_stalled_move_is_named(
     assert (named in progress.sentence) == (broker is not None and entry != "1:{}")
 
 
+@pytest.mark.parametrize(("of_leader", "of_follower"), [("7", "60"), ("60", "7"), ("7", "7")])
+def test_without_a_throttle_too_only_the_stricter_rate_of_both_ends_is_said_to_slow_a_stalled_move(
+    simulator: Simulator, of_leader: str, of_follower: str
+) -> None:
+    simulator.topic_settings["t"] = {side.replicas_key: "*" for side in ThrottleSide}
+    simulator.broker_defaults = {LEADER.rate_key: of_leader, FOLLOWER.rate_key: of_follower}
+    simulator.bandwidth = 0
+    world = apply(simulator, move("t-0", "123", "423"), settings=Settings(throttle=0, stall_after=3))
+    for _ in range(6):
+        progress = world.step()
+        simulator.tick()
+    named = {(rate.broker, rate.side) for rate in progress.external_rates}
+    least = min(int(of_leader), int(of_follower))
+    ends = ((1, LEADER, of_leader), (4, FOLLOWER, of_follower))
+    assert named == {(broker, side) for broker, side, rate in ends if int(rate) == least}
+
+
 def test_a_throttle_that_limits_nothing_is_said_to() -> None:
     for rate, at_once, said in ((0, 9, 0), (1, 0, 1), (89_999, 1, 1), (90_000, 1, 0), (90_000, 2, 1), (180_000, 2, 0)):
         assert ("limit nothing" in ineffective_message(rate, at_once)) == bool(said)
