@@ -55,7 +55,7 @@ def set_for_all_brokers(cluster: KafkaCluster, key: str, value: str | None) -> N
     assert cluster.change_default_broker_configs([change]) is None
 
     def shown() -> None:
-        told = cluster.broker_rates(sorted(cluster.live_brokers()), [key])[key]
-        assert {rate.inherited for rate in told.values()} == {value}
+        of_brokers = cluster.broker_rates(sorted(cluster.live_brokers()), [key])[key]
+        assert {rate.inherited for rate in of_brokers.values()} == {value}
 
     eventually(shown)

@@ -396,14 +396,7 @@ class PlanRunner:
             slowest_call_ms=stepped.slowest_call_ms,
             stalled=stuck,
         )
-        throttle = self._requested_throttle(record, cancelling=False) or 0
-        stalls = self._stall_warning(stepped, throttle, now_ms)
-        external = external_rates_message(stepped.external_rates, throttle)
-        self._read_rates_of_stalled(stepped, now_ms, throttled=throttle > 0)
-        self._stalling_rates = tuple(rate for rate in self._stalling_rates if rate not in stepped.external_rates)
-        slowing = external_rates_message(self._stalling_rates, 0)
-        rates = (*stepped.external_rates, *self._stalling_rates)
-        warning = " ".join(filter(None, (stepped.foreign_note, stepped.unfinishable, stalls, external, slowing)))
+        warning, rates = self._find_what_slows(stepped, record, now_ms)
         progress = progress_of(
             replace(record, status=status),
             stepped.rows,
@@ -440,6 +433,19 @@ class PlanRunner:
             stops=stops,
             external_rates=rates,
         )
+
+    def _find_what_slows(
+        self, stepped: StepResult, record: PlanRecord, now_ms: int
+    ) -> tuple[str, tuple[ExternalRate, ...]]:
+        """Return the messages about what slows the moves, and the rates of others that do."""
+        throttle = self._requested_throttle(record, cancelling=False) or 0
+        stalls = self._stall_warning(stepped, throttle, now_ms)
+        external = external_rates_message(stepped.external_rates, throttle)
+        self._read_rates_of_stalled(stepped, now_ms, throttled=throttle > 0)
+        self._stalling_rates = tuple(rate for rate in self._stalling_rates if rate not in stepped.external_rates)
+        slowing = external_rates_message(self._stalling_rates, 0)
+        parts = (stepped.foreign_note, stepped.unfinishable, stalls, external, slowing)
+        return " ".join(filter(None, parts)), (*stepped.external_rates, *self._stalling_rates)
 
     def _next_step_s(self, stepped: StepResult, since_ms: int, now_ms: int) -> float | None:
         """Return the seconds until the next step may find more; None if nothing says when."""

@@ -181,11 +181,11 @@ def test_one_more_death_is_healed_and_what_others_left_is_as_it_was(workflows: W
 def assert_moved(workflows: Workflows, facts: dict[str, Any], *left: str) -> None:
     """All but what is left, which the request for an approval and the report name once each, with the reason."""
     assert (facts["status"], facts["not_done_count"]) == ("completed", 0)
-    told = re.search(r"completed: (\d+) partitions? (?:was|were) moved\.(.*?)(?: lists |$)", facts["sentence"])
-    assert told, facts
-    assert int(told[1]) == facts["partitions"]
+    completed = re.search(r"completed: (\d+) partitions? (?:was|were) moved\.(.*?)(?: lists |$)", facts["sentence"])
+    assert completed, facts
+    assert int(completed[1]) == facts["partitions"]
     for name in left:
-        counts = (workflows.asked["body"].count(f"- {name}: "), told[2].count(name))
+        counts = (workflows.asked["body"].count(f"- {name}: "), completed[2].count(name))
         assert counts == (1, 1), (name, facts, workflows.asked)
 
 

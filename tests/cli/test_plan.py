@@ -263,12 +263,12 @@ def test_a_broker_that_a_drain_does_not_empty_and_the_rates_of_others_are_in_wha
     assert "will not be empty" not in printed(scene, capsys)
     scene.simulator.create("wide", [(1, 2, 3, 4), (2, 3, 4, 1)], size=500)
     scene.simulator.create("service", [(1, 2)])
-    told = printed(scene, capsys, "--exclude", "service")
+    output = printed(scene, capsys, "--exclude", "service")
     why = "(too few brokers may hold its replicas)"
     assert (
         "Broker 1 will not be empty: 3 partitions stay on it: service-0 (the plan leaves it out), "
         f"wide-0 {why}, wide-1 {why}."
-    ) in told
+    ) in output
     none = printed(scene, capsys, "--exclude", ".*")
     assert none.startswith("Nothing else has to move. Broker 1 will not be empty: 7 partitions stay on it: service-0 (")
     for rate, duration in (

@@ -61,9 +61,9 @@ def used(scene: Scene, capsys: pytest.CaptureFixture[str]) -> list[tuple[Any, ..
     assert scene.call("throttles", "--output", "json") == 0
     rows = [row for row in json.loads(capsys.readouterr().out) if row["in_use"]]
     assert scene.call("throttles") == 0
-    told = capsys.readouterr()
-    assert sum(re.split(r"  +", line)[4] == "yes" for line in told.out.splitlines()) == len(rows)
-    assert ("Those in use limit" in told.err) == bool(rows)
+    output = capsys.readouterr()
+    assert sum(re.split(r"  +", line)[4] == "yes" for line in output.out.splitlines()) == len(rows)
+    assert ("Those in use limit" in output.err) == bool(rows)
     return [(row["level"], row["entity"], row["key"], row["value"]) for row in rows]
 
 
@@ -87,11 +87,11 @@ def test_what_no_reassignment_needs_is_shown_and_removed_when_a_person_says_so(
         monkeypatch.setattr(sys, "stdin", stdin)
         capsys.readouterr()
         assert scene.call("throttles", "--remove", "--reason", "of May") == code
-        told = capsys.readouterr()
-        assert "--delete-config" in told.err
+        output = capsys.readouterr()
+        assert "--delete-config" in output.err
         now = [dict(of) for of in (*simulator.broker_settings.values(), *simulator.topic_settings.values())]
-        assert (now == before) == (code == 1) == ("Nothing was changed." in told.err)
-    assert [line.split()[-1] for line in told.out.splitlines()[1:]] == ["removed"] * len(SHOWN)
+        assert (now == before) == (code == 1) == ("Nothing was changed." in output.err)
+    assert [line.split()[-1] for line in output.out.splitlines()[1:]] == ["removed"] * len(SHOWN)
     assert simulator.broker_settings == {1: {}, 2: {}, 3: {LEADER_RATE: "5"}, 4: {RATE: "20"}}
     assert simulator.topic_settings == {"t": {}, "u": {FOLLOWERS: "0:4", LEADERS: "*"}, "v": {}, "w": {}}
     rows = scene.journal.audit.rows(action=Action.UNTHROTTLE)
@@ -102,8 +102,8 @@ def test_what_no_reassignment_needs_is_shown_and_removed_when_a_person_says_so(
     assert shown(scene, capsys) == shown(scene, capsys, "--remove") == []
     assert used(scene, capsys) == USED
     assert scene.call("throttles", "--remove", "--yes") == 0
-    told = capsys.readouterr()
-    assert ("nothing was changed" in told.err, told.out) == (True, "")
+    output = capsys.readouterr()
+    assert ("nothing was changed" in output.err, output.out) == (True, "")
 
 
 def test_the_default_of_all_brokers_is_left_over_once_nothing_moves(

@@ -151,8 +151,8 @@ def test_it_is_called_beside_the_notifiers_of_one_event() -> None:
 
 
 def test_the_brokers_that_the_form_of_a_heal_names_reach_detection_and_publication() -> None:
-    tasks = {task.task_id: task for task in dags.heal().tasks}
-    named = tasks["find_failures"].brokers, tasks["submit"].named_brokers  # type: ignore[union-attr]
+    tasks: dict[str, Any] = {task.task_id: task for task in dags.heal().tasks}
+    named = tasks["find_failures"].brokers, tasks["submit"].named_brokers
     assert [each.serialize()["name"] for each in named] == ["brokers", "brokers"]
 
 

@@ -322,8 +322,8 @@ def test_what_a_plan_left_is_named_with_its_reason_and_the_numbers_add_up(
     report_publication(context, replace(plan, digest=ran.digest))
     ran.run()
     cluster.topics[TopicPartition("u", 0)].isr.discard(3)
-    told = ran.fail(unplaced=5)["sentence"]
-    assert told == (
+    sentence = ran.fail(unplaced=5)["sentence"]
+    assert sentence == (
         "Not all of broker 1 was healed: 1 of 1 replicas that could be placed were replaced. Its plan left 6 "
         "partitions: lost-0, lost-1, lost-2 and 1 more (no replica of it is live, and moving it would lose its data); "
         "wide-0 (too few brokers may hold its replicas); foreign-0 (a reassignment of it is in flight). `airflow "
