@@ -248,12 +248,12 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
         self.linked_plan, proof = plan.digest, plan.proof
         numbers = {name: proof.get(name) for name in ("replicas_moved", "bytes_moved", "lower_bound")}
         unplaced = len(proof.get("unplaced") or ())
-        self.log.info(
-            "Plan %s moves %s replicas of %d partitions (no plan can move fewer than %s)%s.",
-            plan.digest[:12], printable(str(numbers["replicas_moved"])), len(plan.moves),
-            printable(str(numbers["lower_bound"])),
-            printable(f"; {counted(unplaced, 'partition')} cannot be fully replicated" if unplaced else ""),
-        )  # fmt: skip
+        moves = (
+            f"moves {numbers['replicas_moved']} replicas of {len(plan.moves)} partitions (no plan can move fewer than "
+        )
+        moves = f"{moves}{numbers['lower_bound']})" if plan.moves else "has nothing to move"
+        moves += f"; {counted(unplaced, 'partition')} cannot be fully replicated" if unplaced else ""
+        self.log.info("Plan %s %s.", plan.digest[:12], printable(moves))
         for note in (proof.get("notes") or ())[:_NOTES_LOGGED]:
             self.log.info("%s", printable(str(note)))
         counts = {"partitions": len(plan.moves), "unplaced": unplaced}

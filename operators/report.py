@@ -20,10 +20,11 @@ from kafka_steward.value_parsing import parse_broker_ids, require_choice
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from kafka_steward.cluster.state import Snapshot
     from kafka_steward.execution.plan_report import DrainStatus, PlanOutcome
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.observed import ProofSummary
-    from kafka_steward.journal.records import PlanRecord
+    from kafka_steward.journal.records import MoveRow, PlanRecord
 
 __all__ = ["ReportPlanOperator"]
 
@@ -42,7 +43,7 @@ class _EndedPlan:
     """The journal's facts about the plan: its record, what it did, the effect of a cancel, and audit rows by action.
 
     `record` and `outcome` are None if the plan was not published, or is no longer in the journal. `proof` is None if it
-    is not stored.
+    is not stored. `rows` are the plan's moves.
     """
 
     record: PlanRecord | None
@@ -50,6 +51,7 @@ class _EndedPlan:
     cancelled: str
     audit: Mapping[str, int]
     proof: ProofSummary | None = None
+    rows: Sequence[MoveRow] = ()
 
     @property
     def is_reverted(self) -> bool:
@@ -233,15 +235,14 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         repairable = broken - (gate.left_out.keys() if gate else set())
         left = self.submitted["left"] if ended.record is None else ended.record.left
         done = self._final_status(ended) == "completed" and not (left or ended.cancelled)
-        message, healed = self._heal_message(ended, done=done), done and not repairable
+        message, healed = self._heal_message(ended, snapshot, done=done), done and not repairable
         if healed:
-            rows = opened.journal.plans.rows(str(self.plan["digest"]))
-            uneven = describe_leader_shortfall(snapshot, {broker for row in rows for broker in row.move.adding})
+            uneven = describe_leader_shortfall(snapshot, {broker for row in ended.rows for broker in row.move.adding})
             which = " that a plan can repair" if broken else ""
             message += f" Every partition of the cluster{which} is fully replicated.{uneven and f' {uneven}'}"
         else:
             dead = ", ".join(str(broker) for broker in sorted(snapshot.dead_hosting_brokers)) or "none"
-            message += f" {_behind_clause(behind, broken, ended, left)} Dead brokers: {dead}."
+            message += f" {_behind_clause(behind, broken, ended)} Dead brokers: {dead}."
         if gate:
             named = (not ended.cancelled and _left_by(ended)) or set()
             others = {name: why for name, why in gate.left_out.items() if str(name) not in named}
@@ -256,9 +257,11 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             "cancelled": bool(ended.cancelled),
         }
 
-    def _heal_message(self, ended: _EndedPlan, *, done: bool) -> str:
+    def _heal_message(self, ended: _EndedPlan, snapshot: Snapshot, *, done: bool) -> str:
         """Return the message about the brokers, which begins with what is missing if not all is `done`."""
-        from kafka_steward.execution.lifecycle import REPEATED
+        from kafka_steward.execution.lifecycle import REPEATED, is_fully_replicated
+        from kafka_steward.execution.plan_report import NOTHING_TO_MOVE
+        from kafka_steward.journal.records import MoveState
 
         brokers = name_brokers(sorted(self.brokers)) if self.brokers else "no broker"
         record, outcome, missing = ended.record, ended.outcome, f"Not all of {brokers} was healed"
@@ -267,15 +270,20 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         if record is None or outcome is None:
             return f"{f'Healed {brokers}' if done else missing}. {_NO_ROWS}"
         if done:
-            returned = f", {outcome.satisfied} no longer needed to move" if outcome.satisfied else ""
-            return f"Healed {brokers}: {_placed(outcome)} moved{returned}."
+            moved = [f"{_placed(outcome)} moved"] if outcome.moved else []
+            moved += (
+                [f"{counted(outcome.satisfied, 'partition')} no longer needed to move"] if outcome.satisfied else []
+            )
+            return f"Healed {brokers}: {', '.join(moved) + '.' if moved else NOTHING_TO_MOVE}"
         abandoned = f" {record.reason.rstrip('.')}." if self._final_status(ended) == "abandoned" else ""
-        left = ended.proof is not None and ended.proof.left
-        made = "its plan had nothing to move."
-        if outcome.replicas_needed:
-            made = outcome.replica_sentence("replaced", "replicas that could be placed" if left else "replicas")
+        again = sum(row.state is MoveState.COMPLETED and not is_fully_replicated(row, snapshot) for row in ended.rows)
+        made = outcome.account("repaired", left=self._count_left(ended), again=again)
         repeated = f" {REPEATED.format(record.failed_brokers[0])}" if record.repeats and outcome.not_done else ""
         return f"{missing}: {made}{repeated}{abandoned}{self._unplaced_sentence(ended)}"
+
+    def _count_left(self, ended: _EndedPlan) -> int:
+        """Return the number of partitions that the plan left, as far as it is known."""
+        return int(self.plan.get("unplaced") or 0) if ended.proof is None else sum(ended.proof.left_counts.values())
 
     def _report_fill(self, opened: ClusterSession, ended: _EndedPlan, context: Context) -> tuple[str, dict[str, Any]]:
         _, pending, missing = reconcile_and_log(self, opened, context)
@@ -287,9 +295,9 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         if outcome is None:
             filled = _NO_ROWS
         elif outcome.not_done:
-            filled = f"Not all was filled: {outcome.replica_sentence('added')}"
+            filled = f"Not all was filled: {outcome.account('filled', left=self._count_left(ended))}"
         else:
-            filled = f"Filled {_placed(outcome)}."
+            filled = f"Filled {_placed(outcome)}." if outcome.moved else "Nothing was filled."
         # A message must not say "filled" of a plan that added nothing.
         return "filled" if outcome is not None and outcome.replicas_placed else "done", {
             "sentence": f"{ended.cancelled or filled} {still}",
@@ -307,22 +315,26 @@ def _left_by(ended: _EndedPlan) -> set[str] | None:
     return {str(TopicPartition(*each[:2])) for each in proof.left} | {name for name, _ in outcome.not_done}
 
 
-def _behind_clause(
-    behind: Collection[TopicPartition], broken: Collection[TopicPartition], ended: _EndedPlan, left: int
-) -> str:
-    """Return how many partitions are `broken`, how many of them the plan left, and the first of the others.
+def _behind_clause(behind: Collection[TopicPartition], broken: Collection[TopicPartition], ended: _EndedPlan) -> str:
+    """Return how many partitions are `broken`, how many of them were due in the plan, and the first of the others.
 
     Those among them that are not `behind`, under-replicated, have no leader.
     """
-    mine = _left_by(ended)
-    if mine is None:
-        return f"{counted(len(behind), 'partition', 'is', 'are')} still under-replicated, {left} that this plan left."
-    sentence = f"{counted(len(broken), 'partition', 'is', 'are')} still under-replicated"
-    sentence += ", " if len(broken) == len(behind) else " or without a leader, "
-    others = sorted(name for name in broken if str(name) not in mine)
-    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    named = f"; others: {', '.join(map(str, others[:_NAMED]))}{more}" if others else ""
-    return f"{sentence}{len(broken) - len(others)} that this plan left{named}."
+    what = "under-replicated" if len(broken) == len(behind) else "under-replicated or without a leader"
+    if not broken:
+        return "No partition of the cluster is under-replicated."
+    sentence = f"{counted(len(broken), 'partition', 'is', 'are')} still {what}"
+    if _left_by(ended) is None or ended.proof is None:
+        return f"{sentence}."
+    due = {str(TopicPartition(*each[:2])) for each in ended.proof.left}
+    due.update(str(row.topic_partition) for row in ended.rows)
+    others = sorted(name for name in broken if str(name) not in due)
+    mine = len(broken) - len(others)
+    if not others:
+        return f"{sentence}, {'which was' if mine == 1 else 'all of which were'} due."
+    named, more = ", ".join(map(str, others[:_NAMED])), len(others) - _NAMED
+    named += f" and {more} more" if more > 0 else ""
+    return f"{sentence}: {f'{mine} of those due, and ' if mine else ''}{counted(len(others), 'other')} ({named})."
 
 
 def _placed(outcome: PlanOutcome) -> str:
@@ -341,4 +353,4 @@ def _read_ended_plan(opened: ClusterSession, digest: str) -> _EndedPlan:
     rows, reports = plans.rows(digest, record), opened.journal.plan_reports
     proof = None if reports is None else reports.proof(digest)
     cancelled = describe_cancel_outcome(opened.journal, record, rows)
-    return _EndedPlan(record, summarize_outcome(rows), cancelled, actions, proof)
+    return _EndedPlan(record, summarize_outcome(rows), cancelled, actions, proof, rows)

@@ -107,8 +107,10 @@ def _review_sentence(plan: Mapping[str, Any], stop: str) -> str:
         return f"Nothing can be moved.{unplaced}"
     if stop == "nothing":
         return f"Nothing to do. {plan.get('nothing') or 'The cluster is already in the requested state.'}{unplaced}"
-    message = f"The plan {plan['digest'][:12]} moves {counted(plan['replicas_moved'], 'replica')} of "
-    message += (
-        f"{counted(plan['partitions'], 'partition')}; no plan can move fewer than {plan['lower_bound']}.{unplaced}"
-    )
+    message = f"The plan {plan['digest'][:12]} "
+    if plan["partitions"]:
+        message += f"moves {counted(plan['replicas_moved'], 'replica')} of {counted(plan['partitions'], 'partition')}; "
+        message += f"no plan can move fewer than {plan['lower_bound']}.{unplaced}"
+    else:
+        message += f"has nothing to move.{unplaced}"
     return f"Dry run, nothing is submitted. {message} It is at {plan['uri']}." if stop == "dry_run" else message

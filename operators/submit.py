@@ -160,8 +160,9 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         if record.status.value != "published":
             return  # a retry resumes it
         facts = {"digest": record.digest, "partitions": record.partitions, "brokers": list(record.failed_brokers)}
-        partitions = counted(record.partitions, "partition", "is", "are")
-        sentence = f"Plan {record.digest[:12]} ({record.operation}) begins: {partitions} moved."
+        moved = f"{counted(record.partitions, 'partition', 'is', 'are')} moved"
+        moved = moved if record.partitions else "it has nothing to move"
+        sentence = f"Plan {record.digest[:12]} ({record.operation}) begins: {moved}."
         notify(self.on_started, context, "started", {"sentence": sentence, **facts})
 
     def _publish_plan(self, opened: ClusterSession, context: Context) -> PlanRecord:

@@ -18,6 +18,7 @@ from kafka_steward.execution.lifecycle import Scope, request_cancel
 from kafka_steward.execution.plan_resolution import resolve_plan
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.rollback import SkippedPartition
+from kafka_steward.execution.throttle_rates import RELEASED_LATER
 from kafka_steward.execution.throttles import list_leased_rates
 from kafka_steward.execution.undo_verification import UndoVerification, poll_until_undone, verify_undone
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -100,7 +101,7 @@ class _CancelResult:
         if self.found is not None and self.found.throttles:
             print_error(f"Throttles still set: {', '.join(self.found.throttles)}.")
         if self.leased_brokers:
-            print_error(f"The throttle of {name_brokers(self.leased_brokers)} is released on return.")
+            print_error(f"The throttle of {name_brokers(self.leased_brokers)} is {RELEASED_LATER}.")
 
 
 def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelRequest) -> _CancelResult:

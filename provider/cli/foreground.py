@@ -91,6 +91,8 @@ def _completed_fraction(progress: Progress) -> float:
 
 def bar_text(progress: Progress) -> str:
     """Return the text beside the bar: `12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s, 2 min 21 s left. ...`."""
+    if not progress.partitions_total:
+        return printable(progress.sentence)
     parts = [f"{progress.partitions_settled} of {counted(progress.partitions_total, 'partition')}"]
     if progress.bytes_total:
         parts.append(transferred_text(progress))

@@ -6,7 +6,7 @@ Values for programs are untruncated, with times in ISO 8601 (UTC).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ from kafka_steward.execution.failure_records import read_failures
 from kafka_steward.execution.failures import build_view, not_counted_text, outage_text
 from kafka_steward.execution.plan_report import reason_to_leave
 from kafka_steward.execution.plan_resolution import find_plan_by_prefix
-from kafka_steward.execution.throttle_rates import ExternalRate, external_rates_message
+from kafka_steward.execution.throttle_rates import UNKNOWN_SERVERS, ExternalRate, external_rates_message, names_rates
 from kafka_steward.execution.throttles import list_external_rates
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
@@ -121,8 +121,7 @@ def show_status(call: CommandContext) -> None:
         polls = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["polls"]]
         lines += polls or ["watched: never; no watch has polled this journal"]
         for record in unfinished:
-            lines += plan_lines(record, stored.existing_rows(record.digest))
-            lines += _external_lines(call, record, external[record.digest])
+            lines += _plan_lines(call, record, stored.existing_rows(record.digest), external[record.digest])
             lines += late_step_lines(record, opened.journal.now_ms(), opened.settings)
         call.out.print_facts({**facts, **document_facts(documents)}, lines)
 
@@ -298,7 +297,7 @@ def show_plan(call: CommandContext) -> None:
     if call.out.form == "csv":
         call.out.print_rows(moves, moves_table(rows))
     else:
-        lines = [*plan_lines(record, rows), *_external_lines(call, record, external), "", *moves_table(rows).lines()]
+        lines = [*_plan_lines(call, record, rows, external), "", *moves_table(rows).lines()]
         facts = {**plan_facts(record, external), "moves": moves, "not_planned": _not_planned(proof)}
         call.out.print_facts(facts, [*lines, *_not_planned_lines(proof)])
 
@@ -318,10 +317,18 @@ def _not_planned_lines(proof: ProofSummary | None) -> list[str]:
     return ["", "left as they are:", *lines, *([f"  ... and {more} more"] if more > 0 else [])]
 
 
-def _external_lines(call: CommandContext, record: PlanRecord, external: Sequence[ExternalRate]) -> list[str]:
-    """Return a line about the rates of others that apply instead of the plan's; none without such."""
-    sentence = external_rates_message(external, record.throttle or 0, connection=call.connection)
-    return [f"  {sentence}"] if sentence else []
+def _plan_lines(
+    call: CommandContext, record: PlanRecord, rows: Sequence[MoveRow], external: Sequence[ExternalRate]
+) -> list[str]:
+    """Return a summary of a plan; the rates of others that apply instead of its own are in it once.
+
+    Its reason may name them, without the servers, which the step that wrote it does not know.
+    """
+    reason = record.reason.replace(UNKNOWN_SERVERS, call.connection)
+    lines = plan_lines(replace(record, reason=reason), rows)
+    if external and not names_rates(reason, external):
+        lines.append(f"  {external_rates_message(external, record.throttle or 0, connection=call.connection)}")
+    return lines
 
 
 def list_audit_rows(call: CommandContext) -> None:

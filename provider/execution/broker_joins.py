@@ -212,7 +212,9 @@ def _poll_empty_brokers(
     found = replace(found, announced_ms=now_ms) if due else found
     if found != before and put(journal.tree, paths.EMPTY_BROKERS, node, found.to_json()) is None:
         due = ()  # another watch polls concurrently
-    return _build_empty_brokers(found.unclaimed, due, hosting, why, now_ms)
+    # What an earlier look has found has not joined now. The first look cannot tell which brokers are older.
+    joined = frozenset(found.unclaimed) - frozenset(before.unclaimed) if before.known or before.unclaimed else ()
+    return _build_empty_brokers(found.unclaimed, due, hosting, why, now_ms, joined=joined)
 
 
 def claim_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Settings, run: str) -> EmptyBrokers:
@@ -252,12 +254,22 @@ def _fill_first_reason(journal: Journal, snapshot: Snapshot) -> str:
 
 
 def _build_empty_brokers(
-    brokers: tuple[int, ...], due: tuple[int, ...], hosting: frozenset[int], why: str, now_ms: int
+    brokers: tuple[int, ...],
+    due: tuple[int, ...],
+    hosting: frozenset[int],
+    why: str,
+    now_ms: int,
+    *,
+    joined: Collection[int] | None = None,
 ) -> EmptyBrokers:
+    """Return the result; `joined` are those of the brokers that have joined since the last look, by default all."""
     empty = tuple(broker for broker in brokers if broker not in hosting)
-    message = f"{begin_with_brokers(brokers, 'has', 'have')} joined." if brokers else _NONE_JOINED
-    message += f" The expand waits: {why}." if why else ""
-    return EmptyBrokers(brokers, empty, due, message, now_ms)
+    new = tuple(broker for broker in brokers if joined is None or broker in joined)
+    old = tuple(broker for broker in brokers if broker not in new)
+    parts = [f"{begin_with_brokers(new, 'has', 'have')} joined."] if new else []
+    parts += [f"{begin_with_brokers(old, 'waits', 'wait')} for an expand."] if old else []
+    parts += [f"The expand waits: {why}."] if why else []
+    return EmptyBrokers(brokers, empty, due, " ".join(parts if brokers else [_NONE_JOINED, *parts]), now_ms)
 
 
 def _sorted_ids(brokers: frozenset[int]) -> tuple[int, ...]:

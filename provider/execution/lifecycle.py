@@ -23,7 +23,7 @@ from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.moves import DONE, filter_unsettled, final_status
 from kafka_steward.execution.plan_slot import release_slot
 from kafka_steward.execution.rollback import find_unfinished_rollback, is_rollback_unfinished
-from kafka_steward.execution.throttle_rates import external_rates_message, ineffective_message
+from kafka_steward.execution.throttle_rates import RELEASED_LATER, external_rates_message, ineffective_message
 from kafka_steward.execution.throttles import list_external_rates
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -85,7 +85,7 @@ def completion_of(
     undone = any(row.state not in DONE and row.cause not in _EXTERNAL_CAUSES for row in broken)
     again = undone and not cancelled and not record.repeats
     left = record.left + len(broken)
-    sentence = _completion_message(record, rows, left, leased_brokers, _ENDS[status])
+    sentence = _completion_message(record, rows, broken, leased_brokers, _ENDS[status])
     if undone and record.repeats:
         sentence += f" {REPEATED.format(record.failed_brokers[0])}"
     return PlanCompletion(left, () if again else record.live_brokers, sentence, status)
@@ -140,21 +140,28 @@ _ENDS = {
 
 
 def _completion_message(
-    record: PlanRecord, rows: Sequence[MoveRow], left: int, leased_brokers: Sequence[int], how: str
+    record: PlanRecord, rows: Sequence[MoveRow], broken: Sequence[MoveRow], leased_brokers: Sequence[int], how: str
 ) -> str:
-    counts = Counter(row.state for row in rows)
-    parts = [f"{counts[MoveState.COMPLETED]} of {counted(len(rows), 'partition')} moved"]
+    """Return a message in which each partition is counted once; in brackets, how many of these are `broken`."""
+    counts, still = Counter(row.state for row in rows), Counter(row.state for row in broken)
     words = {
+        MoveState.COMPLETED: f"of {counted(len(rows), 'partition')} moved",
         MoveState.SATISFIED: "no longer needed to move",
         MoveState.DROPPED: "dropped",
         MoveState.FAILED: "taken over by other reassignments",
     }
-    parts += [f"{counts[state]} {word}" for state, word in words.items() if counts[state]]
-    if left:
+    parts = [
+        f"{counts[state]} {word}{f' ({still[state]} still not fully replicated)' if still[state] else ''}"
+        for state, word in words.items()
+        if rows and (counts[state] or state is MoveState.COMPLETED)
+    ]
+    parts = parts or ["it had nothing to move"]
+    if record.left:
+        what = "more partition" if rows else "partition"
         rolling_back = record.operation == Operation.ROLLBACK.value
-        parts.append(f"{left} {'left alone' if rolling_back else 'still not fully replicated'}")
+        parts.append(f"{counted(record.left, what)} {'left alone' if rolling_back else 'left by the plan'}")
     if leased_brokers:
-        parts.append(f"the throttle of {name_brokers(leased_brokers)} is released on return")
+        parts.append(f"the throttle of {name_brokers(leased_brokers)} is {RELEASED_LATER}")
     return f"Plan {record.digest[:12]} {how}: {', '.join(parts)}."
 
 

@@ -318,11 +318,12 @@ def _format_before_and_after(spread: Mapping[str, Any], what: str, broker: int) 
 REASONS_TO_LEAVE = {
     "all_replicas_lost": (
         "no replica of it is live, and moving it would lose its data; bring back {brokers} with its data, or delete "
-        "the topic"
+        "the topic, if that is not under way already"
     ),
     "no_leader": (
         "it has no leader, and so nothing to copy from; bring back {brokers} with its data, let a replica lead that is "
-        "out of sync, which loses data (kafka-leader-election.sh --election-type unclean), or delete the topic"
+        "out of sync, which loses data (kafka-leader-election.sh --election-type unclean), or delete the topic, "
+        "if that is not under way already"
     ),
     "too_few_brokers": ("too few brokers may hold its replicas; start or add brokers, or lower its replication factor"),
     "below_min_isr": (
@@ -458,23 +459,27 @@ def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+#: What a plan without moves says.
+NOTHING_TO_MOVE = "its plan had nothing to move."
+
+
 @dataclass(frozen=True, slots=True)
 class PlanOutcome:
     """What a plan did, by its rows: the counts of partitions by result, and of the replicas that it placed.
 
-    `not_done` lists the planned partitions that were not moved, with reasons. `replicas_needed` are the planned
-    replicas, without those of partitions that no longer needed to move.
+    `not_done` lists the planned partitions that were not moved, with reasons.
     """
 
     moved: int
     satisfied: int
     not_done: Sequence[tuple[str, str]]
     replicas_placed: int = 0
-    replicas_needed: int = 0
 
     @property
     def sentence(self) -> str:
         """Return a message: the moves that were done, and those that were not, with the reason."""
+        if not (self.moved or self.satisfied or self.not_done):
+            return NOTHING_TO_MOVE
         message = f"{counted(self.moved, 'partition', 'was', 'were')} moved"
         message += f", {self.satisfied} no longer needed to move." if self.satisfied else "."
         if not self.not_done:
@@ -487,30 +492,44 @@ class PlanOutcome:
             f"were made: {name}, {why.rstrip('.')}.{more}"
         )
 
-    def replica_sentence(self, verb: str, what: str = "replicas") -> str:
-        """Return a clause about the replicas that were placed, such as `replaced`, and the first that was not.
+    def account(self, done: str, *, left: int = 0, again: int = 0) -> str:
+        """Return a clause that counts each partition that was due once, by what became of it; it ends a message.
 
-        It ends a message: `0 of 2 replicas were replaced: big-1, <why>. 1 more partition was not moved.`
+        `done` is what was done with those that were moved, such as `repaired`; `again` of them are under-replicated
+        again. The plan did not plan `left` more. `of 3 partitions due, 1 was repaired and 2 were not moved: t-1, ...`
         """
-        message = f"{self.replicas_placed} of {self.replicas_needed} {what} were {verb}"
-        if not self.not_done:
+        undone = len(self.not_done)
+        total = self.moved + self.satisfied + undone + left
+        if not total:
+            return NOTHING_TO_MOVE
+        ends = {
+            f"were {done}": self.moved - again,
+            "were moved and are under-replicated again": again,
+            "no longer needed to move": self.satisfied,
+            "were left by the plan": left,
+            "were not moved": undone,
+        }
+        done_any = self.moved or self.satisfied
+        found = {end: number for end, number in ends.items() if number or (end == f"were {done}" and not done_any)}
+        *parts, last = [
+            f"{number} {end.replace('were ', 'was ').replace(' are ', ' is ') if number == 1 else end}"
+            for end, number in found.items()
+        ]
+        message = f"of {counted(total, 'partition')} due, {', '.join(parts)}{' and ' if parts else ''}{last}"
+        if not undone:
             return f"{message}."
-        (name, why), more = self.not_done[0], len(self.not_done) - 1
-        others = f" {counted(more, 'more partition', 'was', 'were')} not moved." if more else ""
-        return f"{message}: {name}, {why.rstrip('.')}.{others}"
+        (name, why), more = self.not_done[0], undone - 1
+        return f"{message}: {name}, {why.rstrip('.')}{f'; and {more} more' if more else ''}."
 
 
 def summarize_outcome(rows: Sequence[MoveRow]) -> PlanOutcome:
     """Return the outcome of a finished plan from its rows."""
-    counts, replicas = Counter(row.state for row in rows), Counter[MoveState]()
-    for row in rows:
-        replicas[row.state] += len(row.move.adding)
+    counts = Counter(row.state for row in rows)
     return PlanOutcome(
         counts[MoveState.COMPLETED],
         counts[MoveState.SATISFIED],
         [(str(row.topic_partition), row.detail or row.state.value) for row in rows if row.state not in DONE],
-        replicas[MoveState.COMPLETED],
-        replicas.total() - replicas[MoveState.SATISFIED],
+        sum(len(row.move.adding) for row in rows if row.state is MoveState.COMPLETED),
     )
 
 

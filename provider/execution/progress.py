@@ -246,7 +246,10 @@ def progress_of(
         bytes_total=total,
         bytes_done=done,
         bytes_per_s=track.bytes_per_s if track else None,
-        eta_s=eta_s(total - done, track.steady_bytes_per_s if track else None),
+        # Of a plan that is being cancelled, what is left will not be copied.
+        eta_s=None
+        if record.cancel and not record.status.finished
+        else eta_s(total - done, track.steady_bytes_per_s if track else None),
         stalled=tuple(stalled),
         chunk=min((row.move.chunk for row in left_over), default=None),
         chunks=1 + max(before.last_chunk, *(row.move.chunk for row in rows), -1),
@@ -272,6 +275,8 @@ def _total_and_done_bytes(rows: Sequence[MoveRow], track: TransferRate | None) -
 def _progress_message(record: PlanRecord, counts: Counter[MoveState], held: Sequence[Held], note: str) -> str:
     if record.status.finished or record.status in {PlanStatus.STUCK, PlanStatus.PREEMPTED, PlanStatus.IDLE}:
         return record.reason
+    if not counts.total():
+        return "There is nothing to move."
     settled = sum(counts[state] for state in MoveState if state.settled)
     message = f"{settled} of {counted(counts.total(), 'partition')} settled, {counts[MoveState.SUBMITTED]} in flight"
     waiting = counts[MoveState.WAITING] + counts[MoveState.HELD]
@@ -302,7 +307,8 @@ def cancel_outcome_message(
         return f"{message}, and reverted by plan {back}, except for {counted(record.not_rolled_back, 'partition')}."
     arrived = sum(row.state is MoveState.COMPLETED for row in rows)
     if not arrived:
-        return f"{message}; none of its {counted(len(rows), 'move')} had completed."
+        none = f"none of its {counted(len(rows), 'move')} had completed" if rows else "it had nothing to move"
+        return f"{message}; {none}."
     stays, are = ("stays", "is") if arrived == 1 else ("stay", "are")
     stays = f"{are} still to be reverted" if asked is not None and asked.scope == "plan" else stays
     return f"{message}; {arrived} of {counted(len(rows), 'move')} had completed, and {stays}."

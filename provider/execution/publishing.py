@@ -152,7 +152,7 @@ def publish_plan(
     claim_slot(journal, record, who)
     if known is None:
         report_publication(context, plan)
-        reason = f"{counted(len(plan.moves), 'partition')} to move"
+        reason = f"{counted(len(plan.moves), 'partition') if plan.moves else 'nothing'} to move"
         journal.audit.record(
             AuditRecord(Action.PUBLISH, reason, plan=plan.digest, after=_publication_facts(plan, wanted), who=who)
         )

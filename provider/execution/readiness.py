@@ -193,7 +193,10 @@ class LeftOut(str, Enum):
     The value is a clause about such partitions, with what a person can do about them.
     """
 
-    LOST = "without a live replica: bring back a broker that has one, with its data, or delete or restore the topic"
+    LOST = (
+        "without a live replica: bring back a broker that has one, with its data, or delete or restore the topic, if "
+        "that is not under way already"
+    )
     IN_FLIGHT = (
         "that somebody else has been reassigning for longer than stuck_after: complete that, or cancel it "
         "(kafka-reassign-partitions.sh --cancel)"

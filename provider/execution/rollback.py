@@ -217,7 +217,8 @@ def _audit_rollback(journal: Journal, record: PlanRecord, back: RollbackMoves, w
                 code=Code.LEFT_ALONE,
             )
         )
-    reason = f"{record.reason}: {counted(len(back.moves), 'partition')} to revert, {len(back.skipped)} left alone"
+    what = counted(len(back.moves), "partition") if back.moves else "nothing"
+    reason = f"{record.reason}: {what} to revert, {len(back.skipped)} left alone"
     facts = {
         "operation": record.operation,
         "partitions": len(back.moves),

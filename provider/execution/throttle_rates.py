@@ -151,23 +151,37 @@ def external_rates_message(
     With a `throttle` of 0, they slow moves all the same. `whose` says whose throttle it is, and
     `connection` is as in `configs_command`. Empty without rates.
     """
-    alike: dict[tuple[ThrottleSide, int, bool], list[int]] = {}
-    for rate in sorted(rates):
-        alike.setdefault((rate.side, rate.bytes_per_s, rate.for_all), []).append(rate.broker)
+    alike = _group_rates(rates)
     parts = []
     for (side, bytes_per_s, for_all), brokers in list(alike.items())[:_NAMED]:
-        begin = begin_with_brokers(brokers, "has", "have")
-        where = "set for all brokers" if for_all else "set"
         command = removal_command("" if for_all else str(brokers[0]), "brokers", side.rate_key, connection)
         others = "" if for_all or len(brokers) == 1 else ", and so for each"
         effect = f"it slows {whose} copies from there" if side is ThrottleSide.LEADER else _NOT_APPLIED
         effect = effect.format(whose=whose, throttle=throttle) if throttle else "it slows moves of this plan"
-        parts.append(
-            f"{begin} {side.rate_key} {_rate_text(bytes_per_s)}, {where} by someone else: {effect}; to end that: "
-            f"{command}{others}."
-        )
+        named = _name_rate(side, bytes_per_s, brokers, for_all=for_all)
+        parts.append(f"{named}: {effect}; to end that: {command}{others}.")
     more = len(alike) - _NAMED
     return " ".join([*parts, *([f"{more} more such rates apply."] if more > 0 else [])])
+
+
+def names_rates(text: str, rates: Sequence[ExternalRate]) -> bool:
+    """Return True if a text has the message about these rates already, whatever throttle and servers it names."""
+    alike = list(_group_rates(rates).items())[:_NAMED]
+    return all(_name_rate(side, rate, brokers, for_all=for_all) in text for (side, rate, for_all), brokers in alike)
+
+
+def _group_rates(rates: Sequence[ExternalRate]) -> dict[tuple[ThrottleSide, int, bool], list[int]]:
+    """Return the brokers of each rate."""
+    alike: dict[tuple[ThrottleSide, int, bool], list[int]] = {}
+    for rate in sorted(rates):
+        alike.setdefault((rate.side, rate.bytes_per_s, rate.for_all), []).append(rate.broker)
+    return alike
+
+
+def _name_rate(side: ThrottleSide, bytes_per_s: int, brokers: Sequence[int], *, for_all: bool) -> str:
+    where = "set for all brokers" if for_all else "set"
+    begin = begin_with_brokers(brokers, "has", "have")
+    return f"{begin} {side.rate_key} {_rate_text(bytes_per_s)}, {where} by someone else"
 
 
 _NOT_APPLIED = "{whose} {throttle:,} bytes/s do not apply there"
@@ -191,6 +205,10 @@ def configs_command(words: str, connection: str) -> str:
 #: The bytes per second that pass a throttle for each partition: one fetch of replica.fetch.max.bytes, 1 MB by default,
 #: in each of the quota's windows, 11 s together (KIP-73).
 UNLIMITED_BYTES_PER_S = 90_000
+
+
+#: When a throttle of ours on a broker that is down is removed: not before one of these runs.
+RELEASED_LATER = "released on return, by the watch, the next run of heal, or the command verify"
 
 
 def ineffective_message(throttle: int, at_once: int = 1) -> str:

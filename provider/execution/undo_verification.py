@@ -26,7 +26,7 @@ from kafka_steward.execution.move_recovery import (
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.rollback import SkippedPartition, find_left_alone, read_audited_skips
 from kafka_steward.execution.staging import is_between_stages
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttle_rates import RELEASED_LATER, ThrottleSide
 from kafka_steward.execution.throttles import list_leased_rates
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Code, Outcome
@@ -62,7 +62,7 @@ class UndoVerification:
     `returned` are the ones that are; `wrong` are the ones that are not, and why. `left_alone` need not be: they were
     changed externally, or cannot go back. `skipped` were not cancelled because of a rule of KIP-236, and are where the
     plan moved them. `throttles` are throttles of ours that are still set and should not be; `on_dead_brokers`
-    are our throttles on dead brokers, which are released when the broker returns.
+    are our throttles on dead brokers, which a later look releases (`RELEASED_LATER`).
     """
 
     plan: str
@@ -87,12 +87,13 @@ class UndoVerification:
         right, plan = len(self.returned), self.plan[:12]
         of, verb = counted(self.partitions, "partition"), "is" if right == 1 else "are"
         messages = [f"{right} of {of} that plan {plan} had started to move {verb} exactly as before"]
+        messages = messages if self.partitions else [f"Plan {plan} had started to move nothing that can go back"]
         messages += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
         messages += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
         messages += [f"{len(self.skipped)} not cancelled because of a rule of KIP-236"] if self.skipped else []
         messages += [f"throttles still set: {self.throttles[0]}"] if self.throttles else []
         if self.on_dead_brokers:
-            messages.append(f"released when its broker returns: {', '.join(self.on_dead_brokers)}")
+            messages.append(f"{RELEASED_LATER}: {', '.join(self.on_dead_brokers)}")
         return f"{'; '.join(messages)}."
 
     def to_json(self) -> dict[str, Any]:

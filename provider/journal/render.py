@@ -51,10 +51,10 @@ def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
     """Return a summary of one plan: operation and status, partitions per state, times, throttle, and reason."""
     states = Counter(row.state for row in rows)
     by_state = ", ".join(f"{states[state]} {state.value}" for state in MoveState if states[state])
-    partitions = counted(record.partitions, "partition")
+    partitions = counted(record.partitions, "partition") if record.partitions else "nothing to move"
     lines = [
         f"plan {record.digest[:12]}: {record.operation}, {record.status.value}, {partitions}",
-        f"  partitions: {by_state or 'none'}",
+        *([f"  partitions: {by_state or 'none'}"] if record.partitions else []),
         f"  published {utc_text(record.published_ms)}, last stepped {utc_text(record.stepped_ms)}",
     ]
     if record.throttle is not None:

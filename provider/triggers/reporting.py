@@ -100,10 +100,12 @@ def progress_line(progress: Progress) -> str:
     """Return one line with a bar, bytes, rate, time left and the message of the step. Pure.
 
     `[#####---------------]  25% of 12 partitions, 48.0 of 192.0 MB at 9.6 MB/s, about 15 s left. ...`. What is unknown
-    is left out.
+    is left out; of a plan without moves, that is all but the message.
     """
     total = progress.partitions_total
-    share = progress.partitions_settled / total if total else 1.0
+    if not total:
+        return printable(progress.sentence)
+    share = progress.partitions_settled / total
     done = int(share * _WIDTH)
     facts = [
         f"[{'#' * done}{'-' * (_WIDTH - done)}] {share:4.0%} of {counted(total, 'partition')}",

@@ -77,7 +77,7 @@ def test_a_partition_without_a_live_replica_is_left_out_and_named_before_anythin
     scene.simulator.kill(4)
     named = (
         "Left as it is: old-0: no replica of it is live, and moving it would lose its data; bring back its broker 4 "
-        "with its data, or delete the topic."
+        "with its data, or delete the topic, if that is not under way already."
     )
     # It was asked for and not done, which a script has to know.
     assert scene.call("apply", scene.file("t-0: 132", "old-0: 2")) == 1

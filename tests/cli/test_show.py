@@ -432,6 +432,12 @@ def test_a_stricter_rate_of_somebody_is_named_wherever_the_rate_of_the_plan_is(
     told = capsys.readouterr().out
     assert f"Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 3,000 bytes/s {why}" in told
     assert "3,000 bytes/s limit nothing" in told
+    stored = f"Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 10 bytes/s {why} HOST:PORT --alter "
+    assert stored in in_flight.plan.reason
+    for words in (["show", digest], ["status"]):
+        assert in_flight.call(*words) == 0
+        out = capsys.readouterr().out
+        assert (out.count("set by someone else"), "HOST:PORT" in out) == (1, False)
     line = f"  Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 3,000 bytes/s {why} kafka:9092 -"
     in_flight.journal.plans.update(in_flight.plan, reason=f"Somebody wrote {RATE} here.")
     for words in (["show", digest], ["status"]):

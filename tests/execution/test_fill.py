@@ -170,8 +170,11 @@ def test_a_broker_that_was_drained_is_not_new() -> None:
     simulator.kill(4)
     due(simulator, journal)
     simulator.restart(4)
+    assert poll_empty_brokers(simulator, journal, EVERY, announce=False).sentence == (
+        "Broker 4 has joined. Broker 3 waits for an expand."
+    )
     assert due(simulator, journal) == (3, 4), "it has come back, holds nothing, and does not wait for the interval of 3"
-    assert poll_empty_brokers(simulator, journal, EVERY).sentence == "Brokers 3 and 4 have joined."
+    assert poll_empty_brokers(simulator, journal, EVERY).sentence == "Brokers 3 and 4 wait for an expand."
 
 
 def test_the_fill_goes_first_and_who_got_something_by_it_waits_all_the_same() -> None:
@@ -194,7 +197,8 @@ def test_a_fill_under_way_is_waited_for() -> None:
     record = PlanRecord("f" * 64, simulator.cluster_id, "fill")
     journal.plans.publish(record, [move("t-0", "123", "1234")])
     looked = poll_empty_brokers(simulator, journal, EVERY)
-    assert (looked.due, looked.sentence) == ((), "Broker 4 has joined. The expand waits: a fill is in progress.")
+    told = "Broker 4 waits for an expand. The expand waits: a fill is in progress."
+    assert (looked.due, looked.sentence) == ((), told)
 
 
 def test_on_a_cluster_without_topics_nobody_has_joined() -> None:

@@ -96,9 +96,11 @@ def test_the_page_shows_the_proof_what_breaks_each_broker_what_is_left_and_each_
 
 
 LOST = "no replica of it is live, and moving it would lose its data; bring back {} with its data, or delete the topic"
+LOST += ", if that is not under way already"
 LEADERLESS = (
     "it has no leader, and so nothing to copy from; bring back one of its brokers 2 and 3 with its data, let a replica "
     "lead that is out of sync, which loses data (kafka-leader-election.sh --election-type unclean), or delete the topic"
+    ", if that is not under way already"
 )
 
 
@@ -286,7 +288,7 @@ def test_what_was_planned_and_not_moved_is_listed_with_its_reason() -> None:
     states = [*DETAILS, MoveState.COMPLETED, MoveState.SATISFIED, MoveState.COMPLETED]
     rows = [MoveRow(move(f"t-{n}", "123", "453"), state, DETAILS[state]) for n, state in enumerate(states)]
     left = [("t-2", "the topic was deleted."), ("t-3", "failed"), ("t-4", "held")]
-    assert summarize_outcome(rows) == PlanOutcome(3, 2, left, replicas_placed=6, replicas_needed=12)
+    assert summarize_outcome(rows) == PlanOutcome(3, 2, left, replicas_placed=6)
     assert summarize_outcome([]) == PlanOutcome(0, 0, [])
 
 
@@ -314,22 +316,25 @@ def test_the_sentence_names_the_first_and_counts_the_others(outcome: PlanOutcome
 
 
 @pytest.mark.parametrize(
-    ("outcome", "sentence"),
+    ("outcome", "left", "sentence"),
     [
-        (PlanOutcome(3, 2, [], 4, 4), "4 of 4 replicas were replaced."),
-        (PlanOutcome(0, 0, [("t-0", "why.")], 0, 2), "0 of 2 replicas were replaced: t-0, why."),
+        (PlanOutcome(3, 2, []), 0, "of 5 partitions due, 3 were repaired and 2 no longer needed to move."),
+        (PlanOutcome(0, 1, []), 0, "of 1 partition due, 1 no longer needed to move."),
+        (PlanOutcome(0, 0, []), 0, "its plan had nothing to move."),
+        (PlanOutcome(0, 0, []), 2, "of 2 partitions due, 0 were repaired and 2 were left by the plan."),
+        (PlanOutcome(0, 0, [("t-0", "why.")]), 0, "of 1 partition due, 0 were repaired and 1 was not moved: t-0, why."),
         (
-            PlanOutcome(1, 0, [("t-0", "why"), ("t-1", "other")], 1, 3),
-            "1 of 3 replicas were replaced: t-0, why. 1 more partition was not moved.",
-        ),
-        (
-            PlanOutcome(1, 0, [("t-0", "why"), ("t-1", ""), ("t-2", "")], 1, 4),
-            "1 of 4 replicas were replaced: t-0, why. 2 more partitions were not moved.",
+            PlanOutcome(1, 1, [("t-0", "why"), ("t-1", ""), ("t-2", "")]),
+            4,
+            (
+                "of 9 partitions due, 1 was repaired, 1 no longer needed to move, 4 were left by the plan and 3 were "
+                "not moved: t-0, why; and 2 more."
+            ),
         ),
     ],
 )
-def test_replicas_are_counted_by_what_was_placed(outcome: PlanOutcome, sentence: str) -> None:
-    assert outcome.replica_sentence("replaced") == sentence
+def test_what_was_due_is_counted_once_by_what_became_of_it(outcome: PlanOutcome, left: int, sentence: str) -> None:
+    assert outcome.account("repaired", left=left) == sentence
 
 
 OUT_OF_SYNC = look(

@@ -81,6 +81,11 @@ def test_every_partition_and_every_byte_is_counted_once() -> None:
     assert progress_of(RECORD, ROWS, held=[HELD], track=TRACK, stalled=[IN_FLIGHT], busy=True) == PROGRESS
 
 
+def test_a_plan_that_is_being_cancelled_has_no_time_left_of_what_it_will_not_copy() -> None:
+    asked = replace(RECORD, cancel=CancelRequest(reason="racks"))
+    assert progress_of(asked, ROWS, held=[HELD], track=TRACK, stalled=[IN_FLIGHT], busy=True).eta_s is None
+
+
 def test_without_a_track_what_is_in_flight_counts_nothing_and_the_rate_is_unknown() -> None:
     told = progress_of(RECORD, ROWS)
     assert (told.bytes_done, told.bytes_per_s, told.eta_s) == (100, None, None)
@@ -91,6 +96,7 @@ def test_a_plan_that_is_through_or_without_moves_has_no_chunk_left_and_no_time_t
     told = progress_of(RECORD, of(MoveState.COMPLETED, MoveState.COMPLETED))
     assert (told.chunk, told.chunks, told.eta_s, told.bytes_done, told.bytes_total) == (None, 1, 0.0, 200, 200)
     told = progress_of(RECORD, [])
+    assert told.sentence == "There is nothing to move."
     assert (told.chunk, told.chunks, told.partitions_total, told.bytes_total, told.eta_s) == (None, 0, 0, 0, 0.0)
 
 

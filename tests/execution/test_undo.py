@@ -330,7 +330,7 @@ def test_what_needed_a_dead_broker_goes_back_when_asked_again_after_its_return(w
     assert world.record().status is PlanStatus.COMPLETED
     back = world.record(world.record().rolled_back_by)
     assert (back.left, len(world.journal.audit.rows(plan=back.digest, action="skip"))) == (4, 4)
-    assert back.reason.endswith("0 of 0 partitions moved, 4 left alone.")
+    assert back.reason.endswith("it had nothing to move, 4 partitions left alone.")
     finished(world, undo(world))
     assert world.journal.plans.rows(str(world.record().rolled_back_by)) == []
     world.simulator.restart(1)

@@ -329,8 +329,8 @@ def test_a_plan_in_lines() -> None:
         "0      orders-1   [1,2] -> [4,2]   held       why",
         "0      orders-2   [1,2] -> [4,2]   waiting",
     ]
-    assert plan_lines(replace(record, reason=""), [])[1:] == [
-        "  partitions: none",
+    assert plan_lines(replace(record, reason="", partitions=0), []) == [
+        "plan 0123456789ab: heal, running, nothing to move",
         "  published 2023-11-14 22:13:20, last stepped 2023-11-14 22:13:25",
     ]
     assert plans_table([record]).lines() == [

@@ -333,7 +333,7 @@ def heal_in_two_parts(script: Script, sandbox: Sandbox, topic: str) -> None:
     runner = script.plan(script.until_due(3).failed)
     progress = to_the_end(runner)
     assert (progress.status, progress.completed, progress.left) == (PlanStatus.COMPLETED, 2, 2)
-    assert progress.sentence.endswith("2 of 2 partitions moved, 2 still not fully replicated.")
+    assert progress.sentence.endswith("2 of 2 partitions moved, 2 more partitions left by the plan.")
     assert {frozenset(replicas) for replicas in script.replicas(pairs).values()} == {frozenset({1, 2})}
     assert script.replicas(threes) == {0: (1, 2, 3), 1: (3, 1, 2)}
     _assert_said_once(script)

@@ -179,7 +179,8 @@ def test_a_heal_of_which_nothing_moved_fails_its_report_and_is_due_again(
             on_not_healable=told.append,
         )  # fmt: skip
         with pytest.raises(
-            AirflowFailException, match=r"^Not all of broker 4 was healed: 0 of 2 replicas were replaced"
+            AirflowFailException,
+            match=r"^Not all of broker 4 was healed: of 2 partitions due, 0 were repaired",
         ):
             report.execute(context(task_id="report"))
         facts = [each["kafka_steward"] for each in told]

@@ -78,7 +78,8 @@ def test_a_report_names_what_cannot_be_healed_and_a_heal_leaves_it_to_its_end() 
 
 def test_a_heal_goes_on_with_an_empty_plan() -> None:
     empty = {**PLAN, "replicas_moved": 0, "lower_bound": 0, "partitions": 0}
-    assert reviewing(empty, mode="heal").execute(context())["stop"] == ""
+    facts = reviewing(empty, mode="heal").execute(context())
+    assert (facts["stop"], facts["sentence"].endswith(" has nothing to move.")) == ("", True)
     with pytest.raises(DownstreamTasksSkipped):
         reviewing(empty).execute(context())
 
@@ -97,8 +98,8 @@ def test_a_heal_goes_on_with_an_empty_plan() -> None:
             PlanStatus.COMPLETED,
             "not_healable",
             (
-                "Healed broker 3: 1 replica of 1 partition moved. 1 partition is still under-replicated, 0 that "
-                "this plan left. Dead brokers: 2."
+                "Healed broker 3: 1 replica of 1 partition moved. 1 partition is still under-replicated. Dead "
+                "brokers: 2."
             ),
         ),
         (
@@ -107,7 +108,7 @@ def test_a_heal_goes_on_with_an_empty_plan() -> None:
             "not_healable",
             (
                 "Not all of broker 3 was healed. Plan 3f2a was cancelled by ann (not now); 1 of 1 move had completed, "
-                "and stays. 0 partitions are still under-replicated, 0 that this plan left. Dead brokers: none."
+                "and stays. No partition of the cluster is under-replicated. Dead brokers: none."
             ),
         ),
     ],
@@ -266,9 +267,9 @@ def test_a_heal_of_which_nothing_moved_fails_and_people_are_notified_once(make_c
     ran = Ran(cluster, moves).run()
     facts = ran.fail()
     assert facts["sentence"] == (
-        "Not all of broker 1 was healed: 0 of 2 replicas were replaced: t-0, deferred to the next plan after 2 "
-        "attempts: t-0 was not moved: target broker 4 is not live. 1 more partition was not moved. "
-        "2 partitions are still under-replicated, 2 that this plan left. Dead brokers: 1."
+        "Not all of broker 1 was healed: of 2 partitions due, 0 were repaired and 2 were not moved: t-0, deferred to "
+        "the next plan after 2 attempts: t-0 was not moved: target broker 4 is not live; and 1 more. 2 partitions are "
+        "still under-replicated. Dead brokers: 1."
     )
     assert (facts["status"], facts["partitions"], facts["replicas_moved"], facts["left"]) == ("failed", 0, 0, 2)
     assert ran.people.events == ["not_healable"]
@@ -280,12 +281,15 @@ def test_a_heal_that_leaves_some_of_its_own_fails(make_cluster: MakeCluster) -> 
     moves = [move("t-0", "123", "423"), move("t-1", "231", "235", position=1)]
     ran = Ran(cluster, moves, left=3).run()
     facts = ran.fail(unplaced=3)
-    assert facts["sentence"].startswith("Not all of broker 1 was healed: 1 of 2 replicas were replaced: t-1, deferred")
+    assert facts["sentence"].startswith(
+        "Not all of broker 1 was healed: of 5 partitions due, 1 was repaired, 3 were left by the plan and 1 was not "
+        "moved: t-1, deferred"
+    )
     assert (
         "is not live. 3 partitions could not be placed; review.md at /plan says why, and what to do. 1 partition"
         in (facts["sentence"])
     )
-    assert facts["sentence"].endswith("under-replicated, 4 that this plan left. Dead brokers: 1.")
+    assert facts["sentence"].endswith("1 partition is still under-replicated. Dead brokers: 1.")
     assert (facts["status"], facts["partitions"], facts["replicas_moved"]) == ("completed", 1, 1)
 
 
@@ -298,8 +302,8 @@ def test_a_heal_that_found_no_place_for_anything_fails_unless_that_is_off(make_c
     cluster = make_cluster("1a 2b 3c", "t: 123")
     cluster.lose(1)
     assert Ran(cluster, [], left=1).run().fail(unplaced=1)["sentence"] == (
-        "Not all of broker 1 was healed: its plan had nothing to move. 1 partition could not be placed; review.md at "
-        "/plan says why, and what to do. 1 partition is still under-replicated, 1 that this plan left. Dead "
+        "Not all of broker 1 was healed: of 1 partition due, 0 were repaired and 1 was left by the plan. 1 partition "
+        "could not be placed; review.md at /plan says why, and what to do. 1 partition is still under-replicated. Dead "
         "brokers: 1."
     )
 
@@ -324,11 +328,11 @@ def test_what_a_plan_left_is_named_with_its_reason_and_the_numbers_add_up(
     cluster.topics[TopicPartition("u", 0)].isr.discard(3)
     sentence = ran.fail(unplaced=5)["sentence"]
     assert sentence == (
-        "Not all of broker 1 was healed: 1 of 1 replicas that could be placed were replaced. Its plan left 6 "
-        "partitions: lost-0, lost-1, lost-2 and 1 more (no replica of it is live, and moving it would lose its data); "
-        "wide-0 (too few brokers may hold its replicas); foreign-0 (a reassignment of it is in flight). `airflow "
-        "kafka-steward show 3f2a91c03f2a` lists them with what to do. 7 partitions are still under-replicated or "
-        "without a leader, 6 that this plan left; others: u-0. Dead brokers: 1."
+        "Not all of broker 1 was healed: of 7 partitions due, 1 was repaired and 6 were left by the plan. Its plan "
+        "left 6 partitions: lost-0, lost-1, lost-2 and 1 more (no replica of it is live, and moving it would lose its "
+        "data); wide-0 (too few brokers may hold its replicas); foreign-0 (a reassignment of it is in flight). "
+        "`airflow kafka-steward show 3f2a91c03f2a` lists them with what to do. 7 partitions are still under-replicated "
+        "or without a leader: 6 of those due, and 1 other (u-0). Dead brokers: 1."
     )
 
 
@@ -338,8 +342,7 @@ def test_a_heal_whose_own_work_is_done_does_not_fail_for_others(make_cluster: Ma
     ran = Ran(cluster, [move("t-0", "123", "423")]).run()
     cluster.topics[TopicPartition("other", 0)].isr.discard(3)
     assert ran.report()["sentence"] == (
-        "Healed broker 1: 1 replica of 1 partition moved. 1 partition is still under-replicated, 0 that this plan "
-        "left. Dead brokers: none."
+        "Healed broker 1: 1 replica of 1 partition moved. 1 partition is still under-replicated. Dead brokers: none."
     )
     assert ran.people.events == ["not_healable"]
 
@@ -348,8 +351,7 @@ def test_a_broker_that_came_back_needed_no_heal(make_cluster: MakeCluster) -> No
     cluster = make_cluster("1a 2b 3c 4a", "t: 123")
     ran = Ran(cluster, [move("t-0", "123", "423")]).run()
     assert ran.report()["sentence"] == (
-        "Healed broker 1: 0 replicas of 0 partitions moved, 1 no longer needed to move. Every partition of the cluster "
-        "is fully replicated."
+        "Healed broker 1: 1 partition no longer needed to move. Every partition of the cluster is fully replicated."
     )
     assert ran.people.events == ["healed"]
 
@@ -368,8 +370,8 @@ def test_a_heal_that_a_person_ended_does_not_fail(make_cluster: MakeCluster, how
     assert facts["sentence"].startswith(
         f"Not all of broker 1 was healed. Plan {ran.digest[:12]} was cancelled by ada (not now); none of its 2 moves "
         if how == "cancelled"
-        else "Not all of broker 1 was healed: 0 of 2 replicas were replaced: t-0, waiting. 1 more partition was not "
-        f"moved. Plan {ran.digest[:12]} was abandoned: it will be back. 2 partitions are still under-replicated"
+        else "Not all of broker 1 was healed: of 2 partitions due, 0 were repaired and 2 were not moved: t-0, waiting; "
+        f"and 1 more. Plan {ran.digest[:12]} was abandoned: it will be back. 2 partitions are still under-replicated"
     )
     assert (facts["status"], ran.people.events) == (how, ["not_healable"])
 
@@ -390,7 +392,9 @@ def test_a_fill_that_added_nothing_fails_and_is_not_notified_as_filled(make_clus
     ran = Ran(cluster, [move("t-0", "12", "124")], "fill")
     cluster.delete("t")
     facts = ran.run().fail()
-    assert facts["sentence"].startswith("Not all was filled: 0 of 1 replicas were added: t-0, ")
+    assert facts["sentence"].startswith(
+        "Not all was filled: of 1 partition due, 0 were filled and 1 was not moved: t-0"
+    )
     assert (facts["status"], facts["replicas_moved"], ran.people.events) == ("failed", 0, ["done"])
 
 

@@ -347,8 +347,8 @@ def test_the_report_settles_what_was_filled_and_notifies(make_cluster: MakeClust
     notified: list[Any] = []
     facts = report({**MADE, "digest": plan.digest}, {"partitions": 3}, on_done=notified.append)
     assert facts == {
-        "sentence": "Not all was filled: 2 of 3 replicas were added: other-0, its topic was deleted. No replica is "
-        "pending.",
+        "sentence": "Not all was filled: of 3 partitions due, 2 were filled and 1 was not moved: other-0, its topic "
+        "was deleted. No replica is pending.",
         "status": "completed",
         "settled": 2,
         "dropped": 0,

@@ -318,8 +318,13 @@ def kept(plan: PlanFolder) -> list[set[int]]:
 
 def test_what_is_in_sync_is_kept() -> None:
     plan = lowered(lagging(SIX, *["456123"] * 3, isr=[1, 2, 3], leader=1), 3)
-    assert kept(plan) == [{1, 2, 3}] * 3
+    assert [each.after for each in plan.moves] == [(1, 2, 3)] * 3, "nobody has asked for even leaders"
     assert plan.proof["notes"] == []
+    other = lowered(lagging(SIX, *["456123"] * 3, isr=[1, 2, 3], leader=2), 3)
+    assert [each.after for each in other.moves] == [(2, 1, 3)] * 3
+    wrong = plan_with(plan.digest, plan.proof, [replace(each, after=(3, 2, 1)) for each in plan.moves])
+    problems = check(lagging(SIX, *["456123"] * 3, isr=[1, 2, 3], leader=1), wrong).problems
+    assert any("it keeps [1, 2, 3] in another order, [3, 2, 1]." in each for each in problems)
     assert kept(lowered(lagging("1 2 3", "123", isr=[2, 3], leader=2), 1)) == [{2}]
 
 

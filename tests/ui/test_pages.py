@@ -103,6 +103,15 @@ def test_a_running_plan_shows_progress_rate_time_left_and_what_is_held(scene: Sc
     assert " 1 partition with pending replicas " in text
 
 
+def test_a_plan_without_moves_shows_no_percentage(scene: Scene, visit: Visit) -> None:
+    engine = sa.create_engine(scene.url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE steward_progress SET partitions_total = 0"))
+    engine.dispose()
+    text = shown(visit(everything()).get(f"cluster?conn={MOVING}").text)
+    assert ("Nothing to move." in text, "25 % of" in text) == (True, False)
+
+
 def test_a_document_shows_its_first_partitions_with_their_replicas_and_an_unreadable_one_shows_none(
     scene: Scene, visit: Visit
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -349,6 +349,21 @@ def _check_dropped_replicas(
     # Of a leader that is also the preferred one, `_check_leader` says it.
     if part.leader in dropped and part.leader in context.receivers and part.leader != part.replicas[0]:
         yield f"it drops its leader {part.leader}, which is in sync."
+    stay = [broker for broker in part.replicas if broker in move.after]
+    if len(move.after) == len(stay) < len(part.replicas) and _reorders_kept(move, part, stay, context):
+        yield f"it keeps {stay} in another order, {list(move.after)}."
+
+
+def _reorders_kept(move: Move, part: SnapshotPartition, stay: Sequence[int], context: CheckContext) -> bool:
+    """Return whether replicas that stay have another order, but for a leader that takes the place of a preferred one.
+
+    Where a leader in sync is not among them, any of them may take that place.
+    """
+    if stay[:1] == list(part.replicas[:1]):
+        return list(move.after) != stay
+    leads = part.leader in stay and part.leader in part.isr and context.state.get(part.leader) in ("live", "new")
+    first = part.leader if leads else move.after[0]
+    return list(move.after) != [first, *(broker for broker in stay if broker != first)]
 
 
 def catching_up(move: Move, context: CheckContext) -> frozenset[int]:

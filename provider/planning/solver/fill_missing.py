@@ -34,7 +34,7 @@ from kafka_steward.errors import PlanError
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import fair_bounds, rack_groups, water_fill
 from kafka_steward.planning.solver.flow import UNLIMITED, PlacementNetwork, deal_in_turns
-from kafka_steward.planning.solver.leaders import choose_leaders
+from kafka_steward.planning.solver.leaders import choose_leaders, move_chosen_first
 from kafka_steward.planning.solver.problem import (
     Bools,
     Brokers,
@@ -330,17 +330,28 @@ def _assemble_replicas(need: _MissingReplicas, added_row: Ints, added_broker: In
 
 
 def _put_leaders_first(need: _MissingReplicas, row: Ints, broker: Ints, load: Ints) -> Ints:
-    """Return the assembled brokers, with a kept replica in front wherever the preferred leader was lost."""
+    """Return the assembled brokers, with a kept replica in front wherever the preferred leader was lost.
+
+    Of a partition that is to have fewer replicas, that is its leader, and the others keep their order: nobody has asked
+    for even leaders. If the leader goes, too, the choice is as for the others.
+    """
     rows, brokers = need.problem.rows, need.problem.brokers
     leaderless = (need.disposition == Disposition.PLANNED) & ~need.kept[rows.row_starts[:-1]]
     able = need.kept & leaderless[rows.row]
     second_choice = ~rows.in_sync | brokers.state_mask("draining", "down")[rows.broker]
+    lowers = need.problem.operation is Operation.SET_REPLICATION_FACTOR
+    fewer = (need.factor < rows.replica_count) & lowers
+    leads = able & ~second_choice & fewer[rows.row] & (brokers.ids[rows.broker] == rows.leader[rows.row])
+    able &= leads | ~np.isin(rows.row, rows.row[leads])
     chosen_row, chosen = choose_leaders(rows.row[able], rows.broker[able], second_choice[able], load)
     first = np.searchsorted(row, chosen_row)
     leader = np.full(len(rows), -1)
     leader[chosen_row] = chosen
     at = np.flatnonzero(broker == leader[row])
     broker = broker.copy()
+    moves_up = fewer[chosen_row]
+    move_chosen_first(broker, first[moves_up], at[moves_up])
+    first, at = first[~moves_up], at[~moves_up]
     broker[first], broker[at] = broker[at], broker[first]
     return broker
 

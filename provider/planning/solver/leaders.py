@@ -154,7 +154,7 @@ def order_for_failover(row: Ints, broker: Ints, brokers: int, *, exact: bool) ->
         at = first[index] + turn
         _, pair = np.unique(broker[first[index] - 1] * brokers + broker[at], return_inverse=True)
         chosen = _choose_next_by_flow(index, turn, pair) if exact else _choose_next_by_exchanges(index, turn, pair)
-        _move_chosen_first(broker, first, at[chosen])
+        move_chosen_first(broker, first, at[chosen])
     return broker
 
 
@@ -186,7 +186,7 @@ def _choose_next_by_exchanges(index: Ints, turn: Ints, pair: Ints) -> Ints:
     return taken
 
 
-def _move_chosen_first(broker: Ints, first: Ints, chosen: Ints) -> None:
+def move_chosen_first(broker: Ints, first: Ints, chosen: Ints) -> None:
     """Put the chosen replicas first; the replicas that they pass keep their order."""
     moved = chosen > first
     first, chosen = first[moved], chosen[moved]
