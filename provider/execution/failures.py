@@ -523,7 +523,8 @@ def not_counted_text(
     again = f"{first} --disk DIR" if first in disks else str(first)
     return (
         f"Not counted towards an outage: {', '.join(clauses)}. Bring such a broker back with its data, delete or "
-        f"restore the topics of its partitions, or have it healed again: airflow kafka-steward failed {again}."
+        "restore the topics of its partitions, if that is not under way already, or have it healed again: airflow "
+        f"kafka-steward failed {again}."
     )
 
 

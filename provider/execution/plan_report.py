@@ -174,6 +174,8 @@ def format_duration(seconds: float) -> str:
 def _cost_rows(plan: PlanFolder, stricter: Sequence[ExternalRate] = ()) -> list[tuple[str, str]]:
     proof = plan.proof
     racks = proof.get("rack_violations") or {}
+    if not plan.moves and proof.get("replicas_moved") == 0:
+        return [("replicas moved", "none: there is nothing to move")]
     return [
         ("replicas moved", f"{proof.get('replicas_moved')} (no plan can move fewer than {proof.get('lower_bound')})"),
         *_drained_row(plan),
@@ -460,7 +462,7 @@ def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 #: What a plan without moves says.
-NOTHING_TO_MOVE = "its plan had nothing to move."
+NOTHING_TO_MOVE = "there was nothing to move."
 
 
 @dataclass(frozen=True, slots=True)

@@ -284,6 +284,16 @@ DETAILS = {
 }
 
 
+def test_a_plan_without_moves_has_no_counts_that_are_all_0() -> None:
+    page = plan_summary(plan_with(DIGEST, {**PROOF, "replicas_moved": 0}, []), SNAPSHOT)
+    assert ("| replicas moved | none: there is nothing to move |" in page, "partitions touched" in page) == (
+        True,
+        False,
+    )
+    outcome = summarize_outcome([])
+    assert (outcome.sentence, outcome.account("repaired")) == (("there was nothing to move."),) * 2
+
+
 def test_what_was_planned_and_not_moved_is_listed_with_its_reason() -> None:
     states = [*DETAILS, MoveState.COMPLETED, MoveState.SATISFIED, MoveState.COMPLETED]
     rows = [MoveRow(move(f"t-{n}", "123", "453"), state, DETAILS[state]) for n, state in enumerate(states)]
@@ -320,7 +330,7 @@ def test_the_sentence_names_the_first_and_counts_the_others(outcome: PlanOutcome
     [
         (PlanOutcome(3, 2, []), 0, "of 5 partitions due, 3 were repaired and 2 no longer needed to move."),
         (PlanOutcome(0, 1, []), 0, "of 1 partition due, 1 no longer needed to move."),
-        (PlanOutcome(0, 0, []), 0, "its plan had nothing to move."),
+        (PlanOutcome(0, 0, []), 0, "there was nothing to move."),
         (PlanOutcome(0, 0, []), 2, "of 2 partitions due, 0 were repaired and 2 were left by the plan."),
         (PlanOutcome(0, 0, [("t-0", "why.")]), 0, "of 1 partition due, 0 were repaired and 1 was not moved: t-0, why."),
         (

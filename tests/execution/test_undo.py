@@ -21,7 +21,7 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.rollback import SkippedPartition, find_unfinished_cancels, publish_rollback
 from kafka_steward.execution.runner import run_to_end
-from kafka_steward.execution.undo_verification import find_unrestored_partitions, verify_undone
+from kafka_steward.execution.undo_verification import UndoVerification, find_unrestored_partitions, verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.records import ROLLS_BACK, Cause, MoveRow, MoveState, Phase, PlanStatus
@@ -655,3 +655,11 @@ def test_a_cordoned_original_ends_the_rollback_and_the_same_command_restores_it_
     simulator.cordoned.clear()
     finished(world, undo(world))
     assert (world.replicas("t-0"), world.record().status) == ((1, 3), PlanStatus.ROLLED_BACK)
+
+
+def test_a_cancel_of_a_plan_that_began_nothing_counts_nothing() -> None:
+    found = UndoVerification("d" * 64, None, "cancelled", 0, (), (), (), (), (), ("broker 4",))
+    assert found.sentence == (
+        "Plan dddddddddddd had started to move nothing that can go back; released on return, by the watch, the next "
+        "run of heal, or the command verify: broker 4."
+    )

@@ -98,8 +98,8 @@ def test_brokers_that_are_gone_for_good_keep_no_other_from_being_healed(cluster:
     assert (seen.outage, seen.failed, seen.handled) == (False, (3,), (6, 7))
     old = (
         "Not counted towards an outage: brokers 6 and 7 (the last heal left only partitions that no further one would "
-        "repair). Bring such a broker back with its data, delete or restore the topics of its partitions, or have it "
-        "healed again: airflow kafka-steward failed 6."
+        "repair). Bring such a broker back with its data, delete or restore the topics of its partitions, if that "
+        "is not under way already, or have it healed again: airflow kafka-steward failed 6."
     )
     assert seen.sentence == (f"Brokers 3, 6 and 7 are down{rack} longer than the grace period: 3 will be healed. {old}")
     healed = heal(cluster)
