@@ -113,6 +113,8 @@ class MetadataReconciler:
             and request.target is not None
             and self._may_be_requested_target(request.target, request, was_listed, seen)
         ):
+            if was_listed is not None and _is_shown_in_flight(was_listed[0], request.target, seen):
+                return _with_reassignment(seen, was_listed[0])
             return seen if request.target == seen.replicas else _reassigning_to(seen, request.target)
         if was_listed is not None and self._is_still_shown(*was_listed, request, seen):
             return _with_reassignment(seen, was_listed[0])
@@ -156,6 +158,11 @@ def _metadata_by_topic(partitions: Mapping[TopicPartition, Partition]) -> dict[s
 def _is_older_metadata(seen: Partition, request: _AcceptedRequest) -> bool:
     # The epochs of a re-created topic start again.
     return seen.topic_id == request.topic_id and 0 <= seen.leader_epoch <= request.epoch
+
+
+def _is_shown_in_flight(was: Reassignment, target: Assignment, seen: Partition) -> bool:
+    """Return True if the broker shows the request as the list did: the list knows which replicas were added."""
+    return target == was.target != seen.replicas == was.replicas
 
 
 def _with_reassignment(seen: Partition, in_flight: Reassignment) -> Partition:

@@ -150,12 +150,15 @@ def as_completed_stage(row: MoveRow, partition: Partition, live: frozenset[int])
 
 
 def target_in_flight(move: Move, partition: Partition) -> Assignment | None:
-    """Return the target of the reassignment in flight, if it is the target of `move` or of one of its stages."""
+    """Return the target of the reassignment in flight, if it is the target of `move` or of one of its stages.
+
+    Its `adding` tells nothing: it is empty while a broker still shows a completed stage as in flight.
+    """
     if not partition.reassigning:
         return None
     target = tuple(broker for broker in partition.replicas if broker not in partition.removing)
     removed, originals_first = frozenset(partition.removing), target[:1] and target[0] not in move.adding
-    stages = partition.adding and originals_first and removed <= move.removing and stage_reached(move, target)
+    stages = originals_first and removed <= move.removing and stage_reached(move, target)
     return target if target == move.after or stages else None
 
 

@@ -51,6 +51,14 @@ def test_a_move_that_left_the_list_is_in_flight_until_the_broker_knows(recent: M
     assert (finished.replicas, finished.reassigning) == (DONE, False)
 
 
+def test_what_a_move_of_ours_adds_is_as_it_was_listed_until_the_broker_knows(recent: MetadataReconciler) -> None:
+    recent.on_accepted({NAME: DONE}, 0)
+    recent.on_listed(IN_FLIGHT, 1)
+    recent.on_listed({}, 2)
+    late = shown(recent, MERGED)
+    assert (late.replicas, late.adding, late.removing) == (MERGED, (4,), (1,))
+
+
 def test_a_cancelled_move_is_in_flight_until_the_broker_knows(recent: MetadataReconciler) -> None:
     recent.on_listed(IN_FLIGHT, 0)
     recent.on_accepted({NAME: None}, 0)

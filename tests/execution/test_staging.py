@@ -184,6 +184,7 @@ TARGETS = {
     "a stage in its order": (partition((1, 2, 3, 4), adding=(4,)), (1, 2, 3, 4)),
     "someone's addition": (partition((1, 2, 3, 7), adding=(7,)), None),
     "at rest": (partition((4, 5, 6)), None),
+    "a completed stage, shown late": (partition((2, 3, 4, 5, 6, 1), removing=(1,)), (2, 3, 4, 5, 6)),
 }
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.cluster.metadata_freshness import MetadataReconciler
 from kafka_steward.cluster.requests import INVALID_ASSIGNMENT, refusal_error
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.lifecycle import Scope, request_cancel
@@ -244,6 +246,26 @@ def test_a_replica_in_a_failed_log_directory_leaves_in_the_first_stage(mode: str
     world = applied(simulator, "123", "143", auto_generated=auto_generated)
     assert world.run().status is PlanStatus.COMPLETED
     assert [after for _, after in submitted(world)] == [[1, 3, 4], [1, 4, 3]]
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+def test_a_completed_stage_that_a_broker_still_shows_in_flight_is_nobody_elses(mode: str, *, cancels: bool) -> None:
+    simulator = unclean(mode, "123")
+    simulator.kill(2)
+    world = World(simulator, memory_journal(simulator), heal_moves(simulator, 2, 5), settings=UNTHROTTLED, failed=(2,))
+    world.step()
+    shown = replace(simulator.snapshot().partitions[T0], adding=(), removing=())
+    simulator.run()
+    current, recent = simulator.snapshot(), MetadataReconciler()
+    recent.on_accepted({T0: (1, 3, 5)}, 0)
+    late = recent.reconcile({T0: shown}, {})
+    assert (late[T0].replicas, late[T0].adding, late[T0].removing) == ((1, 3, 5, 2), (), (2,))
+    if cancels:
+        request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    with patch.object(simulator, "snapshot", return_value=replace(current, partitions={**current.partitions, **late})):
+        world.step()
+    assert world.run().status is (PlanStatus.CANCELLED if cancels else PlanStatus.COMPLETED)
+    assert world.row("t-0").cause is not Cause.REASSIGNED_ELSEWHERE
 
 
 @pytest.mark.parametrize("after", ["13", "32", "132", "134", "1324"])
