@@ -31,6 +31,7 @@ from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.moves import OPEN, phase_of
 from kafka_steward.execution.observe import TRANSITION_OF, Observation, ObservedState
 from kafka_steward.execution.staging import is_between_stages, part_in_flight
+from kafka_steward.execution.throttle_rates import find_catching_up
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 
 #: The reason for a partition whose topic an ACL hides: its state is unknown.
@@ -221,6 +222,19 @@ def unfinishable_message(rows: Sequence[MoveRow], snapshot: Snapshot) -> str:
     more = f" {counted(len(rows) - 1, 'more move', 'does', 'do')} so too." if len(rows) > 1 else ""
     why = dead_target_reason(rows[0], snapshot)
     return f"{rows[0].topic_partition} stays in flight: {why}, and a cancel would take it offline (KIP-236).{more}"
+
+
+def cancels_waiting_message(moves: Sequence[Move], snapshot: Snapshot) -> str:
+    """Return what keeps cancelled moves in flight whose originals are live and out of sync; empty without any."""
+    if not moves:
+        return ""
+    more = f" {counted(len(moves) - 1, 'more move', 'does', 'do')} so too." if len(moves) > 1 else ""
+    lagging = sorted(find_catching_up(moves[0], snapshot))
+    are = "is" if len(lagging) == 1 else "are"
+    return (
+        f"{moves[0].topic_partition} stays in flight until its original {name_brokers(lagging)}, which {are} out of "
+        f"sync, {are} in sync: only then does Kafka remove the new replicas.{more}"
+    )
 
 
 #: The reason for the individual cancel of a stalled move, for an operator.

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from kafka_steward.assignment import TopicPartition, counted
+from kafka_steward.assignment import Move, TopicPartition, counted
+from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import (
     AuthenticationFailed,
     ClusterError,
@@ -30,6 +31,7 @@ from kafka_steward.execution.lifecycle import (
 from kafka_steward.execution.move_recovery import (
     EVERY_S,
     LagSample,
+    cancels_waiting_message,
     find_falling_behind,
     retain_lag_samples,
     sample_lag,
@@ -396,7 +398,10 @@ class PlanRunner:
             slowest_call_ms=stepped.slowest_call_ms,
             stalled=stuck,
         )
-        warning, rates = self._find_what_slows(stepped, record, now_ms)
+        if cancelling:
+            warning, rates = self._find_what_holds_cancels(stepped, now_ms)
+        else:
+            warning, rates = self._find_what_slows(stepped, record, now_ms)
         progress = progress_of(
             replace(record, status=status),
             stepped.rows,
@@ -407,11 +412,11 @@ class PlanRunner:
             sentence=why_not,
             note=resting or stepped.pressure_note,
         )
-        if warning and not why_not:
+        if warning and (cancelling or not why_not):
             progress = replace(progress, sentence=f"{progress.sentence} {warning}")
         if progress.eta_s and is_slower_than(progress.eta_s, rates, stepped.copies_left):
             progress = replace(progress, eta_s=None)
-        reason = record.reason if why_not else progress.sentence
+        reason = progress.sentence if cancelling or not why_not else record.reason
         leading = [rate for rate in stepped.external_rates if rate.side is ThrottleSide.LEADER]
         record = self._update_record(
             record,
@@ -441,11 +446,19 @@ class PlanRunner:
         throttle = self._requested_throttle(record, cancelling=False) or 0
         stalls = self._stall_warning(stepped, throttle, now_ms)
         external = external_rates_message(stepped.external_rates, throttle)
-        self._read_rates_of_stalled(stepped, now_ms, throttled=throttle > 0)
+        stalled = [move for move in stepped.parts_in_flight if move.topic_partition in self._stalled]
+        self._read_rates_of_stalled(stepped.snapshot, stalled, now_ms, throttled=throttle > 0)
         self._stalling_rates = tuple(rate for rate in self._stalling_rates if rate not in stepped.external_rates)
         slowing = external_rates_message(self._stalling_rates, 0)
         parts = (stepped.foreign_note, stepped.unfinishable, stalls, external, slowing)
         return " ".join(filter(None, parts)), (*stepped.external_rates, *self._stalling_rates)
+
+    def _find_what_holds_cancels(self, stepped: StepResult, now_ms: int) -> tuple[str, tuple[ExternalRate, ...]]:
+        """Return the message about original replicas that are out of sync, and the rates of others that slow them."""
+        waiting = stepped.cancels_waiting
+        self._read_rates_of_stalled(stepped.snapshot, waiting, now_ms, throttled=True)
+        parts = (cancels_waiting_message(waiting, stepped.snapshot), external_rates_message(self._stalling_rates, 0))
+        return " ".join(filter(None, parts)), self._stalling_rates
 
     def _next_step_s(self, stepped: StepResult, since_ms: int, now_ms: int) -> float | None:
         """Return the seconds until the next step may find more; None if nothing says when."""
@@ -540,16 +553,17 @@ class PlanRunner:
         }
         return stall_message(self._stalled, behind, after_s=settings.stall_after, throttle=throttle, external=external)
 
-    def _read_rates_of_stalled(self, stepped: StepResult, now_ms: int, *, throttled: bool) -> None:
+    def _read_rates_of_stalled(
+        self, snapshot: Snapshot, stalled: Sequence[Move], now_ms: int, *, throttled: bool
+    ) -> None:
         """Read the rates of others that may stop stalled moves: when they stall, and then as often as the lag."""
-        stalled = [move for move in stepped.parts_in_flight if move.topic_partition in self._stalled]
         if not stalled:
             self._stalling_rates, self._stalling_ms = (), None
         elif self._stalling_ms is None or now_ms >= self._stalling_ms + EVERY_S * 1000:
             self._stalling_ms = now_ms
             with suppress(ClusterError):  # a later step reads them
                 self._stalling_rates = find_stalling_rates(
-                    self._cluster, self._journal, stepped.snapshot, stalled, throttled=throttled
+                    self._cluster, self._journal, snapshot, stalled, throttled=throttled
                 )
 
     def _measure_transfer(self, stepped: StepResult, now_ms: int) -> tuple[TransferRate, tuple[TopicPartition, ...]]:

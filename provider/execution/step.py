@@ -69,8 +69,21 @@ from kafka_steward.execution.preflight_inputs import (
 )
 from kafka_steward.execution.progress import arrived_bytes
 from kafka_steward.execution.settled_moves import KnownMoves, SettledMoves
-from kafka_steward.execution.staging import as_completed_stage, next_stage, part_in_flight, rests_between_stages
-from kafka_steward.execution.throttle_rates import NO_DEMAND, Copy, ExternalRate, copies_of, throttle_demand
+from kafka_steward.execution.staging import (
+    as_completed_stage,
+    is_rolling_back,
+    next_stage,
+    part_in_flight,
+    rests_between_stages,
+)
+from kafka_steward.execution.throttle_rates import (
+    NO_DEMAND,
+    Copy,
+    ExternalRate,
+    copies_of,
+    find_catching_up,
+    throttle_demand,
+)
 from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.execution.verdicts import KnownVerdicts
 from kafka_steward.journal.audit import Action, Code
@@ -126,6 +139,19 @@ class StepResult:
     def parts_in_flight(self) -> list[Move]:
         """The part of each submitted move that is in flight: the whole move, or one stage."""
         return _parts_in_flight(self.rows, self.snapshot)
+
+    @property
+    def cancels_waiting(self) -> list[Move]:
+        """What Kafka removes after a cancel, as moves to the originals, where one of these is live and out of sync."""
+        found = self.snapshot.partitions
+        back = [
+            replace(row.move, before=found[row.topic_partition].replicas, after=row.move.before)
+            for row in self.in_flight_rows
+            if row.topic_partition in found
+            and phase_of(row) is Phase.CANCELLING
+            and is_rolling_back(row.move, found[row.topic_partition])
+        ]
+        return [move for move in back if find_catching_up(move, self.snapshot)]
 
     @property
     def copies_left(self) -> dict[Copy, int]:

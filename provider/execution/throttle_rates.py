@@ -87,13 +87,21 @@ class Copy:
     follower: int
 
 
+def find_catching_up(move: Move, snapshot: Snapshot) -> frozenset[int]:
+    """Return the live brokers of kept replicas that are out of sync: Kafka completes no move without them. Pure."""
+    partition = snapshot.partitions.get(move.topic_partition)
+    if partition is None:
+        return frozenset()
+    return (frozenset(move.after) & snapshot.live) - move.adding - partition.isr - partition.offline
+
+
 def copies_of(moves: Iterable[Move], snapshot: Snapshot) -> list[Copy]:
-    """Return what these moves copy in a cluster of this state. Pure."""
+    """Return what these moves copy in a cluster of this state, and what they wait for. Pure."""
     found = ((move, snapshot.partitions.get(move.topic_partition)) for move in moves)
     return [
         Copy(move.topic_partition, partition.leader if partition else None, follower)
         for move, partition in found
-        for follower in sorted(move.adding)
+        for follower in sorted(move.adding | find_catching_up(move, snapshot))
     ]
 
 

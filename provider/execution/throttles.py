@@ -37,6 +37,7 @@ from kafka_steward.execution.throttle_rates import (
     ThrottleSide,
     copies_of,
     decide_rate,
+    find_catching_up,
     lease_late_rate,
     limiting_rates,
     lists_leader,
@@ -580,9 +581,16 @@ def find_stalling_rates(
 ) -> tuple[ExternalRate, ...]:
     """Return the rates of others that throttle these moves: at their leaders, and without a throttle of ours at all.
 
-    A leader's rate may stop a copy entirely, which a follower's does not. Raises ClusterError.
+    A leader's rate may stop a copy entirely, which a follower's does not. Kept replicas that are out of sync have no
+    throttle of ours. Raises ClusterError.
     """
-    asked = {move.topic_partition: move for move in moves if move.adding and move.topic not in snapshot.hidden}
+    catching_up = {move.topic_partition: find_catching_up(move, snapshot) for move in moves}
+    asked = {
+        name: move
+        for move in moves
+        if (move.adding or catching_up[move.topic_partition])
+        and (name := move.topic_partition).topic not in snapshot.hidden
+    }
     if not asked:
         return ()
     names, found = sorted({name.topic for name in asked}), list[ExternalRate]()
@@ -590,11 +598,12 @@ def find_stalling_rates(
     copies = copies_of(asked.values(), snapshot)
     leading = {copy for copy in copies if lists_leader(lists.get(copy.partition.topic, {}).get(_LEADING), copy)}
     leased = set(list_leased_rates(journal, [each.digest for each in journal.plans.unfinished()]))
-    for side in (ThrottleSide.LEADER,) if throttled else ThrottleSide:
+    for side in ThrottleSide:
         brokers = set[int]()
         for name, move in asked.items():
             entries = parse_list(lists.get(name.topic, {}).get(side.replicas_key))
-            brokers |= {each for each in move.adding if ALL in entries or f"{name.partition}:{each}" in entries}
+            followers = catching_up[name] | (frozenset() if throttled else move.adding)
+            brokers |= {each for each in followers if ALL in entries or f"{name.partition}:{each}" in entries}
         if side is ThrottleSide.LEADER:
             brokers = {copy.leader for copy in leading if copy.leader is not None}
         able = sorted(brokers & snapshot.live)

@@ -522,6 +522,32 @@ def test_no_empty_original_comes_before_a_better_one_whichever_new_replicas_are_
     assert (world.replicas("t-0"), simulator.reassignments()) == ((5, 3, 4), {})
 
 
+@pytest.mark.parametrize("after", ["243", "45"])
+def test_a_cancel_that_waits_for_an_original_that_lags_names_it_and_the_rate_that_slows_it(
+    mode: str, after: str
+) -> None:
+    simulator = unclean(mode, "123")
+    world = rested(simulator, "123", after)
+    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    lags(simulator, 2, by=100)
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    for _ in range(4):
+        progress = world.step()
+        simulator.tick()
+    waits = (
+        "is being cancelled: stop. t-0 stays in flight until its original broker 2, which is out of sync, is in sync"
+    )
+    assert progress.sentence.startswith(f"Plan {world.digest[:12]} {waits}")
+    assert (
+        "Broker 2 has follower.replication.throttled.rate 0 bytes/s, set by someone else: it slows" in progress.sentence
+    )
+    assert world.record().reason == progress.sentence, "what status and show print"
+    assert [rate.broker for rate in progress.external_rates] == [2]
+    simulator.broker_settings[2].clear()
+    assert world.run().status is PlanStatus.CANCELLED
+    assert (world.replicas("t-0"), simulator.reassignments()) == ((1, 2, 3), {})
+
+
 def test_a_cancel_ends_and_names_what_stays_when_the_log_directory_of_an_original_has_failed(mode: str) -> None:
     simulator = unclean(mode, "12")
     world = rested(simulator, "12", "31")
