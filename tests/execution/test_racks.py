@@ -29,10 +29,12 @@ from tests.simulator import Simulator
 RACKS = {"balance": "racks"}
 
 
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
 def test_once_a_lost_rack_is_back_health_counts_what_breaks_the_rule_and_a_rebalance_moves_only_that(
-    tmp_path: Path,
+    mode: str, tmp_path: Path
 ) -> None:
-    simulator = Simulator.of("1a 2a 3b 4b 5c 6c", "t: 135 246 153 264", "u: 46", "__consumer_offsets: 135")
+    topics = ("t: 135 246 153 264", "u: 46", "__consumer_offsets: 135")
+    simulator = Simulator.of("1a 2a 3b 4b 5c 6c", *topics, mode=mode)
     simulator.create("__strimzi_canary", [(3, 4)])
     journal = memory_journal(simulator)
 

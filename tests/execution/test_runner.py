@@ -433,9 +433,12 @@ def throttled(simulator: Simulator) -> str | None:
     return simulator.topic_settings.get("t", {}).get(FOLLOWERS)
 
 
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
 @pytest.mark.parametrize("settles", [True, False], ids=["in sync", "stuck_after"])
-def test_a_partition_under_its_min_isr_elsewhere_is_waited_for_until_it_is_in_sync_or_stuck(settles: bool) -> None:
-    simulator = Simulator.of("1a 2b 3c 4a 5b", "r: 123", "x: 45")
+def test_a_partition_under_its_min_isr_elsewhere_is_waited_for_until_it_is_in_sync_or_stuck(
+    settles: bool, mode: str
+) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "r: 123", "x: 45", mode=mode)
     simulator.topic_settings["x"]["min.insync.replicas"] = "2"
     outside = simulator.topics[TopicPartition("x", 0)]
     moves = [move("r-0", "123", "143")]

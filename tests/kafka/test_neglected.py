@@ -184,7 +184,8 @@ def test_it_is_what_it_is_said_to_be(neglected: Neglected) -> None:
 
 def test_doctor_and_health_name_what_is_broken(desk: Desk) -> None:
     printed = desk.run("doctor", code=Exit.FAILED)
-    for words in ("are down and host replicas: 8, 9.", "lists of throttled replicas are left over"):
+    lagging = f"Replicas of live brokers that are not in sync: stuck-0 on {STUCK}."
+    for words in ("are down and host replicas: 8, 9.", "lists of throttled replicas are left over", lagging):
         assert words in printed
     health, _ = check_health(desk.cluster, desk.opened.journal)
     found = [health.measures[f"{name}_partitions"] for name in ("under_replicated", "offline", "reassigning")]
