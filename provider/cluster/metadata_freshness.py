@@ -108,6 +108,8 @@ class MetadataReconciler:
         if in_flight is not None:
             return _with_reassignment(seen, in_flight)
         request, was_listed = self._accepted.get(name), self._listed.get(name)
+        if request is not None and seen.is_recreated(request.topic_id):
+            return seen
         if (
             request is not None
             and request.target is not None

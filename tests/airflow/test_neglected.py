@@ -21,7 +21,7 @@ from kafka_steward.sandbox.neglected import FULL_DISK, GHOSTS, JOINED, STUCK, Ne
 from tests.airflow.conftest import DONE, Desk
 from tests.airflow.people import answer, asked, ended
 from tests.eventually import eventually
-from tests.neglected import CANARY, LEFT, SETTINGS, Seen, assert_as_others_left_it
+from tests.neglected import CANARY, DELETED, LEFT, SETTINGS, Seen, assert_as_others_left_it
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -180,7 +180,9 @@ def test_one_more_death_is_healed_and_what_others_left_is_as_it_was(workflows: W
 
 def assert_moved(workflows: Workflows, facts: dict[str, Any], *left: str) -> None:
     """All but what is left, which the request for an approval and the report name once each, with the reason."""
-    assert (facts["status"], facts["not_done_count"]) == ("completed", 0)
+    # With ZooKeeper, a broker that was paused while a topic was deleted goes on to show it, and may be the one asked.
+    gone = {name for name, _ in facts["not_done"]} & DELETED
+    assert (facts["status"], facts["not_done_count"]) == ("completed", len(gone))
     completed = re.search(r"completed: (\d+) partitions? (?:was|were) moved\.(.*?)(?: lists |$)", facts["sentence"])
     assert completed, facts
     assert int(completed[1]) == facts["partitions"]

@@ -135,10 +135,12 @@ def test_a_requested_move_is_in_flight_until_the_broker_shows_it_or_something_ne
 def test_a_recreated_topic_is_not_stale_metadata(recent: MetadataReconciler) -> None:
     recent.reconcile({NAME: Partition("t", 0, OLD, frozenset(), 2, "id1", leader_epoch=7)}, {})
     recent.on_accepted({NAME: DONE}, 0)
-    recent.on_listed({}, GRACE_S + 1)
-    for topic_id, in_flight in (("id1", True), ("id2", False)):
-        seen = Partition("t", 0, OLD, frozenset(), 2, topic_id, leader_epoch=0)
-        assert recent.reconcile({NAME: seen}, {})[NAME].reassigning is in_flight
+    recent.on_listed(IN_FLIGHT, 0)
+    for now_s in (1, GRACE_S + 1):
+        recent.on_listed({}, now_s)
+        for topic_id, in_flight in (("id1", True), ("id2", False)):
+            seen = Partition("t", 0, OLD, frozenset(), 2, topic_id, leader_epoch=0)
+            assert recent.reconcile({NAME: seen}, {})[NAME].reassigning is in_flight
 
 
 @pytest.mark.parametrize("zookeeper", [False, True])

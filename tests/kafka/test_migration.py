@@ -85,7 +85,8 @@ def test_it_is_said_and_moves_are_submitted_by_the_admin_api_alone(
         code, printed = apply(target)
         assert (code, assignments(sandbox, "t")) == (Exit.DONE, {"t": {0: target}}), printed
 
-    connect(host=sandbox.bootstrap, extra={**extra, "zookeeper": sandbox.zookeeper, "submission": "legacy"})
+    legacy = {"journal": f"sqlite:///{tmp_path}/legacy.db", "zookeeper": sandbox.zookeeper, "submission": "legacy"}
+    connect(host=sandbox.bootstrap, extra={**extra, **legacy})
     code, printed = apply((1, 3))
     assert code == Exit.UNFINISHED, printed
     assert f"the cluster is in migration to KRaft ({MIGRATION}), whose controller does not read" in printed
