@@ -38,13 +38,15 @@ STALE_LIMIT_S = 600.0
 class _AcceptedRequest:
     """A request that the controller accepted: `target` is None for a cancel.
 
-    `topic_id` and `epoch` are the values that a broker showed last before the request.
+    `topic_id` and `epoch` are the values that a broker showed last before the request; `arrived_epoch` is the one with
+    which it showed the target at rest, None until then.
     """
 
     target: Assignment | None
     topic_id: str | None
     epoch: int
     at_s: float
+    arrived_epoch: int | None = None
 
 
 class _TopicMetadata(NamedTuple):
@@ -82,7 +84,7 @@ class MetadataReconciler:
         for name in listed.keys() & self._accepted.keys():
             request = self._accepted.pop(name)
             if request.target == listed[name].target:
-                self._accepted[name] = replace(request, at_s=now_s)
+                self._accepted[name] = replace(request, at_s=now_s, arrived_epoch=None)
         self._listed = {name: kept for name, kept in self._listed.items() if now_s - kept[1] < STALE_LIMIT_S}
         self._accepted = {
             name: request for name, request in self._accepted.items() if now_s - request.at_s < STALE_LIMIT_S
@@ -108,8 +110,10 @@ class MetadataReconciler:
         if in_flight is not None:
             return _with_reassignment(seen, in_flight)
         request, was_listed = self._accepted.get(name), self._listed.get(name)
-        if request is not None and seen.is_recreated(request.topic_id):
+        if request is not None and (seen.is_recreated(request.topic_id) or _is_newer_metadata(seen, request)):
             return seen
+        if request is not None and request.target == seen.replicas:
+            self._accepted[name] = replace(request, arrived_epoch=seen.leader_epoch)
         if (
             request is not None
             and request.target is not None
@@ -165,6 +169,11 @@ def _is_older_metadata(seen: Partition, request: _AcceptedRequest) -> bool:
 def _is_shown_in_flight(was: Reassignment, target: Assignment, seen: Partition) -> bool:
     """Return True if the broker shows the request as the list did: the list knows which replicas were added."""
     return target == was.target != seen.replicas == was.replicas
+
+
+def _is_newer_metadata(seen: Partition, request: _AcceptedRequest) -> bool:
+    # For example another process has moved the partition back since.
+    return request.arrived_epoch is not None and seen.leader_epoch > request.arrived_epoch
 
 
 def _with_reassignment(seen: Partition, in_flight: Reassignment) -> Partition:

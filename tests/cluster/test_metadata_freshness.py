@@ -143,6 +143,16 @@ def test_a_recreated_topic_is_not_stale_metadata(recent: MetadataReconciler) -> 
             assert recent.reconcile({NAME: seen}, {})[NAME].reassigning is in_flight
 
 
+def test_what_came_after_the_target_was_reached_is_no_stale_metadata(recent: MetadataReconciler) -> None:
+    shown(recent, OLD, epoch=7)
+    recent.on_accepted({NAME: DONE}, 0)
+    recent.on_listed(IN_FLIGHT, 0)
+    recent.on_listed({}, 1)
+    assert not shown(recent, DONE, epoch=8).reassigning
+    assert shown(recent, OLD, epoch=7).reassigning, "another broker has not heard of it yet"
+    assert not shown(recent, OLD, epoch=9).reassigning, "another process moved it back"
+
+
 @pytest.mark.parametrize("zookeeper", [False, True])
 def test_an_order_that_a_broker_still_lacks_is_old_news_only_where_orders_raise_epochs(zookeeper: bool) -> None:
     recent = MetadataReconciler(orders_raise_epochs=zookeeper)
