@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -417,14 +418,47 @@ def test_among_those_in_sync_the_racks_and_the_load_decide() -> None:
     assert sorted(sum(broker in one for one in kept(plan)) for broker in (2, 3, 4)) == [2, 2, 2]
 
 
-def test_what_may_receive_nothing_goes_first_unless_what_is_out_of_sync_would_stay_for_it() -> None:
-    assert kept(lowered(lagging("1 2 3", "123", isr=[1, 2, 3], leader=1), 2, exclude_brokers=[1])) == [{2, 3}]
-    assert kept(lowered(lagging("1 2 3", "123", isr=[1, 2], leader=1), 2, exclude_brokers=[1])) == [{1, 2}]
-    assert kept(lowered(lagging("1 2 3", "123", isr=[1, 2], leader=1), 1, exclude_brokers=[1])) == [{2}]
+@pytest.mark.parametrize("how", ["excluded", "cordoned"])
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "isr", "held"),
+    [
+        ("1 2 5", "152", [5, 2], {5}),
+        ("1 2 5", "512", [5, 1, 2], {1, 5}),
+        ("1 2 5", "512", [1, 5, 2], {1, 5}),
+        ("1 2 5", "152", [1, 5], {1, 5}),
+        ("1 2 5", "521", [1], {1, 5}),
+        # The racks decide, whether a broker receives or not.
+        ("1a 2a 5b", "125", [1, 2, 5], {1, 5}),
+        ("1a 2b 5a", "152", [1, 2, 5], {1, 2}),
+        ("1a 2a 5b", "512", [5, 1, 2], {1, 5}),
+        # A broker that is down or draining can neither stay nor lead.
+        ("1 2- 5", "125", [1, 5], {1, 5}),
+        ("1! 2 5", "125", [2, 5], {2}),
+    ],
+)
+def test_what_may_receive_nothing_keeps_what_it_holds(
+    how: str, brokers: str, replicas: str, isr: list[int], held: set[int]
+) -> None:
+    snapshot, options = lagging(brokers, replicas, isr=isr, leader=isr[0]), {"exclude_brokers": [5]}
+    if how == "cordoned":
+        rows = [row | {"cordoned": row["broker"] == 5} for row in snapshot.brokers.to_pylist()]
+        snapshot, options = replace(snapshot, brokers=pa.Table.from_pylist(rows, snapshot.brokers.schema)), {}
+    plan = lowered(snapshot, len(held), **options)
+    assert kept(plan) == [held]
+    if replicas == "152" and isr[0] == 5:
+        wrong = plan_with(plan.digest, plan.proof, [move(snapshot, "t-0 2")])
+        assert "t-0: it drops its leader 5, which is in sync." in check(snapshot, wrong).problems
+
+
+def test_the_load_decides_on_brokers_that_may_receive_nothing_as_on_others() -> None:
+    plan = lowered(lagging(SIX, *["61234"] * 6, isr=[1, 2, 3, 4], leader=1), 2, exclude_brokers=[2, 3, 4])
+    assert sorted(sum(broker in one for one in kept(plan)) for broker in (2, 3, 4)) == [2, 2, 2]
+    plan = lowered(lagging(SIX, *["61234"] * 6, isr=[1, 2, 3, 4], leader=1), 2, exclude_brokers=[1, 2])
+    assert sorted(sum(broker in one for one in kept(plan)) for broker in (2, 3, 4)) == [2, 2, 2]
+
+
+def test_a_draining_broker_goes_first() -> None:
     assert kept(lowered(lagging("1- 2 3", "123", isr=[1, 2], leader=2), 2)) == [{2, 3}]
-    # A broker that is down can neither stay nor lead: what may receive nothing keeps what it has.
-    dead = lagging("1 2 3-", "132", isr=[1, 2], leader=2)
-    assert kept(lowered(dead, 2, exclude_brokers=[1])) == [{1, 2}]
 
 
 @pytest.mark.parametrize(
@@ -445,7 +479,11 @@ def test_the_checker_refuses_a_plan_that_drops_what_is_in_sync_for_what_is_not(
 
 
 @settings(max_examples=tried(150))
-@given(st.integers(0, 100_000), st.integers(1, 4), st.sampled_from([{}, {"exclude_brokers": [3]}]))
+@given(
+    st.integers(0, 100_000),
+    st.integers(1, 4),
+    st.sampled_from([{}, {"exclude_brokers": [3]}, {"exclude_brokers": [1, 2]}]),
+)
 def test_no_plan_drops_what_is_in_sync_for_what_is_not(seed: int, factor: int, options: dict[str, Any]) -> None:
     dice = random.Random(seed)
     brokers = [
@@ -473,3 +511,5 @@ def test_no_plan_drops_what_is_in_sync_for_what_is_not(seed: int, factor: int, o
         lost = (set(each.before) - set(each.after)) & set(row["isr"]) & usable
         late = set(each.after) & set(row["replicas"]) - set(row["isr"])
         assert not (row["isr"] and lost and late)
+        if len(each.after) < len(each.before) and row["isr"] and row["leader"] in usable:
+            assert row["leader"] in each.after

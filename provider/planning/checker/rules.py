@@ -100,10 +100,15 @@ class CheckContext:
         return dict.fromkeys(self.options.get("topics") or (), self.options.get("replication_factor") or 0)
 
     @cached_property
+    def in_use(self) -> frozenset[int]:
+        """The brokers that keep what they hold, whether they may receive a replica or not."""
+        return frozenset(broker for broker, state in self.state.items() if state in ("live", "new"))
+
+    @cached_property
     def receivers(self) -> frozenset[int]:
         """The brokers that may receive a replica."""
         excluded = {*self.options.get("exclude_brokers", ()), *self.cordoned}
-        return frozenset(b for b, state in self.state.items() if state in ("live", "new") and b not in excluded)
+        return self.in_use - excluded
 
     def alive_replicas(self, replicas: Assignment, part: SnapshotPartition) -> Assignment:
         """Return a partition's replicas that are neither lost nor on brokers that have failed.
@@ -219,8 +224,9 @@ def count_available_brokers(name: TopicPartition, context: CheckContext) -> int:
     part = context.partitions[name]
     held = context.alive_replicas(part.replicas, part)
     alive = frozenset(broker for broker in held if context.state.get(broker) != "down")
-    usable = context.receivers - part.offline
-    return len(usable | alive if count_replicas_due(name, context) > len(alive) else usable & alive)
+    if count_replicas_due(name, context) > len(alive):
+        return len((context.receivers - part.offline) | alive)
+    return len((context.in_use - part.offline) & alive)
 
 
 def _matches_any(topic: str, patterns: Iterable[str]) -> bool:
@@ -325,10 +331,10 @@ def _check_requested_factor(move: Move, part: SnapshotPartition, context: CheckC
     if len(move.adding) != max(0, len(move.after) - len(kept)):
         yield f"it adds {len(move.adding)} replicas, which is not the number that it lacks."
     yield from _check_dropped_replicas(move, part, kept, context)
-    # Of the replicas to remove, those out of sync come first, then those on brokers that may receive none, even the
-    # leader's. The preferred leader goes, too, where the only replica left is the leader.
+    # Of the replicas to remove, those on draining brokers come first, then those out of sync. The preferred leader
+    # goes, too, where the only replica left is the leader.
     late = frozenset(kept) - part.isr if part.isr and len(move.after) < len(kept) else frozenset()
-    places = context.receivers.union(move.after) - (late if late.isdisjoint(move.after) else frozenset())
+    places = context.in_use.union(move.after) - (late if late.isdisjoint(move.after) else frozenset())
     if move.after != (part.leader,) or part.leader not in part.isr:
         yield from _check_leader(move, part, tuple(broker for broker in kept if broker in places))
     yield from _check_rack_spread(move, kept, context)
@@ -337,17 +343,16 @@ def _check_requested_factor(move: Move, part: SnapshotPartition, context: CheckC
 def _check_dropped_replicas(
     move: Move, part: SnapshotPartition, kept: Assignment, context: CheckContext
 ) -> Iterator[str]:
-    """Check that fewer replicas are those in sync, the leader among them; excluded brokers may lose one of them.
+    """Check that fewer replicas are those in sync, the leader among them, also on brokers that receive none.
 
     A replica out of sync may stay only if every one in sync on a broker in use stays.
     """
-    in_use = {broker for broker, state in context.state.items() if state in ("live", "new")}
-    dropped = [broker for broker in kept if broker not in move.after and broker in part.isr & in_use]
+    dropped = [broker for broker in kept if broker not in move.after and broker in part.isr & context.in_use]
     late = [broker for broker in kept if broker in move.after and broker not in part.isr]
     if dropped and late:
         yield f"it drops broker {dropped[0]}, which is in sync, and keeps broker {late[0]}, which is not."
     # Of a leader that is also the preferred one, `_check_leader` says it.
-    if part.leader in dropped and part.leader in context.receivers and part.leader != part.replicas[0]:
+    if part.leader in dropped and part.leader != part.replicas[0]:
         yield f"it drops its leader {part.leader}, which is in sync."
     stay = [broker for broker in part.replicas if broker in move.after]
     if len(move.after) == len(stay) < len(part.replicas) and _reorders_kept(move, part, stay, context):
@@ -361,7 +366,7 @@ def _reorders_kept(move: Move, part: SnapshotPartition, stay: Sequence[int], con
     """
     if stay[:1] == list(part.replicas[:1]):
         return list(move.after) != stay
-    leads = part.leader in stay and part.leader in part.isr and context.state.get(part.leader) in ("live", "new")
+    leads = part.leader in stay and part.leader in part.isr & context.in_use
     first = part.leader if leads else move.after[0]
     return list(move.after) != [first, *(broker for broker in stay if broker != first)]
 

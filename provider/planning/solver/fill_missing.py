@@ -45,6 +45,7 @@ from kafka_steward.planning.solver.problem import (
     combine_shards,
     count_pairs,
     dispositions,
+    free_brokers,
     held_dispositions,
     is_pair_in,
 )
@@ -158,13 +159,9 @@ class _MissingReplicas:
     @cached_property
     def open_brokers(self) -> Bools:
         """A mask of the brokers on which each incomplete row may place a replica."""
-        everywhere = ~self.shrinks[self.incomplete_rows][:, None]
-        return (
-            (self._broker_mask(self.optional) | everywhere)
-            & self.problem.brokers.receivers
-            & ~self.held_brokers
-            & ~self.lost_brokers
-        )
+        grows = ~self.shrinks[self.incomplete_rows][:, None]
+        able = self._broker_mask(self.optional) | (grows & self.problem.brokers.receivers)
+        return able & ~self.held_brokers & ~self.lost_brokers
 
     def _broker_mask(self, which: Bools) -> Bools:
         rows = self.problem.rows
@@ -206,10 +203,10 @@ def _find_missing(problem: Problem) -> _MissingReplicas:
     # Of a partition that gets a replica, none may stay on a dead broker: Kafka would not complete the move.
     kept &= ~(brokers.state_mask("down")[rows.broker] & lacks[rows.row])
     missing = factor - np.bincount(rows.row[kept], minlength=len(rows))
-    room = np.where(shrinks, np.bincount(rows.row[optional], minlength=len(rows)), len(brokers))
+    room = np.where(shrinks, np.bincount(rows.row[optional], minlength=len(rows)), free_brokers(problem, kept))
     # Where as many are live as requested, the others leave the list of replicas.
     trims = _named_rows(problem) & (factor == keeps) & (keeps < rows.replica_count)
-    disposition = dispositions(problem, kept, missing, room, changes=shrinks | trims)
+    disposition = dispositions(problem, missing, room, changes=shrinks | trims)
     if problem.operation is Operation.SET_REPLICATION_FACTOR:
         below = (disposition == Disposition.PLANNED) & (factor < np.minimum(rows.min_isr, rows.replica_count))
         disposition[below] = Disposition.BELOW_MIN_ISR
@@ -275,34 +272,26 @@ def _named_rows(problem: Problem) -> Bools:
 def _choose_staying(problem: Problem, held: Bools, factor: Ints) -> tuple[Bools, Bools]:
     """Return masks of the replicas that stay, and of those among which the flow chooses; `held` are of shrinking rows.
 
-    Replicas in sync on receivers come first, then those in sync on excluded brokers, then those out of sync. Excluded
-    brokers otherwise keep nothing. All replicas of a rank stay before the flow chooses in the next one. Of the rank in
-    which it chooses, the leader stays, and then the first replica if none of those that may stay precedes it: it is the
+    Replicas in sync come first, then those out of sync, also on excluded brokers, which keep what they hold; draining
+    ones keep nothing. All replicas of a rank stay before the flow chooses in the next one. Of the rank in which it
+    chooses, the leader stays, and then the first replica if none of those that may stay precedes it: it is the
     preferred leader.
     """
     rows, brokers = problem.rows, problem.brokers
-    receives, usable = brokers.receivers[rows.broker], brokers.usable[rows.broker]
-    ranks = [held & receives & ~rows.behind, held & usable & ~receives & ~rows.behind, held & receives & rows.behind]
-    synced, spare = (np.bincount(rows.row[rank], minlength=len(rows)) for rank in ranks[:2])
-    last = np.where(synced >= factor, 0, 2)
-    last[(synced < factor) & (synced + spare >= factor)] = 1
-    ranks[1] &= (synced < factor)[rows.row]
-    rank = np.select(ranks, [0, 1, 2], 3)
+    able = held & brokers.usable[rows.broker]
+    rank = np.select([able & ~rows.behind, able], [0, 1], 2)
+    last = np.where(np.bincount(rows.row[rank == 0], minlength=len(rows)) >= factor, 0, 1)
     stays = rank < last[rows.row]
-    open_here = (rank == last[rows.row]) & (rank < 3)
+    open_here = (rank == last[rows.row]) & able
     left = factor - np.bincount(rows.row[stays], minlength=len(rows))
     leads = open_here & (rank == 0) & rows.in_sync & (brokers.ids[rows.broker] == rows.leader[rows.row])
     first = np.zeros(len(rows.row), bool)
-    may = np.flatnonzero((stays | open_here) & (rank != 1))
+    may = np.flatnonzero(stays | open_here)
     first[may[np.flatnonzero(np.diff(rows.row[may], prepend=-1))]] = True
     stays |= leads
     left -= np.bincount(rows.row[leads], minlength=len(rows))
     stays |= first & open_here & (left > 0)[rows.row]
-    # No arc leads to an excluded broker: the first ones stay.
-    spared = np.flatnonzero(open_here & (rank == 1))
-    turn = np.arange(len(spared)) - np.searchsorted(rows.row[spared], rows.row[spared])
-    stays[spared[turn < left[rows.row[spared]]]] = True
-    return stays, open_here & receives & ~stays
+    return stays, open_here & ~stays
 
 
 def _count_totals(need: _MissingReplicas) -> ShardTotals:
@@ -400,6 +389,8 @@ class _FillFlow:
 
     def __init__(self, need: _MissingReplicas, others: OtherShards) -> None:
         self.need, self.brokers = need, need.problem.brokers
+        #: The brokers that may hold what is placed: also excluded ones, of a row that chooses among its own.
+        self.able = self.brokers.receivers | need.open_brokers.any(axis=0)
         self.most, self.first = _rack_room(need)
         self.topics, topic = np.unique(need.problem.rows.topic[need.incomplete_rows], return_inverse=True)
         self.net = PlacementNetwork(topic, len(self.topics), need.broker_groups)
@@ -417,7 +408,7 @@ class _FillFlow:
         factors = sorted(total.factors)
         counts = count_pairs(rows.topic, np.searchsorted(factors, need.factor), (len(rows.topics), len(factors)))
         everything = [total.factors[factor] for factor in factors]
-        bounds = fair_bounds(self.brokers, self.brokers.receivers, factors, np.vstack([counts, everything]))
+        bounds = fair_bounds(self.brokers, self.able, factors, np.vstack([counts, everything]))
         cells = count_pairs(rows.topic[rows.row[need.kept]], rows.broker[need.kept], (len(counts), len(self.brokers)))
         self.room = np.maximum(bounds[1][:-1] - cells, 0)
         self.limit = others.scale_to_shard(bounds[1][-1], need.missing_count)
@@ -458,7 +449,7 @@ class _FillFlow:
         self.direct = self.net.add_replica_arcs(self.direct_row, self.direct_broker, 0)
 
     def _add_cell_arcs(self) -> None:
-        topic, broker = np.nonzero(np.broadcast_to(self.brokers.receivers, self.net.cell.shape))
+        topic, broker = np.nonzero(np.broadcast_to(self.able, self.net.cell.shape))
         tail, head = self.net.cell[topic, broker], self.net.broker[broker]
         room = self.room[self.topics[topic], broker]
         self.net.add_arcs(tail, head, room, 0)
@@ -477,10 +468,10 @@ class _FillFlow:
         above = self.level - others.load_targets(self.brokers, self.need.missing_count)
         height = (above[:, None] + steps) * (4 * capacity.mean() / capacity[:, None])
         cost = np.asarray(np.floor(height), np.int64)
-        return cost - int(cost[self.brokers.receivers].min(initial=int(cost.min())))
+        return cost - int(cost[self.able].min(initial=int(cost.min())))
 
     def _add_level_arcs(self) -> None:
-        broker, step = np.nonzero(np.broadcast_to(self.brokers.receivers[:, None], self.height_cost.shape))
+        broker, step = np.nonzero(np.broadcast_to(self.able[:, None], self.height_cost.shape))
         over = np.where(self.level[broker] + step * self.step >= self.limit[broker], self.over_limit, 0)
         self.net.add_arcs(self.net.broker[broker], self.net.sink, self.step, self.height_cost[broker, step] + over)
 

@@ -291,17 +291,21 @@ def rows_that_lag(problem: Problem) -> Bools:
     return np.asarray(np.bincount(rows.row[lags], minlength=len(rows)) > 0, bool)
 
 
-def dispositions(problem: Problem, kept: Bools, missing: Ints, room: Ints, changes: Bools) -> Ints:
-    """Return each row's disposition when `missing` replicas join those that it keeps, on at most `room` brokers.
+def free_brokers(problem: Problem, kept: Bools) -> Ints:
+    """Return the number of brokers that may receive a replica of each row, which keeps its `kept` ones."""
+    rows, brokers = problem.rows, problem.brokers
+    on_target = (kept | rows.lost) & brokers.receivers[rows.broker]
+    return np.asarray(int(brokers.receivers.sum()) - np.bincount(rows.row[on_target], minlength=len(rows)), np.int64)
+
+
+def dispositions(problem: Problem, missing: Ints, room: Ints, changes: Bools) -> Ints:
+    """Return each row's disposition when `missing` replicas join those that it keeps, on at most `room` other brokers.
 
     `changes` marks rows that change even if nothing is missing.
     """
-    rows, brokers = problem.rows, problem.brokers
     decided, leaderless = static_dispositions(problem), leaderless_dispositions(problem)
-    on_target = (kept | rows.lost) & brokers.receivers[rows.broker]
-    free = int(brokers.receivers.sum()) - np.bincount(rows.row[on_target], minlength=len(rows))
     disposition = np.where(decided != Disposition.UNTOUCHED, decided, Disposition.PLANNED)
-    disposition[missing > np.minimum(free, room)] = Disposition.TOO_FEW_BROKERS
+    disposition[missing > room] = Disposition.TOO_FEW_BROKERS
     disposition = np.where(leaderless != Disposition.UNTOUCHED, leaderless, disposition)
     disposition[(missing == 0) & ~changes] = Disposition.UNTOUCHED
     return disposition
