@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from kafka_steward.assignment import BALANCING_OPERATIONS, Operation, TopicPartition, below_min_isr_reason, counted
+from kafka_steward.assignment import BALANCING_OPERATIONS, Operation, TopicPartition, counted
 from kafka_steward.capacities import parse_capacities
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -39,12 +39,14 @@ from kafka_steward.execution.plan_requests import no_op_reason, planner_options
 from kafka_steward.execution.readiness import check_readiness
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.execution.throttle_rates import ExternalRate, external_rates_message
+from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.render import Table
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import (
     PlanFolder,
     SnapshotFolder,
+    cordoned_brokers,
     min_isr_by_topic,
     read_plan,
     read_snapshot,
@@ -313,24 +315,32 @@ def _print_plan(
         print_error(
             f"{file} has the plan, {back} the way back. To execute it:", f"  {call.command_line(f'apply {file}')}"
         )
-        if refused := _first_below_min_isr_on_the_way_back(plan, snapshot):
+        if fault := _fault_of_the_way_back(plan, snapshot):
             print_error(
-                f"{back} would be refused, because {refused} has fewer replicas than min.insync.replicas now. To go "
-                "back in spite of that, cancel the plan that `apply` makes:",
+                f"{back} would be refused. {fault} To go back as far as possible, cancel the plan that `apply` makes:",
                 f"  {call.command_line('cancel PLAN --scope plan')}",
             )
 
 
-def _first_below_min_isr_on_the_way_back(plan: PlanFolder, snapshot: SnapshotFolder) -> TopicPartition | None:
-    """Return the first partition whose replicas before the plan `apply` would refuse afterwards; None without."""
-    raised = [move for move in plan.moves if len(move.before) < len(move.after)]
-    min_isr = min_isr_by_topic(snapshot.partitions) if raised else {}
-    refused = (
-        move.topic_partition
-        for move in raised
-        if below_min_isr_reason(len(move.after), len(move.before), min_isr[move.topic])
+def _fault_of_the_way_back(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
+    """Return why `apply` would refuse the replicas before the plan once it is executed; empty if it would not.
+
+    Minimum ISR and the brokers count as they are now: a broker may be cordoned, or not live.
+    """
+    min_isr = min_isr_by_topic(snapshot.partitions)
+    brokers = snapshot.brokers.select(["broker", "state"]).to_pylist()
+    check = TargetCheck(
+        {
+            move.topic_partition: CurrentPartition(
+                move.after, has_leader=True, reassigning=False, min_isr=min_isr[move.topic]
+            )
+            for move in plan.moves
+        },
+        live={row["broker"] for row in brokers if row["state"] not in {"failed", "down"}},
+        known={row["broker"] for row in brokers},
+        cordoned=cordoned_brokers(snapshot.brokers),
     )
-    return next(refused, None)
+    return next(check.find_faults({move.topic_partition: move.before for move in plan.moves}), "")
 
 
 def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder, stricter: Sequence[ExternalRate]) -> list[str]:

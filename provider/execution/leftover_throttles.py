@@ -18,7 +18,7 @@ from typing import Any
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
-from kafka_steward.cluster.state import Snapshot
+from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.cluster_queries import readable_topic_configs
 from kafka_steward.execution.effects import AuditedCalls
@@ -147,6 +147,7 @@ def read_external_rates(cluster: ClusterPort, journal: Journal, *, leaders: bool
     """Return the rates that others have set and that are in force, sorted; none without the right.
 
     Those of leaders have the partitions that they throttle: which a list names, or a plan's throttle with `leaders`.
+    Those of followers have the partitions with a replica there that is out of sync and that a list names.
     """
     leased = {each.key for each in RATES.list_all(journal.tree)}
     try:
@@ -157,14 +158,35 @@ def read_external_rates(cluster: ClusterPort, journal: Journal, *, leaders: bool
             )
             for side in ThrottleSide
         )
-        return sorted([*following, *(_with_partitions(cluster, leading, leaders) if leading else ())])
+        if not (following or leading):
+            return []
+        snapshot = cluster.snapshot()
+        lagging = list(_with_lagging(cluster, snapshot, following))
+        return sorted([*lagging, *(_with_partitions(cluster, snapshot, leading, leaders) if leading else ())])
     except ClusterError:
         return []  # a plan can be made, and approved, without the right to read the settings of brokers
 
 
-def _with_partitions(cluster: ClusterPort, rates: Sequence[ExternalRate], leaders: bool) -> Iterator[ExternalRate]:
+def _with_lagging(cluster: ClusterPort, snapshot: Snapshot, rates: Sequence[ExternalRate]) -> Iterator[ExternalRate]:
+    """Yield the rates of followers with the partitions of which they throttle a replica that is out of sync."""
+    lagging: dict[int, set[TopicPartition]] = {rate.broker: set() for rate in rates}
+    for name, partition in snapshot.partitions.items():
+        for broker in set(partition.replicas) - partition.isr & lagging.keys():
+            lagging[broker].add(name)
+    topics = sorted({name.topic for several in lagging.values() for name in several})
+    key = ThrottleSide.FOLLOWER.replicas_key
+    lists = {topic: parse_list(value) for topic, of, value in _read_lists(cluster, topics, lambda: None) if of == key}
+    for rate in rates:
+        entries = {name: lists.get(name.topic, ()) for name in lagging[rate.broker]}
+        listed = (name for name, of in entries.items() if ALL in of or f"{name.partition}:{rate.broker}" in of)
+        yield replace(rate, partitions=frozenset(listed))
+
+
+def _with_partitions(
+    cluster: ClusterPort, snapshot: Snapshot, rates: Sequence[ExternalRate], leaders: bool
+) -> Iterator[ExternalRate]:
     """Yield the rates of leaders with the partitions that they throttle; those that throttle none are left out."""
-    snapshot, key = cluster.snapshot(), ThrottleSide.LEADER.replicas_key
+    key = ThrottleSide.LEADER.replicas_key
     lists = {
         topic: value for topic, of, value in _read_lists(cluster, sorted(snapshot.topics), lambda: None) if of == key
     }
@@ -181,9 +203,9 @@ def _list_rates(
     side: ThrottleSide, rates: Mapping[int, BrokerRate], snapshot: Snapshot
 ) -> Iterator[tuple[bool, ExternalThrottle]]:
     """Yield each rate, and whether a reassignment in flight needs it."""
-    moving = [partition for partition in snapshot.reassigning.values() if partition.adding]
+    moving = [partition for partition in snapshot.reassigning.values() if _awaited_replicas(partition)]
     if side is ThrottleSide.FOLLOWER:
-        busy = {broker for partition in moving for broker in partition.adding}
+        busy = {broker for partition in moving for broker in _awaited_replicas(partition)}
     else:
         busy = {broker for partition in moving for broker in set(partition.replicas).difference(partition.adding)}
     for broker, rate in rates.items():
@@ -192,6 +214,11 @@ def _list_rates(
     inherited = next((rate.inherited for rate in rates.values() if rate.inherited is not None), None)
     if inherited is not None:
         yield bool(moving), ExternalThrottle(ThrottleLevel.ALL_BROKERS, "", side.rate_key, inherited)
+
+
+def _awaited_replicas(partition: Partition) -> set[int]:
+    """Return the replicas for which Kafka waits to complete a reassignment: new ones, and those that stay and lag."""
+    return {*partition.adding, *(set(partition.replicas).difference(partition.removing) - partition.isr)}
 
 
 def _leftover_list(

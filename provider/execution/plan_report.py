@@ -209,10 +209,10 @@ def drained_brokers(plan: PlanFolder) -> list[int]:
 
 def _predicted_duration(plan: PlanFolder, stricter: Sequence[ExternalRate]) -> str:
     throttle, seconds = _throttle(plan), plan.proof.get("predicted_seconds")
+    if stricter and (seconds is not None or not throttle):
+        return _duration_at_rates_of_others(plan.moves, stricter, seconds or 0.0)
     if not throttle or seconds is None:
         return "unthrottled: as fast as disks and network allow"
-    if stricter:
-        return _duration_at_rates_of_others(plan.moves, stricter, seconds)
     if vain := ineffective_message(throttle):
         return f"not predicted: {vain}"
     return f"at least {format_duration(seconds)} at {format_bytes(throttle)}/s into each broker"
@@ -223,10 +223,25 @@ def _throttle(plan: PlanFolder) -> int:
 
 
 def stricter_rates(moves: Sequence[Move], rates: Sequence[ExternalRate], throttle: int) -> list[ExternalRate]:
-    """Return the rates of others that limit the moves more than `throttle`: of followers and of leaders. Pure."""
+    """Return the rates of others that limit the moves more than `throttle`: of followers and of leaders. Pure.
+
+    A replica that stays and is out of sync has no throttle of ours: a rate of others limits it in any case.
+    """
     senders = _throttled_leaders(rates)
     copies = {(senders.get(move.topic_partition), broker) for move in moves for broker in move.adding}
-    return limiting_rates(copies, rates, throttle) if throttle else []
+    kept = {(senders.get(move.topic_partition), broker) for move in moves for broker in _throttled_kept(move, rates)}
+    return sorted({*(limiting_rates(copies, rates, throttle) if throttle else ()), *limiting_rates(kept, rates, 0)})
+
+
+def _throttled_kept(move: Move, rates: Sequence[ExternalRate]) -> list[int]:
+    """Return the brokers of replicas that stay and are out of sync, and that a rate of others throttles."""
+    return [
+        rate.broker
+        for rate in rates
+        if rate.side is ThrottleSide.FOLLOWER
+        and move.topic_partition in rate.partitions
+        and rate.broker in frozenset(move.after) - move.adding
+    ]
 
 
 def _throttled_leaders(rates: Sequence[ExternalRate]) -> dict[TopicPartition, int]:
@@ -238,9 +253,10 @@ def _duration_at_rates_of_others(moves: Sequence[Move], stricter: Sequence[Exter
     size, count = Counter[tuple[ThrottleSide, int]](), Counter[tuple[ThrottleSide, int]]()
     senders = _throttled_leaders(stricter)
     for move in moves:
-        ends = [(ThrottleSide.FOLLOWER, broker) for broker in move.adding]
+        followers = [*move.adding, *_throttled_kept(move, stricter)]
+        ends = [(ThrottleSide.FOLLOWER, broker) for broker in followers]
         if move.topic_partition in senders:
-            ends += [(ThrottleSide.LEADER, senders[move.topic_partition])] * len(move.adding)
+            ends += [(ThrottleSide.LEADER, senders[move.topic_partition])] * len(followers)
         for end in ends:
             size[end] += move.size_bytes or 0
             count[end] += 1

@@ -62,6 +62,7 @@ from kafka_steward.execution.throttle_rates import (
     ExternalRate,
     ThrottleSide,
     external_rates_message,
+    find_catching_up,
     is_slower_than,
 )
 from kafka_steward.execution.throttles import find_stalling_rates, list_leased_rates, release_leases_of_plans
@@ -414,7 +415,7 @@ class PlanRunner:
         )
         if warning and (cancelling or not why_not):
             progress = replace(progress, sentence=f"{progress.sentence} {warning}")
-        if progress.eta_s and is_slower_than(progress.eta_s, rates, stepped.copies_left):
+        if progress.eta_s is not None and not self._is_end_known(progress.eta_s, stepped, rates):
             progress = replace(progress, eta_s=None)
         reason = progress.sentence if cancelling or not why_not else record.reason
         leading = [rate for rate in stepped.external_rates if rate.side is ThrottleSide.LEADER]
@@ -438,6 +439,13 @@ class PlanRunner:
             stops=stops,
             external_rates=rates,
         )
+
+    @staticmethod
+    def _is_end_known(eta_s: float, stepped: StepResult, rates: Sequence[ExternalRate]) -> bool:
+        """Return False where a rate of others applies, or all is copied and a kept replica that lags is waited for."""
+        if eta_s > 0:
+            return not is_slower_than(eta_s, rates, stepped.copies_left)
+        return not any(find_catching_up(move, stepped.snapshot) for move in stepped.parts_in_flight)
 
     def _find_what_slows(
         self, stepped: StepResult, record: PlanRecord, now_ms: int

@@ -60,7 +60,8 @@ class ExternalRate:
     side: ThrottleSide
     bytes_per_s: int
     for_all: bool = False
-    #: The partitions that the broker leads and a leader's rate throttles, where moves are not begun.
+    #: Where moves are not begun: the partitions that the broker leads and a leader's rate throttles, or of whose
+    #: replicas out of sync a list names the one on this broker, which a follower's rate throttles.
     partitions: frozenset[TopicPartition] = field(default=frozenset(), compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:

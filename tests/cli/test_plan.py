@@ -11,14 +11,16 @@ import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.leftover_throttles import survey_throttles
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.sandbox import Sandbox
+from kafka_steward.settings import Settings
 from tests.airflow_home import Connect
 from tests.cli.airflow_command import assignments, throttles, written
 from tests.cli.calling import run
 from tests.cli.scene import Scene
 from tests.eventually import eventually
-from tests.simulated_plan import RATE
+from tests.simulated_plan import FOLLOWERS, RATE, World, move
 
 CONFIGS = "kafka.admin.ConfigCommand"
 
@@ -58,6 +60,39 @@ def test_the_proof_is_printed_as_tables(scene: Scene, capsys: pytest.CaptureFixt
     assert "Nothing was submitted." in err
 
 
+def test_a_rate_of_others_at_a_replica_that_stays_out_of_sync_counts_from_the_plan_to_its_end(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulator = scene.simulator
+    simulator.create("lags", [(4, 1, 2, 3)])
+    partition = simulator.topics[TopicPartition("lags", 0)]
+    partition.isr, partition.leader, partition.held = {1, 2}, 1, {1: 100, 2: 100, 3: 0, 4: 0}
+    simulator.topic_settings["lags"][FOLLOWERS] = "0:3,0:4"
+    for broker in (3, 4):
+        simulator.broker_settings[broker][RATE] = "1"
+    file = scene.folder / "plan.json"
+    lowered = ("plan", "set-replication-factor", "--topics", "lags", "--factor", "3", "--file", str(file))
+    assert scene.call(*lowered) == 0
+    out, err = capsys.readouterr()
+    assert "not predicted: 1 B/s into broker 4, set by someone else" in out
+    assert f"Broker 4 has {RATE} 1 byte/s, set by someone else" in err, "and not 3, which leaves"
+    simulator.topic_settings["lags"][FOLLOWERS] = "0:3"
+    assert scene.call(*lowered) == 0
+    assert "set by someone else" not in "".join(capsys.readouterr()), "a rate limits only what a list names"
+    simulator.topic_settings["lags"][FOLLOWERS] = "*"
+    settings = Settings(stall_after=5)
+    world = World(simulator, scene.journal, [move("lags-0", "4123", "412")], settings=settings, auto_generated=False)
+    for _ in range(9):
+        progress = world.step()
+        simulator.tick()
+    assert "lags-0 made no progress for 5 s." in progress.sentence
+    assert f"Broker 4 has {RATE} 1 byte/s, set by someone else: it slows" in progress.sentence
+    assert ([each.broker for each in progress.external_rates], progress.eta_s) == ([4], None)
+    survey = survey_throttles(simulator, scene.journal)
+    assert [each.entity for each in survey.leftovers] == ["3"]
+    assert sorted(each.entity for each in survey.in_use) == ["4", "lags"]
+
+
 def test_the_files_lead_there_and_back(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     before = scene.replicas()
     file = scene.folder / "drain.json"
@@ -77,9 +112,25 @@ def test_a_way_back_that_apply_would_refuse_is_named_with_what_to_do(
     file = scene.folder / "plan.json"
     raised = ("plan", "set-replication-factor", "--topics", "one", "--factor", "2", "--file", str(file))
     assert scene.call(*raised) == 0
-    assert "would be refused, because one-0 has fewer replicas than min.insync.replicas now" in capsys.readouterr().err
+    refused = (
+        f"{file.with_suffix('.rollback.json')} would be refused. The reassignment of one-0 is refused: it would go"
+    )
+    assert refused in capsys.readouterr().err
     assert scene.call("apply", str(file)) == 0
     assert scene.call("apply", str(file.with_suffix(".rollback.json"))) == 1
+    drained = ("plan", "drain", "--brokers", "1", "--file", str(file))
+    assert scene.call(*drained) == 0
+    assert "would be refused" not in capsys.readouterr().err
+    scene.simulator.cordoned.add(1)
+    assert scene.call(*drained) == 0
+    assert "is refused: broker 1 is cordoned and receives no replicas" in capsys.readouterr().err
+    scene.simulator.cordoned.clear()
+    scene.simulator.kill(2)
+    assert scene.call("plan", "heal", "--file", str(file)) == 0
+    assert "is refused: broker 2 is not live" in capsys.readouterr().err
+    assert scene.call("apply", str(file)) == 0
+    assert scene.call("apply", str(file.with_suffix(".rollback.json"))) == 1
+    assert "broker 2" in capsys.readouterr().err
 
 
 def test_the_plan_of_a_drain_is_applied_where_replicas_are_fewer_than_min_insync_replicas(scene: Scene) -> None:
