@@ -27,7 +27,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from kafka_steward.errors import DocumentError, JournalError, LockLost, SlotTaken
 from kafka_steward.journal import paths
@@ -177,27 +176,16 @@ def _without(claims: tuple[str, ...], digest: str) -> tuple[str, ...]:
     return tuple(each for each in claims if each != digest)
 
 
-class FencingStore(Protocol):
-    """A store for the fencing token beside the fenced rows, needed if the lock is kept elsewhere."""
-
-    def set_token(self, token: int) -> None:
-        """Set the token: from now on only writes with this token are accepted."""
-
-    def check_token(self, token: int) -> None:
-        """Raise LockLost unless `token` is the accepted one."""
-
-
 class Fence:
     """Proof that a process holds the step lock. Call `check` before each Kafka call and within each journal write.
 
     `token` increases each time that the lock is acquired.
     """
 
-    def __init__(self, tree: Tree, claim: Lock, node: Node, guard: FencingStore | None = None) -> None:
+    def __init__(self, tree: Tree, claim: Lock, node: Node) -> None:
         self._tree = tree
         self._claim = claim
         self._node = node
-        self._guard = guard
         self._renewed_s = time.monotonic()
 
     @property
@@ -220,8 +208,6 @@ class Fence:
             raise _lock_lost_error(self._tree)
         self._node = renewed
         self._renewed_s = time.monotonic()
-        if self._guard is not None:
-            self._guard.check_token(self.token)
 
     def check_after_wait(self) -> None:
         """Do what `check` does if the last renewal is a third of the time to live ago: after a request that took long.
@@ -253,11 +239,10 @@ class StepLock:
     `owner` names the process in messages: host and process id.
     """
 
-    def __init__(self, tree: Tree, owner: str, *, ttl_ms: int = TTL_MS, guard: FencingStore | None = None) -> None:
+    def __init__(self, tree: Tree, owner: str, *, ttl_ms: int = TTL_MS) -> None:
         self._tree = tree
         self._owner = owner
         self._ttl_ms = ttl_ms
-        self._guard = guard
         self._seen: list[Node | None] = []
         self._fence: Fence | None = None
 
@@ -278,9 +263,7 @@ class StepLock:
         taken = put(self._tree, paths.STEP_LOCK, node, claim.to_json())
         if taken is None:
             raise LockLost("Another process acquired the step lock first; this one does nothing now, and retries.")
-        if self._guard is not None:
-            self._guard.set_token(claim.fencing_token)
-        return Fence(self._tree, claim, taken, self._guard)
+        return Fence(self._tree, claim, taken)
 
     def _token_if_free(self, node: Node) -> int:
         held = Lock.from_node(node)

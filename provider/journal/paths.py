@@ -215,6 +215,14 @@ def validate_path(path: str) -> str:
     return path
 
 
+def is_mailed(path: str) -> bool:
+    """Return whether the node at `path` is in ZooKeeper, if the journal has one; all others are in the database.
+
+    The journal's id is in both, in the database as a row.
+    """
+    return path == JOURNAL or not (path == "/steward" or path.startswith("/steward/"))
+
+
 def is_path(path: str) -> bool:
     """Return whether `path` is a valid path of a node in every backend."""
     return len(path) <= MAX_PATH and _PATH.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))

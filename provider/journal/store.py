@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafka_steward.errors import PlanError
 from kafka_steward.journal.audit import Audit
-from kafka_steward.journal.locks import TTL_MS, FencingStore, PlanSlot, StepLock, new_holder_name
+from kafka_steward.journal.locks import TTL_MS, PlanSlot, StepLock, new_holder_name
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.tree import Tree
 
@@ -38,7 +38,6 @@ class Journal:
         plans: Plans,
         together: Callable[[], AbstractContextManager[object]],
         close: Callable[[], None],
-        guard: FencingStore | None = None,
         health: HealthHistory | None = None,
         openings: HostOpenings | None = None,
         poll_times: PollTimes | None = None,
@@ -67,7 +66,6 @@ class Journal:
         self.identity = identity
         self._pair = pair
         self._close = close
-        self._guard = guard
 
     def __repr__(self) -> str:
         return f"Journal(cluster_id={self.cluster_id!r})"
@@ -91,7 +89,7 @@ class Journal:
 
     def step_lock(self, owner: str | None = None, *, ttl_ms: int = TTL_MS) -> StepLock:
         """Return the step lock, to be used as a context manager. Messages name `owner`, by default this process."""
-        return StepLock(self.tree, owner or new_holder_name(), ttl_ms=ttl_ms, guard=self._guard)
+        return StepLock(self.tree, owner or new_holder_name(), ttl_ms=ttl_ms)
 
     def bind_rows_to_tree(self) -> Identity | None:
         """Bind rows and tree to each other by a new id; from then on, any other journal that shares a half is refused.
@@ -129,8 +127,8 @@ def open_journal(
 
     `url` is the SQLAlchemy URL of one of the `DATABASES`. `host` is this machine's name, by default the one that the
     operating system reports; a journal in a local database belongs to the first host that opens it. With `zookeeper`
-    the tree is kept in ZooKeeper, at the paths of the KIPs; the rows of plans and the audit trail stay in SQL. Both
-    halves contain the journal's id. Unless `compare` is False, the two ids are compared, and this host is recorded.
+    the documents of the KIPs are there, at the KIPs' paths; everything else is in the database. Both halves contain
+    the journal's id. Unless `compare` is False, the two ids are compared, and this host is recorded.
 
     Raises SettingError for an unusable URL, JournalUnreachable when the database or ZooKeeper does not answer,
     WrongCluster when ZooKeeper belongs to another cluster, WrongJournal when rows and tree do not belong to one
@@ -147,12 +145,13 @@ def open_journal(
         if zookeeper is None:
             journal = _build_journal(database, SqlTree(database), None, compare)
         else:
+            from kafka_steward.journal.split_tree import SplitTree  # noqa: PLC0415
             from kafka_steward.journal.zookeeper.tree import ZkTree  # noqa: PLC0415
 
             tree = ZkTree(zookeeper)
             opened.callback(tree.close)
             tree.require_cluster(cluster_id)
-            journal = _build_journal(database, tree, zookeeper.place, compare)
+            journal = _build_journal(database, SplitTree(SqlTree(database), tree), zookeeper.place, compare)
             tree.revoke_open_access()
         opened.pop_all()  # from here on, the journal closes them
         return journal
@@ -162,7 +161,6 @@ def _build_journal(database: Database, tree: Tree, tree_place: str | None, compa
     """Return the journal over rows and tree. `tree_place` is the location of a tree outside the database."""
     from kafka_steward.journal.identity import HostOpenings, bind_rows_to_tree, ensure_identity  # noqa: PLC0415
     from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
-    from kafka_steward.journal.sql.database import SqlFencingStore  # noqa: PLC0415
     from kafka_steward.journal.sql.history import EndedPlans, HealthHistory, PollTimes  # noqa: PLC0415
     from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.sql.plan_reports import PlanReports  # noqa: PLC0415
@@ -191,7 +189,6 @@ def _build_journal(database: Database, tree: Tree, tree_place: str | None, compa
         plans=plans,
         together=together,
         close=database.close,
-        guard=None if tree_place is None else SqlFencingStore(database),
         health=HealthHistory(database),
         openings=openings,
         poll_times=PollTimes(database),

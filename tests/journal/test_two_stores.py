@@ -1,4 +1,7 @@
-"""A journal whose tree is in ZooKeeper and whose rows are in SQL: how the two are put together. No ZooKeeper runs."""
+"""A journal whose documents of the KIPs are in ZooKeeper, and all else in SQL: how the two are put together.
+
+No ZooKeeper runs.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import JournalUnreachable, LockLost, WrongCluster, WrongJournal
+from kafka_steward.errors import WrongCluster, WrongJournal
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
-from kafka_steward.journal.records import MoveState
-from kafka_steward.journal.sql.database import Database, SqlFencingStore, open_database
+from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.test_plans import moves_of, record_of
 from tests.memory_tree import MemoryTree
-
-FIRST = [TopicPartition("orders", 0)]
 
 
 class StandIn(MemoryTree):
@@ -61,19 +60,42 @@ def journal(url: str) -> Iterator[Journal]:
         yield opened
 
 
-def test_documents_are_in_the_tree_and_rows_in_the_database(journal: Journal, url: str, made: list[StandIn]) -> None:
-    assert journal.tree is made[0]
+def test_only_documents_of_the_kips_and_the_id_are_in_zookeeper(
+    journal: Journal, url: str, made: list[StandIn]
+) -> None:
     assert made[0].options == ZooKeeperOptions("zk:2181/kafka")
     journal.plans.publish(record_of(journal), moves_of(2))
     journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is down.", broker=1))
     assert journal.health is not None
     journal.health.add_measures({"offline_partitions": 1}, every_ms=1, retention_ms=1_000)
+    with journal.step_lock("one"):
+        pass
+    assert {path: made[0].children(path) for path in ("/", "/admin", "/steward")} == {
+        "/": ["admin", "steward"],
+        "/admin": ["reassign_chunks"],
+        "/steward": ["journal"],
+    }
     with open_journal(url, "c1", compare=False) as rows_only:
-        assert rows_only.tree.children("/") == []
+        assert (rows_only.tree.children("/"), rows_only.tree.children("/admin")) == (["steward"], [])
+        assert rows_only.tree.read([paths.STEP_LOCK, paths.JOURNAL]) == journal.tree.read(
+            [paths.STEP_LOCK, "/steward/x"]
+        )
+        assert rows_only.plans.get("d1") == journal.plans.get("d1")
         assert rows_only.plans.rows("d1") == journal.plans.rows("d1") != []
         assert rows_only.audit.rows() == journal.audit.rows() != []
         assert rows_only.health is not None
         assert rows_only.health.rows() == journal.health.rows() != []
+
+
+def test_a_read_of_several_documents_is_in_the_order_that_was_asked_for(journal: Journal) -> None:
+    asked = ["/steward/b", "/admin/a", "/steward/none", "/admin/none", "/steward/a", "/admin/a"]
+    created = {path: journal.tree.create(path, path) for path in ("/admin/a", "/steward/a", "/steward/b")}
+    with journal.tree.one_read():
+        assert journal.tree.read(asked) == [created.get(path) for path in asked]
+        assert journal.tree.created_ids(asked) == [
+            None if path not in created else created[path].created_id for path in asked
+        ]
+    assert journal.tree.create_all(dict.fromkeys(["/admin/b", *asked], "x")) == ["/steward/b", "/admin/a", "/steward/a"]
 
 
 def test_a_tree_and_rows_of_two_journals_are_not_used_together_unless_the_caller_asks_for_it(url: str) -> None:
@@ -102,40 +124,9 @@ def test_both_halves_are_tied_together_again_under_the_places_of_both(url: str) 
 
 def test_nothing_that_the_two_do_is_one_transaction(journal: Journal, url: str) -> None:
     with open_journal(url, "c1", compare=False) as other, journal.together():
-        journal.tree.create("/a/b", "x")
+        journal.tree.create("/admin/b", "x")
         other.audit.record(AuditRecord(Action.DETECT, "Broker 1 is down.", broker=1))  # another writer need not wait
     assert len(journal.audit.rows()) == 1
-
-
-def test_a_row_is_written_only_with_the_token_that_the_database_knows(journal: Journal, url: str) -> None:
-    """Where another process took the lock between this one's look at the tree and its write."""
-    journal.plans.publish(record_of(journal), moves_of(2))
-    with journal.step_lock("one") as fence:
-        fence.check()
-        SqlFencingStore(open_database(url, "c1", platform.node())).set_token(fence.token + 1)
-        with pytest.raises(LockLost) as lost:
-            journal.plans.set_move_states("d1", FIRST, MoveState.SUBMITTED, fence=fence)
-    assert str(lost.value) == "Another process has acquired the step lock: this one must change nothing more."
-    assert journal.plans.rows("d1")[0].state is MoveState.WAITING
-
-
-def test_nobody_takes_the_lock_between_the_check_and_the_rows(
-    journal: Journal, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kafka_steward.journal.sql.sqlite._LOCK_TIMEOUT_S", 0.1)
-    guard = SqlFencingStore(open_database(url, "c1", platform.node()))
-    journal.plans.publish(record_of(journal), moves_of(2))
-    with journal.step_lock("one") as fence:
-        real_check = fence.check
-
-        def check_and_be_stopped() -> None:
-            real_check()
-            with pytest.raises(JournalUnreachable, match="database is locked"):
-                guard.set_token(fence.token + 1)
-
-        monkeypatch.setattr(fence, "check", check_and_be_stopped)
-        journal.plans.set_move_states("d1", FIRST, MoveState.SUBMITTED, fence=fence)
-    assert journal.plans.rows("d1")[0].state is MoveState.SUBMITTED
 
 
 def test_another_clusters_zookeeper_is_refused_and_everything_closed(
@@ -153,29 +144,3 @@ def test_closing_closes_both(journal: Journal, made: list[StandIn], monkeypatch:
     monkeypatch.setattr(journal, "_close", lambda: closed.append("database"))
     journal.close()
     assert (made[0].closed, closed) == (1, ["database"])
-
-
-def test_the_lock_lives_in_the_tree(journal: Journal) -> None:
-    with journal.step_lock("one", ttl_ms=7):
-        node = journal.tree.get(paths.STEP_LOCK)
-    assert node is not None
-    assert '"owner":"one","ttl_ms":7,' in node.data
-
-
-# The token beside the rows
-
-
-def test_only_the_token_that_was_admitted_last_is_let_through(url: str) -> None:
-    guard, other = (SqlFencingStore(open_database(url, cluster_id, "here")) for cluster_id in ("c1", "c2"))
-    with pytest.raises(LockLost):
-        guard.check_token(1)
-    for token in (1, 3, 2):  # a lock node that was deleted by hand counts from 1 again
-        guard.set_token(token)
-        guard.check_token(token)
-        for late in {1, 2, 3} - {token}:
-            with pytest.raises(LockLost, match="Another process has acquired the step lock"):
-                guard.check_token(late)
-    with pytest.raises(LockLost):
-        other.check_token(2)
-    other.set_token(1)
-    guard.check_token(2)

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from kafka_steward.errors import JournalError, JournalUnreachable, LockLost
+from kafka_steward.errors import JournalError, JournalUnreachable
 from kafka_steward.escaping import printable
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.schema.upgrade import has_current_schema, require_current_schema, upgrade
@@ -336,28 +336,3 @@ def as_journal_error(engine: sa.Engine, error: sa.exc.SQLAlchemyError) -> Journa
     if silent and not forbidden:
         return JournalUnreachable(f"The journal at {where} does not answer ({words}); retry when it does.")
     return JournalError(f"The journal at {where} refused a statement: {words}.")
-
-
-_NAME = "step token"
-
-
-class SqlFencingStore:
-    """The token of one cluster's step lock."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._mine = database.cluster_condition(tables.counter) & (tables.counter.c.name == _NAME)
-
-    def set_token(self, token: int) -> None:
-        """Set the token: from now on only writes with this token are accepted."""
-        row = {"cluster_id": self._database.cluster_id, "name": _NAME, "value": token}
-        with self._database.write_transaction() as connection:
-            connection.execute(self._database.dialect.insert_or_ignore(tables.counter), row)
-            connection.execute(sa.update(tables.counter).where(self._mine).values(value=token))
-
-    def check_token(self, token: int) -> None:
-        """Raise LockLost unless `token` is the accepted one; the result is valid until the transaction ends."""
-        with self._database.write_transaction() as connection:
-            current = connection.execute(sa.select(tables.counter.c.value).where(self._mine)).scalar_one_or_none()
-        if current != token:
-            raise LockLost("Another process has acquired the step lock: this one must change nothing more.")
