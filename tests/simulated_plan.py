@@ -23,7 +23,7 @@ from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.history import EndedPlans
 from kafka_steward.journal.sql.moves import MoveTable
-from kafka_steward.journal.store import Journal
+from kafka_steward.journal.store import Journal, call_at_once
 from kafka_steward.journal.tree import Tree
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
@@ -44,7 +44,7 @@ def journal_of(simulator: Simulator, folder: Path) -> Journal:
     database = open_database(f"sqlite:///{folder}/journal.db", simulator.cluster_id, "here")
     tree = MemoryTree(lambda: simulator.now_ms)
     tables = MoveTable(database), AuditTable(database), EndedPlans(database)
-    return journal_over(simulator.cluster_id, tree, *tables, together=database.write_transaction)
+    return journal_over(simulator.cluster_id, tree, *tables, transaction=database.write_transaction)
 
 
 def count_pending(tree: Tree) -> int:
@@ -60,12 +60,19 @@ def memory_journal(simulator: Simulator) -> Journal:
 
 
 def journal_over(
-    cluster_id: str, tree: Any, moves: Any, audit: Any, ended: Any = None, *, together: Callable[[], Any] = nullcontext
+    cluster_id: str,
+    tree: Any,
+    moves: Any,
+    audit: Any,
+    ended: Any = None,
+    *,
+    transaction: Callable[[], Any] = nullcontext,
 ) -> Journal:
     """A journal over these parts, which need not be one database: then nothing that they do is one transaction."""
     stand_in: Any = MemoryEnded()
-    plans = Plans(tree, moves, ended or stand_in, cluster_id, together)
-    return Journal(cluster_id, tree=tree, audit=Audit(audit), plans=plans, together=together, close=lambda: None)
+    beginnings: Any = {"transaction": transaction, "project": call_at_once}
+    plans = Plans(tree, moves, ended or stand_in, cluster_id, **beginnings)
+    return Journal(cluster_id, tree=tree, audit=Audit(audit), plans=plans, close=lambda: None, **beginnings)
 
 
 def lose(simulator: Simulator, journal: Journal, *brokers: int) -> None:

@@ -97,7 +97,7 @@ def end_plan(journal: Journal, record: PlanRecord, ending: PlanCompletion, *, wh
     If the process crashes in between, the next step finishes it.
     """
     entry = AuditRecord(Action.FINISH, ending.sentence, plan=record.digest, after={"left": ending.left}, who=who)
-    with journal.together():
+    with journal.transaction():
         journal.audit.record(entry)
         ended = journal.plans.update(
             record,
@@ -220,7 +220,7 @@ def _write_cancel_request(
         if (asked, rate) == (record, record.throttle):
             journal.audit.record_request(entry, has_effect=False)
             return record
-        with journal.together():
+        with journal.transaction():
             journal.audit.record_request(entry, has_effect=True)
             if rate != record.throttle:
                 number = event_number("throttle", entry.attempt)
@@ -280,7 +280,7 @@ def resume_plan(journal: Journal, digest: str, who: Actor, reason: str = "a user
     record = _require_unfinished(journal, digest)
     if record.status is not PlanStatus.STUCK:
         return record
-    with journal.together():
+    with journal.transaction():
         journal.audit.record(AuditRecord(Action.RESUME, reason, plan=digest, attempt=event_number(), who=who))
         return journal.plans.update(record, status=PlanStatus.RUNNING, attempts=0, reason=reason)
 
@@ -296,7 +296,7 @@ def abandon_plan(journal: Journal, digest: str, who: Actor, reason: str) -> Plan
     entry = AuditRecord(
         Action.FINISH, sentence, plan=digest, attempt=event_number(), after={"status": "abandoned"}, who=who
     )
-    with journal.together():
+    with journal.transaction():
         journal.audit.record(entry)
         ended = journal.plans.update(record, status=PlanStatus.ABANDONED, reason=sentence, live_brokers=())
     release_slot(journal, digest, who)
@@ -317,7 +317,7 @@ def change_plan_throttle(journal: Journal, digest: str, throttle: int, who: Acto
         if record.throttle == throttle:
             journal.audit.record_request(entry, has_effect=False)
             return record
-        with suppress(VersionConflict), journal.together():  # a step may have changed it in between
+        with suppress(VersionConflict), journal.transaction():  # a step may have changed it in between
             journal.audit.record_request(entry, has_effect=True)
             return journal.plans.update(record, throttle=throttle)
     raise VersionConflict(

@@ -129,7 +129,7 @@ class MoveStore:
     def record_observations(self, findings: Sequence[Observation]) -> None:
         """Record the state of submitted moves that a poll found."""
         for some in _split_into_transactions(findings):
-            with self._journal.together():
+            with self._journal.transaction():
                 for state, several in _group_by(some, lambda finding: finding.state):
                     if state in TRANSITION_OF:
                         self._record_transition(state, several)
@@ -138,7 +138,7 @@ class MoveStore:
 
     def record_submission(self, rows: Sequence[MoveRow], stages: Mapping[TopicPartition, Move]) -> list[MoveRow]:
         """Record the moves that are about to be submitted to Kafka; return their rows with the new attempt."""
-        with self._journal.together():
+        with self._journal.transaction():
             for (attempt, stage, said), several in _group_by(
                 rows, lambda row: (row.attempt, *_stage_and_text(row, stages))
             ):
@@ -151,7 +151,7 @@ class MoveStore:
                     stage=stage,
                     unacknowledged=True,
                 )
-            record_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
+            self._write_documents(rows)
         current = self.rows()
         return [current[place] for place in sorted(self._places[row.topic_partition] for row in rows)]
 
@@ -163,8 +163,8 @@ class MoveStore:
 
     def record_refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:
         """Record that Kafka refused these moves; they may be submitted later."""
-        with self._journal.together():
-            delete_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
+        with self._journal.transaction():
+            self._delete_documents(rows)
             sentences = {row.topic_partition: why.sentence for row, why in zip(rows, held, strict=True)}
             self._apply_event(rows, Event.REFUSE, sentences, unacknowledged=False)
 
@@ -175,7 +175,7 @@ class MoveStore:
         can still take effect.
         """
         for some in _split_into_transactions(cancels):
-            with self._journal.together():
+            with self._journal.transaction():
                 for (state, stage, cause), several in _group_by(
                     some, lambda each: (each[0].state, each[0].stage, each[2])
                 ):
@@ -192,14 +192,23 @@ class MoveStore:
     def record_decisions(self, decisions: Sequence[Decision]) -> None:
         """Record decisions about moves that have not begun, or have ended; unchanged rows are not written again."""
         for some in _split_into_transactions([each for each in decisions if not _is_already_recorded(each)]):
-            with self._journal.together():
+            with self._journal.transaction():
                 for (event, cause), several in _group_by(some, lambda each: (each.event, each.cause)):
                     rows = [each.row for each in several]
                     told = {each.row.topic_partition: each.sentence for each in several}
-                    submitted = [row.topic_partition for row in rows if row.state is MoveState.SUBMITTED]
-                    delete_in_flight(self._journal.tree, self._plan, submitted)
+                    self._delete_documents([row for row in rows if row.state is MoveState.SUBMITTED])
                     self._audit_event(rows, event, told)
                     self._apply_event(rows, event, told, cause=cause)
+
+    def _write_documents(self, rows: Sequence[MoveRow]) -> None:
+        """Write the documents of moves that are in flight (KIP-236)."""
+        moves = [row.move for row in rows]
+        self._journal.project(lambda: record_in_flight(self._journal.tree, self._plan, moves))
+
+    def _delete_documents(self, rows: Sequence[MoveRow]) -> None:
+        """Delete the documents of moves that are not in flight any more (KIP-236)."""
+        partitions = [row.topic_partition for row in rows]
+        self._journal.project(lambda: delete_in_flight(self._journal.tree, self._plan, partitions))
 
     def _record_transition(self, state: ObservedState, findings: Sequence[Observation]) -> None:
         event, meaning = TRANSITION_OF[state]
@@ -211,9 +220,9 @@ class MoveStore:
         if event is Event.SUBMIT:
             for stage, several in _group_by(findings, _adopted_stage):
                 self._mark_accepted([replace(each.row, stage=stage) for each in several], meaning)
-            record_in_flight(self._journal.tree, self._plan, [row.move for row in rows])
+            self._write_documents(rows)
             return
-        delete_in_flight(self._journal.tree, self._plan, [row.topic_partition for row in rows])
+        self._delete_documents(rows)
         taken = [row.topic_partition for row in rows] if state is ObservedState.TAKEN_OVER else []
         others = self._journal.plans.submissions_by_others(self._plan, taken)
         details = {finding.row.topic_partition: _observation_message(finding, meaning, others) for finding in findings}

@@ -188,15 +188,14 @@ def quarantine_unreadable(journal: Journal, collections: Sequence[DocumentCollec
 def _quarantine_with_audit(
     journal: Journal, unreadable: UnreadableNode, rebuilt: Callable[[Node], str] | None, who: Actor
 ) -> str:
-    with journal.together():
-        kept = _move_to_quarantine(journal, unreadable, rebuilt)
-        if kept is None:
-            return ""
-        sentence = f"{unreadable.reason} Its content was copied to {kept}."
-        journal.audit.record(
-            AuditRecord(Action.REPAIR, sentence, before=printable(unreadable.path[:300]), after=kept, who=who)
-        )
-        return sentence
+    kept = _move_to_quarantine(journal, unreadable, rebuilt)
+    if kept is None:
+        return ""
+    sentence = f"{unreadable.reason} Its content was copied to {kept}."
+    journal.audit.record(
+        AuditRecord(Action.REPAIR, sentence, before=printable(unreadable.path[:300]), after=kept, who=who)
+    )
+    return sentence
 
 
 def _find_unreadable(tree: Tree, collection: DocumentCollection[Any]) -> list[UnreadableNode]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.errors import LockLost, PlanError, VersionConflict
+from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.journal import paths
 from kafka_steward.journal.document import Digest, Document, FieldPresence, Words, parse_valid_nodes
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
@@ -116,9 +116,8 @@ def _chunk_partition(move: Move) -> ChunkPartition:
 class Plans:
     """The plans of one cluster. Any method may raise JournalUnreachable.
 
-    `together` begins one transaction over tree and rows if both are in one database; otherwise it does nothing, and
-    `rows_together` begins a transaction over the rows alone. `reports` repeat the records for the page, which does not
-    read the tree; without them, nothing is repeated.
+    `transaction` and `project` are those of `Journal`. `reports` repeat the records for the page, which does not read
+    the tree; without them, nothing is repeated.
     """
 
     def __init__(
@@ -127,9 +126,9 @@ class Plans:
         table: MoveTable,
         ended: EndedPlans,
         cluster_id: str,
-        together: Callable[[], AbstractContextManager[object]],
         *,
-        rows_together: Callable[[], AbstractContextManager[object]] | None = None,
+        transaction: Callable[[], AbstractContextManager[object]],
+        project: Callable[[Callable[[], None]], None],
         reports: PlanReports | None = None,
     ) -> None:
         self._reports = reports
@@ -138,8 +137,8 @@ class Plans:
         self._table = table
         self._ended = ended
         self._cluster_id = cluster_id
-        self._together = together
-        self._rows_together = rows_together or together
+        self._transaction = transaction
+        self._project = project
 
     def publish(self, record: PlanRecord, moves: Sequence[Move]) -> PlanRecord:
         """Publish a plan and return its record; an existing plan with the same digest is returned unchanged.
@@ -147,16 +146,17 @@ class Plans:
         Raises PlanError for another cluster's plan, or one that names a partition twice.
         """
         self._check_publishable(record, moves)
-        with self._together():
-            known = self.get(record.digest)
-            if known is not None:
-                return known
-            names = self._chunks.write(record, moves)
+        known = self.get(record.digest)
+        if known is not None:
+            return known
+        # The record names the nodes of the chunks. Without a record, they are reused by the next attempt, or deleted.
+        names = self._chunks.write(record, moves)
+        with self._transaction():
             self._table.insert_missing(record.digest, moves)
             written = self._write_record(record, moves, names)
             if self._reports is not None:
                 self._reports.put_record(written)
-            return written
+        return written
 
     def import_plan(self, record: PlanRecord, rows: Sequence[MoveRow]) -> bool:
         """Import a plan unchanged from another journal of this cluster; return False if it exists here already.
@@ -166,7 +166,10 @@ class Plans:
         """
         moves = [row.move for row in rows]
         self._check_publishable(record, moves)
-        with self._together():
+        open_chunks = {row.move.chunk for row in rows if not row.state.settled}
+        is_open = not record.status.finished and self.get(record.digest) is None
+        names = self._chunks.write(record, moves, only=open_chunks if is_open else ())
+        with self._transaction():
             self._table.import_rows(record.digest, rows)
             if self.get(record.digest) is not None:
                 return False
@@ -174,10 +177,8 @@ class Plans:
                 self._reports.correct([record])
             if record.revision == ENDED:
                 self._ended.put(record, record.stepped_ms)
-                return True
-            open_chunks = set() if record.status.finished else {row.move.chunk for row in rows if not row.state.settled}
-            names = self._chunks.write(record, moves, only=open_chunks)
-            self._tree.create(paths.plan(record.digest), replace(record, chunks=names).to_json())
+            else:
+                self._tree.create(paths.plan(record.digest), replace(record, chunks=names).to_json())
         return True
 
     def get(self, digest: str) -> PlanRecord | None:
@@ -216,13 +217,13 @@ class Plans:
         Raises VersionConflict if another process has changed it since, LockLost if the step lock was lost.
         """
         changed = replace(record, **changes)
-        with self._together():
+        with self._transaction():
             if fence is not None:
                 fence.check()
             node = self._write_change(record, changed)
             if changed.status.finished:
-                self._chunks.delete(changed.chunks)
-            self._report_change(record, changed, fence)
+                self._project(lambda: self._chunks.delete(changed.chunks))
+            self._report_change(record, changed)
         return replace(changed, revision=node.version)
 
     def try_update(self, record: PlanRecord, **changes: Any) -> PlanRecord | None:
@@ -315,14 +316,13 @@ class Plans:
         """
         if not partitions:
             return
-        with self._together():
-            with self._rows_together():
-                if fence is not None:
-                    fence.check()
-                kept: dict[str, Any] = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
-                kept |= {"phase": phase, "stage": stage, "cause": cause}
-                if self._table.set_state(digest, partitions, state, detail, **kept) != len(set(partitions)):
-                    raise self._unknown_partition_error(digest, partitions)
+        with self._transaction():
+            if fence is not None:
+                fence.check()
+            kept: dict[str, Any] = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
+            kept |= {"phase": phase, "stage": stage, "cause": cause}
+            if self._table.set_state(digest, partitions, state, detail, **kept) != len(set(partitions)):
+                raise self._unknown_partition_error(digest, partitions)
             if state.settled:
                 self._delete_settled_chunks(digest)
 
@@ -335,8 +335,7 @@ class Plans:
         for node, record in self._all_records():
             over = record.status.finished and node.modified_ms < before_ms
             if over and len(gone) < most and not is_needed(record):
-                with self._together():
-                    # If the process crashes in between, both exist; the record in the tree is then authoritative.
+                with self._transaction():
                     self._ended.put(record, node.modified_ms)
                     remove(self._tree, node)
                 gone.append(record.digest)
@@ -364,13 +363,8 @@ class Plans:
             self._reports.delete(gone, ended_before_ms=before_ms)
         return gone
 
-    def _report_change(self, before: PlanRecord, after: PlanRecord, fence: Fence | None) -> None:
-        if self._reports is None or not self._reports.shows_change(before, after):
-            return
-        # The record is written: a lost lock means only that its successor reports what comes next.
-        with suppress(LockLost), self._rows_together():
-            if fence is not None:
-                fence.check()
+    def _report_change(self, before: PlanRecord, after: PlanRecord) -> None:
+        if self._reports is not None and self._reports.shows_change(before, after):
             self._reports.put_record(after)
 
     def _check_row_count(self, digest: str, number: int, record: PlanRecord | None) -> None:
@@ -424,7 +418,8 @@ class Plans:
         record = self.get(digest)
         if record is not None:
             unsettled = self._table.unsettled_chunks(digest)
-            self._chunks.delete([name for chunk, name in enumerate(record.chunks) if chunk not in unsettled])
+            names = [name for chunk, name in enumerate(record.chunks) if chunk not in unsettled]
+            self._project(lambda: self._chunks.delete(names))
 
     def _is_plan_done(self, digest: str) -> bool:
         record = self.get(digest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -36,7 +36,8 @@ class Journal:
         tree: Tree,
         audit: Audit,
         plans: Plans,
-        together: Callable[[], AbstractContextManager[object]],
+        transaction: Callable[[], AbstractContextManager[object]],
+        project: Callable[[Callable[[], None]], None],
         close: Callable[[], None],
         health: HealthHistory | None = None,
         openings: HostOpenings | None = None,
@@ -51,7 +52,11 @@ class Journal:
         self.audit = audit
         self.plans = plans
         self.slot = PlanSlot(tree)
-        self.together = together
+        #: Begin a transaction over all that is in the database; a nested one joins the outer one.
+        self.transaction = transaction
+        #: Call a function that writes or deletes documents as the rows of the transaction require it: within the
+        #: transaction if the documents are in the same database, after it if they are in ZooKeeper.
+        self.project = project
         #: Health measures for plots; None for a journal without a database.
         self.health = health
         #: The hosts that opened the journal; None for a journal without a database.
@@ -170,16 +175,16 @@ def _build_journal(database: Database, tree: Tree, tree_place: str | None, compa
     identity = ensure_identity(database, tree, tree_place) if compare else None
     if compare:
         openings.record(database.host)
-    rows_together = database.write_transaction
-    together = rows_together if tree_place is None else nullcontext
+    # A request to ZooKeeper may take long, and must not keep the other writers of the database waiting.
+    project = call_at_once if tree_place is None else database.after_commit
     reports = PlanReports(database)
     plans = Plans(
         tree,
         MoveTable(database),
         EndedPlans(database),
         database.cluster_id,
-        together,
-        rows_together=rows_together,
+        transaction=database.write_transaction,
+        project=project,
         reports=reports,
     )
     return Journal(
@@ -187,7 +192,8 @@ def _build_journal(database: Database, tree: Tree, tree_place: str | None, compa
         tree=tree,
         audit=Audit(AuditTable(database)),
         plans=plans,
-        together=together,
+        transaction=database.write_transaction,
+        project=project,
         close=database.close,
         health=HealthHistory(database),
         openings=openings,
@@ -197,3 +203,8 @@ def _build_journal(database: Database, tree: Tree, tree_place: str | None, compa
         identity=identity,
         pair=partial(bind_rows_to_tree, database, tree, tree_place),
     )
+
+
+def call_at_once(action: Callable[[], None]) -> None:
+    """Call the function."""
+    action()

@@ -217,7 +217,7 @@ def test_a_renewal_that_was_rolled_back_loses_nothing(sql_journal: Journal) -> N
     fence = sql_journal.step_lock("one", ttl_ms=1).acquire()
 
     def renew_and_fail() -> None:
-        with sql_journal.together():
+        with sql_journal.transaction():
             for _ in range(5):
                 fence.check()
             raise ZeroDivisionError

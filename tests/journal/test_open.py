@@ -218,7 +218,7 @@ def test_closing_twice_is_harmless(journal: Journal) -> None:
 
 def test_a_thread_sees_nothing_of_another_threads_transaction(sql_journal: Journal) -> None:
     seen: list[object] = []
-    with sql_journal.together():
+    with sql_journal.transaction():
         sql_journal.tree.create("/a/b", "x")
         reader = threading.Thread(target=lambda: seen.append(sql_journal.tree.get("/a/b")))
         reader.start()
@@ -230,9 +230,9 @@ def test_a_thread_sees_nothing_of_another_threads_transaction(sql_journal: Journ
 def test_together_is_all_or_nothing(sql_journal: Journal) -> None:
 
     def write_and_fail() -> None:
-        with sql_journal.together():
+        with sql_journal.transaction():
             sql_journal.tree.create("/a/b", "x")
-            with sql_journal.together():
+            with sql_journal.transaction():
                 sql_journal.tree.create("/a/c", "x")
             with pytest.raises(NodeExists):
                 sql_journal.tree.create("/a/b", "again")
@@ -254,7 +254,7 @@ def test_writers_of_one_cluster_wait_for_each_other(open_sql: Callable[[], Journ
         theirs.tree.create("/a/theirs", "x")
         order.append("theirs")
 
-    with mine.together():
+    with mine.transaction():
         assert mine.tree.children("/a") == []
         other = threading.Thread(target=write)
         other.start()
@@ -268,7 +268,7 @@ def test_writers_of_one_cluster_wait_for_each_other(open_sql: Callable[[], Journ
 def test_a_writer_that_holds_on_for_too_long_is_named_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_steward.journal.sql.sqlite._LOCK_TIMEOUT_S", 0.1)
     with open_journal(sqlite_at(tmp_path), "c") as mine, open_journal(sqlite_at(tmp_path), "c") as theirs:
-        with mine.together(), pytest.raises(JournalUnreachable, match=r"does not answer \(database is locked\)"):
+        with mine.transaction(), pytest.raises(JournalUnreachable, match=r"does not answer \(database is locked\)"):
             theirs.tree.create("/a/b", "x")
         theirs.tree.create("/a/b", "x")
 

@@ -14,7 +14,7 @@ from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.plans import MOST_CHUNKS, ORPHAN_MS, ChunkNodes, Plans
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
-from kafka_steward.journal.store import Journal
+from kafka_steward.journal.store import Journal, call_at_once
 from tests.eventually import eventually
 from tests.memory_tree import MemoryTree
 from tests.present import present
@@ -362,7 +362,14 @@ def _plans_on(journal: Journal, changes: int) -> Plans:
 
 
 def _plans_over(journal: Journal, tree: Any) -> Plans:
-    return Plans(tree, journal.plans._table, journal.plans._ended, journal.cluster_id, nullcontext)
+    return Plans(
+        tree,
+        journal.plans._table,
+        journal.plans._ended,
+        journal.cluster_id,
+        transaction=nullcontext,
+        project=call_at_once,
+    )
 
 
 def test_publishing_again_writes_nothing(sql_journal: Journal) -> None:
@@ -375,16 +382,20 @@ def test_publishing_again_writes_nothing(sql_journal: Journal) -> None:
     assert sql_journal.tree.create("/a/after", "x").created_id == before.created_id + 1
 
 
-def test_on_one_database_a_publication_is_all_or_nothing(sql_journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_publication_that_fails_only_chunks_are_left_and_the_next_one_uses_them(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
     def die(*_: object) -> None:
         raise JournalUnreachable("The process died.")
 
-    monkeypatch.setattr(Plans, "_write_record", die)
-    with pytest.raises(JournalUnreachable):
-        sql_journal.plans.publish(record_of(sql_journal), moves_of(5))
-    assert chunks_left(sql_journal) == []
-    assert sql_journal.plans.rows("d1") == []
+    with monkeypatch.context() as patched:
+        patched.setattr(Plans, "_write_record", die)
+        with pytest.raises(JournalUnreachable):
+            journal.plans.publish(record_of(journal), moves_of(5))
+    left = chunks_left(journal)
+    assert journal.plans.rows("d1") == []
+    assert list(journal.plans.publish(record_of(journal), moves_of(5)).chunks) == left == chunks_left(journal) != []
 
 
 def test_a_plan_of_more_chunks_than_its_record_can_name_is_refused_with_the_remedy(

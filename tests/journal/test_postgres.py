@@ -63,7 +63,7 @@ def test_a_server_that_falls_silent_is_noticed_in_the_middle_of_a_transaction(
     opened: Journal, silent: PostgresServer
 ) -> None:
     def change() -> None:
-        with opened.together():
+        with opened.transaction():
             opened.tree.create("/a/b", "x")
             silent.pause()
             opened.tree.create("/a/c", "x")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_steward.errors import WrongCluster, WrongJournal
+from kafka_steward.errors import VersionConflict, WrongCluster, WrongJournal
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.sql.database import Database
@@ -122,11 +122,28 @@ def test_both_halves_are_tied_together_again_under_the_places_of_both(url: str) 
     assert (paired.rows, paired.tree) == (f"{url} on the host {platform.node()}", "ZooKeeper at zk:2181/kafka")
 
 
-def test_nothing_that_the_two_do_is_one_transaction(journal: Journal, url: str) -> None:
-    with open_journal(url, "c1", compare=False) as other, journal.together():
-        journal.tree.create("/admin/b", "x")
-        other.audit.record(AuditRecord(Action.DETECT, "Broker 1 is down.", broker=1))  # another writer need not wait
-    assert len(journal.audit.rows()) == 1
+def test_documents_are_written_after_the_rows_and_without_them_not_at_all(journal: Journal, url: str) -> None:
+    def write(name: str) -> None:
+        with open_journal(url, "c1", compare=False) as other:
+            found.append(len(other.audit.rows()))  # no transaction keeps another process out by now
+        journal.tree.create(f"/admin/{name}", "x")
+
+    def change_in_vain() -> None:
+        with journal.transaction():
+            journal.project(lambda: write("b"))
+            journal.audit.record(AuditRecord(Action.DETECT, "Broker 2 is down.", broker=2))
+            journal.tree.set("/steward/journal", "{}", version=7)
+
+    found: list[int] = []
+    with journal.transaction():
+        journal.project(lambda: write("a"))
+        with journal.transaction():
+            journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is down.", broker=1))
+        assert journal.tree.children("/admin") == []
+    with pytest.raises(VersionConflict):
+        change_in_vain()
+    journal.project(lambda: write("c"))
+    assert (journal.tree.children("/admin"), found) == (["a", "c"], [1, 1])
 
 
 def test_another_clusters_zookeeper_is_refused_and_everything_closed(

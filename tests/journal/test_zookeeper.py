@@ -217,11 +217,12 @@ def test_a_server_that_falls_silent_is_noticed_in_time(sqlite_url: str, cluster_
         options = ZooKeeperOptions(silent.at(cluster_id))
         with open_journal(sqlite_url, cluster_id, zookeeper=options) as journal:
             journal.tree.create("/a/b", "x")
+            silent.pause()
+            assert seconds_until_noticed(lambda: journal.tree.create("/a/c", "x")) < NOTICED_S
+            assert seconds_until_noticed(lambda: ZkTree(options).get("/a/b")) < NOTICED_S
             with journal.step_lock("one") as fence:
-                silent.pause()
-                assert seconds_until_noticed(fence.check) < NOTICED_S
-                assert seconds_until_noticed(lambda: ZkTree(options).get("/a/b")) < NOTICED_S
-                silent.resume()
+                fence.check()  # the lock is in the database
+            silent.resume()
             assert eventually(lambda: journal.tree.children("/a"), errors=(JournalUnreachable,)) == ["b"]
 
 
@@ -357,26 +358,26 @@ def test_nodes_from_before_the_credentials_are_closed(
 ) -> None:
     hosts = zookeeper.at(cluster_id)
     before = ZkTree(ZooKeeperOptions(hosts))
-    ours = ["/steward/approvals/d1", "/steward/plans/d1", "/admin/reassign_cancel", "/admin/reassignments/t/0"]
+    ours = ["/steward/x/d1", "/admin/reassign_chunks/d1", "/admin/reassign_cancel", "/admin/reassignments/t/0"]
     for path in (*ours, paths.REASSIGN_PARTITIONS, "/brokers/ids/1"):
         before.create(path, "x")
     theirs = [make_digest_acl("else", "where", all=True)]
-    raw.create(f"/{cluster_id}/steward/plans/theirs", acl=theirs)
+    raw.create(f"/{cluster_id}/admin/reassign_chunks/theirs", acl=theirs)
     before.close()
-    raw.set(f"/{cluster_id}/steward/approvals/d1", b"forged")
+    raw.set(f"/{cluster_id}/admin/reassign_chunks/d1", b"forged")
     options = ZooKeeperOptions(hosts, digest="steward:s3cret")
     with open_journal(sqlite_url, cluster_id, zookeeper=options) as journal:
         for path in ours:
             with pytest.raises(NoAuthError):
                 raw.set(f"/{cluster_id}{path}", b"forged")
-        for parent in ("/steward", "/steward/approvals", "/admin/reassignments"):
+        for parent in ("/steward", "/steward/x", "/admin/reassignments"):
             with pytest.raises(NoAuthError):
                 raw.create(f"/{cluster_id}{parent}/new")
-        journal.tree.set("/steward/approvals/d1", "y", version=1)
+        journal.tree.set("/admin/reassign_chunks/d1", "y", version=1)
     for path in (paths.REASSIGN_PARTITIONS, "/brokers/ids/1", "/admin"):
         assert raw.get_acls(f"/{cluster_id}{path}")[0] == OPEN_ACL_UNSAFE
     raw.add_auth("digest", "else:where")
-    assert raw.get_acls(f"/{cluster_id}/steward/plans/theirs")[0] == theirs
+    assert raw.get_acls(f"/{cluster_id}/admin/reassign_chunks/theirs")[0] == theirs
 
 
 def test_nodes_are_closed_once_in_a_process_and_the_rest_by_the_next(

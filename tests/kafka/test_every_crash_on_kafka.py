@@ -83,9 +83,9 @@ class Site:
             tree=tree,
             audit=Audit(faults.around("audit", self.journal.audit._table)),
             plans=plans,
-            together=self.journal.together,
+            transaction=self.journal.transaction,
+            project=self.journal.project,
             close=lambda: None,
-            guard=self.journal._guard,
         )
         return faults.around("cluster", self.cluster), journal
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -105,10 +105,25 @@ class Database:
             self._exclude_writers(opened)
             require_current_schema(opened)
             self._here.connection, self._here.changes = opened, self.changes_here() + 1
+            self._here.afterwards = afterwards = []
             try:
                 yield opened
             finally:
                 self._here.connection = None
+        for action in afterwards:
+            action()
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """Call `action` once this thread's transaction is committed, at once if it has none.
+
+        If the transaction is rolled back, it is not called. If the process ends in between, or an earlier action
+        raises, it is not called either: what it does must be done again by whoever finds the rows without it.
+        """
+        self._reset_after_fork()
+        if getattr(self._here, "connection", None) is None:
+            action()
+        else:
+            self._here.afterwards.append(action)
 
     def changes_here(self) -> int:
         """Return the number of transactions of this thread that may have changed something."""
