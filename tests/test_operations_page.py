@@ -11,13 +11,17 @@ import sqlalchemy as sa
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.requests import elect_leaders_request
 from kafka_steward.errors import JournalError, PlanError
+from kafka_steward.execution.cancel_signal import cancel_everything
+from kafka_steward.execution.external_reassignments import ExternalCancelState
 from kafka_steward.execution.named_directories import check_directories
-from kafka_steward.journal.records import MoveState
+from kafka_steward.execution.upkeep import delete_stale_in_flight_records
+from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.schema.upgrade import VERSION_TABLE
-from kafka_steward.journal.store import open_journal
+from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from tests.journal.test_plans import moves_of, record_of
 from tests.memory_tree import MemoryTree
+from tests.simulated_plan import WHO, World, move
 from tests.simulator import Simulator
 
 ZOOKEEPER = ZooKeeperOptions("zk1:2181/kafka")
@@ -53,35 +57,39 @@ def test_only_the_preferred_leader_is_elected() -> None:
     assert elect_leaders_request([TopicPartition("t", 0)], 1_000).election_type == 0
 
 
-def test_an_old_copy_of_the_rows_is_opened_and_what_it_lacks_of_a_plan_is_named(
-    tree: SharedTree, tmp_path: Path
+@pytest.mark.parametrize("known", [True, False])
+def test_with_an_old_copy_of_the_database_moves_are_found_in_kafka_and_unknown_ones_cancelled_to_their_original_order(
+    tree: SharedTree, tmp_path: Path, known: bool
 ) -> None:
-    url, file = f"sqlite:///{tmp_path}/rows.db", tmp_path / "rows.db"
-    with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal:
-        journal.now_ms()
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123", mode="zookeeper")
+    url, file = f"sqlite:///{tmp_path}/journal.db", tmp_path / "journal.db"
+
+    def reopened() -> Journal:
+        return open_journal(url, simulator.cluster_id, zookeeper=ZOOKEEPER)
+
+    def published(journal: Journal) -> World:
+        return World(simulator, journal, [move("t-0", "123", "432")], auto_generated=False)
+
+    with reopened() as journal:
+        if known:
+            published(journal)
     backup = shutil.copy(file, tmp_path / "backup.db")
-    with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal:
-        journal.plans.publish(record_of(journal), moves_of(2))
-    for each in tmp_path.glob("rows.db*"):
+    with reopened() as journal:
+        published(journal).step()
+    for each in tmp_path.glob("journal.db*"):
         each.unlink()
     shutil.copy(backup, file)
-    with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal, pytest.raises(PlanError, match="moves 2 partitions"):
-        journal.plans.rows("d1")
-
-
-def test_an_old_copy_of_a_rows_state_is_not_noticed(tree: SharedTree, tmp_path: Path) -> None:
-    url, file = f"sqlite:///{tmp_path}/rows.db", tmp_path / "rows.db"
-    moves = moves_of(1)
-    with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal:
-        journal.plans.publish(record_of(journal), moves)
-    backup = shutil.copy(file, tmp_path / "backup.db")
-    with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal, journal.step_lock("one") as fence:
-        journal.plans.set_move_states("d1", [moves[0].topic_partition], MoveState.HELD, fence=fence)
-    for each in tmp_path.glob("rows.db*"):
-        each.unlink()
-    shutil.copy(backup, file)
-    with open_journal(url, "c", zookeeper=ZOOKEEPER) as journal:
-        assert [row.state for row in journal.plans.rows("d1")] == [MoveState.WAITING]
+    with reopened() as journal:
+        if known:
+            assert published(journal).run().status is PlanStatus.COMPLETED
+            delete_stale_in_flight_records(simulator, journal, WHO)
+        else:
+            why = CancelRequest(person="ada", reason="a backup was restored")
+            outcome = cancel_everything(simulator, journal, why, WHO)
+            assert [each.state for each in outcome.external] == [ExternalCancelState.CANCELLED]
+        assert journal.tree.children("/admin/reassignments") == []
+    assert simulator.topics[TopicPartition("t", 0)].replicas == ((4, 3, 2) if known else (1, 2, 3))
+    assert not simulator.reassignments()
 
 
 def test_after_an_upgrade_who_has_the_journal_open_and_who_opens_it_are_refused(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def _is_in_flight(name: TopicPartition, snapshot: Snapshot) -> bool:
 class DocumentController:
     """Executes the documents of one cluster; one thread at a time. Keep one: it caches the documents of ended plans.
 
-    With `zookeeper`, the journal's tree is the brokers' own ZooKeeper, which has Kafka's `/admin/reassign_partitions`.
+    With `zookeeper`, the documents are in the brokers' own ZooKeeper, which has Kafka's `/admin/reassign_partitions`.
     """
 
     def __init__(

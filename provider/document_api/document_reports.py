@@ -1,6 +1,6 @@
 """The documents as the page shows them: read after each poll of the watch, and written when they change.
 
-With the tree in ZooKeeper, and with the tree in the database, the page reads these rows, and not the tree.
+The page reads these rows, and not the documents, which may be in ZooKeeper.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.effects import AuditedCalls
-from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight
+from kafka_steward.execution.in_flight_records import delete_in_flight, disown_in_flight, list_in_flight
 from kafka_steward.execution.move_recovery import HIDDEN, cancel_forbidden_reason
 from kafka_steward.execution.observe import ObservedState, observe_moves
 from kafka_steward.execution.originals import ORDER_LOST, restore_originals
@@ -109,6 +109,7 @@ def find_external_reassignments(
     They are in flight and neither belong to one of `plans` nor are recorded as ours. Recorded external reassignments
     that are no longer in flight are included.
     """
+    disown_in_flight(journal)
     snapshot, noted = cluster.snapshot(), list_in_flight(journal.tree)
     recorded = _read_recorded_originals(journal, noted)
     ours = _find_our_partitions(journal, plans, snapshot, noted)

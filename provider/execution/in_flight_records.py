@@ -14,6 +14,7 @@ from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.records import IN_FLIGHT
+from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree, put
 
 
@@ -59,6 +60,20 @@ def update_external_in_flight(tree: Tree, partition: TopicPartition, target: Ass
     node, known = _read_record(tree, partition)
     if node is not None and known is not None and known.plan is None:
         _write_record(tree, partition, node, replace(known, replicas=target).to_json())
+
+
+def disown_in_flight(journal: Journal) -> None:
+    """Make the records external that name a plan which the journal does not know; their originals stay recorded.
+
+    That is so after an older copy of the database was restored, and ZooKeeper was not.
+    """
+    listed = [each for each in IN_FLIGHT.list_valid(journal.tree) if paths.is_digest(each.document.plan or "/")]
+    unknown = {plan for plan in {each.document.plan for each in listed} if plan and journal.plans.get(plan) is None}
+    for each in listed:
+        if each.document.plan in unknown:
+            _write_record(
+                journal.tree, TopicPartition(*each.key), each.node, replace(each.document, plan=None).to_json()
+            )
 
 
 def delete_in_flight(tree: Tree, plan: str | None, partitions: Sequence[TopicPartition]) -> None:

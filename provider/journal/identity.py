@@ -1,8 +1,8 @@
-"""The journal's identity: an id stored in both halves, so that a tree is never combined with another database's rows.
+"""The journal's identity: an id stored in both halves, so that ZooKeeper is never used with two databases.
 
-The tree may be in ZooKeeper, which all hosts share, while the rows are in a database that is local to one host. On
-another host, a plan record would then be found without the rows that it counts. Therefore each process compares the two
-ids when it opens a journal.
+The documents of the KIPs may be in ZooKeeper, which all hosts share, while the database is local to one host. On another
+host, requests would then be carried out a second time. Therefore each process compares the two ids when it opens a
+journal.
 """
 
 from __future__ import annotations

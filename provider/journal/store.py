@@ -1,4 +1,4 @@
-"""The journal of one cluster, and its opening: the rows in a database, and the tree there or in ZooKeeper."""
+"""The journal of one cluster, and its opening: all in a database, but the KIPs' documents of a ZooKeeper cluster."""
 
 from __future__ import annotations
 
