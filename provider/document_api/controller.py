@@ -41,7 +41,6 @@ from kafka_steward.document_api.request_intake import PartialCancel, RequestInta
 from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import DocumentError, KafkaRefused, LockLost, NodeExists, NodeMissing, VersionConflict
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, record_external_in_flight
 from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.execution.moves import OPEN
@@ -135,7 +134,7 @@ class DocumentController:
         Raises ClusterError, JournalError: the next poll resumes the work.
         """
         with self._journal.tree.one_read():
-            return run_with_repair(self._journal, self._who, self._poll)
+            return self._poll()
 
     def _poll(self) -> PollResult:
         result = PollResult()

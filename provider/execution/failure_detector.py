@@ -15,7 +15,6 @@ from kafka_steward.assignment import begin_with_brokers, counted, name_brokers
 from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers
 from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
-from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.failure_records import (
     FAILED_LOG_DIRS,
     FAILURES,
@@ -209,9 +208,7 @@ class FailureDetector:
         Raises JournalError.
         """
         with self._journal.tree.one_read():
-            return run_with_repair(
-                self._journal, self._who, lambda: self._poll(announce=announce, named=frozenset(named))
-            )
+            return self._poll(announce=announce, named=frozenset(named))
 
     def _poll(self, *, announce: bool, named: frozenset[int]) -> DetectionResult:
         now_ms = self._journal.now_ms()
@@ -378,9 +375,9 @@ class FailureDetector:
         """
         told: list[str] = []
         tasks: tuple[Callable[[], None], ...] = (
-            lambda: told.extend(run_with_repair(self._journal, self._who, self._pause_idle_plans)),
+            lambda: told.extend(self._pause_idle_plans()),
             lambda: delete_stale_in_flight_records(self._cluster, self._journal, self._who),
-            lambda: run_with_repair(self._journal, self._who, partial(self._release_throttles, view.live)),
+            partial(self._release_throttles, view.live),
         )
         for task in tasks:
             self._run_logging_errors(task)

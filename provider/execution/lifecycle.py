@@ -19,7 +19,6 @@ from typing import Literal
 from kafka_steward.assignment import Operation, counted, name_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, VersionConflict
-from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.moves import DONE, filter_unsettled, final_status
 from kafka_steward.execution.plan_slot import release_slot
 from kafka_steward.execution.rollback import find_unfinished_rollback, is_rollback_unfinished
@@ -204,7 +203,7 @@ def request_cancel(
     words = "cancel" if scope == "pending" else "cancel, and roll back completed moves"
     attempt = event_number() if number is None else number
     entry = AuditRecord(Action.REQUEST, f"{words}: {reason}", plan=digest, attempt=attempt, who=who)
-    return run_with_repair(journal, who, lambda: _write_cancel_request(journal, digest, wanted, entry, throttle))
+    return _write_cancel_request(journal, digest, wanted, entry, throttle)
 
 
 def _write_cancel_request(

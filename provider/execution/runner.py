@@ -21,7 +21,6 @@ from kafka_steward.errors import (
 )
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.concurrency import LONGEST_GAP_S, outside_window_reason
-from kafka_steward.execution.document_repair import run_with_repair
 from kafka_steward.execution.lifecycle import (
     completion_of,
     end_plan,
@@ -176,9 +175,6 @@ class PlanRunner:
         Raises PlanError for an unknown plan, WrongCluster and AuthenticationFailed, JournalError when the journal
         cannot be read or written, and ClusterError after `max_attempts` failures to publish a rollback.
         """
-        return run_with_repair(self._journal, self._who, self._take_step)
-
-    def _take_step(self) -> Progress:
         lock = self._journal.step_lock()
         read = _StepNodes(*lock.read_with_lock(paths.plan(self._digest), paths.SLOT, paths.CANCEL_IN_PROGRESS))
         record = self._require_record(self._journal.plans.record_from_node(read.record, self._digest))

@@ -1,8 +1,8 @@
 """The journal's identity: an id stored in both halves, so that ZooKeeper is never used with two databases.
 
-The documents of the KIPs may be in ZooKeeper, which all hosts share, while the database is local to one host. On another
-host, requests would then be carried out a second time. Therefore each process compares the two ids when it opens a
-journal.
+The documents of the KIPs may be in ZooKeeper, which all hosts share, while the database is local to one host. On
+another host, requests would then be carried out a second time. Therefore each process compares the two ids when it
+opens a journal.
 """
 
 from __future__ import annotations

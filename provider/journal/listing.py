@@ -42,12 +42,6 @@ _SINGLE = (
     paths.REASSIGN_CANCEL,
     paths.CANCEL_IN_PROGRESS,
     paths.REASSIGN_QUEUE,
-    paths.SLOT,
-    paths.STEP_LOCK,
-    paths.DISABLE_OBSERVED,
-    paths.FILL_EVENT,
-    paths.EMPTY_BROKERS,
-    paths.UNSETTLED,
 )
 #: Nodes per request while sizes are counted: a document has at most 1 MB, so this bounds the excess over the limit.
 _BATCH = 50

@@ -547,10 +547,9 @@ WATCH_LEASES = DocumentCollection(paths.WATCH_LEASES, (CHECK,), WatchLease.from_
 REQUESTS: DocumentCollection[None] = DocumentCollection(
     paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None, names_only=True, looked_below=1_000
 )
-PLANS: DocumentCollection[None] = DocumentCollection(paths.PLANS, (DIGEST,), lambda _: None, names_only=True)
 APPROVALS: DocumentCollection[None] = DocumentCollection(paths.APPROVALS, (DIGEST,), lambda _: None, names_only=True)
-#: All collections that polls sweep, except those that only the watch knows. The approvals, which grow with the plans
-#: that have ended, are swept when another one ends.
+#: All collections that others may write and that polls sweep. The approvals, which grow with the plans that have ended,
+#: are swept when another one ends.
 WRITTEN: tuple[DocumentCollection[Any], ...] = (
     FAILED_BROKERS,
     RESTARTS,
@@ -559,9 +558,6 @@ WRITTEN: tuple[DocumentCollection[Any], ...] = (
     DEFERRED_PARTITIONS,
     WATCH_LEASES,
     REQUESTS,
-    PLANS,
-    RATES,
-    THROTTLED_TOPICS,
 )
 
 

@@ -13,7 +13,6 @@ import pytest
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.approval_request import make_approval_request
-from kafka_steward.execution.document_repair import repair_documents
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.failure_records import FAILED_LOG_DIRS, FAILURES
 from kafka_steward.execution.failures import EndedHeal, Failure
@@ -50,7 +49,7 @@ from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
 from tests.builders import cluster, plan_with, snapshot_of
 from tests.local_plan import planned
-from tests.simulated_plan import WHO, delete, memory_journal, move, overwrite, plan_of, simulated
+from tests.simulated_plan import WHO, delete, memory_journal, move, plan_of, simulated
 from tests.simulator import Simulator
 
 
@@ -476,15 +475,6 @@ def test_a_cancel_needs_no_approval() -> None:
         progress = runner.step()
     assert progress.status is PlanStatus.CANCELLED
     assert simulator.topics[next(iter(simulator.topics))].replicas == (1, 2, 3)
-
-
-def test_a_record_that_is_made_anew_still_needs_its_approval() -> None:
-    _, journal, digest = published()
-    overwrite(journal, paths.plan(digest), "{")
-    assert repair_documents(journal, WHO)
-    record = journal.plans.get(digest)
-    assert record is not None
-    assert record.needs_approval
 
 
 def test_a_plan_that_was_published_without_the_demand_needs_none() -> None:

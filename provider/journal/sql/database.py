@@ -105,7 +105,8 @@ class Database:
             self._exclude_writers(opened)
             require_current_schema(opened)
             self._here.connection, self._here.changes = opened, self.changes_here() + 1
-            self._here.afterwards = afterwards = []
+            afterwards: list[Callable[[], None]] = []
+            self._here.afterwards = afterwards
             try:
                 yield opened
             finally:
