@@ -17,7 +17,12 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.effects import AuditedCalls
-from kafka_steward.execution.in_flight_records import delete_in_flight, disown_in_flight, list_in_flight
+from kafka_steward.execution.in_flight_records import (
+    delete_in_flight,
+    disown_in_flight,
+    is_unknown_plan,
+    list_in_flight,
+)
 from kafka_steward.execution.move_recovery import HIDDEN, cancel_forbidden_reason
 from kafka_steward.execution.observe import ObservedState, observe_moves
 from kafka_steward.execution.originals import ORDER_LOST, restore_originals
@@ -109,8 +114,7 @@ def find_external_reassignments(
     They are in flight and neither belong to one of `plans` nor are recorded as ours. Recorded external reassignments
     that are no longer in flight are included.
     """
-    disown_in_flight(journal)
-    snapshot, noted = cluster.snapshot(), list_in_flight(journal.tree)
+    snapshot, noted = cluster.snapshot(), _disown_unknown_plans(journal)
     recorded = _read_recorded_originals(journal, noted)
     ours = _find_our_partitions(journal, plans, snapshot, noted)
     in_flight = {name: each for name, each in snapshot.partitions.items() if each.reassigning and name not in ours}
@@ -223,6 +227,15 @@ def _evaluate_cancel(each: ExternalReassignment, snapshot: Snapshot) -> External
         if _has_same_replicas(partition.replicas, originals)
         else ExternalCancel(each, ExternalCancelState.COMPLETED)
     )
+
+
+def _disown_unknown_plans(journal: Journal) -> dict[TopicPartition, InFlight]:
+    """Return the in-flight records, after those were made external whose plans the journal does not know."""
+    noted = list_in_flight(journal.tree)
+    unknown = {plan for plan in {each.plan for each in noted.values()} if plan and is_unknown_plan(journal, plan)}
+    for plan in unknown:
+        disown_in_flight(journal.tree, plan, noted.keys())
+    return list_in_flight(journal.tree) if unknown else noted
 
 
 def _read_recorded_originals(

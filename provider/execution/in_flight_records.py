@@ -6,7 +6,7 @@ not re-created, so that a differing modified id indicates the change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
@@ -62,18 +62,20 @@ def update_external_in_flight(tree: Tree, partition: TopicPartition, target: Ass
         _write_record(tree, partition, node, replace(known, replicas=target).to_json())
 
 
-def disown_in_flight(journal: Journal) -> None:
-    """Make the records external that name a plan which the journal does not know; their originals stay recorded.
+def is_unknown_plan(journal: Journal, plan: str) -> bool:
+    """Return whether `plan`, which a record names, is a plan that the journal does not know, and no request."""
+    return paths.is_digest(plan) and journal.plans.get(plan) is None
 
-    That is so after an older copy of the database was restored, and ZooKeeper was not.
+
+def disown_in_flight(tree: Tree, plan: str, partitions: Collection[TopicPartition]) -> None:
+    """Make those records of a plan external that are of these partitions; their originals stay recorded.
+
+    That is for a plan that the journal does not know, because an older copy of its database was restored.
     """
-    listed = [each for each in IN_FLIGHT.list_valid(journal.tree) if paths.is_digest(each.document.plan or "/")]
-    unknown = {plan for plan in {each.document.plan for each in listed} if plan and journal.plans.get(plan) is None}
-    for each in listed:
-        if each.document.plan in unknown:
-            _write_record(
-                journal.tree, TopicPartition(*each.key), each.node, replace(each.document, plan=None).to_json()
-            )
+    for each in IN_FLIGHT.list_valid(tree):
+        partition = TopicPartition(*each.key)
+        if each.document.plan == plan and partition in partitions:
+            _write_record(tree, partition, each.node, replace(each.document, plan=None).to_json())
 
 
 def delete_in_flight(tree: Tree, plan: str | None, partitions: Sequence[TopicPartition]) -> None:

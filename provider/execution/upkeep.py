@@ -12,7 +12,12 @@ moves out of the polled documents once no request can refer to it.
 from __future__ import annotations
 
 from kafka_steward.execution.failures import is_plan_idle
-from kafka_steward.execution.in_flight_records import delete_in_flight, disown_in_flight, list_in_flight_plans
+from kafka_steward.execution.in_flight_records import (
+    delete_in_flight,
+    disown_in_flight,
+    is_unknown_plan,
+    list_in_flight_plans,
+)
 from kafka_steward.execution.late_submissions import LateRetraction, find_orphaned_moves
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.rollback import is_cancel_unfinished
@@ -94,13 +99,15 @@ def delete_stale_in_flight_records(cluster: ClusterPort, journal: Journal, who: 
     crashed before it cancelled it. It is cancelled here, except for an abandoned plan. A record stays as long as its
     topic may not be described. Raises ClusterError.
     """
-    disown_in_flight(journal)
     noted = list_in_flight_plans(journal.tree)
     for plan in sorted({plan for plan in noted.values() if plan is not None}):
         if not _has_owner_ended(journal, plan):
             continue
         names = [name for name, by in noted.items() if by == plan]
         snapshot = cluster.snapshot(sorted({name.topic for name in names}))
+        if is_unknown_plan(journal, plan):
+            in_flight = {name for name, each in snapshot.partitions.items() if each.reassigning}
+            disown_in_flight(journal.tree, plan, in_flight)
         LateRetraction(cluster, journal, plan, who).cancel_and_restore(
             find_orphaned_moves(journal, plan, snapshot.partitions)
         )

@@ -91,9 +91,6 @@ def test_no_more_documents_and_bytes_are_read_at_once_than_the_limits_say(
         "/admin/reassignments/t/99999999999",
         "/admin/failed_brokers/3/deeper/still",
         "/admin/reassign_cancel/below",
-        "/steward/slot/below",
-        "/steward/throttle_leases/topic/my topic/follower.replication.throttled.replicas",
-        "/steward/plans/no digest",
     ],
 )
 def test_a_node_that_nothing_can_read_is_moved_aside_with_a_row_and_then_nothing_more_is_written(
