@@ -41,7 +41,7 @@ class TargetCheck:
 
     def refuse_impossible(self, given: Mapping[TopicPartition, Assignment]) -> None:
         """Raise PlanError with a sentence for each partition of `given` whose target cannot be reached."""
-        faults = list(self.find_faults(given))
+        faults = list(dict.fromkeys(self.find_faults(given)))  # a topic that is missing is one fault
         if faults:
             more = f" And {len(faults) - _NAMED} more." if len(faults) > _NAMED else ""
             raise PlanError(f"{' '.join(faults[:_NAMED])}{more}")

@@ -147,7 +147,7 @@ def _status_facts(
         None,
         (
             why and f"{begin_with_brokers(sorted(dead), 'is', 'are')} down: {why}",
-            not_counted_text(decision.not_counted),
+            not_counted_text(decision.not_counted, but=decision.due),
         ),
     )
     openings = [] if journal.openings is None else journal.openings.rows()

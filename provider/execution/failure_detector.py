@@ -243,7 +243,9 @@ class FailureDetector:
                         _failure_message(view, decision, self._settings, at_ms),
                         _called_off_message(decision.called_off),
                         not_counted_text(
-                            {**decision.not_counted, **disks.not_counted}, but=decision.called_off, disks=view.disks
+                            {**decision.not_counted, **disks.not_counted},
+                            but={*decision.called_off, *decision.due, *disks.due},
+                            disks=view.disks,
                         ),
                         log_dir_message(view, disks, self._settings, at_ms),
                         *idle,
@@ -438,7 +440,7 @@ def _handled_clause(view: LivenessView, decision: FailureDecision) -> str:
 def _lost_racks_clause(racks: Sequence[str]) -> str:
     if not racks:
         return ""
-    return f" (all of rack{'s' if len(racks) > 1 else ''} {', '.join(racks)})"
+    return f" (no broker of rack{'s' if len(racks) > 1 else ''} {' and '.join(racks)} is live)"
 
 
 def _called_off_message(brokers: tuple[int, ...]) -> str:

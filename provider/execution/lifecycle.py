@@ -22,7 +22,12 @@ from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.moves import DONE, filter_unsettled, final_status
 from kafka_steward.execution.plan_slot import release_slot
 from kafka_steward.execution.rollback import find_unfinished_rollback, is_rollback_unfinished
-from kafka_steward.execution.throttle_rates import RELEASED_LATER, external_rates_message, ineffective_message
+from kafka_steward.execution.throttle_rates import (
+    RELEASED_LATER,
+    external_rates_message,
+    ineffective_message,
+    rate_text,
+)
 from kafka_steward.execution.throttles import list_external_rates
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -348,7 +353,7 @@ def throttle_message(journal: Journal, record: PlanRecord) -> str:
         ineffective_message(rate, max(moving.values(), default=1)),
         external_rates_message(list_external_rates(journal, record), rate),
     )
-    message = f"{record.throttle} bytes per second into one broker" if record.throttle else "no throttle"
+    message = f"{rate_text(record.throttle)} into one broker" if record.throttle else "no throttle"
     undone = record.extra.get(ROLLS_BACK)
     plan = f"Plan {record.digest[:12]}" + (f", which rolls back plan {str(undone)[:12]}" if undone else "")
     return " ".join([f"{plan}: {message}, from its next step on.", *filter(None, notes)])

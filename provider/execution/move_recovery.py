@@ -31,7 +31,7 @@ from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.moves import OPEN, phase_of
 from kafka_steward.execution.observe import TRANSITION_OF, Observation, ObservedState
 from kafka_steward.execution.staging import is_between_stages, part_in_flight
-from kafka_steward.execution.throttle_rates import find_catching_up
+from kafka_steward.execution.throttle_rates import find_catching_up, rate_text
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 
 #: The reason for a partition whose topic an ACL hides: its state is unknown.
@@ -372,11 +372,11 @@ def _falling_behind_message(
         return ""
     worst = max(behind, key=lambda each: (each.sufficient_rate, each.partition))
     throttle = external.get(worst.broker, throttle)
-    at = f"at a throttle of {throttle} bytes/s" if throttle else "without a throttle"
+    at = f"at a throttle of {rate_text(throttle)}" if throttle else "without a throttle"
     others = f" {len(behind) - 1} more fell behind too." if len(behind) > 1 else ""
-    advice = f"; {worst.sufficient_rate} bytes/s into broker {worst.broker} would be enough" if throttle else ""
+    advice = f"; {rate_text(worst.sufficient_rate)} into broker {worst.broker} would be enough" if throttle else ""
     return (
-        f"{worst.partition} will not catch up {at}: it fell {worst.fell_behind} bytes further behind in the last "
+        f"{worst.partition} will not catch up {at}: it fell {worst.fell_behind:,} bytes further behind in the last "
         f"{after_s:.0f} s{advice}.{others}"
     )
 

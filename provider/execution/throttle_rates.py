@@ -190,13 +190,14 @@ def _group_rates(rates: Sequence[ExternalRate]) -> dict[tuple[ThrottleSide, int,
 def _name_rate(side: ThrottleSide, bytes_per_s: int, brokers: Sequence[int], *, for_all: bool) -> str:
     where = "set for all brokers" if for_all else "set"
     begin = begin_with_brokers(brokers, "has", "have")
-    return f"{begin} {side.rate_key} {_rate_text(bytes_per_s)}, {where} by someone else"
+    return f"{begin} {side.rate_key} {rate_text(bytes_per_s)}, {where} by someone else"
 
 
 _NOT_APPLIED = "{whose} {throttle:,} bytes/s do not apply there"
 
 
-def _rate_text(bytes_per_s: int) -> str:
+def rate_text(bytes_per_s: int) -> str:
+    """Return a rate as messages name it: `20,000,000 bytes/s`."""
     return "1 byte/s" if bytes_per_s == 1 else f"{bytes_per_s:,} bytes/s"
 
 

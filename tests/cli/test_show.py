@@ -399,7 +399,7 @@ def test_verify_of_a_plan_in_the_middle(in_flight: Scene, capsys: pytest.Capture
 def test_the_throttle_of_a_plan_is_changed(in_flight: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     digest = in_flight.plan.digest
     assert in_flight.call("throttle", digest[:8], "300k", "--reason", "the night is quiet") == 0
-    told = f"Plan {digest[:12]}: 300000 bytes per second into one broker, from its next step on.\n"
+    told = f"Plan {digest[:12]}: 300,000 bytes/s into one broker, from its next step on.\n"
     assert capsys.readouterr().out == told
     assert in_flight.plan.throttle == 300_000
     rows = in_flight.journal.audit.rows(plan=digest)

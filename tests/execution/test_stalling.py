@@ -92,7 +92,7 @@ def test_a_lag_that_grows_for_so_long_will_never_end_and_the_rate_that_would_do_
     # Both partitions move into broker 4, and each grows by 100 bytes per second; a quarter more is ample.
     assert found.sufficient_rate == 251
     assert stall_message([], [found], after_s=600, throttle=50) == (
-        "t-0 will not catch up at a throttle of 50 bytes/s: it fell 3000 bytes further behind in the last 600 s; "
+        "t-0 will not catch up at a throttle of 50 bytes/s: it fell 3,000 bytes further behind in the last 600 s; "
         "251 bytes/s into broker 4 would be enough."
     )
 
@@ -186,7 +186,7 @@ OUTPACED_SENTENCE = "{} will not catch up {}: it fell 70 bytes further behind in
         ),
         (
             [], [FallingBehind(TP[4], 70, 5, 900), FallingBehind(TP[2], 80, 4, 899)], 1,
-            f"{OUTPACED_SENTENCE.format('t-4', 'at a throttle of 1 bytes/s', PACE)} 1 more fell behind too.",
+            f"{OUTPACED_SENTENCE.format('t-4', 'at a throttle of 1 byte/s', PACE)} 1 more fell behind too.",
         ),
         (
             [], [FallingBehind(TP[1], 99, 4, 900),

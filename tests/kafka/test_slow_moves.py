@@ -164,7 +164,7 @@ def test_a_throttle_below_what_producers_write_is_detected_and_said_with_the_rat
     runner = run(moves_of(topic, 1), Settings(min_free=0, throttle=throttle, stall_after=20, when_stalled="wait"))
     with producing(sandbox, topic):
         progress = step_until(runner, lambda each: "will not catch up" in each.sentence, within=120)
-        assert f"{topic}-0 will not catch up at a throttle of {throttle} bytes/s: it fell " in progress.sentence
+        assert f"{topic}-0 will not catch up at a throttle of {throttle:,} bytes/s: it fell " in progress.sentence
         rate = int(progress.sentence.split("; ")[1].split()[0])
         assert progress.sentence.endswith(f"; {rate} bytes/s into broker 4 would be enough.")
         assert rate > throttle

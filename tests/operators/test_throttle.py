@@ -65,7 +65,7 @@ def test_a_changed_rate_reaches_every_broker_within_two_steps(cluster: Cluster) 
         "plan": digest,
         "throttle": 40,
         "sentence": (
-            f"Plan {digest[:12]}: 40 bytes per second into one broker, from its next step on. 40 bytes/s limit "
+            f"Plan {digest[:12]}: 40 bytes/s into one broker, from its next step on. 40 bytes/s limit "
             "nothing: for each partition that moves into a broker, Kafka lets about 90 kB/s through, one fetch of up "
             "to replica.fetch.max.bytes per quota window of 11 s (2 move into one now: 180 kB/s)."
         ),
