@@ -165,8 +165,8 @@ def test_a_throttle_below_what_producers_write_is_detected_and_said_with_the_rat
     with producing(sandbox, topic):
         progress = step_until(runner, lambda each: "will not catch up" in each.sentence, within=120)
         assert f"{topic}-0 will not catch up at a throttle of {throttle:,} bytes/s: it fell " in progress.sentence
-        rate = int(progress.sentence.split("; ")[1].split()[0])
-        assert progress.sentence.endswith(f"; {rate} bytes/s into broker 4 would be enough.")
+        rate = int(progress.sentence.split("; ")[1].split()[0].replace(",", ""))
+        assert progress.sentence.endswith(f"; {rate:,} bytes/s into broker 4 would be enough.")
         assert rate > throttle
     change_plan_throttle(journal, progress.digest, 50_000_000, WHO, "that would not do")
     assert step_until(runner, lambda each: each.ended, within=120).completed == 1
