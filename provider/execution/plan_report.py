@@ -546,9 +546,14 @@ def summarize_outcome(rows: Sequence[MoveRow]) -> PlanOutcome:
     return PlanOutcome(
         counts[MoveState.COMPLETED],
         counts[MoveState.SATISFIED],
-        [(str(row.topic_partition), row.detail or row.state.value) for row in rows if row.state not in DONE],
+        [(str(row.topic_partition), _reason(row)) for row in rows if row.state not in DONE],
         sum(len(row.move.adding) for row in rows if row.state is MoveState.COMPLETED),
     )
+
+
+def _reason(row: MoveRow) -> str:
+    """Return why a move was not made, without the name of its partition, which messages put before it."""
+    return row.detail.removeprefix(f"{row.topic_partition} was not moved: ") or row.state.value
 
 
 #: The number of partitions that a message names; the others are only counted.

@@ -461,8 +461,9 @@ LIVE = "; live are 1, 2."
             ),
         ),
         (
-            {TopicPartition("u", n): (1,) for n in range(7)},
-            " ".join(["The reassignment names the topic u, which the cluster does not have."] * 5) + " And 2 more.",
+            {TopicPartition(topic, n): (1,) for topic in "uvwxyza" for n in range(2)},
+            " ".join(f"The reassignment names the topic {topic}, which the cluster does not have." for topic in "auvwx")
+            + " And 2 more.",
         ),
     ],
 )

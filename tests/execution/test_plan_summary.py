@@ -278,7 +278,7 @@ def test_brokers_that_are_cordoned_are_named() -> None:
 DETAILS = {
     MoveState.COMPLETED: "complete",
     MoveState.SATISFIED: "satisfied",
-    MoveState.DROPPED: "the topic was deleted.",
+    MoveState.DROPPED: "t-2 was not moved: the topic was deleted.",
     MoveState.FAILED: "",
     MoveState.HELD: "",
 }
