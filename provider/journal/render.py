@@ -52,8 +52,9 @@ def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
     states = Counter(row.state for row in rows)
     by_state = ", ".join(f"{states[state]} {state.value}" for state in MoveState if states[state])
     partitions = counted(record.partitions, "partition") if record.partitions else "nothing to move"
+    cancelled = " and being cancelled" if record.cancel is not None and not record.status.finished else ""
     lines = [
-        f"plan {record.digest[:12]}: {record.operation}, {record.status.value}, {partitions}",
+        f"plan {record.digest[:12]}: {record.operation}, {record.status.value}{cancelled}, {partitions}",
         *([f"  partitions: {by_state or 'none'}"] if record.partitions else []),
         f"  published {utc_text(record.published_ms)}, last stepped {utc_text(record.stepped_ms)}",
     ]

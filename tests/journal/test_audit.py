@@ -12,6 +12,7 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome, StoredAuditRecord
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
 from kafka_steward.journal.schema.tables import JSON
@@ -333,6 +334,10 @@ def test_a_plan_in_lines() -> None:
         "plan 0123456789ab: heal, running, nothing to move",
         "  published 2023-11-14 22:13:20, last stepped 2023-11-14 22:13:25",
     ]
+    cancelled = replace(record, cancel=CancelRequest(), reason="")
+    assert plan_lines(cancelled, rows)[0] == "plan 0123456789ab: heal, running and being cancelled, 3 partitions"
+    ended = replace(cancelled, status=PlanStatus.CANCELLED)
+    assert plan_lines(ended, rows)[0] == "plan 0123456789ab: heal, cancelled, 3 partitions"
     assert plans_table([record]).lines() == [
         "published            plan          operation  status   partitions  reason        who",
         "2023-11-14 22:13:20  0123456789ab  heal       running  3           One is held.",
