@@ -45,10 +45,11 @@ statements: install  ## remove the code that keeps a statement of the KIPs, one 
 versions: install  ## run the checks of docs/versions.md, or one of them (NAME=...), and write their results into its table
 	@$(BIN)/python -m tests.versions --write $(NAME)
 
-check: install docs  ## ruff, mypy --strict, import-linter, links of the docs
+check: install docs  ## ruff, mypy --strict, import-linter, links of the docs, lines by package
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tests.lines
 
 docs: install  ## the documentation as a site, in build/site; fails on links that lead nowhere
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
