@@ -1,7 +1,7 @@
 """`python -m tests.lines`: the lines of the product by package, and whether each is within its budget.
 
-The budgets are in `pyproject.toml`. A package may have 2 % more lines than its budget; whoever needs more raises the
-budget in the same commit, which says what users get for it. A budget that is far above what is needed is too high.
+The budgets are in `pyproject.toml`. A package may have 2 % more lines than its budget; a commit that needs
+more raises the budget, and says what users get for it. A budget that is far above what is needed is too high.
 """
 
 from __future__ import annotations

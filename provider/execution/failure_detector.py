@@ -97,6 +97,8 @@ class LivenessProbe:
         views = self._cluster.live_views(sorted(snapshot.live))
         disks = self._cluster.directories(sorted(snapshot.live))
         view = build_view(snapshot, failed_brokers(snapshot, views), disks)
+        # Of a broker that answers nothing, offline replicas say nothing of its disks: it may have just died.
+        view = replace(view, disks={broker: dirs for broker, dirs in view.disks.items() if broker in views})
         self._last = (view, now_ms)
         return view
 

@@ -539,10 +539,8 @@ RESTARTS = DocumentCollection(paths.ROLLING_BOUNCE, (BROKER,), AnnouncedRestartD
 IN_FLIGHT = DocumentCollection(paths.REASSIGNMENTS, (TOPIC, PARTITION), InFlight.from_node)
 PENDING_REPLICAS = DocumentCollection("/steward/pending_replicas", (TOPIC, PARTITION), PendingReplicas.from_node)
 DEFERRED_PARTITIONS = DocumentCollection("/steward/deferred_partitions", (TOPIC,), DeferredPartitions.from_node)
-RATES = DocumentCollection(paths.leases_of("broker"), (BROKER, SETTING), ThrottleLease.from_node, names_only=True)
-THROTTLED_TOPICS = DocumentCollection(
-    paths.leases_of("topic"), (TOPIC, SETTING), ThrottleLease.from_node, names_only=True
-)
+RATES = DocumentCollection(paths.leases_of("broker"), (BROKER, SETTING), ThrottleLease.from_node)
+THROTTLED_TOPICS = DocumentCollection(paths.leases_of("topic"), (TOPIC, SETTING), ThrottleLease.from_node)
 WATCH_LEASES = DocumentCollection(paths.WATCH_LEASES, (CHECK,), WatchLease.from_node)
 REQUESTS: DocumentCollection[None] = DocumentCollection(
     paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None, names_only=True, looked_below=1_000

@@ -13,6 +13,7 @@ from kafka_steward.errors import PlanError
 from kafka_steward.journal.audit import Audit
 from kafka_steward.journal.locks import TTL_MS, PlanSlot, StepLock, new_holder_name
 from kafka_steward.journal.plans import Plans
+from kafka_steward.journal.split_tree import SplitTree
 from kafka_steward.journal.tree import Tree
 
 if TYPE_CHECKING:
@@ -150,7 +151,6 @@ def open_journal(
         if zookeeper is None:
             journal = _build_journal(database, SqlTree(database), None, compare)
         else:
-            from kafka_steward.journal.split_tree import SplitTree  # noqa: PLC0415
             from kafka_steward.journal.zookeeper.tree import ZkTree  # noqa: PLC0415
 
             tree = ZkTree(zookeeper)

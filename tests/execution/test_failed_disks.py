@@ -64,6 +64,23 @@ def test_it_is_named_and_not_healed_unless_that_was_asked_for(simulator: Simulat
         simulator.tick(2 * GRACE_S)
 
 
+def test_offline_replicas_of_a_broker_that_does_not_answer_say_nothing_of_its_disks(
+    simulator: Simulator, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As just after it was killed, while it is listed as live still."""
+    simulator.fail_disk(2, T0, T1)
+    simulator.mute.add(2)
+    assert "of unknown path has failed" in look(simulator, journal).sentence, (
+        "it answers, without the right to see them"
+    )
+    views = simulator.live_views
+    monkeypatch.setattr(
+        simulator, "live_views", lambda brokers, **_: {b: v for b, v in views(brokers).items() if b != 2}
+    )
+    verdict = look(simulator, journal)
+    assert (verdict.sentence, verdict.due, verdict.failed, verdict.disks) == (WELL, (), (), {})
+
+
 def test_it_is_due_after_the_grace_period_and_announced_again(simulator: Simulator, journal: Journal) -> None:
     simulator.fail_disk(2, T0, T1)
     assert look(simulator, journal).sentence == f"{FAILED}; the grace period ends in {GRACE_S} s."
