@@ -162,16 +162,19 @@ class Plans:
         """Import a plan unchanged from another journal of this cluster; return False if it exists here already.
 
         Only chunks with unfinished partitions are written. Rows that are missing here are added in any case: the other
-        journal may have the same tree.
+        journal may have the same ZooKeeper. If it has the same database, the chunks alone are new here.
         """
         moves = [row.move for row in rows]
         self._check_publishable(record, moves)
         open_chunks = {row.move.chunk for row in rows if not row.state.settled}
-        is_open = not record.status.finished and self.get(record.digest) is None
+        is_open = not record.status.finished and self.get(record.digest) in {None, record}
         names = self._chunks.write(record, moves, only=open_chunks if is_open else ())
         with self._transaction():
             self._table.import_rows(record.digest, rows)
-            if self.get(record.digest) is not None:
+            known = self.get(record.digest)
+            if known is not None:
+                if is_open and known == record and known.chunks != names:
+                    self._write_change(known, replace(known, chunks=names))
                 return False
             if self._reports is not None:
                 self._reports.correct([record])
