@@ -80,7 +80,7 @@ def test_a_rate_of_others_at_a_replica_that_stays_out_of_sync_counts_from_the_pl
     assert scene.call(*lowered) == 0
     assert "set by someone else" not in "".join(capsys.readouterr()), "a rate limits only what a list names"
     simulator.topic_settings["lags"][FOLLOWERS] = "*"
-    settings = Settings(stall_after=5)
+    settings = Settings(stall_after=5, min_free=0)
     world = World(simulator, scene.journal, [move("lags-0", "4123", "412")], settings=settings, auto_generated=False)
     for _ in range(9):
         progress = world.step()

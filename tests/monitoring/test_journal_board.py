@@ -116,7 +116,9 @@ def test_they_say_what_is_in_the_journal(reader: psycopg.Connection[Any]) -> Non
     assert annotation["text"] == f'publish {DIGEST[:12]}: it\'s "published"'
 
 
-def test_with_the_tree_elsewhere_plans_and_alerts_are_shown_too(reader: psycopg.Connection[Any]) -> None:
+def test_with_documents_in_zookeeper_plans_are_shown_too_and_no_alerts_of_another_cluster(
+    reader: psycopg.Connection[Any],
+) -> None:
     plans = {row["plan"]: row for row in rows(reader, QUERIES["Plans that have not ended"], TREELESS)}
     assert {plan: row["status"] for plan, row in plans.items()} == {
         DIGEST[:12]: "running",
@@ -124,8 +126,7 @@ def test_with_the_tree_elsewhere_plans_and_alerts_are_shown_too(reader: psycopg.
         "6" * 12: "stuck",
     }
     assert (plans[DIGEST[:12]]["settled"], plans[DIGEST[:12]]["bytes done"]) == (1, 100)
-    alerts = [(row["alert"], row["sentence"]) for row in rows(reader, QUERIES["Alerts"], TREELESS)]
-    assert alerts == [("watch_failing.failures", "Kafka is away."), (f"stuck.{'6' * 12}", "It needs an operator.")]
+    assert rows(reader, QUERIES["Alerts"], TREELESS) == []
     assert rows(reader, QUERIES["Plans ended, by status"], TREELESS) == [{"status": "cancelled", "plans": 1}]
 
 

@@ -38,10 +38,23 @@ SLOW, SIZE = {"throttle": 100_000, "step_interval": 0.5}, 6_000_000
 
 
 class Site:
-    """A real cluster, a hand for its documents, and a watch that can be started and stopped."""
+    """A real cluster, a hand for its documents, and a watch that can be started and stopped.
 
-    def __init__(self, sandbox: Sandbox, cluster: KafkaCluster, hands: Hands, conn_id: str, topic: str) -> None:
-        self.sandbox, self.cluster, self.hands, self.conn_id, self.topic = sandbox, cluster, hands, conn_id, topic
+    `state` is a hand for the journal's database, which has our own documents.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        cluster: KafkaCluster,
+        state: SqlHands,
+        conn_id: str,
+        topic: str,
+        *,
+        hands: Hands | None = None,
+    ) -> None:
+        self.sandbox, self.cluster, self.state, self.conn_id, self.topic = sandbox, cluster, state, conn_id, topic
+        self.hands = hands or state
         self.said: list[str] = []
 
     @contextmanager
@@ -82,7 +95,7 @@ class Site:
 
     def free(self) -> None:
         """No plan has the cluster."""
-        slot = self.hands.get("/steward/slot")
+        slot = self.state.get("/steward/slot")
         assert slot is None or json.loads(slot.data).get("plan") is None
 
     def create(self, *replicas: str, large: bool = False) -> None:
@@ -145,13 +158,14 @@ def site(
         open_journal(f"sqlite:///{journal}", cluster.cluster_id, compare=False).close()  # its tables
         monkeypatch.setattr("kafka_steward.triggers.documents.POLL_S", 1.0)
         extra = {"journal": f"sqlite:///{journal}", "bootstrap_timeout_ms": 30_000}
+        state = SqlHands(journal, cluster.cluster_id)
         if sandbox.zookeeper is None:
             conn_id = connect(host=sandbox.bootstrap, extra=extra)
-            yield Site(sandbox, cluster, SqlHands(journal, cluster.cluster_id), conn_id, topic)
+            yield Site(sandbox, cluster, state, conn_id, topic)
         else:
             with kazoo_hands(sandbox.zookeeper) as hands:
                 conn_id = connect(host=sandbox.bootstrap, extra={**extra, "zookeeper": sandbox.zookeeper})
-                yield Site(sandbox, cluster, hands, conn_id, topic)
+                yield Site(sandbox, cluster, state, conn_id, topic, hands=hands)
         sandbox.restore()  # a dead broker keeps its rate
         clear = [ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.DELETE)]
         cluster.change_broker_configs(dict.fromkeys(sandbox.brokers, clear))
