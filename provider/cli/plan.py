@@ -150,7 +150,10 @@ def _judge_completeness(plan: PlanFolder) -> Exit:
     named = (
         f"{left[0]} needs a change and stays" if len(left) == 1 else f"{len(left)} partitions need a change and stay"
     )
-    print_error(f"{named} as before; the plan has the reason of each, and is of the others.")
+    # The lines "left as it is" name these as well: the counts add up to the lines.
+    kept = len(plan.proof.get("pinned") or ())
+    also = f"; {kept} more {'is' if kept == 1 else 'are'} pinned, left out or left for now" if kept else ""
+    print_error(f"{named} as before{also}. The plan has the reason of each, and is of the others.")
     return Exit.FAILED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -283,7 +284,7 @@ def test_a_partition_without_a_live_replica_is_left_named_and_in_nobodys_way(
     assert scene.call("plan", *words, "--file", str(file)) == 1
     out, err = capsys.readouterr()
     assert f"left as it is: old-0: {GONE.format(4)}, or delete the topic" in out
-    assert "old-0 needs a change and stays as before; the plan has the reason of each, and is of the others.\n" in err
+    assert "old-0 needs a change and stays as before. The plan has the reason of each, and is of the others.\n" in err
     if words[0] == "heal":
         assert not file.exists()
         return
@@ -306,6 +307,19 @@ def test_a_plan_that_moves_nothing_names_what_it_only_leaves_for_now(
         "Nothing else has to move. Left as it is for now: t-0 (a live replica of it is out of sync), t-1 (it is being "
         "reassigned)."
     )
+
+
+def test_the_counts_of_what_a_plan_leaves_add_up_to_the_lines_that_name_it(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.create("old", [(4,)])
+    scene.simulator.create("foreign", [(2, 4)])
+    scene.simulator.kill(4)
+    scene.simulator.alter({TopicPartition("foreign", 0): (2, 3)})
+    assert scene.call("plan", "heal") == 1
+    out, err = capsys.readouterr()
+    assert sorted(re.findall("left as it is: (.*?):", out)) == ["foreign-0", "old-0"]
+    assert "old-0 needs a change and stays as before; 1 more is pinned, left out or left for now. The plan has" in err
 
 
 def test_a_broker_that_a_drain_does_not_empty_and_the_rates_of_others_are_in_what_is_predicted(
