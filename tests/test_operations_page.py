@@ -40,7 +40,7 @@ class SharedTree(MemoryTree):
 @pytest.fixture
 def tree(monkeypatch: pytest.MonkeyPatch) -> SharedTree:
     tree = SharedTree(lambda: 1_000)
-    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.ZkTree", lambda _: tree)
+    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.ZkTree", lambda *_: tree)
     return tree
 
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 from kafka_steward.journal.paths import is_mailed
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.tree import Documents, Node, Tree
 
 T = TypeVar("T")
 
@@ -23,10 +23,10 @@ class SplitTree:
     The clock is that of `state`. Ids and times of nodes are comparable only within one of both.
     """
 
-    def __init__(self, state: Tree, mailbox: Tree) -> None:
+    def __init__(self, state: Tree, mailbox: Documents) -> None:
         self._state, self._mailbox = state, mailbox
 
-    def _at(self, path: str) -> Tree:
+    def _at(self, path: str) -> Documents:
         return self._mailbox if is_mailed(path) else self._state
 
     def now_ms(self) -> int:
@@ -108,14 +108,14 @@ class SplitTree:
         self._mailbox.close()
         self._state.close()
 
-    def _ask_both(self, paths: Sequence[str], ask: Callable[[Tree, Sequence[str]], list[T]]) -> list[T]:
+    def _ask_both(self, paths: Sequence[str], ask: Callable[[Documents, Sequence[str]], list[T]]) -> list[T]:
         """Return the answers of both in the order of the paths; a tree that has none of them is not asked."""
         found = {
             path: each for tree, some in self._split(paths) for path, each in zip(some, ask(tree, some), strict=True)
         }
         return [found[path] for path in paths]
 
-    def _split(self, paths: Sequence[str]) -> Iterator[tuple[Tree, list[str]]]:
+    def _split(self, paths: Sequence[str]) -> Iterator[tuple[Documents, list[str]]]:
         for tree, here in ((self._state, False), (self._mailbox, True)):
             some = [path for path in paths if is_mailed(path) is here]
             if some:

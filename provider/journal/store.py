@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafka_steward.errors import PlanError
 from kafka_steward.journal.audit import Audit
+from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.locks import TTL_MS, PlanSlot, StepLock, new_holder_name
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.split_tree import SplitTree
@@ -153,10 +154,11 @@ def open_journal(
         else:
             from kafka_steward.journal.zookeeper.tree import ZkTree  # noqa: PLC0415
 
-            tree = ZkTree(zookeeper)
+            tree = ZkTree(zookeeper, lambda node, reason: quarantine_document(both, node, reason, None))
             opened.callback(tree.close)
             tree.require_cluster(cluster_id)
-            journal = _build_journal(database, SplitTree(SqlTree(database), tree), zookeeper.place, compare)
+            both = SplitTree(SqlTree(database), tree)
+            journal = _build_journal(database, both, zookeeper.place, compare)
             tree.revoke_open_access()
         opened.pop_all()  # from here on, the journal closes them
         return journal

@@ -45,11 +45,8 @@ class Node:
     modified_ms: int
 
 
-class Tree(Protocol):
+class Documents(Protocol):
     """A store for documents. Every method may raise JournalUnreachable; every change is atomic and durable."""
-
-    def now_ms(self) -> int:
-        """Return the time of the backend's clock, which is the journal's clock."""
 
     def create(self, path: str, data: str) -> Node:
         """Create a node. Raises NodeExists; DocumentError if `data` is larger than MAX_BYTES."""
@@ -112,6 +109,13 @@ class Tree(Protocol):
 
     def close(self) -> None:
         """Close the connections of the tree. Harmless when called twice."""
+
+
+class Tree(Documents, Protocol):
+    """The documents of a journal, with its clock."""
+
+    def now_ms(self) -> int:
+        """Return the time of the backend's clock, which is the journal's clock."""
 
 
 def encode_data(path: str, data: str) -> bytes:

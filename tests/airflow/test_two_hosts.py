@@ -12,14 +12,13 @@ import pytest
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.journal.zookeeper.tree import ZkTree
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import LocalAirflow
 from kafka_steward.sandbox.artifacts import find_or_install_java
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked
 from tests.eventually import eventually
-from tests.journal.zookeeper import forget_journal
+from tests.journal.zookeeper import ClockedZkTree, forget_journal
 from tests.lost_brokers import lose
 from tests.postgres import PostgresServer
 
@@ -195,7 +194,7 @@ def test_documents_that_are_shared_are_not_read_with_rows_that_are_not(
 
 def _assert_documents_are_of(sandbox: Sandbox, home: Path) -> None:
     """The file of the rows is there before the documents name it: until then, whoever opens them is the first."""
-    tree = ZkTree(ZooKeeperOptions(sandbox.zookeeper or ""))
+    tree = ClockedZkTree(ZooKeeperOptions(sandbox.zookeeper or ""))
     try:
         node = tree.get(paths.JOURNAL)
     finally:

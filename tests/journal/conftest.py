@@ -11,8 +11,7 @@ import pytest
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.tree import Tree
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.journal.zookeeper.tree import ZkTree
-from tests.journal.zookeeper import ZooKeeperServer
+from tests.journal.zookeeper import ClockedZkTree, ZooKeeperServer
 from tests.memory_tree import MemoryTree
 from tests.postgres import PostgresServer
 
@@ -121,7 +120,7 @@ def tree(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[Tree]:
         return
     if request.param == "zookeeper":
         server: ZooKeeperServer = request.getfixturevalue("zookeeper")
-        on_zookeeper = ZkTree(ZooKeeperOptions(server.at(cluster_id), timeout_s=PATIENT_S))
+        on_zookeeper = ClockedZkTree(ZooKeeperOptions(server.at(cluster_id), timeout_s=PATIENT_S))
         yield on_zookeeper
         on_zookeeper.close()
         return

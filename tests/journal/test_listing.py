@@ -26,9 +26,8 @@ from kafka_steward.journal.records import APPROVALS, FAILED_BROKERS, IN_FLIGHT, 
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, remove
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.journal.conftest import PATIENT_S
-from tests.journal.zookeeper import ZooKeeperServer
+from tests.journal.zookeeper import ClockedZkTree, ZooKeeperServer
 from tests.memory_tree import MemoryTree
 from tests.present import present
 
@@ -221,11 +220,12 @@ def put(tree: Any, path: str, data: str) -> None:
         node = HostileNode(path, data, (0, 1, 1, 1, 1))
         assert sql_writer(tree.database.engine, tree.database.cluster_id)([node]) == 1
     else:
-        tree._session.call(lambda client: client.create_async(path, data.encode(), makepath=True))
+        mailbox = getattr(tree, "_mailbox", tree)
+        mailbox._session.call(lambda client: client.create_async(path, data.encode(), makepath=True))
 
 
 def test_a_node_that_we_may_not_read_hides_no_other(zookeeper: ZooKeeperServer, cluster_id: str) -> None:
-    tree = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
+    tree = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
     tree.create("/admin/failed_brokers/3", GOOD)
     theirs = [make_digest_acl("somebody", "else", all=True)]
     tree._session.call(lambda client: client.create_async("/admin/failed_brokers/5", b"{}", acl=theirs))

@@ -29,9 +29,9 @@ from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.journal.sql.tree import SqlTree
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.eventually import eventually
 from tests.journal.test_plans import moves_of, record_of
+from tests.journal.zookeeper import ClockedZkTree
 from tests.postgres import PostgresServer
 from tests.present import present
 
@@ -421,7 +421,7 @@ def test_a_digest_without_user_or_password_is_refused_and_not_shown(digest: str)
     options = ZooKeeperOptions(
         HOSTS, "user:s3cret", tls={"certfile": "c", "keyfile": "k", "keyfile_password": "s3cret"}
     )
-    assert "s3cret" not in repr(options) + repr(ZkTree(options))
+    assert "s3cret" not in repr(options) + repr(ClockedZkTree(options))
 
 
 @pytest.mark.parametrize(
@@ -470,6 +470,6 @@ def test_a_file_that_is_not_here_is_named_when_it_is_used(tmp_path: Path) -> Non
     ca = tmp_path / "ca.pem"
     options = ZooKeeperOptions(HOSTS, tls={"ca": str(ca)})
     with pytest.raises(SettingError, match=r"setting ca names .*, which is not a file on this machine"):
-        ZkTree(options).get("/a")
+        ClockedZkTree(options).get("/a")
     ca.touch()
     assert options.kazoo_tls() == {"ca": str(ca), "use_ssl": True, "verify_certs": True, "check_hostname": True}

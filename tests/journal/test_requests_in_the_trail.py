@@ -20,7 +20,6 @@ from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.present import present
 from tests.simulated_plan import WHO, move
 from tests.simulator import Simulator
@@ -172,8 +171,6 @@ def test_a_request_that_is_killed_before_its_effect_leaves_at_most_a_row_of_its_
         patched.setattr(journal.tree, "set", _killed)
         with pytest.raises(KeyboardInterrupt):
             ask(journal, ANN)
-    # Of what is one database, the row is taken back with the rest.
-    killed = ["ann"] if isinstance(journal.tree, ZkTree) else []
-    assert [who for _, who, _ in trail(journal)] == killed
+    assert trail(journal) == []
     ask(journal, BOB)
-    assert [who for _, who, _ in trail(journal)] == [*killed, "bob"]
+    assert [who for _, who, _ in trail(journal)] == ["bob"]

@@ -20,9 +20,8 @@ from kafka_steward.errors import DocumentError, JournalError, NodeExists, NodeMi
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.tree import MAX_BYTES, Node, Tree
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.journal.conftest import PATIENT_S
-from tests.journal.zookeeper import ZooKeeperServer
+from tests.journal.zookeeper import ClockedZkTree, ZooKeeperServer
 from tests.memory_tree import MemoryTree
 from tests.present import present
 from tests.rings import tried
@@ -395,7 +394,7 @@ def test_all_trees_agree(sqlite_url: str, postgres_url: str, zookeeper: ZooKeepe
         def trees() -> Mapping[str, Tree]:
             opened.close()  # those of the run before
             run = next(_runs)
-            on_zookeeper = ZkTree(ZooKeeperOptions(zookeeper.at(run), timeout_s=PATIENT_S))
+            on_zookeeper = ClockedZkTree(ZooKeeperOptions(zookeeper.at(run), timeout_s=PATIENT_S))
             opened.callback(on_zookeeper.close)
             return {
                 "memory": MemoryTree(lambda: time.time_ns() // 1_000_000),

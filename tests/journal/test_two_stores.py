@@ -26,7 +26,7 @@ class StandIn(MemoryTree):
 
     made: list[StandIn]
 
-    def __init__(self, options: ZooKeeperOptions) -> None:
+    def __init__(self, options: ZooKeeperOptions, _: object) -> None:
         super().__init__(lambda: 1_000)
         self.options, self.closed = options, 0
         self.made.append(self)

@@ -19,11 +19,10 @@ from kafka_steward.journal.zookeeper import tree as zookeeper_tree
 from kafka_steward.journal.zookeeper import watched_reads
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.session import EnsurePathRequest, our_acl
-from kafka_steward.journal.zookeeper.tree import ZkTree
 from kafka_steward.journal.zookeeper.watcher import ZooKeeperWatcher
 from tests.eventually import eventually
 from tests.journal.conftest import PATIENT_S
-from tests.journal.zookeeper import ZooKeeperServer, connected
+from tests.journal.zookeeper import ClockedZkTree, ZooKeeperServer, connected
 from tests.present import present
 
 #: Nodes of which each change counts, and nodes whose children count.
@@ -213,8 +212,8 @@ MISSING, PARENT, NO_PARENT = "/admin/reassign_partitions_queue", "/admin/failed_
 
 
 @pytest.fixture
-def tree(zookeeper: ZooKeeperServer, cluster_id: str) -> Iterator[ZkTree]:
-    opened = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
+def tree(zookeeper: ZooKeeperServer, cluster_id: str) -> Iterator[ClockedZkTree]:
+    opened = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
     for path, text in ((PATH, "was"), (OTHER, "other"), (EMPTY, "")):
         opened.create(path, text)
     yield opened
@@ -241,7 +240,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def answers(tree: ZkTree) -> list[Any]:
+def answers(tree: ClockedZkTree) -> list[Any]:
     return [
         *(tree.get(path) for path in (PATH, OTHER, EMPTY, MISSING)),
         tree.read([PATH, MISSING, EMPTY, f"{NO_PARENT}/9"]),
@@ -250,7 +249,7 @@ def answers(tree: ZkTree) -> list[Any]:
     ]
 
 
-def test_in_one_read_every_answer_is_what_it_is_without(tree: ZkTree) -> None:
+def test_in_one_read_every_answer_is_what_it_is_without(tree: ClockedZkTree) -> None:
     expected = answers(tree)
     for _ in range(3):
         with tree.one_read():
@@ -258,7 +257,7 @@ def test_in_one_read_every_answer_is_what_it_is_without(tree: ZkTree) -> None:
     assert answers(tree) == expected
 
 
-def test_a_poll_that_finds_nothing_new_makes_one_request(tree: ZkTree, sent: Counter[str]) -> None:
+def test_a_poll_that_finds_nothing_new_makes_one_request(tree: ClockedZkTree, sent: Counter[str]) -> None:
     with tree.one_read():
         answers(tree)
     sent.clear()
@@ -267,11 +266,10 @@ def test_a_poll_that_finds_nothing_new_makes_one_request(tree: ZkTree, sent: Cou
             answers(tree)
             with tree.one_read():
                 answers(tree)
-            assert abs(tree.now_ms() - tree.now_ms()) < 1000
-    assert sent == {"SetData": 5}
+    assert sent == {"Sync": 5}
 
 
-def test_without_one_read_everything_is_read(tree: ZkTree, sent: Counter[str]) -> None:
+def test_without_one_read_everything_is_read(tree: ClockedZkTree, sent: Counter[str]) -> None:
     with tree.one_read():
         answers(tree)
     sent.clear()
@@ -279,7 +277,7 @@ def test_without_one_read_everything_is_read(tree: ZkTree, sent: Counter[str]) -
     assert sent.total() == 14
 
 
-def test_what_others_changed_before_a_poll_is_seen_in_it(tree: ZkTree, others: KazooClient) -> None:
+def test_what_others_changed_before_a_poll_is_seen_in_it(tree: ClockedZkTree, others: KazooClient) -> None:
     """Without a pause between the two: an event that is on its way must not be missed."""
     for number in range(300):
         text = f"text {number}".encode()
@@ -291,7 +289,7 @@ def test_what_others_changed_before_a_poll_is_seen_in_it(tree: ZkTree, others: K
         assert node.data == text.decode()
 
 
-def test_what_comes_and_goes_is_seen(tree: ZkTree, others: KazooClient) -> None:
+def test_what_comes_and_goes_is_seen(tree: ClockedZkTree, others: KazooClient) -> None:
     for number in range(30):
         for path in (MISSING, f"{NO_PARENT}/{number}", f"{EMPTY}/below", f"{PARENT}/{number + 10}"):
             others.create(path, b"new", makepath=True)
@@ -305,7 +303,7 @@ def test_what_comes_and_goes_is_seen(tree: ZkTree, others: KazooClient) -> None:
 
 
 def test_a_change_of_ones_own_is_seen_at_once_and_ends_the_kept_answers(
-    tree: ZkTree, others: KazooClient, sent: Counter[str]
+    tree: ClockedZkTree, others: KazooClient, sent: Counter[str]
 ) -> None:
     for number in range(100):
         with tree.one_read():
@@ -316,7 +314,7 @@ def test_a_change_of_ones_own_is_seen_at_once_and_ends_the_kept_answers(
             assert (present(tree.get(OTHER)).data, sent.total()) == (f"{number}", 1)
 
 
-def test_end_read_asks_again(tree: ZkTree, sent: Counter[str]) -> None:
+def test_end_read_asks_again(tree: ClockedZkTree, sent: Counter[str]) -> None:
     with tree.one_read():
         tree.get(PATH)
         tree.end_read()
@@ -326,7 +324,7 @@ def test_end_read_asks_again(tree: ZkTree, sent: Counter[str]) -> None:
 
 
 def test_kept_answers_are_of_one_thread_and_of_some_seconds(
-    tree: ZkTree, sent: Counter[str], monkeypatch: pytest.MonkeyPatch
+    tree: ClockedZkTree, sent: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tree.one_read(), ThreadPoolExecutor(1) as other:
         tree.get(PATH)
@@ -338,7 +336,9 @@ def test_kept_answers_are_of_one_thread_and_of_some_seconds(
         assert sent == {"GetData": 2}
 
 
-def test_nothing_is_kept_beyond_the_connection(tree: ZkTree, zookeeper: ZooKeeperServer, cluster_id: str) -> None:
+def test_nothing_is_kept_beyond_the_connection(
+    tree: ClockedZkTree, zookeeper: ZooKeeperServer, cluster_id: str
+) -> None:
     with tree.one_read():
         before = answers(tree)
     zookeeper.restart()
@@ -356,7 +356,7 @@ def test_nothing_is_kept_beyond_the_connection(tree: ZkTree, zookeeper: ZooKeepe
 
 @pytest.mark.parametrize("limit", ["_MOST", "_MOST_BYTES"])
 def test_beyond_the_limits_nothing_is_kept_and_everything_is_read(
-    tree: ZkTree, sent: Counter[str], monkeypatch: pytest.MonkeyPatch, limit: str
+    tree: ClockedZkTree, sent: Counter[str], monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     monkeypatch.setattr(watched_reads, limit, 0)
     with tree.one_read():
@@ -366,7 +366,7 @@ def test_beyond_the_limits_nothing_is_kept_and_everything_is_read(
     assert sent == {"GetData": 2}
 
 
-def _see(tree: ZkTree, expected: str) -> None:
+def _see(tree: ClockedZkTree, expected: str) -> None:
     """A poll that ZooKeeper answers sees what was changed before it."""
 
     def see_it() -> None:
@@ -386,7 +386,7 @@ def _see(tree: ZkTree, expected: str) -> None:
 
 
 def test_nothing_is_kept_beyond_a_session_that_expired(
-    tree: ZkTree, zookeeper: ZooKeeperServer, others: KazooClient
+    tree: ClockedZkTree, zookeeper: ZooKeeperServer, others: KazooClient
 ) -> None:
     """Who resumes a session by its id, and closes it, ends it: ZooKeeper then says that it has expired."""
     _see(tree, "was")
@@ -401,7 +401,7 @@ def test_nothing_is_kept_beyond_a_session_that_expired(
 
 
 def test_a_watch_that_is_lost_with_the_connection_of_a_session_that_goes_on_is_not_missed(
-    tree: ZkTree, others: KazooClient
+    tree: ClockedZkTree, others: KazooClient
 ) -> None:
     _see(tree, "was")
     others.create(MISSING, b"new")
@@ -416,7 +416,7 @@ def test_a_watch_that_is_lost_with_the_connection_of_a_session_that_goes_on_is_n
 
 
 def test_nothing_is_kept_for_longer_than_a_minute(
-    tree: ZkTree, sent: Counter[str], monkeypatch: pytest.MonkeyPatch
+    tree: ClockedZkTree, sent: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event of a node that its ACL has come to hide is not sent: a bound holds beside the watches."""
     with tree.one_read():
@@ -429,7 +429,7 @@ def test_nothing_is_kept_for_longer_than_a_minute(
 
 
 def test_reading_again_adds_no_watch_to_those_that_have_not_fired(
-    tree: ZkTree, monkeypatch: pytest.MonkeyPatch
+    tree: ClockedZkTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A watch of a month reads everything again each minute: neither we nor the client may collect watches."""
     monkeypatch.setattr(watched_reads, "KEPT_S", 0.0)

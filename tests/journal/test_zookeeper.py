@@ -23,11 +23,10 @@ from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.session import CloseNodesRequest, ZkSession, our_acl
-from kafka_steward.journal.zookeeper.tree import ZkTree
 from tests.eventually import eventually
 from tests.journal.certificate import Certificate
 from tests.journal.conftest import PATIENT_S
-from tests.journal.zookeeper import ZooKeeperServer, connected
+from tests.journal.zookeeper import ClockedZkTree, ZooKeeperServer, connected
 from tests.present import present
 
 pytestmark = pytest.mark.process
@@ -45,13 +44,13 @@ def raw(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
 
 
 @pytest.fixture
-def tree(zookeeper: ZooKeeperServer, cluster_id: str) -> Iterator[ZkTree]:
-    opened = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
+def tree(zookeeper: ZooKeeperServer, cluster_id: str) -> Iterator[ClockedZkTree]:
+    opened = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
     yield opened
     opened.close()
 
 
-def test_nodes_are_znodes_under_the_chroot(tree: ZkTree, raw: KazooClient, cluster_id: str) -> None:
+def test_nodes_are_znodes_under_the_chroot(tree: ClockedZkTree, raw: KazooClient, cluster_id: str) -> None:
     created = tree.create("/admin/failed_brokers/3", '{"failure_timestamp": 1}')
     data, stat = raw.get(f"/{cluster_id}/admin/failed_brokers/3")
     assert data == b'{"failure_timestamp": 1}'
@@ -59,7 +58,7 @@ def test_nodes_are_znodes_under_the_chroot(tree: ZkTree, raw: KazooClient, clust
     assert (created.created_ms, created.modified_ms, created.version) == (stat.ctime, stat.mtime, stat.version)
 
 
-def test_what_others_write_is_read(tree: ZkTree, raw: KazooClient, cluster_id: str) -> None:
+def test_what_others_write_is_read(tree: ClockedZkTree, raw: KazooClient, cluster_id: str) -> None:
     raw.create(f"/{cluster_id}/admin/reassign_cancel", makepath=True)
     raw.create(f"/{cluster_id}/admin/failed_brokers/7", b"\xff\xfe", makepath=True)
     empty, garbage = tree.get("/admin/reassign_cancel"), tree.get("/admin/failed_brokers/7")
@@ -69,26 +68,12 @@ def test_what_others_write_is_read(tree: ZkTree, raw: KazooClient, cluster_id: s
     assert garbage.data == "\ufffd\ufffd"
 
 
-def test_who_creates_the_clock_second_gets_the_time_too(
-    tree: ZkTree, raw: KazooClient, cluster_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create = tree._create_node
-
-    def be_late(path: str, data: bytes) -> Any:
-        raw.create(f"/{cluster_id}{path}", makepath=True)
-        return create(path, data)
-
-    monkeypatch.setattr(tree, "_create_node", be_late)
-    assert tree.now_ms() == pytest.approx(time.time() * 1000, abs=60_000)
-    assert raw.exists(f"/{cluster_id}/steward/clock").version == 1
-
-
-def test_a_parent_is_no_document(tree: ZkTree) -> None:
+def test_a_parent_is_no_document(tree: ClockedZkTree) -> None:
     tree.create("/a/b/c", "x")
     assert tree.get("/a/b") is None
 
 
-def test_deep_parents_go_with_their_last_child(tree: ZkTree) -> None:
+def test_deep_parents_go_with_their_last_child(tree: ClockedZkTree) -> None:
     tree.create("/admin/reassignments/t/0", "x")
     tree.create("/admin/reassignments/t/1", "x")
     tree.delete("/admin/reassignments/t/0", version=0)
@@ -98,7 +83,7 @@ def test_deep_parents_go_with_their_last_child(tree: ZkTree) -> None:
     assert tree.children("/admin") == ["reassignments"]
 
 
-def test_what_others_put_below_a_node_keeps_nobody_from_deleting_it_and_is_kept(tree: ZkTree) -> None:
+def test_what_others_put_below_a_node_keeps_nobody_from_deleting_it_and_is_kept(tree: ClockedZkTree) -> None:
     tree.create("/a/b", "x")
     tree.create("/a/b/c", "theirs")
     tree.delete("/a/b", version=0)
@@ -107,7 +92,21 @@ def test_what_others_put_below_a_node_keeps_nobody_from_deleting_it_and_is_kept(
     assert present(tree.get(f"{QUARANTINE}/{kept}/text")).data == "theirs"
 
 
-def test_a_lost_session_costs_nothing(tree: ZkTree, zookeeper: ZooKeeperServer) -> None:
+def test_what_was_below_a_document_is_kept_in_the_database(
+    zookeeper: ZooKeeperServer, raw: KazooClient, sqlite_url: str, cluster_id: str
+) -> None:
+    options = ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S)
+    path = "/admin/failed_brokers/3"
+    with open_journal(sqlite_url, cluster_id, zookeeper=options) as journal:
+        journal.tree.create(path, "x")
+        raw.create(f"/{cluster_id}{path}/stray", b"theirs")
+        journal.tree.delete(path, version=0)
+        (kept,) = journal.tree.children(QUARANTINE)
+        assert present(journal.tree.get(f"{QUARANTINE}/{kept}/text")).data == "theirs"
+    assert raw.get_children(f"/{cluster_id}/steward") == ["journal"]
+
+
+def test_a_lost_session_costs_nothing(tree: ClockedZkTree, zookeeper: ZooKeeperServer) -> None:
     tree.create("/a/b", "kept")
     client = tree._session._client
     first_session = client.client_id[0]
@@ -145,14 +144,14 @@ def connections(*, closed: bool) -> Iterator[tuple[str, list[socket.socket]]]:
 
 def test_a_connection_that_is_never_answered_leaves_time_for_another_one() -> None:
     with connections(closed=False) as (address, made), pytest.raises(JournalUnreachable):
-        ZkTree(ZooKeeperOptions(address, timeout_s=4)).get("/a")
+        ClockedZkTree(ZooKeeperOptions(address, timeout_s=4)).get("/a")
     assert len(made) == 2
 
 
 @pytest.mark.ci
 def test_a_server_that_is_away_is_asked_each_second_or_so() -> None:
     with connections(closed=True) as (address, made), pytest.raises(JournalUnreachable):
-        ZkTree(ZooKeeperOptions(address, timeout_s=10)).get("/a")
+        ClockedZkTree(ZooKeeperOptions(address, timeout_s=10)).get("/a")
     # kazoo's own wait, doubled each time, makes 8 at the most of these 10 s.
     assert len(made) > 8
 
@@ -161,8 +160,8 @@ def test_a_server_that_is_away_is_asked_each_second_or_so() -> None:
 def test_a_pause_of_the_server_fails_no_change(cluster_id: str) -> None:
     """With defaults. Pauses that a busy machine makes longer do not count."""
     with ZooKeeperServer() as server, ThreadPoolExecutor() as pool:
-        ours = ZkTree(ZooKeeperOptions(server.at(cluster_id)))
-        others = ZkTree(ZooKeeperOptions(server.at(cluster_id), timeout_s=PATIENT_S))
+        ours = ClockedZkTree(ZooKeeperOptions(server.at(cluster_id)))
+        others = ClockedZkTree(ZooKeeperOptions(server.at(cluster_id), timeout_s=PATIENT_S))
         for tree in (ours, others):
             tree.children("/")
 
@@ -194,8 +193,8 @@ def test_a_pause_of_the_server_fails_no_change(cluster_id: str) -> None:
 def test_a_server_that_hangs_is_named_in_words_and_nothing_is_made_later(
     zookeeper: ZooKeeperServer, cluster_id: str
 ) -> None:
-    patient = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id)))
-    hasty = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=2))
+    patient = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id)))
+    hasty = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=2))
     patient.create("/a/b", "x")
     zookeeper.stop()
     silence = r"ZooKeeper at 127.0.0.1:\d+/\S+ does not answer \(.*\); retry when it does"
@@ -219,7 +218,7 @@ def test_a_server_that_falls_silent_is_noticed_in_time(sqlite_url: str, cluster_
             journal.tree.create("/a/b", "x")
             silent.pause()
             assert seconds_until_noticed(lambda: journal.tree.create("/a/c", "x")) < NOTICED_S
-            assert seconds_until_noticed(lambda: ZkTree(options).get("/a/b")) < NOTICED_S
+            assert seconds_until_noticed(lambda: ClockedZkTree(options).get("/a/b")) < NOTICED_S
             with journal.step_lock("one") as fence:
                 fence.check()  # the lock is in the database
             silent.resume()
@@ -234,7 +233,7 @@ def seconds_until_noticed(call: Callable[[], object]) -> float:
 
 
 def test_nobody_is_there() -> None:
-    nobody = ZkTree(ZooKeeperOptions("127.0.0.1:1", timeout_s=1))
+    nobody = ClockedZkTree(ZooKeeperOptions("127.0.0.1:1", timeout_s=1))
     with pytest.raises(JournalUnreachable, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer"):
         nobody.get("/a")
     nobody.close()
@@ -242,8 +241,8 @@ def test_nobody_is_there() -> None:
 
 def test_with_credentials_everyone_reads_and_we_write(zookeeper: ZooKeeperServer, cluster_id: str) -> None:
     hosts = zookeeper.at(cluster_id)
-    ours = ZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
-    theirs = ZkTree(ZooKeeperOptions(hosts, digest="mallory:guess"))
+    ours = ClockedZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
+    theirs = ClockedZkTree(ZooKeeperOptions(hosts, digest="mallory:guess"))
     ours.create("/steward/slot", "x")
     assert present(theirs.get("/steward/slot")).data == "x"
     for change in (
@@ -266,18 +265,18 @@ def test_over_tls(tmp_path: Path, cluster_id: str) -> None:
     trusting = {"ca": str(certificate.certificate)}
     with ZooKeeperServer(certificate) as server:
         server.at(cluster_id)
-        tree = ZkTree(ZooKeeperOptions(f"{server.secure_hosts}/{cluster_id}", tls=trusting, timeout_s=60))
+        tree = ClockedZkTree(ZooKeeperOptions(f"{server.secure_hosts}/{cluster_id}", tls=trusting, timeout_s=60))
         tree.create("/a/b", "x")
         assert tree.children("/a") == ["b"]
         tree.close()
-        distrusting = ZkTree(ZooKeeperOptions(server.secure_hosts, tls={"use_ssl": True}, timeout_s=3))
+        distrusting = ClockedZkTree(ZooKeeperOptions(server.secure_hosts, tls={"use_ssl": True}, timeout_s=3))
         with pytest.raises(JournalUnreachable, match="does not answer"):
             distrusting.get("/a/b")
         distrusting.close()
         # The certificate is for 127.0.0.1: it would pass under any name if names were not checked.
         elsewhere = server.secure_hosts.replace("127.0.0.1", "localhost")
         for checked in (True, False):
-            other = ZkTree(ZooKeeperOptions(elsewhere, tls={**trusting, "check_hostname": checked}, timeout_s=3))
+            other = ClockedZkTree(ZooKeeperOptions(elsewhere, tls={**trusting, "check_hostname": checked}, timeout_s=3))
             with pytest.raises(JournalUnreachable) if checked else nullcontext():
                 assert other.children(f"/{cluster_id}/a") == ["b"]
             other.close()
@@ -309,7 +308,7 @@ def test_credentials_are_not_logged_even_at_debug(
     zookeeper: ZooKeeperServer, cluster_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(1, "kazoo")
-    tree = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
+    tree = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
     caplog.clear()
     tree.create("/a/b", "x")
     session_password = hexlify(tree._session._client._session_passwd).decode()
@@ -327,7 +326,7 @@ KAFKAS_OWN = [make_acl("ip", "127.0.0.1", all=True), make_acl("world", "anyone",
 def test_kafka_can_change_what_is_created_for_it(
     zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str, kafkas: list[ACL]
 ) -> None:
-    tree = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
+    tree = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
     raw.create(f"/{cluster_id}/admin", acl=kafkas)
     tree.create(paths.REASSIGN_PARTITIONS, "x")
     tree.create("/admin/failed_brokers/3", "x")
@@ -342,7 +341,7 @@ def test_kafka_can_change_what_is_created_for_it(
 def test_nothing_is_created_for_a_kafka_whose_list_is_hidden(
     zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str
 ) -> None:
-    tree = ZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
+    tree = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
     hidden = [make_digest_acl("kafka", "kafkas", all=True), make_acl("world", "anyone", read=True, create=True)]
     raw.create(f"/{cluster_id}/admin", acl=hidden)
     with pytest.raises(
@@ -357,7 +356,7 @@ def test_nodes_from_before_the_credentials_are_closed(
     zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str, sqlite_url: str
 ) -> None:
     hosts = zookeeper.at(cluster_id)
-    before = ZkTree(ZooKeeperOptions(hosts))
+    before = ClockedZkTree(ZooKeeperOptions(hosts))
     ours = ["/steward/x/d1", "/admin/reassign_chunks/d1", "/admin/reassign_cancel", "/admin/reassignments/t/0"]
     for path in (*ours, paths.REASSIGN_PARTITIONS, "/brokers/ids/1"):
         before.create(path, "x")
@@ -402,7 +401,7 @@ def test_nodes_are_closed_once_in_a_process_and_the_rest_by_the_next(
         asked.append(client)
         return CloseNodesRequest(client, given)
 
-    tree = ZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
+    tree = ClockedZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
     monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.CloseNodesRequest", counted)
     tree.revoke_open_access()
     tree.revoke_open_access()
@@ -415,7 +414,7 @@ def test_nodes_that_cannot_be_closed_are_reported(
 ) -> None:
     hosts = zookeeper.at(cluster_id)
     raw.create(f"/{cluster_id}/steward", acl=[make_acl("world", "anyone", read=True, create=True)])
-    tree = ZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
+    tree = ClockedZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
     tree.revoke_open_access()
     assert f"1 nodes of the journal in ZooKeeper at {hosts} stay open to everyone" in caplog.text
     tree.close()
@@ -432,7 +431,7 @@ def test_another_clusters_zookeeper_is_refused(
         assert journal.slot.holders() == ()
 
 
-def test_parents_are_created_and_deleted_together(tree: ZkTree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parents_are_created_and_deleted_together(tree: ClockedZkTree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each topic's throttle lease has a parent of its own."""
     asked: list[Any] = []
     call = ZkSession.call
@@ -457,7 +456,7 @@ def test_parents_are_created_and_deleted_together(tree: ZkTree, monkeypatch: pyt
 
 
 def test_documents_of_a_new_parent_are_not_all_sent_before_it_exists(
-    tree: ZkTree, monkeypatch: pytest.MonkeyPatch
+    tree: ClockedZkTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[str] = []
     create = KazooClient.create_async

@@ -18,6 +18,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
+from kafka_steward.journal.listing import quarantine_document
+from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from kafka_steward.journal.zookeeper.tree import ZkTree
 from kafka_steward.sandbox.artifacts import find_or_install_java
 from kafka_steward.sandbox.cluster_layout import pick_ports
 from tests.journal.certificate import Certificate
@@ -51,6 +54,17 @@ def connected(hosts: str, **more: Any) -> Iterator[KazooClient]:
     finally:
         client.stop()
         client.close()
+
+
+class ClockedZkTree(ZkTree):
+    """The documents in ZooKeeper as a whole `Tree`, for its contract: with a clock, and with their own quarantine."""
+
+    def __init__(self, options: ZooKeeperOptions) -> None:
+        super().__init__(options, lambda node, reason: quarantine_document(self, node, reason, None))
+
+    def now_ms(self) -> int:
+        """Return the time of this machine."""
+        return time.time_ns() // 1_000_000
 
 
 class ZooKeeperServer:

@@ -234,7 +234,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch, connect: Connect, tmp_path: Path) -> 
     simulator = Simulator.of("1a 2b 3c", "orders: 123", mode="zookeeper")
     simulator.close = lambda: None  # type: ignore[attr-defined]
     tree = SharedTree(lambda: simulator.now_ms)
-    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.ZkTree", lambda _: tree)
+    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.ZkTree", lambda *_: tree)
     monkeypatch.setattr(StewardHook, "cluster", lambda _: simulator)
     monkeypatch.setattr(
         "kafka_steward.triggers.documents.ZooKeeperWatcher", lambda *_: SimpleNamespace(close=lambda: None)

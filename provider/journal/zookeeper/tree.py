@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,9 +19,8 @@ from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError, NotEmpty
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL
 
-from kafka_steward.errors import JournalError, NodeExists, NodeMissing, VersionConflict, WrongCluster
+from kafka_steward.errors import JournalError, NodeMissing, VersionConflict, WrongCluster
 from kafka_steward.journal.document import read_fields
-from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.one_read import OneRead
 from kafka_steward.journal.paths import validate_path
 from kafka_steward.journal.tree import MAX_BYTES, Node, encode_data, node_missing_error, version_conflict_error
@@ -40,9 +38,6 @@ from kafka_steward.journal.zookeeper.watched_reads import EventFlush, WatchedRea
 
 #: Seconds after which a block of reads is answered by requests again: what Kafka takes in a poll must not outdate it.
 LIFETIME_S = 5.0
-
-#: The node that is written to get the time: the server's clock is the modified time of the node.
-_CLOCK = "/steward/clock"
 
 #: The path of Kafka's cluster id.
 _CLUSTER = "/cluster/id"
@@ -62,24 +57,18 @@ _log = logging.getLogger(__name__)
 _BELOW = 50
 
 
-@dataclass(frozen=True)
-class _View:
-    """The beginning of a block of reads: the time of ZooKeeper, and of a clock of this process in seconds."""
+class ZkTree(OneRead[float]):
+    """`Documents` in ZooKeeper. Thread-safe, usable in a child process after a fork; it survives the end of a session.
 
-    read_ms: int
-    read_s: float
-
-
-class ZkTree(OneRead[_View]):
-    """A `Tree` in ZooKeeper. Thread-safe, usable in a child process after a fork; it survives the end of a session.
-
-    `one_read` makes one request at its beginning, that for the clock, and answers from `watched_reads`. What others
-    changed before that request is seen in the block.
+    `one_read` makes one request at its beginning, and answers from `watched_reads`. What others changed before that
+    request is seen in the block. `set_aside` is given each stray node, which another client created below a document,
+    and why it has to go, before the document is deleted; it deletes the node.
     """
 
-    def __init__(self, options: ZooKeeperOptions) -> None:
+    def __init__(self, options: ZooKeeperOptions, set_aside: Callable[[Node, str], object]) -> None:
         super().__init__()
         self._options = options
+        self._set_aside = set_aside
         self._session = ZkSession(options)
         self._watched = WatchedReads()
 
@@ -117,28 +106,15 @@ class ZkTree(OneRead[_View]):
                 self._options.hosts,
             )
 
-    def _open_view(self) -> _View:
-        read_s = time.monotonic()
-        read_ms = self._read_clock_ms()
+    def _open_view(self) -> float:
+        began_s = time.monotonic()
+        # The server that answers us has then received what the others had confirmed before; its events come first.
+        self._session.call_idempotent(lambda client: client.sync_async("/"))
         self._session.call(EventFlush)
-        return _View(read_ms, read_s)
+        return began_s
 
-    def _is_usable(self, view: _View) -> bool:
-        return time.monotonic() - view.read_s < LIFETIME_S
-
-    def now_ms(self) -> int:
-        """Return the time of ZooKeeper's clock."""
-        view = self._view()
-        return self._read_clock_ms() if view is None else view.read_ms + int((time.monotonic() - view.read_s) * 1000)
-
-    def _read_clock_ms(self) -> int:
-        for _ in range(_TRIES):
-            stat = self._result_or_none(lambda client: client.set_async(_CLOCK, b""), _CLOCK, doing="change")
-            if stat is not None:
-                return int(stat.mtime)
-            with suppress(NodeExists):  # another client has created it in between
-                return self._create_node(_CLOCK, b"").modified_ms
-        raise JournalError(f"{_CLOCK} was deleted {_TRIES} times while it was read; try again.")
+    def _is_usable(self, view: float) -> bool:
+        return time.monotonic() - view < LIFETIME_S
 
     def create(self, path: str, data: str) -> Node:
         """Create a node, as specified by `Tree.create`."""
@@ -207,10 +183,9 @@ class ZkTree(OneRead[_View]):
         except JournalError as error:
             if not isinstance(error.__cause__, NotEmptyError):
                 raise
-            # A stray node that another client created below a document must not prevent its deletion.
             for below in self.subtree(path, _BELOW):
                 if below.path != path:
-                    quarantine_document(self, below, f"{below.path} is a child of a document; delete it.", None)
+                    self._set_aside(below, f"{below.path} is a child of a document; delete it.")
             self._session.call(lambda client: client.delete_async(path, version), path, version)
         self._delete_empty_parents([path.rpartition("/")[0]])
 
