@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.control import CONTROL_ACTIONS
+from kafka_steward.planning.files.options import GIVEN_OPTIONS, PlannerOption
 from kafka_steward.rebalance_request import REBALANCE_OPERATIONS
 from kafka_steward.settings import SETTINGS, Setting, Settings
 
@@ -39,7 +40,6 @@ _BROKERS: dict[str, Any] = {"type": ["null", "string", "array"], "pattern": "^[0
 _PATTERNS: dict[str, Any] = {"items": {"type": "string", "minLength": 1, "maxLength": 500}}
 #: A toggle, which always has a value; without null, Airflow marks it as required. null means the default.
 _TOGGLE: dict[str, Any] = {"type": ["null", "boolean"]}
-_GOALS, _BUDGET = "Goals", "Budget"
 
 
 def heal_params(mode: str, settings: Mapping[str, Any]) -> dict[str, Param]:
@@ -125,8 +125,7 @@ def rebalance_params(given: Mapping[str, Any], settings: Mapping[str, Any]) -> d
     `given` are the DAG author's values of fields. Raises SettingError for a field that does not exist, or a value that
     its field rejects.
     """
-    fields_of_it = {**_operation_params(), **_goal_params(), **_budget_params()}
-    return {**_set_param_values(fields_of_it, given), **_waiting_plan_params(settings)}
+    return {**_set_param_values(_operation_params(), given), **_waiting_plan_params(settings)}
 
 
 def apply_params(settings: Mapping[str, Any]) -> dict[str, Param]:
@@ -174,6 +173,7 @@ def _dry_run_param() -> Param:
 
 
 def _operation_params() -> dict[str, Param]:
+    options = {name: (option.section, _option_param(option)) for name, option in GIVEN_OPTIONS.items()}
     return {
         "operation": Param(
             "rebalance",
@@ -183,14 +183,7 @@ def _operation_params() -> dict[str, Param]:
             enum=list(REBALANCE_OPERATIONS),
         ),
         "brokers": Param(None, "Ids of the brokers to drain, such as 3, 4; only for drain.", **_BROKERS),
-        "replication_factor": Param(
-            None,
-            "Replicas of each partition; only for set-replication-factor.",
-            type=["null", "integer"],
-            minimum=1,
-            maximum=1000,
-        ),
-        **_filter_params(),
+        **{name: param for name, (section, param) in options.items() if not section},
         "dry_run": _dry_run_param(),
         "when_busy": Param(
             "skip",
@@ -198,81 +191,32 @@ def _operation_params() -> dict[str, Param]:
             type="string",
             enum=["skip", "wait"],
         ),
+        **{name: param for name, (section, param) in options.items() if section},
     }
 
 
-def _filter_params() -> dict[str, Param]:
-    return {
-        "topics": Param(
-            None,
-            "Only topics whose full name matches one of these regular expressions; a full name means this topic "
-            "alone, even an internal one. Empty: all.",
-            type=["null", "array"],
-            **_PATTERNS,
-        ),
-        "exclude": Param(
-            None,
-            "No topic whose full name matches one of these regular expressions.",
-            type=["null", "array"],
-            **_PATTERNS,
-        ),
-        "exclude_brokers": Param(None, "Ids of brokers that must not receive a replica, such as 3, 4.", **_BROKERS),
-    }
+def _option_param(option: PlannerOption) -> Param:
+    """Return the field of an option of the planner. One without a default may be empty."""
+    default = option.default if option.default or option.kind is bool else None
+    schema: dict[str, Any]
+    if option.items:
+        schema = _BROKERS if option.items is int else {"type": ["null", "array"], **_PATTERNS}
+    elif option.kind is bool:
+        schema = _TOGGLE
+    else:
+        schema = {"type": option.json_type if default is not None else ["null", option.json_type], **option.json_limits}
+    if option.choices:
+        schema = {**schema, "enum": list(option.choices)}
+    if option.section:
+        schema = {**schema, "section": option.section}
+    return Param(default, _describe_field(option), **schema)
 
 
-def _goal_params() -> dict[str, Param]:
-    return {
-        "rack_aware": Param(True, "Spread replicas over the racks.", section=_GOALS, **_TOGGLE),
-        "rackless": Param(
-            "free",
-            "Brokers without a rack. free: a fair share, and no partition is spread worse. own-rack: each a rack.",
-            type="string",
-            enum=["free", "own-rack"],
-            section=_GOALS,
-        ),
-        "balance": Param(
-            "replicas",
-            "The measure to balance: the number of replicas, or the bytes on the disks. racks: only partitions move "
-            "that are not spread over the racks as well as can be.",
-            type="string",
-            enum=["replicas", "bytes", "racks"],
-            section=_GOALS,
-        ),
-        "tolerance": Param(
-            0.05,
-            "Accepted deviation of a broker from its share of the bytes, as a fraction.",
-            type="number",
-            minimum=0,
-            maximum=1,
-            section=_GOALS,
-        ),
-        "prefer": Param(
-            "leader-stability",
-            "The goal that comes first: leaders that stay, or an even failover, for which leaders change.",
-            type="string",
-            enum=["leader-stability", "isr-order"],
-            section=_GOALS,
-        ),
-        "internal_topics": Param(
-            False,
-            "Include Kafka's internal topics and the service topics; a drain always does, and racks the internal ones.",
-            section=_GOALS,
-            **_TOGGLE,
-        ),
-    }
-
-
-def _budget_params() -> dict[str, Param]:
-    integer: dict[str, Any] = {"type": ["null", "integer"], "section": _BUDGET}
-    return {
-        "max_moves": Param(None, "The most replicas to move. Empty: no limit.", minimum=1, **integer),
-        "max_bytes": Param(
-            None,
-            "The most bytes to move. Empty: no limit; in a scheduled run, a tenth of the cluster's bytes.",
-            minimum=1,
-            **integer,
-        ),
-    }
+def _describe_field(option: PlannerOption) -> str:
+    example = ", such as 3, 4" if option.items is int else ""
+    only = f"; only for {', '.join(option.of)}" if len(option.of) == 1 else ""
+    empty = f" Empty: {option.when_empty}." if option.when_empty else ""
+    return f"{option.description.removesuffix('.')}{example}{only}.{empty}"
 
 
 def _set_param_values(form: Mapping[str, Param], given: Mapping[str, Any]) -> dict[str, Param]:
@@ -320,8 +264,7 @@ def _read_configured_settings() -> Settings:
 
 
 def _setting_param(setting: Setting, value: Any, configured: Any) -> Param:
-    limits = {"minimum": setting.low, "maximum": setting.high, "pattern": setting.pattern}
-    schema: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+    schema = setting.json_limits
     if setting.choices:
         schema |= {"enum": [None, *setting.choices], "values_display": {"null": "as configured"}}
     origin = "Default" if configured == setting.default else "Configured in [kafka_steward]"

@@ -16,12 +16,12 @@ from kafka_steward.operators.approve import Approvers
 from kafka_steward.operators.base import Notifiers
 from kafka_steward.operators.gate import ClusterReadyOperator
 from kafka_steward.operators.rebalance import (
-    REQUEST_FIELDS,
     ClaimEmptyBrokersOperator,
     PlanRebalanceOperator,
     refuse_wrong_form,
 )
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
+from kafka_steward.rebalance_request import REQUEST_FIELDS
 
 __all__ = ["empty_broker_joined", "rebalance"]
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of, is_scheduled
 from kafka_steward.operators.base import StewardOperator, fail_without_retry, refuse_unknown_keys, skip_downstream
 from kafka_steward.operators.plan import PlanReassignmentOperator
-from kafka_steward.rebalance_request import RebalanceRequest
+from kafka_steward.rebalance_request import REQUEST_FIELDS, RebalanceRequest
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-__all__ = ["REQUEST_FIELDS", "ClaimEmptyBrokersOperator", "PlanRebalanceOperator", "refuse_wrong_form"]
-
-#: The fields of the form that define the plan.
-REQUEST_FIELDS = tuple(field.name for field in fields(RebalanceRequest))
+__all__ = ["ClaimEmptyBrokersOperator", "PlanRebalanceOperator", "refuse_wrong_form"]
 
 
 class ClaimEmptyBrokersOperator(StewardOperator):
@@ -59,10 +55,9 @@ class ClaimEmptyBrokersOperator(StewardOperator):
 class PlanRebalanceOperator(PlanReassignmentOperator):
     """Plans the operation that `request` describes, from a snapshot; does not change or connect to the cluster.
 
-    `request` holds the fields of the form of the DAG `rebalance`, by name: `operation` (rebalance, expand, drain,
-    set-replication-factor), `brokers` to drain, `topics` and `exclude` as regular expressions, `exclude_brokers`,
-    `replication_factor`, `rack_aware`, `rackless`, `balance`, `tolerance`, `prefer`, `internal_topics`, `max_moves`,
-    `max_bytes`. A scheduled run without a budget moves at most a tenth of the cluster's bytes. All else is as in
+    `request` holds fields of the form of the DAG `rebalance`, by name: the `operation` (rebalance, expand, drain,
+    set-replication-factor), the `brokers` to drain, and any of its filters, goals and budgets, such as `topics` and
+    `exclude_brokers`. A scheduled run without a budget moves at most a tenth of the cluster's bytes. All else is as in
     PlanReassignmentOperator.
 
     If the snapshot alone shows that there is nothing to do, no job is run, and `uri` and `digest` are None. Returns the

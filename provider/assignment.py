@@ -69,8 +69,7 @@ class OperationSpec:
 
     A new operation needs its line in `OPERATIONS`, its options (`planning.files.options`), its solver
     (`planning.shards`), and, if no MoveRule fits, a rule of its own (`planning.checker.rules`). To be in the form of a
-    rebalance, it needs its fields there (`rebalance_request`, `dags.params`), and how they become the planner's options
-    (`execution.plan_requests`).
+    rebalance, it has to be named there (`rebalance_request`).
     """
 
     #: One line of help.

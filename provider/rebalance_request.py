@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.errors import RequestError, SettingError
+from kafka_steward.planning.files.options import GIVEN_OPTIONS
 from kafka_steward.value_parsing import parse_broker_ids, shorten_value
 
 if TYPE_CHECKING:
@@ -17,31 +18,23 @@ if TYPE_CHECKING:
 #: The operations of a rebalance, as named in its form.
 REBALANCE_OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor")
 
-_BROKER_FIELDS = frozenset({"brokers", "exclude_brokers"})
+#: The fields of the form that define the plan.
+REQUEST_FIELDS = ("operation", "brokers", *GIVEN_OPTIONS)
+
 _EVEN = tuple(operation for operation in REBALANCE_OPERATIONS if operation in EVEN_OPERATIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceRequest:
-    """The fields of the form; None or empty means unset. `topics` and `exclude` are regular expressions of names.
+    """The fields of the form: the operation, the brokers to drain, and the options that are set, by name.
 
-    One of `topics` that is exactly a topic's name means this topic alone.
+    The options `topics` and `exclude` are regular expressions of names. One of `topics` that is exactly a topic's name
+    means this topic alone.
     """
 
     operation: str
     brokers: Sequence[int] = ()
-    topics: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    exclude_brokers: Sequence[int] = ()
-    replication_factor: int | None = None
-    rack_aware: bool | None = None
-    internal_topics: bool | None = None
-    rackless: str | None = None
-    balance: str | None = None
-    tolerance: float | None = None
-    prefer: str | None = None
-    max_moves: int | None = None
-    max_bytes: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -49,17 +42,36 @@ class RebalanceRequest:
 
         Raises SettingError for an unknown field, and for brokers that are none.
         """
-        known = {each.name: each.default for each in fields(cls)}
         for name in given:
-            if name not in known:
-                raise SettingError(f"Unknown rebalance option {name!r}. Valid options: {', '.join(known)}.")
-        lists = {name: value or () for name, value in given.items() if known[name] == ()}
-        brokers = {name: parse_broker_ids(lists[name]) or () for name in _BROKER_FIELDS & lists.keys()}
-        return cls(**{**given, **lists, **brokers})
+            if name not in REQUEST_FIELDS:
+                raise SettingError(f"Unknown rebalance option {name!r}. Valid options: {', '.join(REQUEST_FIELDS)}.")
+        options = {
+            name: parse_broker_ids(given[name]) if option.items is int else given[name]
+            for name, option in GIVEN_OPTIONS.items()
+            if given.get(name) is not None
+        }
+        return cls(
+            given["operation"],
+            tuple(parse_broker_ids(given.get("brokers"))),
+            {name: value for name, value in options.items() if value or not GIVEN_OPTIONS[name].items},
+        )
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The regular expressions of the topics to plan; empty for all."""
+        patterns: Sequence[str] = self.options.get("topics", ())
+        return patterns
+
+    @property
+    def exclude(self) -> Sequence[str]:
+        """The regular expressions of the topics to leave out."""
+        patterns: Sequence[str] = self.options.get("exclude", ())
+        return patterns
 
     def validate(self) -> None:
         """Raise RequestError for invalid or conflicting fields; the cluster is not considered."""
         drain, factor = Operation.DRAIN.value, Operation.SET_REPLICATION_FACTOR.value
+        given = self.options.get
         compile_patterns(self.topics)
         compile_patterns(self.exclude)
         if self.operation not in REBALANCE_OPERATIONS:
@@ -73,15 +85,14 @@ class RebalanceRequest:
                 else self._wrong_operation_message("brokers", drain)
             )
             raise RequestError(wrong)
-        if (self.operation == factor) != bool(self.replication_factor):
+        if (self.operation == factor) != bool(given("replication_factor")):
             wrong = "Give the replication_factor to set." if self.operation == factor else ""
             raise RequestError(wrong or self._wrong_operation_message("replication_factor", factor))
         if self.operation == factor and not self.topics:
             raise RequestError("Name the topics whose replication factor is to be set; .* is all of them.")
-        if self.operation not in _EVEN and (self.max_moves or self.max_bytes):
+        if self.operation not in _EVEN and (given("max_moves") or given("max_bytes")):
             raise RequestError(self._wrong_operation_message("max_moves or max_bytes", ", ".join(_EVEN)))
-
-        if self.balance == "racks" and self.operation != Operation.REBALANCE.value:
+        if given("balance") == "racks" and self.operation != Operation.REBALANCE.value:
             raise RequestError(
                 self._wrong_operation_message("balance, with the value racks,", Operation.REBALANCE.value)
             )

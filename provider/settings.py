@@ -16,6 +16,7 @@ from kafka_steward.capacities import PATTERN as CAPACITY_PATTERN
 from kafka_steward.capacities import capacities_as_text, parse_capacities
 from kafka_steward.errors import SettingError
 from kafka_steward.maintenance import PATTERN, parse_window
+from kafka_steward.option import Option
 from kafka_steward.service_topics import SERVICE_TOPICS, parse_service_topics, service_topics_as_text
 from kafka_steward.value_parsing import parse_boolean, parse_finite_number, parse_whole_number, shorten_value
 
@@ -29,33 +30,15 @@ _LONG, _INT = 2**63 - 1, 2**31 - 1
 _NEVER = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting: its default, its description for forms and pages, the values that it takes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting(Option):
+    """A setting. With `per_run`, a run of a DAG can override it; only the watch and the upkeep read the others."""
 
-    `pattern` is checked in forms. With `per_run`, a run of a DAG can override it; the watch and the upkeep of the
-    journal read the others.
-    """
-
-    default: Any
-    description: str
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    pattern: str | None = None
     per_run: bool = True
-
-    @property
-    def json_type(self) -> str:
-        """The type of its values in JSON."""
-        return _JSON_TYPES[type(self.default)]
-
-
-_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def _setting_field(default: Any, description: str, **facts: Any) -> Any:
-    return field(default=default, metadata={"setting": Setting(default, description, **facts)})
+    return field(default=default, metadata={"setting": Setting(default=default, description=description, **facts)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,16 +338,12 @@ _AS_TEXT: Mapping[str, Callable[[Any], Any]] = {
 
 def _validate_setting(name: str, value: Any) -> Any:
     setting = SETTINGS[name]
-    converted = _convert_setting(name, value, type(setting.default))
-    low, high, choices = setting.low, setting.high, setting.choices
-    if choices and converted not in choices:
-        raise SettingError(f"The setting {name} is {shorten_value(value)}; it takes one of {', '.join(choices)}.")
-    if low is not None and converted < low:
-        raise SettingError(f"The setting {name} is {shorten_value(value)}; it must be at least {low}.")
-    if high is not None and converted > high:
-        raise SettingError(f"The setting {name} is {shorten_value(value)}; it must be at most {high}.")
+    converted = _convert_setting(name, value, setting.kind)
+    refusal = setting.explain_refusal(converted)
     if name == "heal_failure_interval" and _NEVER < converted < 0:
-        raise SettingError(f"The setting {name} is {shorten_value(value)}; it must be at least 0, or -1 for never.")
+        refusal = "it must be at least 0, or -1 for never"
+    if refusal:
+        raise SettingError(f"The setting {name} is {shorten_value(value)}; {refusal}.")
     return converted
 
 

@@ -27,10 +27,13 @@ from datetime import datetime, timezone
 from enum import IntEnum
 from importlib import import_module
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from airflow.cli.cli_config import ARG_VERBOSE, ActionCommand, Arg, GroupCommand, positive_int
 
+from kafka_steward.assignment import Operation
 from kafka_steward.journal.audit import Action
+from kafka_steward.planning.files.options import GIVEN_OPTIONS, REQUIRED, PlannerOption
 
 __all__ = ["Exit", "get_kafka_steward_commands"]
 
@@ -497,181 +500,103 @@ need a change stay as they are. These are named, and the plan and its files are 
 
 def _build_planning_group() -> GroupCommand:
     about = "Plan from this terminal, as the DAGs do: a proof and a file, and nothing is submitted"
-    return GroupCommand("plan", about, _build_planning_verbs())
+    return GroupCommand("plan", about, [_build_planning_verb(each) for each in _PLANNING_VERBS])
 
 
-def _build_planning_verbs() -> tuple[ActionCommand, ...]:
-    def brokers(about: str, *, required: bool = False) -> Arg:
-        return Arg(("--brokers",), help=about, type=_parse_brokers, required=required, metavar="IDS")
+class _PlanningVerb(NamedTuple):
+    """A verb of `plan`: its function plans an operation. `brokers` is the help of the argument with the brokers."""
 
-    topics = Arg(
-        ("--topics",),
-        help="Only topics whose whole name matches, or a full name, which means this topic alone; may be repeated",
-        action="append",
-        metavar="REGEX",
-    )
-    factor_topics = Arg(
-        ("--topics",),
-        help="Topics whose whole name matches, or a full name, which means this topic alone; may be repeated",
-        action="append",
-        required=True,
-        metavar="REGEX",
-    )
-    factor = Arg(
-        ("--factor",),
-        help="Replicas of each partition",
-        type=positive_int(allow_zero=False),
-        required=True,
-        metavar="N",
-        dest="replication_factor",
-    )
-    shared = _planning_args()
-    even, budget = _balance_args()
-    return (
-        _build_planning_verb(
-            "heal",
-            "Replace all replicas on failed brokers",
-            "plan.plan_heal",
-            (
-                brokers("Ids of the failed brokers (default: all that are down, without a grace period)"),
-                topics,
-                *shared,
-            ),
-            "plan heal",
-            "plan heal --brokers 3 --file heal.json --throttle 100M",
-        ),
-        _build_planning_verb(
-            "rebalance",
-            "Balance all brokers",
-            "plan.plan_rebalance",
-            (
-                topics,
-                *even,
-                *budget,
-                *shared,
-            ),
-            "plan rebalance --max-bytes 50G",
-            "plan rebalance --balance bytes --exclude 'logs-.*' --output json",
-        ),
-        _build_planning_verb(
-            "expand",
-            "Move replicas to brokers that are empty",
-            "plan.plan_expand",
-            (
-                topics,
-                *even,
-                *budget,
-                *shared,
-            ),
-            "plan expand --file expand.json",
-        ),
-        _build_planning_verb(
-            "drain",
-            "Empty live brokers",
-            "plan.plan_drain",
-            (
-                brokers("Ids of the brokers to empty, such as 3,4", required=True),
-                topics,
-                *even,
-                *budget,
-                *shared,
-            ),
-            "plan drain --brokers 4 --file drain.json",
-            "plan drain --brokers 4,5 --throttle 200M",
-        ),
-        _build_planning_verb(
-            "fill",
-            "Add the pending replicas of topics (KIP-409)",
-            "plan.plan_fill",
-            (
-                topics,
-                *shared,
-            ),
-            "plan fill",
-        ),
-        _build_planning_verb(
-            "set-replication-factor",
-            "Set the replication factor of topics",
-            "plan.plan_replication_factor",
-            (
-                factor_topics,
-                factor,
-                *shared,
-            ),
+    operation: Operation
+    about: str
+    function: str
+    examples: tuple[str, ...]
+    brokers: str = ""
+
+
+_PLANNING_VERBS = (
+    _PlanningVerb(
+        Operation.HEAL,
+        "Replace all replicas on failed brokers",
+        "plan.plan_heal",
+        ("plan heal", "plan heal --brokers 3 --file heal.json --throttle 100M"),
+        "Ids of the failed brokers (default: all that are down, without a grace period)",
+    ),
+    _PlanningVerb(
+        Operation.REBALANCE,
+        "Balance all brokers",
+        "plan.plan_rebalance",
+        ("plan rebalance --max-bytes 50G", "plan rebalance --balance bytes --exclude 'logs-.*' --output json"),
+    ),
+    _PlanningVerb(
+        Operation.EXPAND,
+        "Move replicas to brokers that are empty",
+        "plan.plan_expand",
+        ("plan expand --file expand.json",),
+    ),
+    _PlanningVerb(
+        Operation.DRAIN,
+        "Empty live brokers",
+        "plan.plan_drain",
+        ("plan drain --brokers 4 --file drain.json", "plan drain --brokers 4,5 --throttle 200M"),
+        "Ids of the brokers to empty, such as 3,4",
+    ),
+    _PlanningVerb(Operation.FILL, "Add the pending replicas of topics (KIP-409)", "plan.plan_fill", ("plan fill",)),
+    _PlanningVerb(
+        Operation.SET_REPLICATION_FACTOR,
+        "Set the replication factor of topics",
+        "plan.plan_replication_factor",
+        (
             "plan set-replication-factor --topics orders --factor 3",
             "plan set-replication-factor --topics 'logs-.*' --factor 2",
         ),
+    ),
+)
+
+_PLAN_OUTPUT = (
+    _THROTTLE,
+    Arg(("--file",), help="Write the plan for `apply` to this file, and the way back beside it", metavar="FILE.json"),
+    Arg(
+        ("--folder",),
+        help="Keep snapshot, plan and proof in this new folder: a path, or an address such as s3://bucket/plan",
+        metavar="FOLDER",
+    ),
+)
+
+
+def _build_planning_verb(verb: _PlanningVerb) -> ActionCommand:
+    operation, args = verb.operation, []
+    if verb.brokers:
+        required = operation is Operation.DRAIN
+        args += [Arg(("--brokers",), help=verb.brokers, type=_parse_brokers, required=required, metavar="IDS")]
+    for name, option in GIVEN_OPTIONS.items():
+        if option.flag and (operation in option.of or option.in_every_verb):
+            args += [_build_option_arg(name, option, required=name in REQUIRED.get(operation, ()))]
+    examples = [f"{each} {_ON}" for each in verb.examples]
+    return _build_verb(
+        operation.value, verb.about, verb.function, (*args, *_PLAN_OUTPUT), examples=examples, details=_PLANNED
     )
 
 
-def _planning_args() -> tuple[Arg, ...]:
-    """Return the arguments of every verb that plans."""
-    return (
-        Arg(
-            ("--exclude",), help="No topic whose whole name matches; may be repeated", action="append", metavar="REGEX"
-        ),
-        Arg(
-            ("--internal-topics",),
-            help="Include Kafka's own topics and the service topics, which a heal, a fill and a drain always do",
-            action="store_true",
-            default=None,
-            dest="internal_topics",
-        ),
-        Arg(
-            ("--exclude-brokers",),
-            help="Ids of brokers that must not receive a replica",
-            type=_parse_brokers,
-            metavar="IDS",
-            dest="exclude_brokers",
-        ),
-        _THROTTLE,
-        Arg(
-            ("--file",), help="Write the plan for `apply` to this file, and the way back beside it", metavar="FILE.json"
-        ),
-        Arg(
-            ("--folder",),
-            help="Keep snapshot, plan and proof in this new folder: a path, or an address such as s3://bucket/plan",
-            metavar="FOLDER",
-        ),
-    )
-
-
-def _balance_args() -> tuple[tuple[Arg, ...], tuple[Arg, ...]]:
-    """Return the arguments for goals, and for a budget, of the operations that balance."""
-    even = (
-        Arg(
-            ("--balance",),
-            help="replicas: their number (the default). bytes: what is on the disks. racks: with rebalance, move only "
-            "partitions that are not spread over the racks as well as can be",
-            choices=("replicas", "bytes", "racks"),
-        ),
-        Arg(
-            ("--tolerance",),
-            help="Accepted deviation of a broker's bytes from its share, with --balance bytes (default: 0.05)",
-            type=float,
-            metavar="FRACTION",
-        ),
-        Arg(
-            ("--prefer",),
-            help="What comes first: leaders that stay (the default), or an even failover",
-            choices=("leader-stability", "isr-order"),
-        ),
-    )
-    budget = (
-        Arg(("--max-moves",), help="The most replicas to move", type=positive_int(allow_zero=False), dest="max_moves"),
-        Arg(
-            ("--max-bytes",),
-            help="The most bytes to move, such as 50G",
-            type=_parse_bytes,
-            metavar="BYTES",
-            dest="max_bytes",
-        ),
-    )
-    return even, budget
-
-
-def _build_planning_verb(name: str, about: str, function: str, args: Sequence[Arg], *examples: str) -> ActionCommand:
-    return _build_verb(name, about, function, args, examples=[f"{each} {_ON}" for each in examples], details=_PLANNED)
+def _build_option_arg(name: str, option: PlannerOption, *, required: bool) -> Arg:
+    """Return the argument of an option of the planner."""
+    about, kind = option.description.removesuffix("."), option.kind
+    given: dict[str, Any] = {"dest": name, **({"required": True} if required else {})}
+    if option.items is int:
+        about, given = f"{about}, such as 3,4", {**given, "type": _parse_brokers, "metavar": "IDS"}
+    elif option.items:
+        about, given = f"{about}; may be repeated", {**given, "action": "append", "metavar": "REGEX"}
+    elif option.in_bytes:
+        about, given = f"{about}, such as 50G", {**given, "type": _parse_bytes, "metavar": "BYTES"}
+    elif kind is bool:
+        given |= {"action": "store_true", "default": None}
+    elif option.choices:
+        given |= {"choices": option.choices}
+    elif kind is int:
+        given |= {"type": positive_int(allow_zero=False), "metavar": "N"}
+    else:
+        given |= {"type": kind, "metavar": "FRACTION"}
+    usual = f" (default: {option.default})" if option.default else ""
+    return Arg((option.flag,), help=f"{about}{usual}", **given)
 
 
 _COPY = """Stop Airflow, or pause the DAGs, first: a process that has the old journal open continues to use

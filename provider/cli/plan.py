@@ -52,6 +52,7 @@ from kafka_steward.planning.files.formats import (
     read_snapshot,
     write_plan,
 )
+from kafka_steward.planning.files.options import GIVEN_OPTIONS, select_options
 from kafka_steward.planning.files.reassignment import reassignment_json
 from kafka_steward.planning.local import plan_locally
 from kafka_steward.rebalance_request import RebalanceRequest
@@ -62,11 +63,6 @@ _ENGINE = (
 )
 #: Moves that the text shows; JSON, CSV and the files have all.
 _SHOWN = 20
-#: The arguments of the verb that are fields of a rebalance.
-_FIELDS = (
-    *("topics", "exclude", "exclude_brokers", "replication_factor", "balance", "tolerance", "prefer"),
-    *("internal_topics", "max_moves", "max_bytes"),
-)
 
 
 @dataclass(frozen=True)
@@ -239,17 +235,12 @@ def _derive_options(
 ) -> tuple[dict[str, Any], str]:
     """Return the planner's options beside those of the settings, and why there is nothing to plan, if so."""
     if operation in (Operation.HEAL, Operation.FILL):
-        chosen = {
-            "include": given["topics"],
-            "exclude": given["exclude"],
-            "exclude_brokers": list(given["exclude_brokers"] or ()),
-        }
-        return {name: value for name, value in chosen.items() if value}, ""
-    fields = {name: given[name] for name in _FIELDS if given.get(name) is not None}
+        return select_options(operation, given), ""
+    options = {name: given[name] for name in GIVEN_OPTIONS if name in given}
     brokers = given["brokers"] if operation is Operation.DRAIN else ()
-    request = RebalanceRequest.of({"operation": operation.value, "brokers": brokers, **fields})
-    options = planner_options(request, snapshot, scheduled=False, service_topics=service_topics)
-    return options, no_op_reason(request, snapshot)
+    request = RebalanceRequest.of({"operation": operation.value, "brokers": brokers, **options})
+    chosen = planner_options(request, snapshot, scheduled=False, service_topics=service_topics)
+    return chosen, no_op_reason(request, snapshot)
 
 
 def _make_plan(folder: str, snapshot: SnapshotFolder, operation: Operation, options: Mapping[str, Any]) -> PlanFolder:

@@ -23,7 +23,7 @@ from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_brokers
-from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.files.options import Options, select_options
 from kafka_steward.planning.files.reassignment import (
     Replica,
     find_assignment,
@@ -49,21 +49,14 @@ def planner_options(
     A scheduled run without a budget moves at most SCHEDULED_SHARE of the total bytes of all replicas.
     """
     request.validate()
-    topics = _find_matching_topics(request, snapshot, service_topics)
-    shared = {
-        "rack_aware": request.rack_aware,
-        "rackless": request.rackless,
-        "exclude_brokers": list(request.exclude_brokers) or None,
-    }
-    if request.operation == Operation.SET_REPLICATION_FACTOR.value:
-        return _drop_unset_options({**shared, "replication_factor": request.replication_factor, "topics": topics})
-    chosen = {"include": list(request.topics) or None, "exclude": list(request.exclude) or None}
-    goals = {"balance": request.balance, "tolerance": request.tolerance, "prefer": request.prefer}
-    if request.operation != Operation.DRAIN.value:
-        goals["internal_topics"] = request.internal_topics
-    return _drop_unset_options(
-        {**shared, **chosen, **goals, **_movement_budget(request, snapshot, scheduled=scheduled)}
-    )
+    topics, operation = _find_matching_topics(request, snapshot, service_topics), Operation(request.operation)
+    options = select_options(operation, request.options)
+    if operation is Operation.SET_REPLICATION_FACTOR:
+        patterns = {"include", "exclude"}  # whose topics are named
+        return {**{name: value for name, value in options.items() if name not in patterns}, "topics": topics}
+    if scheduled and not (options.get("max_moves") or options.get("max_bytes")):
+        options["max_bytes"] = max(1, int(_total_replica_bytes(snapshot) * SCHEDULED_SHARE))
+    return options
 
 
 def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
@@ -78,15 +71,6 @@ def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
     if request.operation == Operation.DRAIN.value and not _hold_any_replica(snapshot, draining):
         return f"{begin_with_brokers(sorted(draining), 'already holds', 'already hold')} no replica."
     return ""
-
-
-def _movement_budget(
-    request: RebalanceRequest, snapshot: SnapshotFolder, *, scheduled: bool
-) -> Mapping[str, int | None]:
-    given = {"max_moves": request.max_moves, "max_bytes": request.max_bytes}
-    if any(given.values()) or not scheduled:
-        return given
-    return {"max_bytes": max(1, int(_total_replica_bytes(snapshot) * SCHEDULED_SHARE))}
 
 
 def _total_replica_bytes(snapshot: SnapshotFolder) -> int:
@@ -108,9 +92,9 @@ def _find_matching_topics(
     options = Options(
         include=tuple(request.topics),
         exclude=tuple(request.exclude),
-        internal_topics=bool(request.internal_topics),
+        internal_topics=bool(request.options.get("internal_topics")),
         service_topics=tuple(service_topics),
-        balance=request.balance or "replicas",
+        balance=request.options.get("balance", "replicas"),
     )
     try:
         chosen = options.with_topics(known, balances)
@@ -126,10 +110,6 @@ def _brokers_in_state(snapshot: SnapshotFolder, state: str) -> frozenset[int]:
 
 def _hold_any_replica(snapshot: SnapshotFolder, brokers: frozenset[int]) -> bool:
     return any(brokers & set(replicas) for replicas in snapshot.partitions["replicas"].to_pylist())
-
-
-def _drop_unset_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def parse_assignments(

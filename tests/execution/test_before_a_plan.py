@@ -46,7 +46,7 @@ from kafka_steward.journal import paths
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.planning.shards import SHARD_ROWS
-from kafka_steward.rebalance_request import RebalanceRequest as Request
+from kafka_steward.rebalance_request import RebalanceRequest
 from kafka_steward.settings import Settings
 from tests.builders import cluster, planned, snapshot_of
 from tests.execution.looks import look, part
@@ -237,30 +237,39 @@ def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:
     assert drain_status(simulator.snapshot(), {}, [4]).is_empty, "a stopped broker is not asked what is on its disk"
 
 
+def request_of(operation: str, **fields: Any) -> RebalanceRequest:
+    return RebalanceRequest.of({"operation": operation, **fields})
+
+
 @pytest.mark.parametrize(
     ("wishes", "expected"),
     [
-        (Request("rebalance"), {}),
+        (request_of("rebalance"), {}),
         (
-            Request(
+            request_of(
                 "rebalance", topics=["o.*"], balance="bytes", tolerance=0.1, rack_aware=False, internal_topics=True
             ),
             {"include": ["o.*"], "balance": "bytes", "tolerance": 0.1, "rack_aware": False, "internal_topics": True},
         ),
-        (Request("drain", brokers=[4], internal_topics=False, max_moves=3), {"max_moves": 3}),
-        (Request("expand", exclude=["pay_.*"], exclude_brokers=[2]), {"exclude": ["pay_.*"], "exclude_brokers": [2]}),
+        (request_of("drain", brokers=[4], internal_topics=False, max_moves=3), {"max_moves": 3}),
         (
-            Request("set-replication-factor", topics=[".*"], exclude=["pay.*"], replication_factor=2, balance="bytes"),
+            request_of("expand", exclude=["pay_.*"], exclude_brokers=[2]),
+            {"exclude": ["pay_.*"], "exclude_brokers": [2]},
+        ),
+        (
+            request_of(
+                "set-replication-factor", topics=[".*"], exclude=["pay.*"], replication_factor=2, balance="bytes"
+            ),
             {"replication_factor": 2, "topics": ["orders"]},
         ),
         # A full name means its topic, internal or not.
         (
-            Request("set-replication-factor", topics=["__consumer_offsets"], replication_factor=2),
+            request_of("set-replication-factor", topics=["__consumer_offsets"], replication_factor=2),
             {"replication_factor": 2, "topics": ["__consumer_offsets"]},
         ),
     ],
 )
-def test_wishes_become_the_planners_options(wishes: Request, expected: dict[str, Any]) -> None:
+def test_wishes_become_the_planners_options(wishes: RebalanceRequest, expected: dict[str, Any]) -> None:
     options = planner_options(wishes, WHOLE, scheduled=False)
     assert options == expected
     planned(WHOLE, wishes.operation, options)
@@ -268,10 +277,12 @@ def test_wishes_become_the_planners_options(wishes: Request, expected: dict[str,
 
 def test_a_scheduled_run_moves_at_most_a_tenth_of_the_bytes_unless_it_has_a_budget() -> None:
     # 6 partitions of 1000 bytes with 3 replicas each.
-    assert planner_options(Request("rebalance"), WHOLE, scheduled=True) == {"max_bytes": 1800}
+    assert planner_options(request_of("rebalance"), WHOLE, scheduled=True) == {"max_bytes": 1800}
     for budget in ({"max_moves": 7}, {"max_bytes": 5}, {"max_bytes": 5, "max_moves": 7}):
-        assert planner_options(Request.of({"operation": "rebalance", **budget}), WHOLE, scheduled=True) == budget
-    factor = Request("set-replication-factor", topics=["orders"], replication_factor=2)
+        assert (
+            planner_options(RebalanceRequest.of({"operation": "rebalance", **budget}), WHOLE, scheduled=True) == budget
+        )
+    factor = request_of("set-replication-factor", topics=["orders"], replication_factor=2)
     assert "max_bytes" not in planner_options(factor, WHOLE, scheduled=True)
 
 
@@ -281,7 +292,7 @@ def test_a_scheduled_run_moves_at_most_a_tenth_of_the_bytes_unless_it_has_a_budg
 def test_a_tenth_counts_unknown_sizes_as_nothing_and_is_at_least_one_byte(sizes: list[int | None], most: int) -> None:
     rows = [{"topic": "t", "partition": n, "replicas": [1, 2, 3], "bytes": size} for n, size in enumerate(sizes)]
     snapshot = snapshot_of([], rows)
-    assert planner_options(Request("rebalance"), snapshot, scheduled=True) == {"max_bytes": most}
+    assert planner_options(request_of("rebalance"), snapshot, scheduled=True) == {"max_bytes": most}
 
 
 FACTOR = "set-replication-factor"
@@ -303,36 +314,36 @@ NO_PATTERN = "'*' is not a regular expression: nothing to repeat at position 0; 
 @pytest.mark.parametrize(
     ("wishes", "sentence"),
     [
-        (Request("shrink"), OPERATIONS),
-        (Request("drain"), "Name the brokers to drain."),
-        (Request("rebalance", brokers=[4]), MISFIT("brokers", "drain", "rebalance")),
-        (Request("expand", replication_factor=3), MISFIT("replication_factor", FACTOR, "expand")),
-        (Request(FACTOR, topics=["t"]), "Give the replication_factor to set."),
-        (Request(FACTOR, replication_factor=3), NO_TOPICS),
-        (Request(FACTOR, topics=["x", "y"], replication_factor=3), UNKNOWN_TOPICS),
-        (Request(FACTOR, topics=["__.*"], replication_factor=3), OWN),
-        *((Request(each, topics=["__.*"]), OWN) for each in ("rebalance", "expand")),
-        *((Request(each, topics=["x", "y"]), UNKNOWN_TOPICS) for each in ("rebalance", "expand")),
-        (Request(FACTOR, topics=["("], replication_factor=3), UNCLOSED),
-        (Request("rebalance", topics=["o.*"], exclude=["*"]), NO_PATTERN),
-        (Request("rebalance", topics="orders"), NO_LIST.format("'orders'")),
-        (Request("rebalance", exclude=[5]), NO_LIST.format("[5]")),  # type: ignore[list-item]
-        (Request(FACTOR, topics=["t"], replication_factor=3, max_moves=1), NO_BUDGET),
-        (Request(FACTOR, topics=["t"], replication_factor=3, max_bytes=1), NO_BUDGET),
+        (request_of("shrink"), OPERATIONS),
+        (request_of("drain"), "Name the brokers to drain."),
+        (request_of("rebalance", brokers=[4]), MISFIT("brokers", "drain", "rebalance")),
+        (request_of("expand", replication_factor=3), MISFIT("replication_factor", FACTOR, "expand")),
+        (request_of(FACTOR, topics=["t"]), "Give the replication_factor to set."),
+        (request_of(FACTOR, replication_factor=3), NO_TOPICS),
+        (request_of(FACTOR, topics=["x", "y"], replication_factor=3), UNKNOWN_TOPICS),
+        (request_of(FACTOR, topics=["__.*"], replication_factor=3), OWN),
+        *((request_of(each, topics=["__.*"]), OWN) for each in ("rebalance", "expand")),
+        *((request_of(each, topics=["x", "y"]), UNKNOWN_TOPICS) for each in ("rebalance", "expand")),
+        (request_of(FACTOR, topics=["("], replication_factor=3), UNCLOSED),
+        (request_of("rebalance", topics=["o.*"], exclude=["*"]), NO_PATTERN),
+        (request_of("rebalance", topics="orders"), NO_LIST.format("'orders'")),
+        (request_of("rebalance", exclude=[5]), NO_LIST.format("[5]")),
+        (request_of(FACTOR, topics=["t"], replication_factor=3, max_moves=1), NO_BUDGET),
+        (request_of(FACTOR, topics=["t"], replication_factor=3, max_bytes=1), NO_BUDGET),
     ],
 )
-def test_wishes_that_do_not_go_together_are_refused_with_a_sentence(wishes: Request, sentence: str) -> None:
+def test_wishes_that_do_not_go_together_are_refused_with_a_sentence(wishes: RebalanceRequest, sentence: str) -> None:
     with pytest.raises(RequestError) as refused:
         planner_options(wishes, WHOLE, scheduled=False)
     assert str(refused.value) == sentence
 
 
 def test_an_expand_finds_new_brokers_by_itself_and_says_when_there_is_none() -> None:
-    assert no_op_reason(Request("expand"), WHOLE) == "No broker is live and empty: there is nothing to expand to."
-    assert no_op_reason(Request("expand"), cluster("1a 2b 3c 4a+", "t: 123")) == ""
+    assert no_op_reason(request_of("expand"), WHOLE) == "No broker is live and empty: there is nothing to expand to."
+    assert no_op_reason(request_of("expand"), cluster("1a 2b 3c 4a+", "t: 123")) == ""
     for several in (cluster("1a 2b 3c 4a-", "t: 123"), cluster("1a 2b 3c 4a- 5b-", "t: 123", "dead: 5/1")):
-        assert no_op_reason(Request("drain", brokers=[4]), several) == "Broker 4 already holds no replica."
-    assert no_op_reason(Request("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 124")) == ""
+        assert no_op_reason(request_of("drain", brokers=[4]), several) == "Broker 4 already holds no replica."
+    assert no_op_reason(request_of("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 124")) == ""
 
 
 def test_what_a_plan_breaks_is_named() -> None:
@@ -507,22 +518,24 @@ def test_a_cordoned_broker_receives_nothing_and_what_moves_already_is_not_moved_
 
 def test_given_values_are_kept_and_the_others_are_unset() -> None:
     given = {"operation": "drain", "brokers": [4, 5], "exclude": ("pay_.*",), "rack_aware": False, "max_moves": 3}
-    assert Request.of(given) == Request("drain", brokers=[4, 5], exclude=("pay_.*",), rack_aware=False, max_moves=3)
+    assert RebalanceRequest.of(given) == request_of(
+        "drain", brokers=[4, 5], exclude=("pay_.*",), rack_aware=False, max_moves=3
+    )
 
 
 @pytest.mark.parametrize("empty", [None, [], ()])
 def test_a_list_may_be_none_or_empty_and_another_field_none(empty: list[str] | None) -> None:
     lists = dict.fromkeys(("brokers", "topics", "exclude", "exclude_brokers"), empty)
     others = dict.fromkeys(("replication_factor", "rack_aware", "balance", "tolerance", "max_bytes"))
-    assert Request.of({"operation": "expand", **lists, **others}) == Request("expand")
+    assert RebalanceRequest.of({"operation": "expand", **lists, **others}) == request_of("expand")
 
 
 def test_an_unknown_field_is_refused_with_all_valid_ones() -> None:
     with pytest.raises(SettingError) as refused:
-        Request.of({"operation": "rebalance", "broker": [4]})
+        RebalanceRequest.of({"operation": "rebalance", "broker": [4]})
     assert str(refused.value) == (
-        "Unknown rebalance option 'broker'. Valid options: operation, brokers, topics, exclude, exclude_brokers, "
-        "replication_factor, rack_aware, internal_topics, rackless, balance, tolerance, prefer, max_moves, max_bytes."
+        "Unknown rebalance option 'broker'. Valid options: operation, brokers, replication_factor, topics, exclude, "
+        "exclude_brokers, rack_aware, rackless, balance, tolerance, prefer, internal_topics, max_moves, max_bytes."
     )
 
 

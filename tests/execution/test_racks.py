@@ -147,5 +147,5 @@ def test_a_dead_replica_is_left_to_a_heal_and_other_operations_repair_no_racks()
         with pytest.raises(PlanError, match="which is only for the operation rebalance, with rack_aware"):
             planned(snapshot, operation, options)
     with pytest.raises(RequestError, match="The field balance, with the value racks, is only for rebalance"):
-        planner_options(RebalanceRequest("expand", balance="racks"), snapshot, scheduled=False)
+        planner_options(RebalanceRequest("expand", options={"balance": "racks"}), snapshot, scheduled=False)
     assert TopicPartition("t", 0) not in {move.topic_partition for move in plan.moves}

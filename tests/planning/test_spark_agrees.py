@@ -163,7 +163,7 @@ def test_every_option_of_every_operation_has_a_case() -> None:
         (operation, option.name)
         for option in fields(Options)
         for operation in PLANNED
-        if operation in option.metadata["of"]
+        if operation in option.metadata["option"].of
     }
     assert {(case.operation, name) for case in CASES for name in case.options} == known
 

@@ -11,59 +11,164 @@ from typing import Any
 
 from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPERATIONS, Operation
 from kafka_steward.errors import PlanError
+from kafka_steward.option import Option
 from kafka_steward.service_topics import INTERNAL_TOPICS, SERVICE_TOPICS, matches_any, split_topics
 
 _SETS_FACTOR = frozenset({Operation.SET_REPLICATION_FACTOR})
-_REQUIRED = {
+#: The options without which an operation cannot be planned.
+REQUIRED: Mapping[Operation, tuple[str, ...]] = {
     Operation.SET_REPLICATION_FACTOR: ("replication_factor", "topics"),
     Operation.APPLY: ("reassignment",),
 }
 
 
-def _declare_option(
-    default: Any,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-    items: type | None = None,
-    kind: type | None = None,
-    of: frozenset[str] = frozenset(OPERATIONS),
-) -> Any:
-    default_of = {"default_factory": dict} if isinstance(default, dict) else {"default": default}
-    facts = {
-        "low": low,
-        "high": high,
-        "choices": choices,
-        "items": items,
-        "of": of,
-        "default": default,
-        "kind": kind or type(default),
-    }
-    return field(metadata=facts, **default_of)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerOption(Option):
+    """An option of the planner: the operations that take it, and where a user may give it.
+
+    One without a `section` is in no form, and one without a `flag` not on the command line.
+    """
+
+    of: frozenset[str] = frozenset(OPERATIONS)
+    #: The type of the values of a list.
+    items: type | None = None
+    #: The type of a value whose default is None.
+    value_type: type | None = None
+    #: The part of the form of a rebalance that has it; the first part has no title.
+    section: str | None = None
+    flag: str | None = None
+    #: The name that users know it by, if it is another one.
+    given_as: str = ""
+    #: What the form says of an empty field.
+    when_empty: str = ""
+    #: True for a number of bytes, which the command line also takes as 50G.
+    in_bytes: bool = False
+    #: True if every verb that plans takes the flag, even one whose operation does what the option asks for anyway.
+    in_every_verb: bool = False
+
+    @property
+    def kind(self) -> type:
+        """The type of its values in Python."""
+        return self.value_type or type(self.default)
+
+
+def _declare_option(default: Any, description: str = "", **facts: Any) -> Any:
+    option = PlannerOption(default=default, description=description, **facts)
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata={"option": option})
+    return field(default=default, metadata={"option": option})
+
+
+_FIRST, _GOALS, _BUDGET = "", "Goals", "Budget"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a plan. Construct through `Options.of`, which validates."""
+    """Options of a plan. Construct through `Options.of`, which validates.
+
+    A new option is declared here alone: the fields of the form of a rebalance, the arguments of the verbs that plan,
+    and the way of both to the planner are made of this, in this order. The solver, and the checker, read it.
+    """
+
+    replication_factor: int = _declare_option(
+        0, "Replicas of each partition.", low=1, high=1000, of=_SETS_FACTOR, section=_FIRST, flag="--factor"
+    )
+    #: An entry that is exactly the name of a topic becomes one of `named_topics`.
+    include: tuple[str, ...] = _declare_option(
+        (),
+        "Only topics whose full name matches one of these regular expressions; a full name means this topic alone, "
+        "even an internal one.",
+        items=str,
+        section=_FIRST,
+        flag="--topics",
+        given_as="topics",
+        when_empty="all",
+    )
+    exclude: tuple[str, ...] = _declare_option(
+        (),
+        "No topic whose full name matches one of these regular expressions.",
+        items=str,
+        section=_FIRST,
+        flag="--exclude",
+    )
+    exclude_brokers: tuple[int, ...] = _declare_option(
+        (), "Ids of brokers that must not receive a replica.", items=int, section=_FIRST, flag="--exclude-brokers"
+    )
+    rack_aware: bool = _declare_option(True, "Spread replicas over the racks.", section=_GOALS)
+    rackless: str = _declare_option(
+        "free",
+        "Brokers without a rack. free: a fair share, and no partition is spread worse. own-rack: each a rack.",
+        choices=("free", "own-rack"),
+        section=_GOALS,
+    )
+    #: The number of replicas is balanced also per topic.
+    balance: str = _declare_option(
+        "replicas",
+        "The measure to balance: the number of replicas, or the bytes on the disks. racks, only for rebalance: only "
+        "partitions move that are not spread over the racks as well as can be.",
+        choices=("replicas", "bytes", "racks"),
+        of=EVEN_OPERATIONS,
+        section=_GOALS,
+        flag="--balance",
+    )
+    tolerance: float = _declare_option(
+        0.05,
+        "Accepted deviation of a broker from its share of the bytes, as a fraction.",
+        low=0,
+        high=1,
+        of=EVEN_OPERATIONS,
+        section=_GOALS,
+        flag="--tolerance",
+    )
+    #: An even failover is KAFKA-19048's ranking.
+    prefer: str = _declare_option(
+        "leader-stability",
+        "The goal that comes first: leaders that stay, or an even failover, for which leaders change.",
+        choices=("leader-stability", "isr-order"),
+        of=EVEN_OPERATIONS,
+        section=_GOALS,
+        flag="--prefer",
+    )
+    internal_topics: bool = _declare_option(
+        False,
+        "Include Kafka's internal topics and the service topics; a heal, a fill and a drain always do, and racks the "
+        "internal ones.",
+        of=BALANCING_OPERATIONS,
+        section=_GOALS,
+        flag="--internal-topics",
+        in_every_verb=True,
+    )
+    #: Moves that improve most come first; later plans continue from there.
+    max_moves: int | None = _declare_option(
+        None,
+        "The most replicas to move.",
+        low=1,
+        value_type=int,
+        of=EVEN_OPERATIONS,
+        section=_BUDGET,
+        flag="--max-moves",
+        when_empty="no limit",
+    )
+    max_bytes: int | None = _declare_option(
+        None,
+        "The most bytes to move.",
+        low=1,
+        value_type=int,
+        of=EVEN_OPERATIONS,
+        section=_BUDGET,
+        flag="--max-bytes",
+        when_empty="no limit; in a scheduled run, a tenth of the cluster's bytes",
+        in_bytes=True,
+    )
+
+    # The options that no user gives by name: they come from the settings, the cluster, or other fields.
 
     #: Partitions per chunk, which is the unit of record (KIP-46's kafka.heal.chunk.size).
     chunk_size: int = _declare_option(50, low=1, high=5000)
-    #: If true, a partition's replicas must be spread over the racks.
-    rack_aware: bool = _declare_option(True)
-    #: Brokers without a rack: no rack rule applies to them ("free"), or each is a rack of its own ("own-rack").
-    rackless: str = _declare_option("free", choices=("free", "own-rack"))
-    #: Plan only topics whose whole name matches one of these regular expressions. Empty means all topics. An entry that
-    #: is exactly the name of a topic means this topic alone, even an internal one: it becomes one of `named_topics`.
-    include: tuple[str, ...] = _declare_option((), items=str)
     #: Full names of topics to plan beside those that `include` matches, even internal ones.
     named_topics: tuple[str, ...] = _declare_option((), items=str)
-    #: Plan no topic whose whole name matches one of these regular expressions.
-    exclude: tuple[str, ...] = _declare_option((), items=str)
     #: Partitions that stay unchanged, as `topic-number`. Partitions that are being reassigned always stay unchanged.
     pin: tuple[str, ...] = _declare_option((), items=str)
-    #: Brokers that must not receive a replica.
-    exclude_brokers: tuple[int, ...] = _declare_option((), items=int)
     #: Replicas that one broker may receive at the same time. Determines the order of the moves.
     max_in_per_broker: int = _declare_option(5, low=1)
     #: Replicas that one broker may send at the same time. Determines the order of the moves.
@@ -71,25 +176,8 @@ class Options:
     #: Throttle in bytes per second into one broker, used for the predicted duration. 0 means unthrottled, without a
     #: prediction.
     throttle: int = _declare_option(50_000_000, low=0)
-
-    #: If true, Kafka's internal topics and the service topics take part.
-    internal_topics: bool = _declare_option(False, of=BALANCING_OPERATIONS)
     #: Regular expressions of topics that, like Kafka's internal ones, take no part.
     service_topics: tuple[str, ...] = _declare_option(SERVICE_TOPICS, items=str, of=BALANCING_OPERATIONS)
-    #: Quantity to balance: the number of replicas, also per topic ("replicas"), the bytes on the brokers' disks
-    #: ("bytes"), or nothing but the racks of the partitions that break the rack rule ("racks", only for a rebalance).
-    balance: str = _declare_option("replicas", choices=("replicas", "bytes", "racks"), of=EVEN_OPERATIONS)
-    #: Tolerance around a broker's share of the bytes, as a fraction.
-    tolerance: float = _declare_option(0.05, low=0, high=1, of=EVEN_OPERATIONS)
-    #: Goal that comes first: leaders that stay ("leader-stability"), or an even failover ("isr-order", KAFKA-19048's
-    #: ranking), for which leaders change.
-    prefer: str = _declare_option("leader-stability", choices=("leader-stability", "isr-order"), of=EVEN_OPERATIONS)
-    #: Maximum number of replicas to move. Moves that improve most come first; later plans continue from there.
-    max_moves: int | None = _declare_option(None, low=1, kind=int, of=EVEN_OPERATIONS)
-    #: Maximum number of bytes to move. Moves that improve most come first; later plans continue from there.
-    max_bytes: int | None = _declare_option(None, low=1, kind=int, of=EVEN_OPERATIONS)
-    #: Replication factor that the named topics are to have.
-    replication_factor: int = _declare_option(0, low=1, high=1000, of=_SETS_FACTOR)
     #: Full names of the topics that are to have `replication_factor`.
     topics: tuple[str, ...] = _declare_option((), items=str, of=_SETS_FACTOR)
     #: Reassignment to apply, in the format of `kafka-reassign-partitions`.
@@ -101,13 +189,13 @@ class Options:
 
         Raises PlanError that names the option that is unknown, missing or invalid.
         """
-        known = {option.name: option.metadata for option in fields(cls) if operation in option.metadata["of"]}
+        known = {name: option for name, option in OPTIONS.items() if operation in option.of}
         for name in given:
             if name not in known:
                 raise PlanError(
                     _suggestion_message(name, list(known), f"The operation {operation.value} has no option {name!r}")
                 )
-        for name in _REQUIRED.get(operation, ()):
+        for name in REQUIRED.get(operation, ()):
             if not given.get(name):
                 raise PlanError(f"The operation {operation.value} needs the option {name}.")
         chosen = cls(**{name: _check_value(name, value, known[name]) for name, value in given.items()})
@@ -159,9 +247,28 @@ class Options:
 
     def to_json(self, operation: Operation) -> dict[str, Any]:
         """Return every option that the operation takes, defaults included, as JSON values. The digest covers them."""
-        taken = {option.name for option in fields(self) if operation in option.metadata["of"]}
-        values = {name: value for name, value in asdict(self).items() if name in taken}
+        values = {name: value for name, value in asdict(self).items() if operation in OPTIONS[name].of}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+#: Every option by its name.
+OPTIONS: Mapping[str, PlannerOption] = {each.name: each.metadata["option"] for each in fields(Options)}
+
+#: The options that a user gives, by the name that users know them by, in the order of the form.
+GIVEN_OPTIONS: Mapping[str, PlannerOption] = {
+    option.given_as or name: option for name, option in OPTIONS.items() if option.section is not None
+}
+
+
+def select_options(operation: Operation, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the planner's options of an operation from what a user gave by the names of GIVEN_OPTIONS.
+
+    What is unset is left out, and so is what the operation does not take.
+    """
+    known = {name: option for name, option in OPTIONS.items() if option.section is not None and operation in option.of}
+    values = {name: given.get(option.given_as or name) for name, option in known.items()}
+    chosen = {name: value for name, value in values.items() if value is not None and value not in ((), [])}
+    return {name: list(value) if known[name].items else value for name, value in chosen.items()}
 
 
 def no_topic_message(asked: Collection[str], known: Collection[str], exclude: Collection[str]) -> str:
@@ -191,19 +298,14 @@ def _suggestion_message(name: str, known: list[str], message: str) -> str:
     return f"{message}; did you mean {near[0]}?" if near else f"{message}; there are {', '.join(known)}."
 
 
-def _check_value(name: str, value: Any, facts: Mapping[str, Any]) -> Any:
-    if value is None and facts["default"] is None:
+def _check_value(name: str, value: Any, option: PlannerOption) -> Any:
+    if value is None and option.default is None:
         return None
-    if facts["items"] is not None:
-        return _check_items(name, value, facts["items"])
-    if not _is_of_type(value, facts["kind"]):
-        raise PlanError(f"The option {name} is {value!r}; it takes {_KINDS[facts['kind']]}.")
-    if facts["choices"] and value not in facts["choices"]:
-        raise PlanError(f"The option {name} is {value!r}; it takes one of {', '.join(facts['choices'])}.")
-    if facts["low"] is not None and value < facts["low"]:
-        raise PlanError(f"The option {name} is {value!r}; it must be at least {facts['low']}.")
-    if facts["high"] is not None and value > facts["high"]:
-        raise PlanError(f"The option {name} is {value!r}; it must be at most {facts['high']}.")
+    if option.items is not None:
+        return _check_items(name, value, option.items)
+    refusal = option.explain_refusal(value) if _is_of_type(value, option.kind) else f"it takes {_KINDS[option.kind]}"
+    if refusal:
+        raise PlanError(f"The option {name} is {value!r}; {refusal}.")
     return value
 
 
