@@ -121,7 +121,7 @@ def _release_throttles(call: CommandContext, opened: ClusterSession) -> tuple[li
     if any(row.topic_partition in in_flight for plan in before for row in opened.journal.plans.existing_rows(plan)):
         return [], before
     try:
-        release_orphaned_throttles(opened.cluster, opened.journal, frozenset(opened.cluster.live_brokers()), call.who)
+        release_orphaned_throttles(opened.cluster, opened.journal, call.who)
     except (ClusterError, LockLost) as error:
         print_error(str(error))
     unreleased = ended_plans_with_leases(opened.journal)

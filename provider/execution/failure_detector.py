@@ -7,13 +7,11 @@ also has the time of the last announcement.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from kafka_steward.assignment import begin_with_brokers, counted, name_brokers
 from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers
-from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
 from kafka_steward.execution.failure_records import (
     FAILED_LOG_DIRS,
@@ -45,12 +43,6 @@ from kafka_steward.execution.failures import (
 )
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import announced_restarts, delete_expired_announcements
-from kafka_steward.execution.upkeep import (
-    archive_ended_plans,
-    delete_stale_in_flight_records,
-    pause_idle_plans,
-    release_orphaned_throttles,
-)
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.listing import SWEEP_MS, DocumentCollection, quarantine_unreadable
@@ -124,9 +116,8 @@ class DetectionResult:
     a heal; the heal of `called_off` was called off; `cleared` came back; `down` are all that are down. `disks` are the
     failed log directories, by live broker: with `heal_failed_disks`, such a broker is due and failed like one that is
     down, as long as it has replicas there. In an outage only
-    brokers that a person reported or named are due. `abandoned` has a message for each plan that
-    this poll found idle. `state` sums all of it up, `stated` is the sentence with the time at which a grace period ends
-    in place of the seconds that are left, and `due_ms` is the end of the first one.
+    brokers that a person reported or named are due. `state` sums all of it up, `stated` is the sentence with the time
+    at which a grace period ends in place of the seconds that are left, and `due_ms` is the end of the first one.
     """
 
     due: tuple[int, ...]
@@ -138,7 +129,6 @@ class DetectionResult:
     outage: bool
     sentence: str
     now_ms: int
-    abandoned: tuple[str, ...] = ()
     disks: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     called_off: tuple[int, ...] = ()
     state: CheckState = CheckState.FINE
@@ -214,7 +204,7 @@ class FailureDetector:
 
     def _poll(self, *, announce: bool, named: frozenset[int]) -> DetectionResult:
         now_ms = self._journal.now_ms()
-        self._quarantine_and_archive(now_ms)
+        self._quarantine_unreadable(now_ms)
         read = read_failures(self._journal.tree, now_ms)
         for fresh in (False, True):
             view = self._liveness.probe(now_ms, fresh=fresh)
@@ -236,7 +226,6 @@ class FailureDetector:
             )
         disks = self._poll_log_dirs(view, decision, now_ms=now_ms, announce=announce, named=named)
         delete_expired_announcements(self._journal, view.live, self._settings, self._who)
-        idle = self._maintain_plans(view)
         sentence, stated = (
             " ".join(
                 filter(
@@ -250,7 +239,6 @@ class FailureDetector:
                             disks=view.disks,
                         ),
                         log_dir_message(view, disks, self._settings, at_ms),
-                        *idle,
                     ),
                 )
             )
@@ -266,7 +254,6 @@ class FailureDetector:
             outage=decision.outage,
             sentence=sentence,
             now_ms=now_ms,
-            abandoned=tuple(idle),
             disks=view.disks,
             called_off=decision.called_off,
             state=check_state(view, decision, disks),
@@ -321,12 +308,11 @@ class FailureDetector:
             self._record_audit(Action.ANNOUNCE, broker, sentence)
         return decision
 
-    def _quarantine_and_archive(self, now_ms: int) -> None:
-        """Quarantine unreadable documents and archive ended plans, once per `SWEEP_MS`: no poll needs them."""
+    def _quarantine_unreadable(self, now_ms: int) -> None:
+        """Quarantine unreadable documents, once per `SWEEP_MS`: no poll needs them."""
         if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
             for sentence in quarantine_unreadable(self._journal, _SWEPT, self._who):
                 _log.warning("%s", printable(sentence))
-            archive_ended_plans(self._journal)
             self._swept_ms = now_ms
 
     def _write_failures(
@@ -371,35 +357,6 @@ class FailureDetector:
             if replace_text(self._journal.tree, known[broker].node, text) is not None:
                 announced.append(broker)
         return announced
-
-    def _maintain_plans(self, view: LivenessView) -> list[str]:
-        """Mark or step idle plans, and clean up after ended plans; returns a message for each newly idle plan.
-
-        A failure of one of the three tasks does not prevent the others.
-        """
-        told: list[str] = []
-        tasks: tuple[Callable[[], None], ...] = (
-            lambda: told.extend(self._pause_idle_plans()),
-            lambda: delete_stale_in_flight_records(self._cluster, self._journal, self._who),
-            partial(self._release_throttles, view.live),
-        )
-        for task in tasks:
-            self._run_logging_errors(task)
-        return told
-
-    @staticmethod
-    def _run_logging_errors(task: Callable[[], None]) -> None:
-        try:
-            task()
-        except (ClusterError, LockLost, DocumentError) as error:
-            # An unreadable document, for example of a later release, must not block the detection of failed brokers.
-            _log.info("Throttles or records of ended plans could not be removed: %s", printable(str(error)))
-
-    def _pause_idle_plans(self) -> list[str]:
-        return pause_idle_plans(self._cluster, self._journal, self._settings, self._who)
-
-    def _release_throttles(self, live: frozenset[int]) -> None:
-        release_orphaned_throttles(self._cluster, self._journal, live, self._who)
 
     def _delete_document(self, path: str) -> bool:
         node = self._journal.tree.get(path)

@@ -1,8 +1,8 @@
-"""Upkeep by the watch: of plans that no process steps, and after plans that have ended.
+"""The chores of the watch: upkeep of plans that no process steps, and cleaning up after plans that have ended.
 
 A plan becomes idle when its task has finally failed, the scheduler is gone, or the command line was killed; its
 reassignments may still be in flight. The plan stays in the journal, and any retry resumes it. Until then the watch, in
-each of its polls, starts no new moves but settles completed ones, so that throttles are released as soon as they are
+each of its ticks, starts no new moves but settles completed ones, so that throttles are released as soon as they are
 not needed.
 
 After a plan has ended: throttle leases on brokers that were dead, and stale in-flight records, are removed. Its record
@@ -11,6 +11,11 @@ moves out of the polled documents once no request can refer to it.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
+from kafka_steward.errors import ClusterError, DocumentError, LockLost
+from kafka_steward.escaping import printable
 from kafka_steward.execution.failures import is_plan_idle
 from kafka_steward.execution.in_flight_records import (
     delete_in_flight,
@@ -25,11 +30,54 @@ from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttles import release_leases_of_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
+from kafka_steward.journal.listing import SWEEP_MS
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus, list_throttle_leases
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
+_log = logging.getLogger(__name__)
+
 _LIVELY = {PlanStatus.PUBLISHED, PlanStatus.RUNNING}
+
+
+class PlanUpkeep:
+    """The chores of a watch. Keep one for a loop: ended plans are archived once per `SWEEP_MS`."""
+
+    def __init__(self, context: ClusterContext) -> None:
+        self._context = context
+        self._archived_ms: int | None = None
+
+    def run(self) -> list[str]:
+        """Mark or step idle plans, and clean up after ended ones; return a message for each newly idle plan.
+
+        A chore that Kafka, a lock or an unreadable document prevents does not prevent the others. Raises
+        JournalUnreachable.
+        """
+        context, messages = self._context, list[str]()
+        cluster, journal, who = context.cluster, context.journal, context.actor
+        chores: tuple[Callable[[], object], ...] = (
+            lambda: messages.extend(pause_idle_plans(cluster, journal, context.settings, who)),
+            lambda: delete_stale_in_flight_records(cluster, journal, who),
+            lambda: release_orphaned_throttles(cluster, journal, who),
+            self._archive_ended_plans,
+        )
+        for chore in chores:
+            _run_logging_errors(chore)
+        return messages
+
+    def _archive_ended_plans(self) -> None:
+        now_ms = self._context.journal.now_ms()
+        if self._archived_ms is None or not 0 <= now_ms - self._archived_ms < SWEEP_MS:
+            archive_ended_plans(self._context.journal)
+            self._archived_ms = now_ms
+
+
+def _run_logging_errors(chore: Callable[[], object]) -> None:
+    try:
+        chore()
+    except (ClusterError, LockLost, DocumentError) as error:
+        # An unreadable document is for example one of a later release.
+        _log.info("Throttles or records of ended plans could not be removed: %s", printable(str(error)))
 
 
 def pause_idle_plans(cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor) -> list[str]:
@@ -84,12 +132,14 @@ def ended_plans_with_leases(journal: Journal) -> list[str]:
     return [plan for plan, record in records.items() if record is None or record.status.finished]
 
 
-def release_orphaned_throttles(cluster: ClusterPort, journal: Journal, live: frozenset[int], who: Actor) -> None:
+def release_orphaned_throttles(cluster: ClusterPort, journal: Journal, who: Actor) -> None:
     """Release the orphaned throttle leases of live brokers and topics.
 
     Raises ClusterError, and LockLost while a plan is being stepped: the leases that were not released stay recorded.
     """
-    release_leases_of_plans(cluster, journal, ended_plans_with_leases(journal), live, who)
+    ended = ended_plans_with_leases(journal)
+    if ended:
+        release_leases_of_plans(cluster, journal, ended, frozenset(cluster.live_brokers()), who)
 
 
 def delete_stale_in_flight_records(cluster: ClusterPort, journal: Journal, who: Actor) -> None:

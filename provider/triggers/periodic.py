@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafka_steward.cluster.health import CopiedBytes
     from kafka_steward.execution.broker_joins import EmptyBrokers, JoinPollResult
     from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+    from kafka_steward.execution.upkeep import PlanUpkeep
     from kafka_steward.execution.watch_lease import CheckLease
     from kafka_steward.execution.watch_reports import CheckRecorder
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
@@ -240,8 +241,10 @@ class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
 
     #: The last result of its own polls.
     latest: DetectionResult | None = None
-    #: The detector of one connection and its interval: re-created after an error.
-    _detector: tuple[ClusterSession, FailureDetector, float] | None = None
+    #: The detector and the upkeep of one connection, and its interval: re-created after an error.
+    _detector: tuple[ClusterSession, FailureDetector, PlanUpkeep, float] | None = None
+    #: The messages about plans that became idle, since the last report.
+    _idle: Sequence[str] = ()
 
     def listen_for(self, events: Collection[str]) -> None:
         """Emit the event if somebody listens to it; poll in any case for the alerts."""
@@ -249,15 +252,20 @@ class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
         self.is_needed = "alert" in events
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, DetectionResult, float]:
-        """Detect failed brokers."""
+        """Detect failed brokers, and do the chores."""
         from kafka_steward.execution.failure_detector import FailureDetector
+        from kafka_steward.execution.ports import ClusterContext
+        from kafka_steward.execution.upkeep import PlanUpkeep
         from kafka_steward.journal.audit import Actor
 
         if self._detector is None or self._detector[0] is not opened:
-            detector = FailureDetector(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
-            self._detector = opened, detector, _poll_interval_s(opened)
-        _, detector, interval_s = self._detector
+            who = Actor(task_id="watch")
+            detector = FailureDetector(opened.cluster, opened.journal, opened.settings, who)
+            upkeep = PlanUpkeep(ClusterContext(opened.cluster, opened.journal, opened.settings, who))
+            self._detector = opened, detector, upkeep, _poll_interval_s(opened)
+        _, detector, upkeep, interval_s = self._detector
         verdict = detector.poll(announce=self.emits)
+        self._idle = upkeep.run()
         return event_payload(opened, verdict.now_ms, verdict.due) if verdict.due else None, verdict, interval_s
 
     def describe(self, found: DetectionResult) -> CheckReport:
@@ -271,8 +279,9 @@ class BrokerFailureCheck(PeriodicCheck["DetectionResult"]):
         )
 
     def report(self, found: DetectionResult) -> None:
-        """Log a changed state, and count the failed brokers and log directories."""
+        """Log a changed state and newly idle plans, and count the failed brokers and log directories."""
         self.latest = found
+        self.reporter.log_new(self._idle)
         # Without the message, which counts down the seconds of the grace period.
         self.reporter.log_once(found.sentence, about=replace(found, due=(), sentence="", now_ms=0))
         set_gauge("failed_brokers", self.conn_id, len(found.down))

@@ -25,6 +25,7 @@ from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
 from tests.simulated_plan import RATE, WHO, World, delete, heal_moves, plan_of
 from tests.simulator import Simulator
+from tests.watching import tick_of
 
 GRACE_S = 10
 RETRY_S = 60
@@ -330,7 +331,7 @@ def test_throttles_that_a_plan_left_on_a_dead_broker_are_released(simulator: Sim
     assert "the throttle of broker 4 is released on return, by the watch, the next run of heal, or" in progress.sentence
     assert simulator.broker_settings[4] == {RATE: "50"}
     simulator.restart(4)
-    look(simulator, journal)
+    tick_of(simulator, journal, Settings())
     assert simulator.broker_settings[4] == {}
     assert world.leases() == []
 

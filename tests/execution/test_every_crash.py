@@ -17,7 +17,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster import transport
 from kafka_steward.errors import ClusterError, JournalError
 from kafka_steward.execution import preflight_inputs
-from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.failure_detector import DetectionResult
 from kafka_steward.execution.leftover_throttles import (
     ExternalThrottle,
     remove_leftover_throttles,
@@ -47,6 +47,7 @@ from tests.gate import Gate
 from tests.rings import one_in
 from tests.simulated_plan import RATE, WHO, heal_moves, move, plan_of
 from tests.simulator import UNCLEAN, Simulator
+from tests.watching import tick_of
 
 T0 = TopicPartition("t", 0)
 
@@ -353,7 +354,7 @@ def test_whatever_dies_or_is_lost_what_is_left_over_is_removed_and_nothing_else(
 
 
 def looked(place: Place, faults: Faults) -> DetectionResult:
-    return FailureDetector(*place.process(faults), place.settings, WHO).poll()
+    return tick_of(*place.process(faults), place.settings)[0]
 
 
 def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> None:
@@ -455,7 +456,7 @@ def test_a_stepper_that_was_stopped_beyond_its_lock_changes_nothing(rules: dict[
             here.simulator.tick()
         to_the_end(here)
         # Stopped between reading the fence and changing a throttle, it does change that: and leases it from then on.
-        FailureDetector(*here.process(Faults()), here.settings, WHO).poll()
+        tick_of(*here.process(Faults()), here.settings)
         verify_done(here, call)
 
 

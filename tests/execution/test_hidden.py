@@ -12,11 +12,10 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal_error
 from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.errors import KafkaRefused, PlanError, RequestError
-from kafka_steward.execution import failure_detector
+from kafka_steward.execution import upkeep
 from kafka_steward.execution.broker_joins import poll_joined_brokers
 from kafka_steward.execution.cluster_queries import find_hidden_topics, with_hidden_topics
 from kafka_steward.execution.effects import elect_preferred_leaders
-from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.in_flight_records import record_in_flight
 from kafka_steward.execution.late_submissions import LateRequest, LateRetraction
 from kafka_steward.execution.lifecycle import request_cancel
@@ -25,10 +24,11 @@ from kafka_steward.execution.moves import Held, HoldReason
 from kafka_steward.execution.pending_replicas import reconcile_pending, record_pending
 from kafka_steward.execution.pending_state import PendingState
 from kafka_steward.execution.plan_requests import validate_against_cluster
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import add_deferred_partitions, add_partitions
 from kafka_steward.execution.undo_verification import verify_undone
-from kafka_steward.execution.upkeep import release_orphaned_throttles
+from kafka_steward.execution.upkeep import PlanUpkeep, release_orphaned_throttles
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.records import (
@@ -195,16 +195,16 @@ def test_a_topic_keeps_no_other_from_its_throttles_and_no_other_record_in_flight
         monkeypatch.setattr(
             simulator, "_change_topic", lambda topic, several: refused if topic == "secret" else change(topic, several)
         )
-    watch = FailureDetector(simulator, journal, Settings(), WHO)
+    watch = PlanUpkeep(ClusterContext(simulator, journal, Settings(), WHO))
     with caplog.at_level(logging.INFO):
-        watch.poll()
+        watch.run()
     assert simulator.topic_settings["u"] == {}
     assert tree.children("/steward/throttle_leases/topic") == ["secret"]
     assert tree.children(paths.REASSIGNMENTS) == (["secret"] if lacking == "every right" else [])
     assert any("of secret" in each and "grant our principal" in each for each in caplog.messages)
     simulator.hidden.clear()
     monkeypatch.undo()
-    watch.poll()
+    watch.run()
     assert simulator.topic_settings["secret"] == {}
     assert (tree.children("/steward/throttle_leases/topic"), tree.children(paths.REASSIGNMENTS)) == ([], [])
 
@@ -224,12 +224,17 @@ def test_a_task_that_fails_after_plans_keeps_none_of_the_others_from_it(
 
         return act
 
-    tasks = ("pause_idle_plans", "delete_stale_in_flight_records", "release_orphaned_throttles")
+    tasks = (
+        "pause_idle_plans",
+        "delete_stale_in_flight_records",
+        "release_orphaned_throttles",
+        "archive_ended_plans",
+    )
     for name in tasks:
-        monkeypatch.setattr(failure_detector, name, noted(name))
-    found = FailureDetector(simulator, memory_journal(simulator), Settings(), WHO).poll()
+        monkeypatch.setattr(upkeep, name, noted(name))
+    idle = PlanUpkeep(ClusterContext(simulator, memory_journal(simulator), Settings(), WHO)).run()
     assert called == list(tasks)
-    assert found.abandoned == (() if task == "pause_idle_plans" else ("It is idle.",))
+    assert idle == ([] if task == "pause_idle_plans" else ["It is idle."])
 
 
 def test_the_end_of_a_plan_names_a_throttle_that_could_not_be_given_back(
@@ -248,7 +253,7 @@ def test_the_end_of_a_plan_names_a_throttle_that_could_not_be_given_back(
     assert verify_undone(simulator, world.journal, world.digest).throttles == verified.throttles
     monkeypatch.undo()
     simulator.hidden.clear()
-    release_orphaned_throttles(simulator, world.journal, frozenset({1, 2, 3, 4}), WHO)
+    release_orphaned_throttles(simulator, world.journal, WHO)
     assert (world.throttles(), world.leases()) == ([], [])
 
 
@@ -262,12 +267,12 @@ def test_a_late_request_is_taken_back_when_it_can_be_seen_again(simulator: Simul
     simulator.alter({T0: late.after})
     simulator.hidden.add("t")
     LateRetraction(simulator, world.journal, world.digest, WHO).cancel_and_restore([LateRequest(late)])
-    watch = FailureDetector(simulator, world.journal, world.settings, WHO)
-    watch.poll()
+    watch = PlanUpkeep(ClusterContext(simulator, world.journal, world.settings, WHO))
+    watch.run()
     assert simulator.topics[T0].reassigning
     assert world.journal.tree.children(paths.REASSIGNMENTS) == ["t"]
     simulator.hidden.clear()
-    watch.poll()
+    watch.run()
     assert (simulator.topics[T0].replicas, simulator.topics[T0].reassigning) == ((1, 2, 3), False)
     assert world.journal.tree.children(paths.REASSIGNMENTS) == []
 

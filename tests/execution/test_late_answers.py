@@ -13,7 +13,6 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.errors import JournalError, KafkaRefused, KafkaTimeout, LockLost, PlanError
-from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.in_flight_records import record_in_flight
 from kafka_steward.execution.late_submissions import LateAction, LateRequest, LateRetraction, next_late_action
 from kafka_steward.execution.lifecycle import request_cancel
@@ -31,6 +30,7 @@ from tests.gate import Gate
 from tests.rings import one_in
 from tests.simulated_plan import RATE, WHO, World, heal_moves, memory_journal, move, plan_of
 from tests.simulator import Simulator
+from tests.watching import tick_of
 
 T0 = TopicPartition("t", 0)
 
@@ -269,7 +269,7 @@ def as_it_was(at: Place, call: str) -> None:
 def nothing_is_left(at: Place, call: str) -> None:
     """Neither in flight, nor a throttle, nor a record."""
     simulator = at.simulator
-    FailureDetector(*at.process(Faults()), at.settings, WHO).poll()  # releases what an ended plan leased
+    tick_of(*at.process(Faults()), at.settings)  # releases what an ended plan leased
     assert simulator.reassignments() == {}, call
     # Taken out of a list that is not there, an entry leaves an empty one.
     assert not any(entries for of in simulator.topic_settings.values() for entries in of.values()), call
@@ -333,7 +333,7 @@ def test_the_watch_goes_on_where_a_process_that_woke_too_late_died() -> None:
     record_in_flight(journal.tree, here.plan.digest, here.moves[:1])
     here.simulator.alter({T0: (4, 5, 3)})
     here.simulator.tick()
-    FailureDetector(cluster, journal, here.settings, WHO).poll()
+    tick_of(cluster, journal, here.settings)
     here.simulator.run()
     as_it_was(here, "the watch")
     told = [row.entry for row in journal.audit.rows(plan=here.plan.digest, action=Action.CANCEL)]
@@ -346,7 +346,7 @@ def test_the_watch_lets_what_a_person_gave_up_go_on() -> None:
     world = World(simulator, memory_journal(simulator), heal_moves(simulator, 1, 4), auto_generated=False)
     world.step()
     world.journal.plans.update(world.record(), status=PlanStatus.ABANDONED)
-    FailureDetector(simulator, world.journal, world.settings, WHO).poll()
+    tick_of(simulator, world.journal, world.settings)
     assert len(simulator.reassignments()) == 2
     assert world.journal.tree.children(paths.REASSIGNMENTS) == []
 
@@ -644,7 +644,7 @@ def test_the_watch_rolls_back_what_kafka_completed_for_a_process_that_died() -> 
     here.simulator.alter({T0: (4, 5, 3)})
     here.simulator.run()
     assert here.simulator.topics[T0].replicas == (4, 5, 3)
-    FailureDetector(cluster, journal, here.settings, WHO).poll()
+    tick_of(cluster, journal, here.settings)
     here.simulator.run()
     as_it_was(here, "the watch")
 

@@ -51,6 +51,7 @@ from tests.builders import cluster, plan_with, snapshot_of
 from tests.local_plan import planned
 from tests.simulated_plan import WHO, delete, memory_journal, move, plan_of, simulated
 from tests.simulator import Simulator
+from tests.watching import tick_of
 
 
 def publish(simulator: Simulator, journal: Journal, plan: PlanFolder, **more: Any) -> PlanRecord:
@@ -225,7 +226,7 @@ def test_a_heal_that_nobody_steps_any_more_is_superseded_by_the_next(simulator: 
     publish(simulator, journal, second)
     assert status(journal, first) is PlanStatus.ABANDONED
     assert journal.slot.holders() == (second.digest,)
-    detector.poll()
+    tick_of(simulator, journal, Settings())
     assert journal.tree.children("/admin/reassignments") == []
     assert not any("throttled" in key for of in simulator.topic_settings.values() for key in of)
 

@@ -26,7 +26,6 @@ from hypothesis.stateful import (
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError, PlanError
-from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.lifecycle import change_plan_throttle, request_cancel, resume_plan
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
@@ -46,6 +45,7 @@ from tests.crash_environment import LOCK_TICKS, Place
 from tests.rings import tried
 from tests.simulated_plan import FOLLOWERS, RATE, WHO, heal_moves, move, plan_of
 from tests.simulator import UNCLEAN, Simulator
+from tests.watching import tick_of
 
 BROKERS = (1, 2, 3, 4)
 #: Steps within which an undisturbed plan of this size must end, attempts and a lock to run out included.
@@ -284,7 +284,7 @@ class RunnerMachine(RuleBasedStateMachine):
         if self.undoing:
             self.verify_undone()
         # What an ended plan leased on a broker that was dead is released by any later poll.
-        FailureDetector(*self.place.process(Faults()), self.place.settings, WHO).poll()
+        tick_of(*self.place.process(Faults()), self.place.settings)
         self.verify_only_orphans_are_left()
         self.verify_end()
 

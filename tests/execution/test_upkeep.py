@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.journal import paths
@@ -13,6 +12,7 @@ from kafka_steward.journal.records import ASKED, PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
+from tests.watching import tick_of
 
 RULES = Settings(throttle=30, max_in_per_broker=1, abandoned_after=20, heal_failure_interval=-1)
 
@@ -29,26 +29,26 @@ def world(request: pytest.FixtureRequest) -> World:
     return made
 
 
-def look(world: World) -> DetectionResult:
-    return FailureDetector(world.simulator, world.journal, RULES, WHO).poll()
+def look(world: World) -> list[str]:
+    """The messages of the chores of one tick."""
+    return tick_of(world.simulator, world.journal, RULES)[1]
 
 
 def test_a_plan_that_is_stepped_is_left_alone(world: World) -> None:
     for _ in range(15):
         world.simulator.tick(2)
-        assert look(world).abandoned == ()
+        assert look(world) == []
         world.step()
 
 
 def test_it_is_paused_once_and_says_what_to_do(world: World) -> None:
     world.simulator.tick(20)
-    assert look(world).abandoned == ()
+    assert look(world) == []
     world.simulator.tick(1)
-    verdict = look(world)
-    assert len(verdict.abandoned) == 1
-    assert "is idle: no process has stepped it for 20 s" in verdict.sentence
+    (message,) = look(world)
+    assert "is idle: no process has stepped it for 20 s" in message
     assert world.record().status is PlanStatus.IDLE
-    assert [look(world).abandoned for _ in range(3)] == [()] * 3
+    assert [look(world) for _ in range(3)] == [[]] * 3
     assert world.actions().count("pause") == 1
 
 
@@ -103,7 +103,7 @@ def test_a_stuck_plan_leases_nothing_for_long(world: World) -> None:
     world.journal.plans.update(world.record(), status=PlanStatus.STUCK, reason="it is stuck")
     for _ in range(60):
         world.simulator.tick()
-        assert look(world).abandoned == ()
+        assert look(world) == []
     assert (world.record().status, world.throttles()) == (PlanStatus.STUCK, [])
 
 
@@ -118,7 +118,7 @@ def ended() -> World:
 
 def polled_after_a_look(ended: World) -> list[str]:
     """The plans that are polled after a look."""
-    FailureDetector(ended.simulator, ended.journal, Settings(), WHO).poll()
+    tick_of(ended.simulator, ended.journal, Settings())
     return ended.journal.tree.children(paths.PLANS)
 
 

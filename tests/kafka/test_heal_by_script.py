@@ -20,7 +20,7 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError, KafkaRefused, RequestError
 from kafka_steward.execution.broker_joins import JoinPollResult, poll_joined_brokers
 from kafka_steward.execution.effects import elect_preferred_leaders, find_not_led_by_preferred
-from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.failure_detector import DetectionResult
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import target_replication_factors
@@ -45,6 +45,7 @@ from tests.lost_brokers import lose
 from tests.manual_plan import plan_by_hand
 from tests.present import present
 from tests.stepping import step_until, to_the_end
+from tests.watching import tick_of
 
 WHO = Actor(person="ada")
 GRACE_S = 2.0
@@ -64,7 +65,7 @@ class Script:
     settings: Settings
 
     def look(self) -> DetectionResult:
-        return FailureDetector(self.cluster, self.journal, self.settings, WHO).poll()
+        return tick_of(self.cluster, self.journal, self.settings)[0]
 
     def until_due(self, broker: int) -> DetectionResult:
         def due() -> DetectionResult:

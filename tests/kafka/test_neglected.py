@@ -19,7 +19,7 @@ from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.cli import Exit
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.failure_detector import DetectionResult
 from kafka_steward.execution.health import check_health
 from kafka_steward.execution.pending_replicas import record_pending
 from kafka_steward.execution.ports import ClusterContext
@@ -51,6 +51,7 @@ from tests.neglected import (
 )
 from tests.pace import Deadline
 from tests.stepping import step_until, to_the_end
+from tests.watching import tick_of
 
 __all__ = ["connect"]
 
@@ -91,7 +92,7 @@ class Desk(Seen):
         self.asked_to_remove = False
 
     def look(self) -> DetectionResult:
-        return FailureDetector(self.cluster, self.opened.journal, self.opened.settings, WHO).poll()
+        return tick_of(self.cluster, self.opened.journal, self.opened.settings)[0]
 
     def run(self, *words: str, code: Exit = Exit.DONE) -> str:
         """What the verb prints, on both streams."""
