@@ -26,12 +26,12 @@ Sends each alert of the watch that people do not know of yet. The log has them; 
 """
 
 
-def alert_due(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
+def alert_due(conn_id: str = DEFAULT_CONN_ID) -> Asset:
     """Return the asset whose events report that people are to be told of something; any DAG may be scheduled on it.
 
     Its watch emits the event again every minute until a SendAlertsOperator has told them.
     """
-    return watch_asset(conn_id, "alert", settings)
+    return watch_asset(conn_id, "alert")
 
 
 def alert(
@@ -47,9 +47,7 @@ def alert(
     SendAlertsOperator. All else is as in every workflow: see kafka_steward.dags.
     """
     workflow = Workflow(conn_id, settings, notify=notify)
-    with workflow.create_dag(
-        "alert", _DOC, {}, [alert_due(conn_id, workflow.settings)], **{"max_active_runs": 1, **options}
-    ) as dag:
+    with workflow.create_dag("alert", _DOC, {}, [alert_due(conn_id)], **{"max_active_runs": 1, **options}) as dag:
         SendAlertsOperator(
             task_id="send_alerts",
             doc_md=_TELL_DOC,

@@ -60,8 +60,8 @@ class Workflow:
 
     `settings` override the connection's. Without `spark_conn_id` the setting of this name counts. `deferrable` and
     `on_kill` are those of SubmitReassignmentOperator. `notify` is called at every event. Raises SettingError for a
-    setting that does not exist, or a value that it does not take. Values from the connection and the configuration are
-    not known while a DAG is parsed.
+    setting that does not exist or that only the connection may have, and for a value that it does not take. Values from
+    the connection and the configuration are not known while a DAG is parsed.
     """
 
     def __init__(
@@ -83,6 +83,11 @@ class Workflow:
         for name in self.settings:
             if name not in SETTINGS:
                 raise SettingError(f"There is no setting {name!r}; there are {', '.join(SETTINGS)}.")
+            if not SETTINGS[name].per_run:
+                raise SettingError(
+                    f"The setting {name} is one of the watch, which the cluster has once for all DAGs: remove it from "
+                    f"the settings of this DAG, and set the key {name} in the extra of the connection {conn_id}."
+                )
         Settings.refuse_wrong(self.settings)
         #: The arguments of every operator.
         self.shared: dict[str, Any] = {"conn_id": conn_id, "settings": self.settings}
@@ -214,9 +219,9 @@ class Workflow:
         review >> report  # which runs when all between is skipped
 
 
-def watch_asset(conn_id: str, event: str, settings: Mapping[str, Any] | None) -> Asset:
+def watch_asset(conn_id: str, event: str) -> Asset:
     """Return the asset of one of EVENTS. While a DAG that is scheduled on it is unpaused, its watch runs."""
     suffix = "" if event == EVENTS[0] else f"-{event}"
-    watcher = AssetWatcher(name=f"watch-{conn_id}{suffix}", trigger=WatchTrigger(conn_id, settings, event))
+    watcher = AssetWatcher(name=f"watch-{conn_id}{suffix}", trigger=WatchTrigger(conn_id, event))
     uri = f"kafka-steward://{quote(conn_id, safe='')}/{event}"
     return Asset(name=f"kafka-steward:{conn_id}:{event}", uri=uri, group="kafka-steward", watchers=[watcher])

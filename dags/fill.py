@@ -34,12 +34,12 @@ added none, unless somebody cancelled it.
 """
 
 
-def broker_joined(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
+def broker_joined(conn_id: str = DEFAULT_CONN_ID) -> Asset:
     """Return the asset whose events report that a live broker can take pending replicas (KIP-409).
 
     Any DAG may be scheduled on it.
     """
-    return watch_asset(conn_id, "broker-joined", settings)
+    return watch_asset(conn_id, "broker-joined")
 
 
 def fill(
@@ -63,7 +63,7 @@ def fill(
         "fill",
         _DOC,
         fill_params(workflow.settings),
-        [broker_joined(conn_id, workflow.settings)],
+        [broker_joined(conn_id)],
         **{"max_active_runs": 1, **options},
     ) as dag:
         found = FindPendingReplicasOperator(

@@ -37,12 +37,12 @@ fails if the plan left some of its own partitions undone, unless somebody cancel
 """
 
 
-def broker_failed(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
+def broker_failed(conn_id: str = DEFAULT_CONN_ID) -> Asset:
     """Return the asset whose events report that a broker failure of this cluster is due to be healed.
 
     Any DAG may be scheduled on it.
     """
-    return watch_asset(conn_id, "broker-failed", settings)
+    return watch_asset(conn_id, "broker-failed")
 
 
 def heal(
@@ -74,7 +74,7 @@ def heal(
         "heal",
         _DOC,
         heal_params(mode, workflow.settings),
-        [broker_failed(conn_id, workflow.settings)],
+        [broker_failed(conn_id)],
         **{"max_active_runs": 1, **options},
     ) as dag:
         found = FindFailuresOperator(

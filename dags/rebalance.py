@@ -47,12 +47,12 @@ XCom `sentence` say why.
 """
 
 
-def empty_broker_joined(conn_id: str = DEFAULT_CONN_ID, settings: Mapping[str, Any] | None = None) -> Asset:
+def empty_broker_joined(conn_id: str = DEFAULT_CONN_ID) -> Asset:
     """Return the asset whose events report that an empty broker has joined; any DAG may be scheduled on it.
 
     Its watch emits the event again every `heal_retry_interval` until a ClaimEmptyBrokersOperator claims the broker.
     """
-    return watch_asset(conn_id, "broker-new", settings)
+    return watch_asset(conn_id, "broker-new")
 
 
 def rebalance(
@@ -89,7 +89,7 @@ def rebalance(
         conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill, notify=notify
     )
     given = workflow.settings
-    starts = [empty_broker_joined(conn_id, given)] if on_join else schedule
+    starts = [empty_broker_joined(conn_id)] if on_join else schedule
     with workflow.create_dag(
         "expand" if on_join else "rebalance",
         _DOC,

@@ -3,7 +3,8 @@
 The connection form, the `[kafka_steward]` section and the forms of the DAGs are made from it.
 
 A DAG's parameter overrides the connection's extra, which overrides the `[kafka_steward]` section, which overrides the
-default here. The connection's extra also accepts the KIPs' dotted names (`kafka.heal.chunk.size`).
+default here. The settings of the watch are those of the connection: no DAG overrides them. The connection's extra also
+accepts the KIPs' dotted names (`kafka.heal.chunk.size`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NEVER = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting(Option):
-    """A setting. With `per_run`, a run of a DAG can override it; only the watch and the upkeep read the others."""
+    """A setting. With `per_run`, a DAG and its run can override it; the watch reads the others of the connection."""
 
     per_run: bool = True
 

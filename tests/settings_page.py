@@ -8,8 +8,9 @@ _HEAD = """# Settings
 
 A parameter of a run overrides the key of this name in the connection's extra, which overrides the section
 `[kafka_steward]` of `airflow.cfg` (or `AIRFLOW__KAFKA_STEWARD__<NAME>`), which overrides the default. KIP-46's dotted
-names are taken, too: `kafka.heal.chunk.size`. The forms of the DAGs have the settings that are marked *run*; the others
-are read by the watch.
+names are taken, too: `kafka.heal.chunk.size`. The forms of the DAGs have the settings that are marked *run*, and a
+DAG file may give them as its `settings`. The others are those of the watch, which a cluster has once: the connection
+and the section have them, and a DAG file that gives one is refused.
 
 | setting | default | takes | of a run | |
 |---|---|---|---|---|

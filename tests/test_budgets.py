@@ -69,7 +69,7 @@ def check(*, standby: bool) -> Work:
         opened: Any = SimpleNamespace(
             cluster=place.cluster, journal=place.journal, settings=SETTINGS, access=access, origin=None
         )
-        mine, other = (ClusterWatch("kafka", {}, log=print, log_error=print).failures for _ in range(2))
+        mine, other = (ClusterWatch("kafka", log=print, log_error=print).failures for _ in range(2))
         mine._poll_and_record(opened)
         if standby:
             return lambda: other._poll_and_record(opened)

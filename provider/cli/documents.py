@@ -137,7 +137,7 @@ def watch_documents(call: CommandContext) -> NoReturn:
 
 
 async def _watch_until_signal(conn_id: str) -> None:
-    watch = ClusterWatch(conn_id, {}, kinds=ALL_KINDS, log=_print_line, log_error=_print_error_line, outage=Outage())
+    watch = ClusterWatch(conn_id, kinds=ALL_KINDS, log=_print_line, log_error=_print_error_line, outage=Outage())
     checks = asyncio.create_task(watch.run())
     loop = asyncio.get_running_loop()
 

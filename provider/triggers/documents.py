@@ -6,7 +6,7 @@ Accepted documents are read from the audit trail, whichever process executed the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -72,7 +72,6 @@ class DocumentCheck(PeriodicCheck[PollResult]):
     def __init__(
         self,
         conn_id: str,
-        overrides: Mapping[str, Any],
         events: Collection[str],
         log: Callable[..., None],
         on_change: Callable[[], None],
@@ -83,7 +82,7 @@ class DocumentCheck(PeriodicCheck[PollResult]):
     ) -> None:
         super().__init__(
             conn_id,
-            ClusterWorker(conn_id, overrides),
+            ClusterWorker(conn_id, {}),
             log,
             log_error=log_error,
             log_warning=log_warning,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
-import json
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
@@ -69,7 +68,6 @@ class ClusterWatch:
     def __init__(
         self,
         conn_id: str,
-        overrides: Mapping[str, Any],
         *,
         log: Callable[..., None],
         log_error: Callable[..., None],
@@ -77,10 +75,10 @@ class ClusterWatch:
         kinds: Collection[type[PeriodicCheck[Any]]] = (),
         outage: Outage | None = None,
     ) -> None:
-        self._conn_id, self._overrides, self._kinds = conn_id, overrides, frozenset(kinds)
+        self._conn_id, self._kinds = conn_id, frozenset(kinds)
         self._log, self._log_error, self._outage = log, log_error, outage
         self._log_warning = log_warning
-        self._worker = ClusterWorker(conn_id, overrides)
+        self._worker = ClusterWorker(conn_id, {})
         self.failures = self._create_check(BrokerFailureCheck)
         self.checks: list[PeriodicCheck[Any]] = [self.failures]
         self._events = EventQueues()
@@ -150,8 +148,8 @@ class ClusterWatch:
 
     def _create_check(self, kind: type[Check]) -> Check:
         # Apart, because a stalled broker must not keep the watch from detecting the failure of another one.
-        worker = ClusterWorker(self._conn_id, self._overrides) if kind is ClusterHealthCheck else self._worker
-        worker = JournalWorker(self._conn_id, self._overrides) if kind is AlertCheck else worker
+        worker = ClusterWorker(self._conn_id, {}) if kind is ClusterHealthCheck else self._worker
+        worker = JournalWorker(self._conn_id, {}) if kind is AlertCheck else worker
         check = kind(self._conn_id, worker, self._log, log_error=self._log_error, emits=False, leased=True)
         check.reporter.share(self._outage)
         if isinstance(check, AlertCheck):
@@ -171,7 +169,6 @@ class ClusterWatch:
         freeze_gc("documents")
         self._documents = documents = module.DocumentCheck(
             self._conn_id,
-            self._overrides,
             self._events.events,
             self._log,
             self.failures.wake,
@@ -193,9 +190,9 @@ class ClusterWatch:
 
 
 class SharedWatch:
-    """The one watch of a cluster in this process, for all triggers with the same connection and overrides."""
+    """The one watch of a cluster in this process, for all triggers with the same connection."""
 
-    #: By event loop: the watches that run, by connection and overrides.
+    #: By event loop: the watches that run, by connection.
     _running: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, SharedWatch]]] = WeakKeyDictionary()
 
     def __init__(self, key: str, watch: ClusterWatch) -> None:
@@ -225,7 +222,8 @@ class SharedWatch:
 class WatchTrigger(BaseEventTrigger):
     """Polls the cluster behind `conn_id` every `watch_interval`, and maintains the entries of KIP-46 in its journal.
 
-    In a separate thread it executes the requests in KIP-236's documents. `event` selects the event that it emits.
+    In a separate thread it executes the requests in KIP-236's documents. `event` selects the event that it emits. All
+    triggers of a cluster share one watch, whose settings are those of the connection.
 
     "broker-failed": a failure is due; again every `heal_retry_interval` until a plan heals it. Airflow may duplicate or
     drop trigger events, so consumers read the state from the cluster, not from the event. "broker-joined": a live
@@ -239,28 +237,22 @@ class WatchTrigger(BaseEventTrigger):
     def __init__(
         self,
         conn_id: str,
-        overrides: Mapping[str, Any] | None = None,
         event: str = EVENTS[0],
         **_: Any,  # a trigger outlives an upgrade: keywords of other versions are accepted
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow leaves it untyped
         self.conn_id = conn_id
-        self.overrides = dict(overrides or {})
         self.event = event
-        self._watch = ClusterWatch(
-            conn_id, self.overrides, log=self.log.info, log_error=self.log.error, log_warning=self.log.warning
-        )
+        self._watch = ClusterWatch(conn_id, log=self.log.info, log_error=self.log.error, log_warning=self.log.warning)
         self._leaving: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and keywords, which also identify the watch."""
-        keywords: dict[str, Any] = {"conn_id": self.conn_id, "overrides": self.overrides}
-        emitted = {} if self.event == EVENTS[0] else {"event": self.event}
-        return f"{__name__}.{type(self).__name__}", keywords | emitted
+        return f"{__name__}.{type(self).__name__}", {"conn_id": self.conn_id, "event": self.event}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one TriggerEvent per due event, with the payload of `event_payload`."""
-        shared = SharedWatch.join(json.dumps([self.conn_id, self.overrides], sort_keys=True, default=str), self._watch)
+        shared = SharedWatch.join(self.conn_id, self._watch)
         events = shared.watch.listen(self.event)
         self._leaving = functools.partial(shared.leave, self.event, events)
         event = asyncio.create_task(events.get())

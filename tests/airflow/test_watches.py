@@ -20,7 +20,7 @@ from kafka_steward.dags.builder import watch_asset
 from kafka_steward.triggers.watch import EVENTS
 for number in range(10):
     event = EVENTS[number % 5]
-    with DAG(f"starts_for_{{event}}_{{number // 5}}", schedule=[watch_asset("{conn_id}", event, None)]):
+    with DAG(f"starts_for_{{event}}_{{number // 5}}", schedule=[watch_asset("{conn_id}", event)]):
         EmptyOperator(task_id="started")
 """
 EVENTS = ("broker-failed", "broker-joined", "broker-new", "request", "cancel")

@@ -15,6 +15,7 @@ from kafka_steward.dags import apply, cancel, controls, fill, heal, health, prob
 from kafka_steward.dags.params import SECTION
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.base import unknown_keys_message
+from kafka_steward.settings import SETTINGS
 
 CAPS = ("max_in_per_broker", "max_out_per_broker", "max_in_flight", "heal_chunk_size", "max_attempts")
 WINDOW = "mon-fri 22:00-06:00; sat 00:00-24:00"
@@ -149,6 +150,15 @@ def test_settings_of_a_dag_file_that_make_no_sense_are_an_import_error_with_the_
 def test_a_setting_that_is_none_is_named_when_the_file_is_parsed(make: Make) -> None:
     with pytest.raises(SettingError, match="There is no setting 'trottle'; there are heal_failure_interval"):
         make(settings={"trottle": 1})
+
+
+@pytest.mark.parametrize("make", [cancel, fill, heal, rebalance, throttle])
+@pytest.mark.parametrize("name", [name for name, setting in SETTINGS.items() if not setting.per_run])
+def test_a_setting_of_the_watch_is_refused_when_the_file_is_parsed_with_the_key_of_the_connection(
+    make: Make, name: str
+) -> None:
+    with pytest.raises(SettingError, match=f"set the key {name} in the extra of the connection kafka_east"):
+        make("kafka_east", settings={name: SETTINGS[name].default})
 
 
 @pytest.mark.parametrize(

@@ -76,14 +76,13 @@ def test_what_a_killed_submit_does_is_said_once() -> None:
 def test_it_listens_to_its_own_clusters_watch(
     make: Callable[..., DAG], workflow: str, asset_of: Callable[..., Asset], event: str
 ) -> None:
-    dag, settings = make(conn_id="kafka_production"), {"throttle": 7}
+    dag = make(conn_id="kafka_production", settings={"throttle": 7})
     identity = dag.dag_id, dag.is_paused_upon_creation, dag.max_active_runs, dag.catchup
     assert identity == (f"{workflow}_kafka_production", True, 1, False)
     schedule: Any = dag.schedule
     assert [asset.name for asset in schedule] == [f"kafka-steward:kafka_production:{event}"]
-    (watcher,) = asset_of("kafka_production", settings).watchers
-    given = {"conn_id": "kafka_production", "overrides": settings}
-    assert watcher.trigger.serialize()[1] == (given if workflow == "heal" else {**given, "event": event})
+    (watcher,) = asset_of("kafka_production").watchers
+    assert watcher.trigger.serialize()[1] == {"conn_id": "kafka_production", "event": event}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -60,8 +62,15 @@ class Site:
     @contextmanager
     def watch(self, *, abandon: bool = False, **overrides: Any) -> Iterator[None]:
         """The trigger, as the triggerer runs it, in a loop of its own."""
+        section = {
+            f"AIRFLOW__KAFKA_STEWARD__{name.upper()}": str(value) for name, value in {**SLOW, **overrides}.items()
+        }
+        with patch.dict(os.environ, section):
+            yield from self._watching(abandon=abandon)
+
+    def _watching(self, *, abandon: bool) -> Iterator[None]:
         loop = asyncio.new_event_loop()
-        trigger = WatchTrigger(self.conn_id, {**SLOW, **overrides})
+        trigger = WatchTrigger(self.conn_id)
 
         def note(line: str, *rest: Any) -> None:
             self.note(line % rest)

@@ -56,7 +56,7 @@ class Script:
 
 
 def loop_of(script: Script, said: list[str], nudged: Callable[[], None] = lambda: None) -> DocumentCheck:
-    loop = DocumentCheck("kafka", {}, ["request"], lambda line, *rest: said.append(line % rest), nudged)
+    loop = DocumentCheck("kafka", ["request"], lambda line, *rest: said.append(line % rest), nudged)
     loop._worker = script  # type: ignore[assignment]  # asks nothing but the script
     return loop
 
@@ -92,7 +92,7 @@ def test_what_is_refused_is_a_warning_and_the_rest_is_not() -> None:
     def log(level: str, line: str, *rest: object) -> None:
         logged.append((level, line % rest))
 
-    check = DocumentCheck("kafka", {}, "", partial(log, "info"), lambda: None, log_warning=partial(log, "warning"))
+    check = DocumentCheck("kafka", "", partial(log, "info"), lambda: None, log_warning=partial(log, "warning"))
     check.report(found)
     assert [level for level, _ in logged] == ["warning", "info"]
     assert "asks to move t-0 to [2, 9]: refused, the cluster has no broker 9." in logged[0][1]
@@ -100,7 +100,7 @@ def test_what_is_refused_is_a_warning_and_the_rest_is_not() -> None:
 
 def test_a_change_in_zookeeper_wakes_both_loops_from_the_thread_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[str] = []
-    check = DocumentCheck("kafka", {}, "", lambda *_: None, lambda: woken.append("brokers"))
+    check = DocumentCheck("kafka", "", lambda *_: None, lambda: woken.append("brokers"))
     monkeypatch.setattr(check, "wake", lambda: woken.append("documents"))
 
     async def name_a_change() -> None:
@@ -257,7 +257,7 @@ def test_closed_in_the_middle_of_settling_in_it_listens_to_zookeeper_no_more(mon
     monkeypatch.setattr("kafka_steward.triggers.documents.DocumentController", lambda *_, **__: None)
 
     async def closed_too_early() -> None:
-        loop = DocumentCheck("kafka", {}, ["request"], lambda *_: None, lambda: None)
+        loop = DocumentCheck("kafka", ["request"], lambda *_: None, lambda: None)
         running = asyncio.create_task(loop.run(EventQueues()))
         assert await asyncio.to_thread(settling.wait, 20)
         running.cancel()

@@ -390,7 +390,7 @@ def test_an_error_is_counted_and_its_message_kept() -> None:
 
 
 def test_a_watch_looks_for_alerts_while_somebody_listens_and_then_polls_for_failures_itself() -> None:
-    watch = ClusterWatch("kafka", {}, log=print, log_error=print)
+    watch = ClusterWatch("kafka", log=print, log_error=print)
     assert not any(isinstance(each, AlertCheck) for each in watch.checks)
     queue = watch.listen("alert")
     kinds = {type(each) for each in watch.checks}

@@ -342,7 +342,7 @@ Poll = Callable[[ClusterSession], object]
 
 
 def documents() -> Poll:
-    return DocumentCheck("kafka", {}, ["request"], lambda *_: None, lambda: None)._poll_and_record
+    return DocumentCheck("kafka", ["request"], lambda *_: None, lambda: None)._poll_and_record
 
 
 def poll_of(kind: type[PeriodicCheck[Any]]) -> Poll:

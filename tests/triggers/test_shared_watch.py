@@ -149,9 +149,9 @@ def test_a_failure_that_nobody_listens_to_is_kept_for_who_comes_later(site: Site
     asyncio.run(scene())
 
 
-def test_other_connections_and_overrides_have_watches_of_their_own() -> None:
+def test_other_connections_have_watches_of_their_own() -> None:
     async def scene() -> None:
-        one, other, same = (ClusterWatch("k", {}, log=print, log_error=print) for _ in range(3))
+        one, other, same = (ClusterWatch("k", log=print, log_error=print) for _ in range(3))
         shared = [SharedWatch.join(key, watch) for key, watch in (("a", one), ("b", other), ("a", same))]
         assert [each.watch for each in shared] == [one, other, one]
         for each in shared:
@@ -181,7 +181,7 @@ def test_an_event_that_nobody_took_waits_for_the_next_listener() -> None:
 
 @pytest.mark.parametrize("during", [(True, False), (False, True)], ids=["leaves", "comes"])
 def test_an_event_of_a_poll_during_which_a_listener_comes_or_leaves_is_kept(during: tuple[bool, bool]) -> None:
-    check: Any = ClusterWatch("kafka", {}, log=print, log_error=print).failures
+    check: Any = ClusterWatch("kafka", log=print, log_error=print).failures
     queues, before_and_after = EventQueues(), iter(during)
     check.emits, check.report = next(before_and_after), lambda _: None
 
@@ -217,7 +217,7 @@ class Processes:
         monkeypatch.setattr(watch_lease, "_SOON_S", 0.1)
 
     def begin(self) -> tuple[ClusterWatch, asyncio.Task[None]]:
-        watch = ClusterWatch("kafka", {}, log=lambda *_: None, log_error=lambda *_: None)
+        watch = ClusterWatch("kafka", log=lambda *_: None, log_error=lambda *_: None)
         return watch, asyncio.create_task(watch.run())
 
     async def only(self, watch: ClusterWatch, more: int = 5) -> None:
@@ -281,7 +281,7 @@ def test_a_document_is_an_event_where_another_process_executed_it(site: Site) ->
             return WatchLease.from_node(node).owner
 
     async def scene() -> None:
-        one = ClusterWatch("kafka", {}, log=lambda *_: None, log_error=lambda *_: None)
+        one = ClusterWatch("kafka", log=lambda *_: None, log_error=lambda *_: None)
         running = asyncio.create_task(one.run())
         await until(executor)
         before, listener = executor(), Listener("request")
