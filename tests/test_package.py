@@ -35,7 +35,7 @@ HELD = next(
 PURE = [
     *sorted((ROOT / "provider" / "planning").rglob("*.py")),
     ROOT / "provider" / "cluster" / "health.py",
-    ROOT / "provider" / "cluster" / "config_freshness.py",
+    ROOT / "provider" / "cluster" / "configs.py",
     ROOT / "provider" / "cluster" / "metadata_freshness.py",
     ROOT / "provider" / "document_api" / "request_rules.py",
     *((ROOT / "provider").joinpath(*module.split(".")[1:]).with_suffix(".py") for module in HELD),

@@ -1,4 +1,4 @@
-"""An SSL context from certificates and keys that are given as text (PEM).
+"""Build an SSL context from certificates and keys that are given as text (PEM).
 
 Python loads trusted certificates from memory, but a client's certificate and key only from files. Their text is
 therefore written to a file that only this user can read (0600), which is deleted as soon as it was loaded.
@@ -31,6 +31,7 @@ def build_context(config: Mapping[str, Any]) -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # As in kafka-python, a setting that is not set means that the host name is checked.
     checked = config.get("ssl_check_hostname")
     context.check_hostname = checked in (None, "") or bool(checked)
     if config.get(CA_TEXT):

@@ -1,11 +1,11 @@
-"""KafkaCluster: the Kafka requests of Kafka Steward, with its own names and dataclasses.
-
-Decoding the partitions of a large cluster occupies the interpreter, in kafka-python's thread and in ours. One such
-thread barely delays the others. Ten at a time do, since each gets its time slice before the event loop of a triggerer
-runs again: large responses are decoded one after the other.
+"""`KafkaCluster`, through which Kafka Steward reads and changes a Kafka cluster, in terms of its own dataclasses.
 
 The same code supports ZooKeeper-mode and KRaft clusters. `transport` implements waiting, retries and the handling of
 missing responses; `requests` and `configs` build requests and parse responses.
+
+Decoding the partitions of a large cluster occupies the interpreter, in kafka-python's thread and in ours. One thread
+that decodes barely delays the other threads. Ten such threads do, because each of them gets its time slice before the
+event loop of a triggerer runs again. Therefore a process decodes one large response at a time.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster import configs, requests
-from kafka_steward.cluster.config_freshness import SHOWN_WITHIN_S, RecentConfigChanges
-from kafka_steward.cluster.configs import BrokerRate, ConfigChange
+from kafka_steward.cluster.configs import SHOWN_WITHIN_S, BrokerRate, ConfigChange, RecentConfigChanges
 from kafka_steward.cluster.connection import LOG_DIRS_TIMEOUT, validate_config
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot, without_stray_replicas
 from kafka_steward.cluster.transport import KafkaTransport, batches
 from kafka_steward.errors import ClusterError, KafkaRefused
 
-#: Seconds that a snapshot waits for earlier ones. Then it proceeds, so that a stalled cluster does not block others.
+#: Seconds that a snapshot waits for earlier snapshots. Then it proceeds, so that a stalled cluster does not block the
+#: snapshots of other clusters.
 _MAX_WAIT_S = 3.0
 
 _decoding = threading.Lock()
@@ -51,13 +51,14 @@ _POLL_S = 0.05
 
 #: The metadata propagation delay: twice the longest measured lag of a broker behind the controller.
 _PROPAGATION_DELAY_S = 0.5
-#: A list of the reassignments in flight is as good as a new one for that long, in which none can start and end. A
-#: controller that has much to do answers each list after its other work, within seconds.
+#: Seconds for which a list of the reassignments in flight counts as new: none can start and end in that time. A
+#: controller that has much to do takes seconds for each list, because it answers after its other work.
 _JUST_LISTED_S = 0.01
 
-#: The setting of brokers in ZooKeeper mode whose metadata moves to KRaft (KIP-866), and the seconds for which what the
-#: brokers say of it is kept: a migration is a matter of hours.
+#: The setting of brokers in ZooKeeper mode whose metadata moves to KRaft (KIP-866).
 MIGRATION = "zookeeper.metadata.migration.enable"
+#: Seconds for which the brokers' answers about that setting are cached, because a migration takes hours; and seconds
+#: to wait for the answers.
 _MIGRATION_KEPT_S, _MIGRATION_WAIT_S = 60.0, 2.0
 
 
@@ -118,8 +119,9 @@ class KafkaCluster:
             try:
                 values = self.broker_configs(self.live_brokers(), [MIGRATION], timeout_s=_MIGRATION_WAIT_S)
             except KafkaRefused:
+                # A principal without DescribeConfigs must be able to work with the cluster all the same.
                 values = {}
-            self._migration = now_s, any(each.get(MIGRATION) == "true" for each in values.values())
+            self._migration = now_s, any(config.get(MIGRATION) == "true" for config in values.values())
         return self._migration[1]
 
     @property
@@ -130,13 +132,13 @@ class KafkaCluster:
 
     @property
     def kafka_version(self) -> str:
-        """The newest Kafka version, such as "4.3", all of whose requests a broker supports: Kafka tells no version."""
+        """The newest Kafka version, such as "4.3", all of whose requests a broker supports: brokers name no version."""
         return self._transport.session().kafka_version
 
     def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
         """Return brokers, partitions and reassignments in flight, without sizes; only of `topics`, if given.
 
-        Those of `topics` that we may not describe are `hidden`. Without `topics`, Kafka leaves them out silently.
+        Topics in `topics` that we may not describe are `hidden`. Without `topics`, Kafka leaves them out silently.
 
         The controller is the source of truth for reassignments in flight; older state shown by a broker is corrected
         (see `metadata_freshness`). Just after a topic was created in KRaft, Kafka reports a full ISR while logs are
@@ -151,6 +153,7 @@ class KafkaCluster:
         with limit_concurrent_decoding() if topics is None else nullcontext():
             metadata = self._transport.metadata(topics)
             partitions, internal = requests.parse_partitions(metadata)
+            # The list must be newer than the metadata: see `MetadataReconciler.reconcile`.
             reconciled = self._reconciler.reconcile(partitions, self.reassignments())
             hidden = requests.parse_hidden_topics(metadata)
         return Snapshot(self.cluster_id, taken_ms, self._list_brokers(), reconciled, internal, hidden)
@@ -209,8 +212,9 @@ class KafkaCluster:
         metadata = self._transport.metadata(sorted({name.topic for name in targets}))
         partitions, _ = requests.parse_partitions(metadata)
         in_flight = self.reassignments()
-        counts = {name: len(each.replicas) for name, each in partitions.items()}
-        counts |= {name: len(each.target) for name, each in in_flight.items()}
+        counts = {name: len(partition.replicas) for name, partition in partitions.items()}
+        # While a reassignment is in flight, a partition's replicas include those to be removed.
+        counts |= {name: len(reassignment.target) for name, reassignment in in_flight.items()}
         return {
             name: requests.changed_factor_refusal(name, counts[name], len(target))
             for name, target in targets.items()
@@ -222,8 +226,8 @@ class KafkaCluster:
     ) -> dict[tuple[TopicPartition, int], ClusterError | None]:
         """Name the log directories in which brokers create replicas that they do not have yet (KIP-113).
 
-        Return None, or why not, by partition and broker. A broker remembers the name until it creates the replica, or
-        restarts. Do not use it for a replica that the broker has: that would be moved.
+        Return None, or the error, by partition and broker. A broker remembers the directory until it creates the
+        replica, or restarts. Do not use it for a replica that the broker already has: the broker would move it.
         """
         by_broker: dict[int, dict[TopicPartition, str]] = {}
         for (name, broker), path in wanted.items():
@@ -233,13 +237,13 @@ class KafkaCluster:
         )
         results: dict[tuple[TopicPartition, int], ClusterError | None] = {}
         for broker, answer in answers.items():
-            several = list(by_broker[broker])
+            names = list(by_broker[broker])
             outcomes: Mapping[TopicPartition, ClusterError | None] = (
-                dict.fromkeys(several, answer)
+                dict.fromkeys(names, answer)
                 if isinstance(answer, ClusterError)
-                else requests.parse_named_directories(answer, several, broker)
+                else requests.parse_named_directories(answer, names, broker)
             )
-            results |= {(name, broker): outcomes[name] for name in several}
+            results |= {(name, broker): outcomes[name] for name in names}
         return results
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
@@ -265,11 +269,9 @@ class KafkaCluster:
         this snapshot assigns to the broker count.
         """
         dirs = self._describe_log_dirs(dict.fromkeys(brokers))
-        return (
-            dirs
-            if assigned is None
-            else {broker: without_stray_replicas(dirs[broker], assigned, broker) for broker in dirs}
-        )
+        if assigned is None:
+            return dirs
+        return {broker: without_stray_replicas(dirs[broker], assigned, broker) for broker in dirs}
 
     @property
     def log_dirs_failures(self) -> Mapping[int, str]:
@@ -296,8 +298,8 @@ class KafkaCluster:
     def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
         """Return the log end offsets of `held`'s partitions on those brokers, leaders or followers.
 
-        Offsets that cannot be read are left out. The difference between the leader's end and a follower's is the
-        follower's true lag: see `lag`.
+        Offsets that cannot be read are left out. A follower's true lag is the leader's end offset minus its own: see
+        `lag`.
         """
         asked = {
             broker: partial(requests.log_ends_request, partitions) for broker, partitions in held.items() if partitions
@@ -389,16 +391,7 @@ class KafkaCluster:
         change a moment after it accepted it, and uses the old value until then: a copy that starts immediately would
         not be throttled.
         """
-        answers = self._transport.send_to_each(
-            {
-                broker: partial(configs.change_configs_request, configs.BROKER, {str(broker): several})
-                for broker, several in changes.items()
-            }
-        )
-        results = {
-            broker: answer if isinstance(answer, ClusterError) else configs.parse_config_changes(answer)[str(broker)]
-            for broker, answer in answers.items()
-        }
+        results = self._send_broker_configs(changes, validate_only=False)
         self._wait_for_config_changes({broker: changes[broker] for broker, error in results.items() if error is None})
         return results
 
@@ -417,12 +410,20 @@ class KafkaCluster:
 
     def check_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
         """Return what `change_broker_configs` would return, without a change: Kafka validates it only."""
+        return self._send_broker_configs(changes, validate_only=True)
+
+    def _send_broker_configs(
+        self, changes: Mapping[int, Sequence[ConfigChange]], *, validate_only: bool
+    ) -> dict[int, ClusterError | None]:
         answers = self._transport.send_to_each(
             {
                 broker: partial(
-                    configs.change_configs_request, configs.BROKER, {str(broker): several}, validate_only=True
+                    configs.change_configs_request,
+                    configs.BROKER,
+                    {str(broker): broker_changes},
+                    validate_only=validate_only,
                 )
-                for broker, several in changes.items()
+                for broker, broker_changes in changes.items()
             }
         )
         return {
@@ -480,9 +481,9 @@ class KafkaCluster:
         return values
 
     def _wait_for_config_changes(self, changes: Mapping[int, Sequence[ConfigChange]]) -> None:
-        """Wait, for a short time, until the responding brokers show the changes: they are already made."""
+        """Wait, at most `SHOWN_WITHIN_S`, until the responding brokers show the changes, which are already made."""
         deadline = time.monotonic() + SHOWN_WITHIN_S
-        keys = {change.name for several in changes.values() for change in several}
+        keys = {change.name for broker_changes in changes.values() for change in broker_changes}
         late = dict(changes)
         while late:
             try:
@@ -535,7 +536,7 @@ class KafkaCluster:
             response = self._transport.send_to_controller(request, change=True)
             answers = requests.parse_alterations(response, batch, what)
             accepted = {partition: targets[partition] for partition in batch if answers[partition] is None}
-            # Once Kafka has answered: a question beside the change must neither delay it nor fail it.
+            # Asked only once Kafka has answered, because this question must neither delay the change nor fail it.
             if self.zookeeper_mode:
                 with suppress(ClusterError):
                     # A KRaft controller that leads brokers in ZooKeeper mode raises no epoch for an order.

@@ -2,15 +2,20 @@
 
 A value can be set on the topic or broker itself, or come from the cluster's defaults or a file. A client that changes a
 value temporarily has to know the source: a value that was not set before is deleted afterwards, not set to the default.
+
+`RecentConfigChanges` recognizes topic settings that a broker shows from before a change of ours. A KRaft broker answers
+from the metadata that it has fetched, a moment after the controller has accepted a change. A list of throttled replicas
+that is decided on such a value would keep entries that should have been removed, or would be left empty instead of
+deleted. A ZooKeeper-mode broker reads settings from ZooKeeper, and shows no old ones.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
@@ -22,7 +27,7 @@ TOPIC, BROKER = 2, 4
 _ON_TOPIC, _ON_BROKER, _FOR_ALL_BROKERS = 1, 2, 3
 #: The sources that mean "set on this very resource".
 _OWN_SOURCES = frozenset({_ON_TOPIC, _ON_BROKER})
-#: A rate that Kafka applies, a number of 64 bits. It shows the spaces with which it was set.
+#: A rate that Kafka applies, a number of 64 bits. Kafka shows it with the spaces with which it was set.
 _RATE = re.compile(r"\s*\+?([0-9]{1,19})\s*")
 
 
@@ -52,7 +57,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRate:
-    """A rate of a broker in whole bytes per second: the one set on it, and the one that applies otherwise; or None."""
+    """A broker's rate in whole bytes per second: its `own`, and the one `inherited` without that. None means unset."""
 
     own: str | None = None
     inherited: str | None = None
@@ -89,13 +94,16 @@ def parse_config_values(
 def parse_broker_rate(response: Any, key: str, *, defaults_apply: bool) -> BrokerRate:
     """Return the rate `key` of the one broker in the response to a request with `synonyms`.
 
-    The value in the broker's file is left out: Kafka shows it, and does not apply it to a rate of replication. Without
-    `defaults_apply`, so is the one that is set for all brokers. A value that is no rate counts as none.
+    The value in the broker's file is left out, because Kafka shows it, but does not apply it to a rate of replication.
+    Without `defaults_apply`, the value that is set for all brokers is left out, too. A value that is no rate counts as
+    unset.
     """
     (entries,) = _described_entries(response).values()
     of_key = [entry for entry in entries if entry.name == key]
     shown = {entry.config_source: entry.value for entry in of_key}
-    shown |= {each.source: each.value for entry in of_key for each in entry.synonyms or () if each.name == key}
+    shown |= {
+        synonym.source: synonym.value for entry in of_key for synonym in entry.synonyms or () if synonym.name == key
+    }
     inherited = shown.get(_FOR_ALL_BROKERS) if defaults_apply else None
     return BrokerRate(_parse_rate(shown.get(_ON_BROKER)), _parse_rate(inherited))
 
@@ -122,8 +130,8 @@ def change_configs_request(
 ) -> Any:
     """Return the request that performs `changes`, by resource; with `validate_only` Kafka checks them alone."""
     resources = [
-        (kind, name, [(change.name, _OP_CODES[change.op], change.value) for change in several])
-        for name, several in changes.items()
+        (kind, name, [(change.name, _OP_CODES[change.op], change.value) for change in resource_changes])
+        for name, resource_changes in changes.items()
     ]
     return IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
 
@@ -149,3 +157,60 @@ def are_changes_shown(changes: Sequence[ConfigChange], values: Mapping[str, str]
     """Return whether a broker's own `values` show its changes; changes of lists are not compared."""
     wanted = {change.name: change.value for change in changes if change.op in {ConfigOp.SET, ConfigOp.DELETE}}
     return all(values.get(name) == value for name, value in wanted.items())
+
+
+#: Seconds that a broker may need until it shows an accepted change. Another value after that time is another client's.
+SHOWN_WITHIN_S = 5.0
+
+#: A topic, and the name of a setting.
+_Key: TypeAlias = tuple[str, str]
+
+
+class RecentConfigChanges:
+    """The changes to topics' settings that Kafka has accepted from one client. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._changes: dict[_Key, list[tuple[ConfigChange, float]]] = {}
+
+    def on_accepted(self, topic: str, changes: Sequence[ConfigChange], now_s: float) -> None:
+        """Record changes to one topic, in the order in which Kafka has made them."""
+        for change in changes:
+            self._changes.setdefault((topic, change.name), []).append((change, now_s))
+
+    def find_stale(self, values: Mapping[str, Mapping[str, str]], names: Iterable[str], now_s: float) -> list[str]:
+        """Return the topics whose `values`, by topic and setting, are from before one of the changes, sorted.
+
+        `values` are the topics' own settings `names`; one that is absent is not set.
+        """
+        # A change that is older has been shown by now: another value is of another client.
+        in_time = {
+            key: [(change, at_s) for change, at_s in changes if now_s - at_s < SHOWN_WITHIN_S]
+            for key, changes in self._changes.items()
+        }
+        self._changes = {key: changes for key, changes in in_time.items() if changes}
+        asked = set(names)
+        return sorted(
+            {
+                topic
+                for (topic, name), recent in self._changes.items()
+                if topic in values and name in asked and not _is_shown(recent, values[topic].get(name))
+            }
+        )
+
+
+def _is_shown(recent: Sequence[tuple[ConfigChange, float]], value: str | None) -> bool:
+    """Return whether `value` may be a setting's value after the `recent` changes.
+
+    APPEND and SUBTRACT determine only single entries of a list. SET and DELETE determine the whole value.
+    """
+    whole: str | None = None
+    replaced, present = False, dict[str, bool]()
+    for change, _ in recent:
+        if change.op in {ConfigOp.SET, ConfigOp.DELETE}:
+            whole, replaced, present = change.value, True, {}
+        else:
+            present |= dict.fromkeys(parse_list(change.value), change.op is ConfigOp.APPEND)
+    if replaced and not present:
+        return value == whole
+    shown = set(parse_list(value))
+    return all((entry in shown) is wanted for entry, wanted in present.items())

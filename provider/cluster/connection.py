@@ -1,4 +1,4 @@
-"""Client settings of a cluster: kafka-python's settings, validated, or translated from an Airflow `kafka` connection.
+"""Translate the settings of an Airflow `kafka` connection into kafka-python's client settings, and validate them.
 
 A security setting that would not be used is refused instead of silently ignored.
 
@@ -61,7 +61,7 @@ _PACKAGES = {"AWS_MSK_IAM": ("botocore", "airflow-provider-kafka-steward[msk]"),
 #: The setting of Kafka's clients that an empty text switches off (KIP-294).
 HOSTNAME_CHECK = "ssl.endpoint.identification.algorithm"
 
-#: Settings that have an effect only together with one of others; the first is the one that a message names.
+#: Settings that have an effect only together with one of the listed settings; a message names the first of these.
 _NEEDS = dict.fromkeys(("ssl_keyfile", KEY_TEXT, "ssl_password"), ("ssl_certfile", CERTIFICATE_TEXT))
 #: A file, and the text that would be used in its place.
 _FILE_OR_TEXT = {"ssl_cafile": CA_TEXT, "ssl_certfile": CERTIFICATE_TEXT, "ssl_keyfile": KEY_TEXT}
@@ -115,9 +115,9 @@ def _check_certificates(given: Mapping[str, Any]) -> None:
         raise SettingError(
             "The Kafka setting ssl_context is not an SSLContext of Python; use ssl_cafile and the other ssl_ settings."
         )
-    others = sorted(name for name in given if name.startswith("ssl_") and name != "ssl_context")
-    if others:
-        raise SettingError(f"The Kafka setting {others[0]} has no effect with an ssl_context; remove one of the two.")
+    unused = sorted(name for name in given if name.startswith("ssl_") and name != "ssl_context")
+    if unused:
+        raise SettingError(f"The Kafka setting {unused[0]} has no effect with an ssl_context; remove one of the two.")
 
 
 def _check_mechanism(given: Mapping[str, Any], protocol: str) -> None:
@@ -159,8 +159,10 @@ DEFAULTS: Mapping[str, Any] = {
     "reconnect_backoff_max_ms": 500,
 }
 
+#: Settings whose values no log may contain: a proxy's address may hold a password.
 _SECRETS = ("sasl_plain_password", "ssl_password", KEY_TEXT, CERTIFICATE_TEXT, "proxy_url", "socks5_proxy")
 
+#: Settings that name a file on this machine.
 _FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 #: kafka-python's hooks for its internals: not allowed in a connection's extra.
@@ -173,11 +175,12 @@ _OAUTH_CONFIG = "sasl_oauth_config"
 
 _KNOWN = (frozenset(KafkaAdminClient.DEFAULT_CONFIG) - _INTERNAL) | {_OAUTH_CONFIG, LOG_DIRS_TIMEOUT, *TEXTS}
 
-#: kafka-python's settings that are whole numbers: those with such a default, and two with the system's default.
+#: kafka-python's settings that are whole numbers. Two of them have no number as default: they keep the system's.
 _WHOLE = frozenset(
     name for name, value in KafkaAdminClient.DEFAULT_CONFIG.items() if isinstance(value, int) and value is not True
 ) & _KNOWN | {"receive_buffer_bytes", "send_buffer_bytes", LOG_DIRS_TIMEOUT}
 
+#: The largest number that a setting takes.
 _MAX = 2**31 - 1
 
 #: Settings for which two keys must have the same value: otherwise one of them would be silently overridden.
@@ -285,10 +288,12 @@ def validate_config(config: Mapping[str, Any]) -> dict[str, Any]:
         _check_file(name, checked[name])
     texts = any(checked.get(name) for name in TEXTS)
     if texts or checked.get("ssl_certfile"):
-        # Also where kafka-python builds its own: without a password, it would ask for one on the terminal.
+        # Built even if kafka-python builds its own, to refuse a bad file with a sentence. The empty password keeps
+        # OpenSSL from asking for one on the terminal.
         context = build_context(checked)
         checked["ssl_password"] = checked.get("ssl_password") or ""
     if texts:
+        # kafka-python takes no texts: it gets the context in place of all `ssl_` settings.
         checked = {name: value for name, value in checked.items() if not name.startswith("ssl_")}
         checked["ssl_context"] = context
     return {name: _to_client_value(name, value, checked) for name, value in checked.items() if name != _OAUTH_CONFIG}
@@ -331,7 +336,7 @@ def _to_client_type(name: str, value: Any) -> Any:
 
 
 def _to_client_value(name: str, value: Any, config: Mapping[str, Any]) -> Any:
-    """Return the value as kafka-python accepts it; a dotted path of a token provider is resolved now."""
+    """Return the value as kafka-python accepts it. The dotted path of a token provider is resolved here and now."""
     if name in _SECRETS and value:
         return Secret(value)
     if name != "sasl_oauth_token_provider" or value in (None, "") or isinstance(value, AbstractTokenProvider):

@@ -1,19 +1,19 @@
-"""The health of a cluster: failed brokers, by quorum (KIP-46), and partition health (KIP-352).
+"""Judge the health of a cluster: which brokers have failed, by quorum (KIP-46), and the partitions' state (KIP-352).
 
 A broker may be unreachable from here only because of a network fault on our side. It counts as failed only if the
-cluster agrees: it has replicas, the cluster does not list it as live, and two other live brokers (all of them, if there
-are fewer), queried one by one, do not list it either. If no broker of a cluster responds, the cluster has no failed
-broker: it is unreachable.
+cluster agrees: it has replicas, the cluster does not list it as live, and two other live brokers, queried one by one,
+do not list it either. If there are fewer than two live brokers, all of them must agree. If no broker of a cluster
+responds, the cluster has no failed broker: it is unreachable.
 
 A partition is under-replicated if its assigned replicas, without those that a reassignment is adding, outnumber the
 ISR: a reassignment by itself does not make a partition under-replicated (KIP-352). But it may put a partition under min
 ISR: Kafka itself refuses acks=all while a replication factor of 1 becomes 3 and min.insync.replicas is 2.
 
-The bytes that reassignments copy are the differences between two checks of the sizes of replicas that were not assigned
-before. Compared are the assignments too, so that a move which begins and ends between two checks is counted by the
-size of its new replicas. A client cannot see more: a move that was cancelled between two checks, a replica that was
-added and removed again between two checks, and the copying of a broker that does not report sizes leave no trace. What
-producers write to a replica between its completion and the next check is counted as copied.
+Copied bytes are measured as the growth of new replicas between two checks. The two checks also compare the assignments,
+so that a move which begins and ends between them is counted by the size of its new replicas. A client cannot see more.
+A move that was cancelled between two checks leaves no trace, nor does a replica that was added and removed again, nor
+the copying of a broker that does not report sizes. What producers write to a replica between its completion and the
+next check is counted as copied.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot, lag
 from kafka_steward.service_topics import matches_any
 
+#: The live brokers that must agree that a broker is down.
 DOWN_QUORUM = 2
 
 
@@ -48,7 +49,7 @@ def down_votes(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> dict[
 def failed_log_dirs(snapshot: Snapshot, disks: Mapping[int, BrokerLogDirs]) -> dict[int, tuple[str, ...]]:
     """Return the paths of the failed log directories by live broker.
 
-    They are as reported by the broker in `disks`. Without a path, the failure is inferred from its offline replicas.
+    A broker in `disks` reports the paths. A broker without paths has offline replicas, from which the failure follows.
     """
     reported = {broker: dirs.failed_paths for broker, dirs in disks.items() if dirs.failed_paths}
     return dict(sorted({**dict.fromkeys(snapshot.offline_on_live_brokers, ()), **reported}.items()))
@@ -97,9 +98,9 @@ Replica = tuple[TopicPartition, int]
 class CopiedBytes:
     """The progress of copying at one check, to compare with the next one.
 
-    `bytes_` are the bytes of the replicas that a reassignment is adding, by partition and broker. `completed` are those
-    of the replicas whose reassignment has completed since the previous check. `assigned` maps each partition to its
-    topic's id and its replicas.
+    `bytes_` are the bytes of the replicas that a reassignment is adding, by partition and broker. `completed` are the
+    bytes of the replicas whose reassignment has completed since the previous check. `assigned` maps each partition to
+    its topic's id and its replicas.
     """
 
     at_ms: int
@@ -195,7 +196,7 @@ class Health:
 
     @property
     def by_condition(self) -> dict[PartitionCondition, tuple[TopicPartition, ...]]:
-        """The partitions by the condition that they meet; those at min ISR are not among them."""
+        """The partitions by the condition that they meet, without the condition "at min ISR"."""
         return {
             PartitionCondition.UNDER_REPLICATED: self.under_replicated,
             PartitionCondition.UNDER_MIN_ISR: self.under_min_isr,
@@ -219,13 +220,12 @@ def measure_health(
 ) -> Health:
     """Return the health of a cluster.
 
-    `sizes` are the log directories of some brokers with their replicas.
-    `min_isr` maps topics to their min ISR; it must contain at least those with a replica out of sync. `disks` are the
-    live brokers' log directories. `ends` are the log end offsets of the reassigning partitions. `before` is the copying
-    progress at an earlier poll.
+    `min_isr` maps topics to their min ISR; it must contain at least the topics with a replica out of sync. `ends` are
+    the log end offsets of the reassigning partitions. `copies` is the copying progress now, and `before` at an earlier
+    poll. `disks` are the live brokers' log directories, and `sizes` those of some brokers with their replicas.
     """
     partitions = snapshot.partitions
-    under_replicated = [each for each in partitions.values() if each.under_replicated]
+    under_replicated = [partition for partition in partitions.values() if partition.under_replicated]
     into, out_of = _copy_rates(snapshot, copies, before)
     cordoned = tuple(sorted(broker for broker, dirs in (disks or {}).items() if dirs.cordoned))
     return Health(
@@ -234,13 +234,19 @@ def measure_health(
         gone=tuple(broker for broker in _known_brokers(snapshot) if broker not in snapshot.live),
         under_replicated=_sorted_names(under_replicated),
         under_min_isr=_sorted_names(
-            each for each in partitions.values() if len(each.isr) < _effective_min_isr(each, min_isr.get(each.topic, 1))
+            partition
+            for partition in partitions.values()
+            if len(partition.isr) < _effective_min_isr(partition, min_isr.get(partition.topic, 1))
         ),
-        offline=_sorted_names(each for each in partitions.values() if each.leader is None),
+        offline=_sorted_names(partition for partition in partitions.values() if partition.leader is None),
         reassigning=_sorted_names(snapshot.reassigning.values()),
         max_lag=_max_lag(snapshot.reassigning.values(), ends),
-        replica_imbalance=_imbalance(snapshot, (broker for each in partitions.values() for broker in each.replicas)),
-        leader_imbalance=_imbalance(snapshot, (each.leader for each in partitions.values() if each.leader is not None)),
+        replica_imbalance=_imbalance(
+            snapshot, (broker for partition in partitions.values() for broker in partition.replicas)
+        ),
+        leader_imbalance=_imbalance(
+            snapshot, (partition.leader for partition in partitions.values() if partition.leader is not None)
+        ),
         pending=pending,
         under_replicated_by_leader=_count_by_leader(snapshot, under_replicated),
         reassigning_by_leader=_count_by_leader(snapshot, snapshot.reassigning.values()),
@@ -259,55 +265,56 @@ def rack_violations(
 ) -> list[Partition]:
     """Return the partitions that could be spread better over the racks of the live brokers, as a rebalance would. Pure.
 
-    Brokers without a rack collide with none. A partition that is being reassigned, or has a replica on a broker that is
-    not live, is not judged, nor is one of `service_topics`, which no rebalance moves. A rack that is down breaks no
-    rule, and one that is back does.
+    A broker without a rack shares a rack with no broker. Three kinds of partitions are not judged: partitions that are
+    being reassigned, partitions with a replica on a broker that is not live, and partitions of `service_topics`, which
+    no rebalance moves. Therefore a rack that is down causes no violation, and it may cause some when it is back.
     """
     racks = {broker: snapshot.brokers[broker].rack for broker in snapshot.live}
     if len(set(racks.values())) < 2:
         return []
     able = snapshot.live.difference(cordoned)
-    own = {topic for topic in snapshot.topics if matches_any(topic, service_topics)}
+    service = {topic for topic in snapshot.topics if matches_any(topic, service_topics)}
     judged: dict[frozenset[int], bool] = {}
-    found = []
+    violations = []
     for partition in snapshot.partitions.values():
         replicas = frozenset(partition.replicas)
-        if partition.reassigning or partition.topic in own or not replicas <= snapshot.live:
+        if partition.reassigning or partition.topic in service or not replicas <= snapshot.live:
             continue
+        # Many partitions have the same set of brokers, which is judged once.
         if replicas not in judged:
             judged[replicas] = _is_spread_worse(replicas, able, racks)
         if judged[replicas]:
-            found.append(partition)
-    return found
+            violations.append(partition)
+    return violations
 
 
 def _is_spread_worse(replicas: frozenset[int], able: frozenset[int], racks: Mapping[int, str | None]) -> bool:
     """Return whether a rack holds more replicas than the best spread needs, or fewer, on `able` brokers and its own."""
-    held, sizes = (Counter(racks[broker] for broker in some) for some in (replicas, able | replicas))
+    held, sizes = (Counter(racks[broker] for broker in brokers) for brokers in (replicas, able | replicas))
+    # Brokers without a rack take replicas that the racks then need not hold.
     without = sizes.pop(None, 0)
     held.pop(None, None)
     level = next(
-        (each for each in range(1, len(replicas)) if _room(sizes.values(), each) + without >= len(replicas)),
+        (
+            level
+            for level in range(1, len(replicas))
+            if sum(min(level, size) for size in sizes.values()) + without >= len(replicas)
+        ),
         len(replicas),
     )
     return any(held[rack] > level or held[rack] < min(level - 1, size) for rack, size in sizes.items())
-
-
-def _room(sizes: Iterable[int], level: int) -> int:
-    """Return the replicas that racks of these sizes hold, at most `level` each."""
-    return sum(min(level, size) for size in sizes)
 
 
 def _broker_loads(
     snapshot: Snapshot, disks: Mapping[int, BrokerLogDirs], sizes: Mapping[int, BrokerLogDirs]
 ) -> dict[int, BrokerLoad]:
     partitions = snapshot.partitions.values()
-    replicas = Counter(broker for each in partitions for broker in each.replicas)
-    leaders = Counter(each.leader for each in partitions if each.leader is not None)
-    found = {}
+    replicas = Counter(broker for partition in partitions for broker in partition.replicas)
+    leaders = Counter(partition.leader for partition in partitions if partition.leader is not None)
+    loads = {}
     for broker in _known_brokers(snapshot):
         disk, listed = disks.get(broker), snapshot.brokers.get(broker)
-        found[broker] = BrokerLoad(
+        loads[broker] = BrokerLoad(
             rack=None if listed is None else listed.rack,
             replicas=replicas[broker],
             leaders=leaders[broker],
@@ -315,12 +322,12 @@ def _broker_loads(
             total_bytes=None if disk is None else disk.total_bytes,
             usable_bytes=None if disk is None else disk.usable_bytes,
         )
-    return found
+    return loads
 
 
 def receiving_brokers(snapshot: Snapshot, before: CopiedBytes | None = None) -> frozenset[int]:
     """Return the live brokers that reassignments copy to, or, as far as `before` shows, have copied to since then."""
-    brokers = {broker for each in snapshot.reassigning.values() for broker in each.adding}
+    brokers = {broker for partition in snapshot.reassigning.values() for broker in partition.adding}
     return snapshot.live & (brokers | {broker for _, broker in _completed_replicas(snapshot, before)})
 
 
@@ -329,10 +336,10 @@ def copied_bytes(
 ) -> CopiedBytes:
     """Return the progress of copying to the replicas that reassignments add, or have added since `before`.
 
-    A broker without log data leaves the known bytes of its replicas as they are: what it copies meanwhile is counted
+    If a broker does not report sizes, its replicas keep the bytes that are known. What it copies meanwhile is counted
     when it responds again.
     """
-    adding = [(name, broker) for name, each in snapshot.reassigning.items() for broker in each.adding]
+    adding = [(name, broker) for name, partition in snapshot.reassigning.items() for broker in partition.adding]
     completed = _completed_replicas(snapshot, before)
     silent = {
         replica: known
@@ -345,7 +352,7 @@ def copied_bytes(
         at_ms,
         {**_reported_bytes(adding, log_dirs), **silent},
         _reported_bytes(completed, log_dirs),
-        {name: (each.topic_id, each.replicas) for name, each in snapshot.partitions.items()},
+        {name: (partition.topic_id, partition.replicas) for name, partition in snapshot.partitions.items()},
     )
 
 
@@ -364,7 +371,7 @@ def _completed_replicas(snapshot: Snapshot, before: CopiedBytes | None) -> list[
 
 
 def _reported_bytes(replicas: Iterable[Replica], log_dirs: Mapping[int, BrokerLogDirs]) -> dict[Replica, int]:
-    """Return the bytes of those replicas whose broker has responded; 0 for a replica that has no log yet."""
+    """Return the bytes of the replicas whose brokers have responded; 0 for a replica that has no log yet."""
     return {
         (name, broker): log_dirs[broker].replica_bytes.get(name, 0) for name, broker in replicas if broker in log_dirs
     }
@@ -387,7 +394,7 @@ def _known_brokers(snapshot: Snapshot) -> list[int]:
 
 def _count_by_leader(snapshot: Snapshot, partitions: Iterable[Partition]) -> dict[int, int]:
     # A dead broker leads nothing: its gauge has to return to 0 all the same.
-    counts = Counter(each.leader for each in partitions if each.leader is not None)
+    counts = Counter(partition.leader for partition in partitions if partition.leader is not None)
     return {broker: counts[broker] for broker in sorted({*_known_brokers(snapshot), *counts})}
 
 
@@ -397,7 +404,8 @@ def _measures_by_broker(name: str, values: Mapping[int, float]) -> dict[str, flo
 
 def _max_lag(moving: Iterable[Partition], ends: Mapping[tuple[TopicPartition, int], int]) -> int | None:
     lags = [lag(ends, partition, broker) for partition in moving for broker in partition.adding]
-    known = [each for each in lags if each is not None]
+    known = [messages for messages in lags if messages is not None]
+    # Without a replica being added, nothing lags. With such replicas and no known lag, the lag is unknown.
     return max(known) if known else (None if lags else 0)
 
 
@@ -410,7 +418,7 @@ def _imbalance(snapshot: Snapshot, brokers: Iterable[int]) -> float:
 def _copy_rates(
     snapshot: Snapshot, copies: CopiedBytes, before: CopiedBytes | None
 ) -> tuple[dict[int, float], dict[int, float]]:
-    """Return the bytes per second into and out of each broker since `before`, the latter by the leaders of now."""
+    """Return the bytes per second into and out of each broker since `before`; the current leaders count as senders."""
     if before is None or copies.at_ms <= before.at_ms:
         return {}, {}
     into, out_of = (dict.fromkeys(_known_brokers(snapshot), 0.0) for _ in range(2))
@@ -418,6 +426,7 @@ def _copy_rates(
         partition = snapshot.partitions[name]
         known = before.known_bytes(partition, broker)
         if known is None or size <= known:
+            # Retention may have made the log smaller than it was.
             continue
         rate = (size - known) * 1000 / (copies.at_ms - before.at_ms)
         into[broker] = into.get(broker, 0.0) + rate

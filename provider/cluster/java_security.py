@@ -1,8 +1,8 @@
 """The security settings of Kafka's Java clients: stores of certificates, and `sasl.jaas.config`.
 
 Kafka reads stores as JKS (its default), PKCS#12 or PEM (KIP-651). Python reads PEM only. A store in another format is
-refused with the command that converts it. Of login modules, those with a user name and a password are translated. No
-error message contains a value that may be a secret.
+refused with the command that converts it. Only login modules with a user name and a password are translated. No error
+message contains a value that may be a secret.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ def translate_stores(extra: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
 
     Raises SettingError for a store that is not in PEM, and for a key that has no effect.
     """
-    found: dict[str, tuple[str, Any]] = {}
+    settings: dict[str, tuple[str, Any]] = {}
     for prefix, names in _STORES.items():
         given = {
             key.removeprefix(prefix): value
             for key, value in extra.items()
             if key.startswith(prefix) and value not in (None, "")
         }
+        # Without a type, Kafka takes a file for JKS, and a text can only be PEM.
         kind = str(given.pop("type", "")).upper()
         if kind != "PEM" and (kind or "location" in given):
             raise _store_format_error(prefix, kind or "JKS", given.get("location"))
@@ -66,8 +67,8 @@ def translate_stores(extra: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
         for rest, value in given.items():
             if rest not in names:
                 raise SettingError(f"The Kafka connection's setting {prefix}{rest} is unknown; remove it.")
-            found[names[rest]] = (f"{prefix}{rest}", value)
-    return found
+            settings[names[rest]] = (f"{prefix}{rest}", value)
+    return settings
 
 
 def _store_format_error(prefix: str, kind: str, location: Any) -> SettingError:
@@ -107,6 +108,7 @@ def translate_jaas(text: Any, mechanism: str | None) -> dict[str, str]:
         instead = _INSTEAD.get(name)
         supported = f"use {_PLAIN} or {_SCRAM}" if instead is None else f"remove it, and set {instead}"
         raise SettingError(f"The login module {shorten_value(name)} in {JAAS} is not supported here; {supported}.")
+    # The SCRAM module serves two mechanisms, and so does not say which one is meant.
     wanted = ("PLAIN",) if name == _PLAIN else ("SCRAM-SHA-256", "SCRAM-SHA-512")
     if (mechanism or (wanted[0] if name == _PLAIN else None)) not in wanted:
         raise SettingError(
@@ -119,8 +121,8 @@ def translate_jaas(text: Any, mechanism: str | None) -> dict[str, str]:
     for option in ("username", "password"):
         if not options.get(option):
             raise SettingError(f"The login module {name} in {JAAS} has no {option}; add it.")
-    found = {"sasl_plain_username": options["username"], "sasl_plain_password": options["password"]}
-    return found | ({"sasl_mechanism": "PLAIN"} if name == _PLAIN else {})
+    settings = {"sasl_plain_username": options["username"], "sasl_plain_password": options["password"]}
+    return settings | ({"sasl_mechanism": "PLAIN"} if name == _PLAIN else {})
 
 
 def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
@@ -137,6 +139,7 @@ def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
         at = matched.end()
     words = [text for _, text in tokens]
     marks = [mark for mark, _ in tokens]
+    # A login module, a flag such as `required`, options of three tokens each, and a semicolon.
     options, count = words[2:-1], (len(tokens) - 3) // 3
     if len(tokens) < 3 or marks != ["", "", *["", "=", ""] * count, ";"]:
         raise _unreadable_jaas()

@@ -1,4 +1,6 @@
-"""Reconciliation of stale broker metadata with recent controller responses. No I/O; the clock is the caller's.
+"""Correct stale broker metadata by recent controller responses, so that no move looks ended or external.
+
+No I/O; the clock is the caller's.
 
 The controller lists reassignments, and a broker describes partitions. The broker's metadata is older: by 75 ms, and at
 times 240 ms, where it was measured; by many seconds if a ZooKeeper-mode controller has to propagate hundreds of moves.
@@ -52,8 +54,8 @@ class _AcceptedRequest:
 class _TopicMetadata(NamedTuple):
     """The state of a topic that a broker showed last: its id, and the leader epoch by partition.
 
-    It is stored by topic, because the garbage collector would traverse one tuple per partition and block all threads;
-    it does not track a dict of numbers.
+    The epochs are in one dict per topic, because the garbage collector does not track a dict of numbers. One tuple per
+    partition it would traverse, and block all threads meanwhile.
     """
 
     topic_id: str | None
@@ -82,6 +84,8 @@ class MetadataReconciler:
         self._now_s = now_s
         self._listed |= {name: (in_flight, now_s) for name, in_flight in listed.items()}
         for name in listed.keys() & self._accepted.keys():
+            # The list knows more than our request does. Only a request for this very target still matters: its grace
+            # period starts again, and another client's reassignment has replaced any other request.
             request = self._accepted.pop(name)
             if request.target == listed[name].target:
                 self._accepted[name] = replace(request, at_s=now_s, arrived_epoch=None)
@@ -113,6 +117,7 @@ class MetadataReconciler:
         if request is not None and (seen.is_recreated(request.topic_id) or _is_newer_metadata(seen, request)):
             return seen
         if request is not None and request.target == seen.replicas:
+            # With a higher epoch than this one, other replicas are a later change, not an older state.
             self._accepted[name] = replace(request, arrived_epoch=seen.leader_epoch)
         if (
             request is not None

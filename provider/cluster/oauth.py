@@ -1,4 +1,4 @@
-"""Tokens for SASL OAUTHBEARER: from a class or a function that a connection names by its dotted path.
+"""Get tokens for SASL OAUTHBEARER from a class or a function that a connection names by its dotted path.
 
 Two existing kinds are supported: kafka-python's providers (a class with a method `token`), and the callbacks of
 librdkafka that Airflow's own Kafka provider accepts as `oauth_cb` (a function that receives `sasl.oauthbearer.config`

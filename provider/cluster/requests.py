@@ -1,4 +1,4 @@
-"""Kafka's requests from our dataclasses, and our dataclasses from Kafka's responses. No I/O.
+"""Build Kafka's requests from our dataclasses, and parse Kafka's responses into them. No I/O.
 
 A function `..._request` builds a request, a function `parse_...` reads its response. An error for a whole request is
 raised; errors per partition are returned.
@@ -36,7 +36,7 @@ from kafka_steward.escaping import printable
 #: Errors for a topic that does not exist, and for an invalid topic name: the rest of the request is not affected.
 NO_SUCH_TOPIC = frozenset({3, 17})
 UNKNOWN_ERROR, NONE, TIMED_OUT, NOT_AUTHORIZED, NOT_CONTROLLER, ELECTION_NOT_NEEDED = -1, 0, 7, 29, 41, 84
-#: The answers of a broker that does not have a replica: REPLICA_NOT_AVAILABLE; of one that does not know its topic.
+#: The answers of a broker that does not have a replica, or does not know the replica's topic.
 _NO_REPLICA_YET = frozenset({3, 6, 9})
 #: A target that Kafka cannot give a partition: it names a broker that is not registered, or twice the same one.
 INVALID_ASSIGNMENT, INVALID_REPLICATION_FACTOR = 39, 38
@@ -67,22 +67,22 @@ def refusal_error(code: int, message: str | None, doing: str) -> KafkaRefused:
     If a right is missing, the error names the ACL.
     """
     kind = kafka.errors.for_code(code)
-    told = str(message or getattr(kind, "description", None) or getattr(kind, "message", None) or "no reason given")
-    words = printable(told)  # the message may come from an authorizer, a policy or a proxy, and quote any text
+    reason = str(message or getattr(kind, "description", None) or getattr(kind, "message", None) or "no reason given")
+    words = printable(reason)  # the message may come from an authorizer, a policy or a proxy, and quote any text
     return KafkaRefused(
         code, words, f"Kafka refused {doing}: {words.rstrip('.')} (error {code}){_permission_advice(code, doing)}."
     )
 
 
 def _raise_refusal(response: Any, doing: str) -> None:
-    """Raise KafkaRefused if the whole request was refused."""
+    # Some responses have no error code, or None in its place.
     code = int(getattr(response, "error_code", 0) or 0)
     if code:
         raise refusal_error(code, getattr(response, "error_message", None), doing)
 
 
 def _permission_advice(code: int, doing: str) -> str:
-    operation = next((each for began, each in _OPERATIONS.items() if doing.startswith(began)), None)
+    operation = next((acl for beginning, acl in _OPERATIONS.items() if doing.startswith(beginning)), None)
     if code not in _RESOURCES or operation is None:
         return ""
     return f"; grant our principal {operation} on {_RESOURCES[code]}, as docs/permissions.md says"
@@ -322,27 +322,26 @@ def log_dirs_request(partitions: Collection[TopicPartition] | None = None) -> An
 def parse_log_dirs(response: Any, broker: int) -> BrokerLogDirs:
     """Return the disks of `broker`, which sent the response. Raises KafkaRefused.
 
-    A failed directory is not counted; a log that moves between two is counted once.
+    The totals leave out failed directories. A log that moves between two directories is counted once.
     """
     _raise_refusal(response, f"describing the log directories of broker {broker}")
     directories = tuple(_parse_directory(entry) for entry in response.results)
-    sizes = {name: size for each in directories for name, size in each.replica_bytes.items()}
-    taking = [each for each in directories if each.takes_replicas]
-    total, usable = (
-        _sum_if_known(each.total_bytes for each in taking),
-        _sum_if_known(each.usable_bytes for each in taking),
-    )
+    sizes = {name: size for directory in directories for name, size in directory.replica_bytes.items()}
+    open_directories = [directory for directory in directories if directory.takes_replicas]
+    total = _sum_if_known(directory.total_bytes for directory in open_directories)
+    usable = _sum_if_known(directory.usable_bytes for directory in open_directories)
     return BrokerLogDirs(sizes, total, usable, directories)
 
 
 def _parse_directory(entry: Any) -> Directory:
     if entry.error_code:
         return Directory(str(entry.log_dir), error=int(entry.error_code))
-    held = [(str(topic.name), each) for topic in entry.topics for each in topic.partitions]
+    held = [(str(topic.name), log) for topic in entry.topics for log in topic.partitions]
     sizes = {
-        TopicPartition(topic, int(each.partition_index)): int(each.partition_size)
-        for topic, each in held
-        if not each.is_future_key
+        TopicPartition(topic, int(log.partition_index)): int(log.partition_size)
+        for topic, log in held
+        # A future replica is the copy of a log that moves here from another directory of the broker.
+        if not log.is_future_key
     }
     total, usable = (int(value) for value in (entry.total_bytes, entry.usable_bytes))
     return Directory(
@@ -381,7 +380,8 @@ def parse_named_directories(
 ) -> dict[TopicPartition, KafkaRefused | None]:
     """Return None, or Kafka's refusal, per partition of the request to `broker`.
 
-    A broker that does not have the replica yet answers so, and remembers the directory for when it gets the replica.
+    A broker that does not have the replica yet answers with an error that says so. It has stored the directory all the
+    same, and uses it when it gets the replica: this is no refusal.
     """
     codes = {
         TopicPartition(str(topic.topic_name), int(entry.partition_index)): int(entry.error_code)

@@ -2,8 +2,9 @@
 
 kafka-python retries a refused authentication like any other failed connection, until its bootstrap time-out, and then
 reports the time-out. If the refusal and the end of the connection arrive together, as they usually do, it loses the
-refusal. And when it gives up, it leaves its I/O thread running. This module fixes all three by the public
-`kafka_client` parameter: its connection manager reads all data that has arrived, and records why a connection ended.
+refusal. When it gives up, it leaves its I/O thread running. This module corrects these three faults. It passes a client
+of its own by the public parameter `kafka_client`. The connection manager of that client reads all data that has
+arrived, and records why a connection ended.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _SECRET_LOGGERS = ("kafka.admin.client", "kafka.net.connection", "kafka.protocol
 _DESCRIBE_QUORUM, _DESCRIBE_CLUSTER = 55, 60
 #: The divisor of the bootstrap time-out for one server: a stalled server must not use up the time of the others.
 _SERVER_SHARE = 3
-#: kafka-python's words for a name that is not resolved, and a part of those for a refused connection.
+#: kafka-python's words for a name that is not resolved, and a part of its words for a refused connection.
 _UNRESOLVED, _REFUSED_CONNECTION = "DNS Resolution failure", "ECONNREFUSED"
-#: Addresses that a message names; the rest is only counted.
+#: Number of addresses that a message names; it only counts the rest.
 _NAMED = 3
 #: The first version that applies a rate of replication that is set for all brokers (KAFKA-10190).
 _APPLIES_DEFAULT_RATES = (3, 9)
@@ -116,17 +117,18 @@ class Session:
         return known is not None and known.api_versions.get(api_key, (0, 0))[1] >= version
 
     def describe_unreachable(self, broker: int | None = None) -> str:
-        """Return why no broker can be reached at its advertised address, as a clause; of `broker`, only if unresolved.
+        """Return a clause that says why no broker can be reached at its advertised address; empty if that is no cause.
 
-        Empty if a broker has been reached in this session, or if they are advertised at the bootstrap servers: then
-        they do not run.
+        Advertised addresses are no cause if a broker has been reached in this session, or if the brokers are advertised
+        at the bootstrap servers: then they do not run. For one `broker`, only a name that cannot be resolved is a
+        cause.
         """
         manager = self.manager
-        brokers = [each for each in manager.cluster.brokers() if broker in (None, each.node_id)]
-        named = [f"{each.host}:{each.port}" for each in sorted(brokers, key=lambda each: each.node_id)]
-        given = {f"{each.host}:{each.port}" for each in manager.cluster.bootstrap_brokers()}
-        known = [manager.failures[each.node_id] for each in brokers if each.node_id in manager.failures]
-        failures = [str(each.args[0]) if each.args else type(each).__name__ for each in known]
+        nodes = [node for node in manager.cluster.brokers() if broker in (None, node.node_id)]
+        named = [f"{node.host}:{node.port}" for node in sorted(nodes, key=lambda node: node.node_id)]
+        given = {f"{node.host}:{node.port}" for node in manager.cluster.bootstrap_brokers()}
+        errors = [manager.failures[node.node_id] for node in nodes if node.node_id in manager.failures]
+        failures = [str(error.args[0]) if error.args else type(error).__name__ for error in errors]
         stopped = manager.reached if broker is None else failures != [_UNRESOLVED]
         if not failures or stopped or not given.isdisjoint(named):
             return ""
@@ -144,13 +146,12 @@ class Session:
 
 
 def describe_addresses(addresses: Sequence[str], failures: Sequence[str]) -> str:
-    """Return that brokers cannot be reached at their `addresses`, with the `failures` of the attempts, as a clause."""
+    """Return a clause that says at which `addresses` brokers cannot be reached, and why; `failures` are the errors."""
     more = f" and {len(addresses) - _NAMED} more" if len(addresses) > _NAMED else ""
     named = ", ".join(addresses[:_NAMED]) + more
-    several = set(failures)
-    if several == {_UNRESOLVED}:
+    if set(failures) == {_UNRESOLVED}:
         why = "which this machine cannot resolve"
-    elif all(_REFUSED_CONNECTION in each for each in several):
+    elif all(_REFUSED_CONNECTION in failure for failure in failures):
         why = "where nothing accepts a connection from this machine"
     else:
         why = f"which this machine cannot reach ({failures[0]})"
@@ -252,8 +253,8 @@ def _check_aws_credentials() -> None:
     from botocore.session import Session as AwsSession  # noqa: PLC0415 - needed for this mechanism only
 
     session = AwsSession()
-    for what, found in (("credentials", session.get_credentials()), ("region", session.get_config_variable("region"))):
-        if not found:
+    for what, value in (("credentials", session.get_credentials()), ("region", session.get_config_variable("region"))):
+        if not value:
             raise SettingError(
                 f"The mechanism AWS_MSK_IAM found no AWS {what} on this machine; configure them as for any AWS "
                 "client, such as by the machine's role, or AWS_DEFAULT_REGION."

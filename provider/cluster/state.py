@@ -1,9 +1,9 @@
-"""The state of a cluster at one moment, in frozen dataclasses, and how far replicas lag behind their leaders.
+"""The state of a cluster at one moment in frozen dataclasses, and functions for the lag of replicas.
 
 ::
 
     Snapshot
-    ├── brokers      id -> Broker        live ones, and registered ones that are fenced
+    ├── brokers      id -> Broker        live brokers, and registered brokers that are fenced
     └── partitions   TopicPartition -> Partition
 """
 
@@ -77,7 +77,7 @@ class Partition:
         return bool(self.adding or self.removing)
 
     def is_recreated(self, topic_id: str | None) -> bool:
-        """Return True if its topic is another one than `topic_id` of the same name; False if either id is unknown."""
+        """Return True if its topic is not `topic_id` but another topic of that name; False if either id is unknown."""
         return None not in (topic_id, self.topic_id) and topic_id != self.topic_id
 
     @property
@@ -86,7 +86,7 @@ class Partition:
         return len(frozenset(self.replicas) - frozenset(self.adding)) > len(self.isr)
 
     def live_replicas(self, snapshot: Snapshot) -> frozenset[int]:
-        """Return the brokers that serve a replica of it: they are live, and their log directory has not failed."""
+        """Return the brokers that serve a replica: they are live, and the replica's log directory has not failed."""
         return snapshot.live.intersection(self.replicas) - self.offline
 
     def lagging(self, snapshot: Snapshot) -> frozenset[int]:
@@ -113,7 +113,7 @@ class Directory:
 
     @property
     def takes_replicas(self) -> bool:
-        """True if Kafka may place a new replica there."""
+        """True if Kafka may place a new replica in the directory."""
         return not self.error and not self.cordoned
 
 
@@ -133,12 +133,12 @@ class BrokerLogDirs:
     @property
     def cordoned(self) -> bool:
         """True if the broker receives no new replicas: none of its directories accepts one (KIP-1066)."""
-        return bool(self.directories) and not any(each.takes_replicas for each in self.directories)
+        return bool(self.directories) and not any(directory.takes_replicas for directory in self.directories)
 
     @property
     def failed_paths(self) -> tuple[str, ...]:
         """The paths of the failed directories, sorted."""
-        return tuple(sorted(each.path for each in self.directories if each.error))
+        return tuple(sorted(directory.path for directory in self.directories if directory.error))
 
 
 @dataclass(frozen=True)
@@ -177,23 +177,26 @@ class Snapshot:
     def hosting_besides(self, service_topics: Sequence[str]) -> frozenset[int]:
         """Return the brokers in an assignment of a topic that matches none of these regular expressions.
 
-        A live broker that is not among them is new, or empty.
+        A live broker without such a replica is new, or empty.
         """
-        own = {topic for topic in self.topics if matches_any(topic, service_topics)}
-        if not own:
+        service = {topic for topic in self.topics if matches_any(topic, service_topics)}
+        if not service:
             return self.hosting_brokers
         return frozenset(
-            broker for name, each in self.partitions.items() if name.topic not in own for broker in each.replicas
+            broker
+            for name, partition in self.partitions.items()
+            if name.topic not in service
+            for broker in partition.replicas
         )
 
     @cached_property
     def offline_on_live_brokers(self) -> Mapping[int, tuple[TopicPartition, ...]]:
         """The offline replicas of each live broker: those in failed log directories. Sorted."""
-        found: dict[int, list[TopicPartition]] = {}
+        offline: dict[int, list[TopicPartition]] = {}
         for name, partition in sorted(self.partitions.items()):
             for broker in partition.offline & self.live & frozenset(partition.replicas):
-                found.setdefault(broker, []).append(name)
-        return {broker: tuple(found[broker]) for broker in sorted(found)}
+                offline.setdefault(broker, []).append(name)
+        return {broker: tuple(offline[broker]) for broker in sorted(offline)}
 
     @cached_property
     def reassigning(self) -> Mapping[TopicPartition, Partition]:
@@ -221,9 +224,9 @@ def lag(ends: Mapping[tuple[TopicPartition, int], int], partition: Partition, br
     """Return the lag of `broker`'s replica in messages; None while either end is unknown. Never negative.
 
     0 for a follower means that it had caught up with the leader's end at the time of the request. Only the ISR shows
-    whether the follower is in sync. Each end is to be requested from the broker that holds the log (ListOffsets with
-    the debugging replica id, which followers answer too): the `offset_lag` of DescribeLogDirs compares a follower with
-    its own high watermark, and so is about 0 for every follower.
+    whether the follower is in sync. Request each end from the broker that holds the log, by ListOffsets with the
+    debugging replica id, which followers answer too. The `offset_lag` of DescribeLogDirs cannot be used: it compares a
+    follower with its own high watermark, and so is about 0 for every follower.
     """
     if partition.leader is None:
         return None

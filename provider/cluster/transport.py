@@ -1,8 +1,9 @@
-"""Requests to any broker, to the controller, or to each broker separately, with retries and failover.
+"""Send requests to any broker, to the controller, or to each broker separately, with retries and failover.
 
-kafka-python caches the controller and keeps sending requests to it after it failed. It lets one stalled broker use up a
-call's time. It does not know brokers that joined after its last metadata refresh. Here each attempt has its own
-time-out, another broker is tried when one fails, and the client is re-created when its broker table is outdated.
+kafka-python by itself is not enough while brokers fail. It caches the controller and keeps sending requests to it after
+it failed. It lets one stalled broker use up a call's time. It does not know brokers that joined after its last metadata
+refresh. Here each attempt has its own time-out, another broker is tried when one fails, and the client is re-created
+when its broker table is outdated.
 
 A request that was sent and not answered may have been executed. A change is retried when the connection failed, because
 it is idempotent (the same targets, the same entries), but never after a time-out. A creation is not retried: the second
@@ -33,7 +34,8 @@ from kafka_steward.errors import (
 _TIMEOUTS = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError)
 _RETRIABLE = (kafka.errors.RetriableError, kafka.errors.UnknownBrokerIdError)
 
-#: kafka-python's own timer closes a stalled connection; ours, a little later, covers a connection that was never made.
+#: Milliseconds that we wait after kafka-python's own time-out. Its timer closes a stalled connection, and ours covers a
+#: connection that was never made.
 _GRACE_MS = 250
 
 #: The maximum number of items per request: a ZooKeeper-mode controller needs about 15 ms for each partition of a
@@ -74,7 +76,7 @@ async def _refresh_nodes(manager: Any, timeout_ms: int) -> None:
 
 
 def _is_unknown_broker(answer: Any) -> bool:
-    """Return whether `answer` is the error for a broker that is missing in kafka-python's table of brokers."""
+    # The broker is missing in kafka-python's table of brokers, which may be outdated.
     return isinstance(answer, kafka.errors.UnknownBrokerIdError)
 
 
@@ -191,6 +193,7 @@ class KafkaTransport:
             # These brokers may have joined since kafka-python's last metadata refresh.
             manager.run(_refresh_nodes, manager, wait_ms)
             answers |= manager.run(_send_all, manager, unknown, wait_ms)
+        # A time that a caller has chosen is no setting that a person could raise.
         where = f" ({setting})" if timeout_ms is None or setting != _TIMEOUT else ""
         waited = f"within {wait_ms / 1000:g} s{where}"
         return {
@@ -246,6 +249,7 @@ class KafkaTransport:
                 left_ms = int((deadline - time.monotonic()) * 1000)
                 return self._send_to_broker(request(), node, max(_LEAST_MS, min(attempt_ms, left_ms)))
             except kafka.errors.KafkaError as error:
+                # After these errors the broker may have received the request, and may have executed it.
                 sent = sent or isinstance(error, (kafka.errors.KafkaConnectionError, *_TIMEOUTS))
                 unsure = isinstance(error, _TIMEOUTS) or once
                 last = (change and sent and unsure) or time.monotonic() >= deadline
@@ -262,6 +266,7 @@ class KafkaTransport:
     def _send_to_broker(self, request: Any, node: int, attempt_ms: int) -> Any:
         manager = self.session().manager
         response = manager.run(_send_one, manager, request, node, attempt_ms)
+        # These two errors are raised as kafka-python would, so that the caller retries them like its own.
         code = getattr(response, "error_code", requests.NONE)
         if code == requests.NOT_CONTROLLER:
             raise kafka.errors.NotControllerError
@@ -278,15 +283,15 @@ class KafkaTransport:
     def _least_loaded_broker(self, tried: set[int]) -> int:
         manager = self.session().manager
         best = manager.least_loaded_node()
-        others = [broker.node_id for broker in manager.cluster.brokers() if broker.node_id not in tried]
+        untried = [broker.node_id for broker in manager.cluster.brokers() if broker.node_id not in tried]
         if best is not None and best not in tried:
             return int(best)
-        if not others:
+        if not untried:
             # No broker in the table responds: get the current brokers from the bootstrap servers.
             self._drop_session()
             tried.clear()
-            others = [broker.node_id for broker in self.session().manager.cluster.brokers()]
-        return int(others[0])
+            untried = [broker.node_id for broker in self.session().manager.cluster.brokers()]
+        return int(untried[0])
 
     def _find_controller(self, _tried: set[int]) -> int:
         if self._controller is None:

@@ -31,8 +31,7 @@ from kafka.protocol.metadata import MetadataResponse
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster import client, configs, requests
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.config_freshness import SHOWN_WITHIN_S, RecentConfigChanges
-from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp
+from kafka_steward.cluster.configs import SHOWN_WITHIN_S, BrokerRate, ConfigChange, ConfigOp, RecentConfigChanges
 from kafka_steward.cluster.session import Session
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, Partition, Reassignment
 from kafka_steward.errors import BrokerUnreachable, KafkaRefused
